@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Group: one rank's membership in an ordered set of ranks that communicate.
+//
+// The collectives every layer above is built on. They are synchronous: when a
+// call returns, its result is ready and its input may be changed. They never
+// change their input (broadcast, scatter included). A group of one rank copies
+// nothing and returns the input itself.
+//
+// Implementations: ThreadGroup (ranks of one process, comm/thread_group.h).
+// Python: torch.distributed._functional_collectives.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
+#include <dtensor/layout/placement.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtensor {
+
+class DTENSOR_API Group {
+ public:
+  virtual ~Group() = default;
+
+  /// My position in ranks(), and how many there are.
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
+  /// Global ranks, in group order.
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+  /// What messages and CommDebugMode call it: the mesh dimension's name or
+  /// number.
+  const std::string& label() const { return label_; }
+
+  // Each public function below checks its arguments, tells the observer of
+  // this rank (comm/observer.h) and calls its do_ counterpart; on a group of
+  // one rank it does neither and returns the input.
+
+  /// Reduction over all ranks of tensors of equal shape. Every rank gets
+  /// bitwise the same result (terms are combined in rank order). kAvg divides
+  /// the sum and needs a floating-point or complex dtype.
+  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op);
+
+  /// The inputs of all ranks concatenated along `dim` in rank order. Sizes
+  /// along `dim` may differ and may be 0; other dimensions must agree.
+  at::Tensor all_gather(const at::Tensor& input, int64_t dim);
+
+  /// Reduces over all ranks, then gives each rank its torch.chunk of `dim`
+  /// (uneven and empty chunks included).
+  at::Tensor reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op);
+
+  /// Sends inputs[r] to rank r; returns what came from each rank. Shapes may
+  /// differ between ranks and be empty; dtypes must agree.
+  std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs);
+
+  /// The root's tensor on every rank. Other ranks pass a tensor of the same
+  /// shape and dtype, whose contents are not read.
+  at::Tensor broadcast(const at::Tensor& input, int64_t root);
+
+  /// inputs[r] of the root, on rank r. Other ranks pass an empty list and a
+  /// tensor `like` of the shape and dtype that they expect.
+  at::Tensor scatter(
+      const std::vector<at::Tensor>& inputs,
+      const at::Tensor& like,
+      int64_t root);
+
+  /// Every rank's tensor, at the root (an empty list elsewhere). Shapes may
+  /// differ.
+  std::vector<at::Tensor> gather(const at::Tensor& input, int64_t root);
+
+  /// Point to point between members, matched by order and `tag`. recv returns
+  /// a tensor of the shape and dtype of `like`.
+  void send(const at::Tensor& input, int64_t to, int64_t tag = 0);
+  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag = 0);
+
+  /// Returns once every rank has called it.
+  void barrier();
+
+  /// Strings of all ranks, for checks that ranks agree. Not observed.
+  std::vector<std::string> exchange(const std::string& mine);
+
+ protected:
+  Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
+      : ranks_(std::move(ranks)), rank_(rank), label_(std::move(label)) {}
+
+  virtual at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
+  virtual at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) = 0;
+  virtual at::Tensor do_reduce_scatter(
+      const at::Tensor& input,
+      int64_t dim,
+      ReduceOp op) = 0;
+  virtual std::vector<at::Tensor> do_all_to_all(
+      const std::vector<at::Tensor>& inputs) = 0;
+  virtual at::Tensor do_broadcast(const at::Tensor& input, int64_t root) = 0;
+  virtual at::Tensor do_scatter(
+      const std::vector<at::Tensor>& inputs,
+      const at::Tensor& like,
+      int64_t root) = 0;
+  virtual std::vector<at::Tensor> do_gather(
+      const at::Tensor& input,
+      int64_t root) = 0;
+  virtual void do_send(const at::Tensor& input, int64_t to, int64_t tag) = 0;
+  virtual at::Tensor do_recv(
+      const at::Tensor& like,
+      int64_t from,
+      int64_t tag) = 0;
+  virtual void do_barrier() = 0;
+  virtual std::vector<std::string> do_exchange(const std::string& mine) = 0;
+
+ private:
+  std::vector<int64_t> ranks_;
+  int64_t rank_;
+  std::string label_;
+};
+
+using GroupPtr = std::shared_ptr<Group>;
+
+} // namespace dtensor

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DeviceMesh: ranks arranged in n dimensions, seen from one of them.
+//
+// A mesh is a cheap handle to an immutable value. Slices of a mesh are meshes:
+//
+//   auto mesh = init_device_mesh(torch::kCPU, {2, 4}, {"dp", "tp"});
+//   mesh["tp"].size();                  // 4: the ranks that share my "dp"
+//   mesh.get_local_rank("dp");          // my row
+//
+// The process groups behind a mesh are an opaque pointer here; comm/ makes
+// them (see comm/init_device_mesh.h), so this layer knows no communication.
+//
+// Python: torch.distributed.device_mesh.
+#pragma once
+
+#include <c10/core/DeviceType.h>
+#include <c10/util/ArrayRef.h>
+#include <dtensor/api.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor {
+
+/// The communication behind a mesh, implemented by comm/. `select` gives the
+/// groups of a slice that keeps the dimensions `dims`; `flatten` those of a
+/// one-dimensional mesh of `ranks` (global, in order).
+class DTENSOR_API MeshGroups {
+ public:
+  virtual ~MeshGroups() = default;
+  virtual std::shared_ptr<MeshGroups> select(
+      c10::ArrayRef<int64_t> dims) const = 0;
+  virtual std::shared_ptr<MeshGroups> flatten(
+      const std::vector<int64_t>& ranks,
+      const std::string& name) const = 0;
+};
+
+namespace detail {
+struct MeshState;
+}
+
+class DTENSOR_API DeviceMesh {
+ public:
+  /// No mesh: defined() is false, nothing else may be called.
+  DeviceMesh() = default;
+
+  /// A mesh of `shape` over the global `ranks` in row-major order, as rank
+  /// `rank` sees it (a rank outside the mesh is allowed). Without `groups` it
+  /// is a pure value for planning: nothing can be communicated on it.
+  /// Throws ValueError: shape, ranks and names that do not fit together, a
+  /// name twice, an empty name, a rank twice.
+  DeviceMesh(
+      c10::DeviceType device_type,
+      std::vector<int64_t> shape,
+      std::vector<int64_t> ranks,
+      std::vector<std::string> mesh_dim_names = {},
+      int64_t rank = 0,
+      std::shared_ptr<MeshGroups> groups = nullptr);
+
+  bool defined() const {
+    return state_ != nullptr;
+  }
+
+  c10::DeviceType device_type() const;
+  int64_t ndim() const;
+  c10::ArrayRef<int64_t> shape() const;
+  /// Number of ranks in the whole mesh.
+  int64_t size() const;
+  /// Number of ranks along one dimension; negative dims count from the end.
+  int64_t size(int64_t dim) const;
+  int64_t size(std::string_view name) const;
+  /// Global ranks, row-major.
+  const std::vector<int64_t>& ranks() const;
+  /// Empty when the dimensions have no names.
+  const std::vector<std::string>& mesh_dim_names() const;
+  /// The dimension called `name`. Throws IndexError naming those that exist.
+  int64_t dim_of(std::string_view name) const;
+  /// For messages: the name of `dim`, quoted, or its number.
+  std::string dim_label(int64_t dim) const;
+
+  /// This process's (or thread's) global rank.
+  int64_t get_rank() const;
+  /// My position along `dim`; `dim` may be left out on a 1-D mesh only.
+  /// Throws RuntimeError on a rank outside the mesh.
+  int64_t get_local_rank(std::optional<int64_t> dim = std::nullopt) const;
+  int64_t get_local_rank(std::string_view name) const;
+  /// My position along every dimension; nothing on a rank outside the mesh.
+  const std::optional<std::vector<int64_t>>& get_coordinate() const;
+  /// False on a rank outside the mesh: its local tensors are empty and its
+  /// collectives do nothing.
+  bool contains_this_rank() const {
+    return get_coordinate().has_value();
+  }
+  /// The position along every dimension of the `index`-th rank of ranks().
+  std::vector<int64_t> coordinate_of(int64_t index) const;
+
+  /// The slice that keeps the named dimensions (in mesh order), through this
+  /// rank. Throws IndexError for unknown names, ValueError for names out of
+  /// order or twice. A name given to flatten() is known too.
+  DeviceMesh operator[](std::string_view name) const;
+  DeviceMesh operator[](std::initializer_list<std::string_view> names) const;
+  DeviceMesh slice(const std::vector<std::string>& names) const;
+
+  /// All dimensions joined into one, row-major, called `name` (default: the
+  /// names joined by "_"). The result is remembered: root["name"] finds it.
+  /// Python: DeviceMesh._flatten.
+  DeviceMesh flatten(std::string name = "") const;
+
+  /// The communication behind this mesh; null for a pure value.
+  const std::shared_ptr<MeshGroups>& groups() const;
+
+  /// Same device type, ranks, shape, names and point of view.
+  friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
+  /// Equal meshes of one rank share one state, so this identifies a mesh.
+  const void* identity() const {
+    return state_.get();
+  }
+
+ private:
+  explicit DeviceMesh(std::shared_ptr<const detail::MeshState> state)
+      : state_(std::move(state)) {}
+
+  std::shared_ptr<const detail::MeshState> state_;
+};
+
+} // namespace dtensor

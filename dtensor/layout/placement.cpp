@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/error.h>
+#include <dtensor/layout/placement.h>
+
+#include <array>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+constexpr std::array<std::string_view, 8> kReduceOpNames = {
+    "sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
+
+} // namespace
+
+std::string_view to_string(ReduceOp op) {
+  return kReduceOpNames.at(static_cast<size_t>(op));
+}
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  for (size_t i = 0; i < kReduceOpNames.size(); ++i) {
+    if (kReduceOpNames[i] == name) {
+      return static_cast<ReduceOp>(i);
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      false,
+      "Partial",
+      "no such reduce op: \"",
+      name,
+      "\". Use one of sum, avg, min, max, product, band, bor, bxor.");
+}
+
+Placement StridedShard(int64_t dim, int64_t split_factor) {
+  DTENSOR_CHECK_VALUE(
+      split_factor >= 1,
+      "StridedShard",
+      "the split factor must be positive: ",
+      split_factor,
+      ". Use Shard(",
+      dim,
+      ") for a plain cut.");
+  return {
+      Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor};
+}
+
+Placement Partial(std::string_view reduce_op) {
+  return Partial(parse_reduce_op(reduce_op));
+}
+
+} // namespace dtensor

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Placement: what one mesh dimension does to a tensor.
+//
+// A tensor on an n-D mesh has n placements, one per mesh dimension, and they
+// are applied from left to right: with {Shard(0), Shard(0)} the first mesh
+// dimension cuts tensor dimension 0, and the second cuts each of the pieces.
+//
+//   Placements p = {Shard(0), Replicate()};   // rows over "dp", whole on "tp"
+//
+// Python: torch.distributed.tensor.placement_types.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+#include <dtensor/api.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace dtensor {
+
+/// How the values of a Partial tensor combine into the whole one.
+enum class ReduceOp : uint8_t {
+  kSum,
+  kAvg,
+  kMin,
+  kMax,
+  kProduct,
+  kBand,
+  kBor,
+  kBxor,
+};
+
+/// The name used in text and in Partial("sum"): sum, avg, min, max, product,
+/// band, bor, bxor.
+DTENSOR_API std::string_view to_string(ReduceOp op);
+
+/// The reduce op of that name. Throws ValueError naming the known ones.
+DTENSOR_API ReduceOp parse_reduce_op(std::string_view name);
+
+/// What one mesh dimension does to a tensor: a small comparable value, made by
+/// Shard, StridedShard, Replicate and Partial below.
+class Placement {
+ public:
+  enum class Kind : uint8_t { kReplicate, kShard, kStridedShard, kPartial };
+
+  /// Replicate.
+  constexpr Placement() = default;
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr bool is_replicate() const { return kind_ == Kind::kReplicate; }
+  /// True of Shard only; a StridedShard is not a Shard (as in Python).
+  constexpr bool is_shard() const { return kind_ == Kind::kShard; }
+  constexpr bool is_shard(int64_t dim) const { return is_shard() && dim_ == dim; }
+  constexpr bool is_strided_shard() const {
+    return kind_ == Kind::kStridedShard;
+  }
+  /// True of Shard and StridedShard: each rank holds a part of `dim()`.
+  constexpr bool cuts() const { return is_shard() || is_strided_shard(); }
+  constexpr bool cuts(int64_t dim) const { return cuts() && dim_ == dim; }
+  constexpr bool is_partial() const { return kind_ == Kind::kPartial; }
+  constexpr bool is_partial(ReduceOp op) const {
+    return is_partial() && op_ == op;
+  }
+
+  /// The tensor dimension that is cut. Only for Shard and StridedShard.
+  constexpr int64_t dim() const { return dim_; }
+  /// Into how many pieces a StridedShard cuts before it deals them out.
+  constexpr int64_t split_factor() const { return split_factor_; }
+  /// Only for Partial.
+  constexpr ReduceOp reduce_op() const { return op_; }
+
+  /// The same kind of cut (plain or strided) on another tensor dimension.
+  constexpr Placement with_dim(int64_t dim) const {
+    Placement p = *this;
+    p.dim_ = static_cast<int32_t>(dim);
+    return p;
+  }
+
+  friend constexpr bool operator==(const Placement&, const Placement&) = default;
+
+  /// Mixes into hash tables of layouts.
+  size_t hash() const {
+    return (static_cast<size_t>(kind_) << 60) ^
+        (static_cast<size_t>(op_) << 56) ^
+        (static_cast<size_t>(static_cast<uint32_t>(dim_)) << 32) ^
+        static_cast<size_t>(split_factor_);
+  }
+
+ private:
+  constexpr Placement(Kind kind, ReduceOp op, int64_t dim, int64_t split_factor)
+      : kind_(kind),
+        op_(op),
+        dim_(static_cast<int32_t>(dim)),
+        split_factor_(split_factor) {}
+
+  friend constexpr Placement Shard(int64_t dim);
+  friend Placement StridedShard(int64_t dim, int64_t split_factor);
+  friend constexpr Placement Partial(ReduceOp op);
+
+  Kind kind_ = Kind::kReplicate;
+  ReduceOp op_ = ReduceOp::kSum;
+  int32_t dim_ = 0;
+  int64_t split_factor_ = 1;
+};
+
+/// Cuts tensor dimension `dim` as torch.chunk does: every rank gets
+/// ceil(n / ranks) elements, the last ones fewer or none. Negative dimensions
+/// count from the end and are resolved where a tensor is known.
+/// Python: torch.distributed.tensor.Shard.
+constexpr Placement Shard(int64_t dim) {
+  return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1};
+}
+
+/// Cuts dimension `dim` into `split_factor` pieces, cuts each of them into one
+/// part per rank, and gives rank r the r-th parts, concatenated. It describes
+/// a sharding whose mesh dimensions were applied right to left, and what a
+/// view makes of a sharded inner dimension.
+/// Python: torch.distributed.tensor.placement_types._StridedShard.
+DTENSOR_API Placement StridedShard(int64_t dim, int64_t split_factor);
+
+/// Every rank holds the whole tensor.
+/// Python: torch.distributed.tensor.Replicate.
+constexpr Placement Replicate() {
+  return {};
+}
+
+/// Every rank holds a tensor of full shape; the value is their reduction.
+/// Python: torch.distributed.tensor.Partial.
+constexpr Placement Partial(ReduceOp op) {
+  return {Placement::Kind::kPartial, op, 0, 1};
+}
+DTENSOR_API Placement Partial(std::string_view reduce_op = "sum");
+
+/// One placement per mesh dimension.
+using Placements = c10::SmallVector<Placement, 4>;
+using PlacementsRef = c10::ArrayRef<Placement>;
+
+} // namespace dtensor

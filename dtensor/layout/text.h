@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The one text notation for layouts, printed and parsed everywhere: errors,
+// plans, golden tests.
+//
+//   f32[8, 6] on (dp=2, tp=4): S(0) P(sum)
+//
+// Placements: R, S(dim), SS(dim, sf=n), P(op). A mesh without names prints its
+// sizes alone: (2, 4). Dtypes print short: f32 f64 bf16 f16 i64 i32 i16 i8 u8
+// bool c64 c128.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <dtensor/layout/spec.h>
+
+#include <iosfwd>
+#include <string>
+
+namespace dtensor {
+
+DTENSOR_API std::string to_string(const Placement& placement);
+/// "S(0) P(sum)".
+DTENSOR_API std::string to_string(PlacementsRef placements);
+/// "(dp=2, tp=4)".
+DTENSOR_API std::string to_string(const DeviceMesh& mesh);
+/// The whole notation. Non-contiguous strides print too:
+/// "f32[8, 6; 1, 8] on ...".
+DTENSOR_API std::string to_string(const Spec& spec);
+/// "f32", "i64"; the ATen name where there is no short one.
+DTENSOR_API std::string short_name(at::ScalarType dtype);
+
+DTENSOR_API std::ostream& operator<<(std::ostream& os, const Placement& p);
+DTENSOR_API std::ostream& operator<<(std::ostream& os, const DeviceMesh& m);
+DTENSOR_API std::ostream& operator<<(std::ostream& os, const Spec& s);
+
+/// Reads what to_string wrote: "S(0) P(sum)", commas allowed between them.
+/// Throws ValueError pointing at the first thing it cannot read.
+DTENSOR_API Placements parse_placements(std::string_view text);
+
+/// A layout read from text. The mesh is a pure value, seen from rank 0.
+struct DTENSOR_API ParsedSpec {
+  at::ScalarType dtype = at::kFloat;
+  Sizes sizes;
+  Sizes strides; // row-major when the text has none
+  std::vector<int64_t> mesh_shape;
+  std::vector<std::string> mesh_dim_names;
+  Placements placements;
+
+  /// The spec on a pure mesh of that shape over ranks 0..n-1, seen from `rank`.
+  SpecPtr spec(int64_t rank = 0) const;
+};
+DTENSOR_API ParsedSpec parse_spec(std::string_view text);
+
+} // namespace dtensor

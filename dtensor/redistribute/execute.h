@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Carries out a plan on a local tensor: one collective per communicating step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/redistribute/plan.h>
+
+namespace dtensor {
+
+/// The local tensor in layout `to` of a tensor whose local part in layout
+/// `from` is `local` (shape from->local_sizes()). The result never shares
+/// memory with other ranks; it may be `local` itself when the plan is empty.
+/// Every rank of the mesh must call it; on a rank outside the mesh it returns
+/// an empty tensor. No autograd.
+DTENSOR_API at::Tensor redistribute_local(
+    const at::Tensor& local,
+    const SpecPtr& from,
+    const SpecPtr& to);
+
+} // namespace dtensor

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The library's version. CMake reads these three lines, so they are the only
+// place where the version is written.
+#pragma once
+
+#define DTENSOR_VERSION_MAJOR 0
+#define DTENSOR_VERSION_MINOR 1
+#define DTENSOR_VERSION_PATCH 0
