@@ -1,0 +1,32 @@
+# dtensor_test(<layer> <sources>...): the test program of one layer.
+#
+# All programs share one precompiled header (torch/torch.h, gtest, gmock) and
+# one main. A source is written as if neither existed: it includes what it uses.
+
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+add_library(dtensor_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+target_link_libraries(dtensor_test_main PUBLIC dtensor::dtensor GTest::gmock)
+if(TARGET dtensor_testing)
+  target_link_libraries(dtensor_test_main PUBLIC dtensor::testing)
+endif()
+target_precompile_headers(dtensor_test_main PRIVATE
+  <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
+
+function(dtensor_test layer)
+  if(NOT ARGN)
+    return()
+  endif()
+  set(target dtensor_${layer}_tests)
+  add_executable(${target} ${ARGN})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE dtensor_test_main)
+  target_precompile_headers(${target} REUSE_FROM dtensor_test_main)
+  dtensor_warnings(${target})
+  gtest_discover_tests(${target}
+    TEST_PREFIX "${layer}."
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT 300 LABELS "${layer}")
+endfunction()
