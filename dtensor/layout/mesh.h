@@ -38,6 +38,10 @@ class DTENSOR_API MeshGroups {
   virtual std::shared_ptr<MeshGroups> flatten(
       const std::vector<int64_t>& ranks,
       const std::string& name) const = 0;
+  /// Identifies the world whose ranks communicate here; never null, and not
+  /// reused while these groups live. Meshes of different worlds are never
+  /// equal.
+  virtual const void* world() const = 0;
 };
 
 namespace detail {
@@ -87,7 +91,8 @@ class DTENSOR_API DeviceMesh {
   int64_t get_rank() const;
   /// My position along `dim`; `dim` may be left out on a 1-D mesh only.
   /// Throws RuntimeError on a rank outside the mesh.
-  int64_t get_local_rank(std::optional<int64_t> dim = std::nullopt) const;
+  int64_t get_local_rank() const;
+  int64_t get_local_rank(int64_t dim) const;
   int64_t get_local_rank(std::string_view name) const;
   /// My position along every dimension; nothing on a rank outside the mesh.
   const std::optional<std::vector<int64_t>>& get_coordinate() const;
@@ -101,20 +106,22 @@ class DTENSOR_API DeviceMesh {
 
   /// The slice that keeps the named dimensions (in mesh order), through this
   /// rank. Throws IndexError for unknown names, ValueError for names out of
-  /// order or twice. A name given to flatten() is known too.
+  /// order or twice. A name given to flatten() is known too, alone. Of a rank
+  /// outside the mesh, the slice through the first rank.
   DeviceMesh operator[](std::string_view name) const;
   DeviceMesh operator[](std::initializer_list<std::string_view> names) const;
   DeviceMesh slice(const std::vector<std::string>& names) const;
 
   /// All dimensions joined into one, row-major, called `name` (default: the
-  /// names joined by "_"). The result is remembered: root["name"] finds it.
-  /// Python: DeviceMesh._flatten.
+  /// names joined by "_"). The result is remembered: this mesh, and those that
+  /// it was sliced from, find it by that name. Throws ValueError for a name
+  /// that is taken. Python: DeviceMesh._flatten.
   DeviceMesh flatten(std::string name = "") const;
 
   /// The communication behind this mesh; null for a pure value.
   const std::shared_ptr<MeshGroups>& groups() const;
 
-  /// Same device type, ranks, shape, names and point of view.
+  /// Same device type, ranks, shape, names, point of view and world.
   friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
   /// Equal meshes of one rank share one state, so this identifies a mesh.
   const void* identity() const {
