@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/error.h>
+#include <dtensor/layout/intern_impl.h>
+#include <dtensor/layout/spec.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace dtensor {
+namespace {
+
+// What identifies a spec, by reference: a lookup copies nothing.
+struct SpecKey {
+  const DeviceMesh& mesh;
+  PlacementsRef placements;
+  SizesRef sizes;
+  SizesRef strides;
+  at::ScalarType dtype;
+};
+
+size_t hash_of(const SpecKey& key) {
+  size_t hash = reinterpret_cast<size_t>(key.mesh.identity());
+  hash = detail::hash_combine(hash, static_cast<size_t>(key.dtype));
+  for (const Placement& placement : key.placements) {
+    hash = detail::hash_combine(hash, placement.hash());
+  }
+  for (const int64_t size : key.sizes) {
+    hash = detail::hash_combine(hash, static_cast<size_t>(size));
+  }
+  for (const int64_t stride : key.strides) {
+    hash = detail::hash_combine(hash, static_cast<size_t>(stride));
+  }
+  return hash;
+}
+
+bool matches(const Spec& spec, const SpecKey& key) {
+  return spec.mesh().identity() == key.mesh.identity() &&
+      spec.dtype() == key.dtype && spec.sizes() == key.sizes &&
+      spec.strides() == key.strides && spec.placements() == key.placements;
+}
+
+bool is_sum_or_avg(const Placement& placement) {
+  return placement.is_partial(ReduceOp::kSum) ||
+      placement.is_partial(ReduceOp::kAvg);
+}
+
+void check_partials_agree(PlacementsRef placements, const char* where) {
+  Placements partials;
+  bool agree = true;
+  for (const Placement& placement : placements) {
+    if (placement.is_partial()) {
+      partials.push_back(placement);
+      agree = agree &&
+          (placement == partials[0] ||
+           (is_sum_or_avg(placement) && is_sum_or_avg(partials[0])));
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      agree,
+      where,
+      "a layout cannot mix Partial reductions: ",
+      to_string(PlacementsRef(partials)),
+      ". Redistribute one of them first.");
+}
+
+Placement normalize(
+    const DeviceMesh& mesh,
+    const Placement& placement,
+    size_t mesh_dim,
+    int64_t ndim,
+    const char* where) {
+  if (!placement.cuts()) {
+    return placement;
+  }
+  DTENSOR_CHECK_INDEX(
+      -ndim <= placement.dim() && placement.dim() < ndim,
+      where,
+      to_string(placement),
+      " on mesh dim ",
+      mesh.dim_label(static_cast<int64_t>(mesh_dim)),
+      " cuts a dimension that the tensor does not have: it has ",
+      ndim,
+      ". Use ",
+      ndim == 0 ? std::string("R")
+                : c10::str("a dimension from ", -ndim, " to ", ndim - 1),
+      ".");
+  const int64_t dim = placement.dim() + (placement.dim() < 0 ? ndim : 0);
+  // One piece dealt out is a plain cut.
+  return placement.split_factor() == 1 ? Shard(dim) : placement.with_dim(dim);
+}
+
+} // namespace
+
+// The table of all specs. It is never destroyed, for specs in static objects.
+struct SpecTable {
+  static detail::InternTable<Spec>& instance() {
+    static auto* table = new detail::InternTable<Spec>;
+    return *table;
+  }
+
+  static SpecPtr get(const SpecKey& key) {
+    return instance().get(
+        hash_of(key),
+        [&](const Spec& spec) { return matches(spec, key); },
+        [&] { return create(key); });
+  }
+
+  static std::unique_ptr<Spec> create(const SpecKey& key) {
+    static std::atomic<uint64_t> next_id{1};
+    std::unique_ptr<Spec> spec(new Spec);
+    spec->mesh_ = key.mesh;
+    spec->placements_.append(key.placements.begin(), key.placements.end());
+    spec->sizes_.append(key.sizes.begin(), key.sizes.end());
+    spec->strides_.append(key.strides.begin(), key.strides.end());
+    spec->dtype_ = key.dtype;
+    spec->numel_ = numel(key.sizes);
+    spec->id_ = next_id.fetch_add(1, std::memory_order_relaxed);
+    const auto& coordinate = key.mesh.get_coordinate();
+    spec->local_sizes_ = coordinate
+        ? dtensor::local_sizes(
+              key.sizes, key.mesh.shape(), key.placements, *coordinate)
+        : Sizes{0};
+    for (const Placement& placement : key.placements) {
+      spec->is_replicated_ &= placement.is_replicate();
+      spec->has_partial_ |= placement.is_partial();
+    }
+    return spec;
+  }
+};
+
+Placements normalize_placements(
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    int64_t ndim,
+    const char* where) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(),
+      where,
+      "there is no mesh: it was default-constructed. "
+      "Make one with init_device_mesh.");
+  DTENSOR_CHECK_VALUE(
+      placements.size() == static_cast<size_t>(mesh.ndim()),
+      where,
+      placements.size(),
+      " placements for a mesh of ",
+      mesh.ndim(),
+      " dimensions: [",
+      to_string(placements),
+      "] on ",
+      to_string(mesh),
+      ". Give one placement per mesh dimension.");
+  check_partials_agree(placements, where);
+  Placements normalized;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    normalized.push_back(normalize(mesh, placements[i], i, ndim, where));
+  }
+  return normalized;
+}
+
+SpecPtr Spec::make(
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    SizesRef sizes,
+    SizesRef strides,
+    at::ScalarType dtype,
+    const char* where) {
+  const Placements normalized = normalize_placements(
+      mesh, placements, static_cast<int64_t>(sizes.size()), where);
+  DTENSOR_CHECK_VALUE(
+      std::all_of(
+          sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }),
+      where,
+      "a size is negative: ",
+      sizes,
+      ". Give the global sizes of the tensor.");
+  DTENSOR_CHECK_VALUE(
+      strides.size() == sizes.size(),
+      where,
+      strides.size(),
+      " strides for ",
+      sizes.size(),
+      " sizes: ",
+      strides,
+      " for ",
+      sizes,
+      ". Give one stride per dimension.");
+  return SpecTable::get({mesh, normalized, sizes, strides, dtype});
+}
+
+SpecPtr Spec::make(
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    SizesRef sizes,
+    at::ScalarType dtype,
+    const char* where) {
+  return make(
+      mesh, placements, sizes, contiguous_strides(sizes), dtype, where);
+}
+
+SpecPtr Spec::with_placements(PlacementsRef placements, const char* where)
+    const {
+  return make(mesh_, placements, sizes_, strides_, dtype_, where);
+}
+
+SpecPtr Spec::with_dtype(at::ScalarType dtype) const {
+  return make(mesh_, placements_, sizes_, strides_, dtype);
+}
+
+SpecPtr Spec::with_tensor(
+    PlacementsRef placements,
+    SizesRef sizes,
+    SizesRef strides) const {
+  return make(mesh_, placements, sizes, strides, dtype_);
+}
+
+bool Spec::cuts(int64_t dim) const {
+  return std::any_of(
+      placements_.begin(), placements_.end(), [&](const Placement& p) {
+        return p.cuts(dim);
+      });
+}
+
+size_t live_specs() {
+  return SpecTable::instance().size();
+}
+
+} // namespace dtensor
