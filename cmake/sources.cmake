@@ -20,7 +20,12 @@ set(DTENSOR_LAYOUT_HEADERS
   dtensor/layout/text.h
 )
 set(DTENSOR_LAYOUT_SOURCES
+  dtensor/layout/intern_impl.h
+  dtensor/layout/mesh.cpp
   dtensor/layout/placement.cpp
+  dtensor/layout/shard_math.cpp
+  dtensor/layout/spec.cpp
+  dtensor/layout/text.cpp
 )
 
 set(DTENSOR_COMM_HEADERS
