@@ -1,0 +1,31 @@
+# make demo    train the GPT example, sharded and not, and compare
+# make test    build and run the tests
+# make asan    the same under the address and undefined behaviour sanitizers
+# make format  clang-format every source
+# make clean   remove what was built
+#
+# DEMO_STEPS=n makes the demo shorter, JOBS=n builds with n processes.
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+export DEMO_STEPS
+
+.PHONY: demo test asan format clean setup
+
+demo: setup
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target gpt_train
+	tools/demo.sh build/release/examples/gpt_train
+
+test asan: setup
+	cmake --preset $(subst test,dev,$@)
+	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
+	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)
+
+setup:
+	@tools/setup.sh
+
+format:
+	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:
+	rm -rf build

@@ -1,0 +1,20 @@
+# Installs the targets under their build-tree names, for find_package(dtensor).
+# No run path is installed: a copy finds LibTorch as its consumer does.
+
+include(CMakePackageConfigHelpers)
+
+set(targets dtensor_dtensor)
+if(TARGET dtensor_testing)
+  list(APPEND targets dtensor_testing)
+endif()
+install(TARGETS ${targets} EXPORT dtensorTargets FILE_SET HEADERS)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dtensor)
+install(EXPORT dtensorTargets
+  NAMESPACE dtensor:: DESTINATION ${package_dir})
+write_basic_package_version_file(dtensorConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+    ${PROJECT_SOURCE_DIR}/cmake/dtensorConfig.cmake
+    ${PROJECT_BINARY_DIR}/dtensorConfigVersion.cmake
+  DESTINATION ${package_dir})

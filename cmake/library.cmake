@@ -1,0 +1,59 @@
+# The targets dtensor::dtensor and dtensor::testing.
+
+include(GNUInstallDirs)
+
+function(dtensor_warnings target)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+endfunction()
+
+# dtensor_library(<name> <kind> HEADERS ... SOURCES ...): the target
+# dtensor_<name>, known as dtensor::<name> here and after install. The headers
+# must compile alone; building dtensor_header_checks tries each.
+function(dtensor_library name kind)
+  cmake_parse_arguments(arg "" "" "HEADERS;SOURCES" ${ARGN})
+  set(target dtensor_${name})
+  add_library(${target} ${kind})
+  add_library(dtensor::${name} ALIAS ${target})
+  target_sources(${target}
+    PRIVATE ${arg_SOURCES}
+    PUBLIC FILE_SET HEADERS
+      BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${arg_HEADERS})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name}
+    CXX_EXTENSIONS OFF
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    VERIFY_INTERFACE_HEADER_SETS ${DTENSOR_TESTS})
+  dtensor_warnings(${target})
+endfunction()
+
+# Shared, because rule files register themselves: a static library would drop
+# those that nothing refers to. Torch is PUBLIC: our headers use it.
+dtensor_library(dtensor SHARED
+  HEADERS
+    ${DTENSOR_BASE_HEADERS}
+    ${DTENSOR_LAYOUT_HEADERS}
+    ${DTENSOR_COMM_HEADERS}
+    ${DTENSOR_REDISTRIBUTE_HEADERS}
+    ${DTENSOR_TENSOR_HEADERS}
+    ${DTENSOR_OPS_HEADERS}
+    ${DTENSOR_PARALLEL_HEADERS}
+    ${DTENSOR_DEBUG_HEADERS}
+  SOURCES
+    ${DTENSOR_LAYOUT_SOURCES}
+    ${DTENSOR_COMM_SOURCES}
+    ${DTENSOR_REDISTRIBUTE_SOURCES}
+    ${DTENSOR_TENSOR_SOURCES}
+    ${DTENSOR_OPS_SOURCES}
+    ${DTENSOR_PARALLEL_SOURCES}
+    ${DTENSOR_DEBUG_SOURCES})
+set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
+target_link_libraries(dtensor_dtensor PUBLIC torch)
+
+if(DTENSOR_TESTING_SOURCES)
+  dtensor_library(testing SHARED
+    HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
+  target_link_libraries(dtensor_testing PUBLIC dtensor::dtensor)
+endif()

@@ -1,0 +1,11 @@
+# The project's own lints and the package tests, as test cases.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+foreach(lint layers headers)
+  add_test(NAME lint.${lint}
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_${lint}.py)
+  set_tests_properties(lint.${lint} PROPERTIES LABELS lint)
+endforeach()
+
+add_custom_target(dtensor_header_checks ALL)
+add_dependencies(dtensor_header_checks all_verify_interface_header_sets)

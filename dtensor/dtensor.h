@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All of dtensor. tools/check_headers.py sees to it that no public header is
+// missing; dtensor/testing is a target and a set of headers of its own.
+#pragma once
+
+#include <dtensor/api.h>
+#include <dtensor/comm/group.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/mesh.h>
+#include <dtensor/layout/placement.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/spec.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/redistribute/plan.h>
+#include <dtensor/version.h>

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs what a build needs and is not there yet, one line for each thing it
+# does; on a machine that has everything it does nothing.
+#
+# LibTorch is taken from the first of: CMAKE_PREFIX_PATH; the torch package of
+# python3, if it is 2.13 or newer; the project's own .venv, made here.
+# Where it is goes to build/torch_prefix, which CMake reads.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly torch_version=2.13.0
+say() { echo "setup: $*"; }
+die() { say "$*" >&2; exit 1; }
+
+# --- packages of the distribution --------------------------------------------
+
+installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed'; }
+
+apt_install() {
+  local missing=() package sudo=()
+  for package in "$@"; do
+    installed "$package" || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+  if ((EUID != 0)); then sudo=(sudo); fi
+  if ((EUID != 0)) && ! command -v sudo >/dev/null; then
+    die "needs ${missing[*]}. Install them as root: apt-get install ${missing[*]}"
+  fi
+  say "installing ${missing[*]} with apt-get"
+  "${sudo[@]}" apt-get -qq update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install --no-install-recommends -y "${missing[@]}" >/dev/null
+}
+
+if command -v apt-get >/dev/null; then
+  apt_install g++ cmake ninja-build ccache libgtest-dev libgmock-dev \
+    libbenchmark-dev nlohmann-json3-dev libcli11-dev
+else
+  for tool in c++ cmake ninja; do
+    command -v "$tool" >/dev/null || die "needs $tool, and there is no apt-get"
+  done
+fi
+
+# --- LibTorch ----------------------------------------------------------------
+
+# The first entry of CMAKE_PREFIX_PATH that has Torch.
+torch_of_prefix_path() {
+  local entries entry
+  IFS=':;' read -ra entries <<<"${CMAKE_PREFIX_PATH:-}"
+  for entry in "${entries[@]}"; do
+    for entry in "$entry" "${entry%/share/cmake}"; do
+      if [[ -f $entry/share/cmake/Torch/TorchConfig.cmake ]]; then
+        echo "$entry"
+        return
+      fi
+    done
+  done
+  return 1
+}
+
+# The torch of this python, if it is new enough and CMake can use it.
+torch_of_python() {
+  local prefix
+  prefix=$("$1" - "$torch_version" 2>/dev/null <<'PYTHON'
+import importlib.metadata, importlib.util, os, sys
+number = lambda v: [int(x) for x in v.split("+")[0].split(".")[:2]]
+if number(importlib.metadata.version("torch")) < number(sys.argv[1]):
+    sys.exit(1)
+print(os.path.dirname(importlib.util.find_spec("torch").origin))
+PYTHON
+  ) || return 1
+  [[ -f $prefix/share/cmake/Torch/TorchConfig.cmake ]] || return 1
+  # A LibTorch built for CUDA asks CMake for the toolkit.
+  if [[ -e $prefix/lib/libtorch_cuda.so ]] && ! has_nvcc; then return 1; fi
+  echo "$prefix"
+}
+
+has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+
+make_venv() {
+  if ! python3 -c 'import ensurepip' 2>/dev/null; then
+    command -v apt-get >/dev/null || die "python3 has no venv module: install it"
+    apt_install python3 python3-venv
+  fi
+  say "making .venv with torch $torch_version (some minutes)"
+  python3 -m venv .venv
+  local pip=(.venv/bin/python -m pip install --quiet)
+  "${pip[@]}" "torch==$torch_version+cpu" 2>/dev/null ||
+    "${pip[@]}" "torch==$torch_version"
+}
+
+if prefix=$(torch_of_prefix_path); then
+  origin=CMAKE_PREFIX_PATH
+elif prefix=$(torch_of_python python3); then
+  origin=python3
+else
+  origin=.venv
+  if ! prefix=$(torch_of_python .venv/bin/python); then
+    make_venv
+    prefix=$(torch_of_python .venv/bin/python) ||
+      die "CMake cannot use the torch in .venv: it is built for CUDA and there is" \
+        "no nvcc, or .venv is broken. Name a LibTorch in CMAKE_PREFIX_PATH."
+  fi
+fi
+
+mkdir -p build
+if [[ $(cat build/torch_prefix 2>/dev/null) != "$prefix" ]]; then
+  say "LibTorch from $origin: $prefix"
+  echo "$prefix" >build/torch_prefix
+fi
