@@ -22,6 +22,9 @@ set(DTENSOR_LAYOUT_HEADERS
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/intern_impl.h
   dtensor/layout/mesh.cpp
+  dtensor/layout/mesh_slice.cpp
+  dtensor/layout/mesh_state_impl.h
+  dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Slices of a mesh, and dimensions joined into one.
+#include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::FlattenedMesh;
+using detail::join_names;
+using detail::make_state;
+using detail::MeshState;
+using detail::StatePtr;
+
+// The dimensions called so, in the order of the mesh.
+std::vector<int64_t> dims_of(
+    const DeviceMesh& mesh,
+    const std::vector<std::string>& names) {
+  DTENSOR_CHECK_VALUE(
+      !names.empty(),
+      "DeviceMesh",
+      "a slice needs a dimension. Name at least one.");
+  std::vector<int64_t> dims;
+  for (const std::string& name : names) {
+    dims.push_back(mesh.dim_of(name));
+    DTENSOR_CHECK_VALUE(
+        dims.size() == 1 || dims[dims.size() - 2] < dims.back(),
+        "DeviceMesh",
+        "a slice keeps the order of the mesh: ",
+        join_names(names),
+        " of ",
+        join_names(mesh.mesh_dim_names()),
+        ". Name each dimension once, in that order.");
+  }
+  return dims;
+}
+
+// The ranks that differ from `through` in the dimensions `dims` alone.
+std::vector<int64_t> ranks_of_slice(
+    const DeviceMesh& mesh,
+    const std::vector<int64_t>& dims,
+    const std::vector<int64_t>& through) {
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    std::vector<int64_t> coordinate = mesh.coordinate_of(i);
+    for (const int64_t dim : dims) {
+      coordinate[static_cast<size_t>(dim)] = through[static_cast<size_t>(dim)];
+    }
+    if (coordinate == through) {
+      ranks.push_back(mesh.ranks()[static_cast<size_t>(i)]);
+    }
+  }
+  return ranks;
+}
+
+// The mesh itself and the living ones that it was sliced from.
+std::vector<StatePtr> family(const StatePtr& state) {
+  std::vector<StatePtr> members{state};
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  for (const auto& weak : state->sliced_from) {
+    if (auto parent = weak.lock()) {
+      members.push_back(std::move(parent));
+    }
+  }
+  return members;
+}
+
+void remember_parents(const MeshState& slice, const StatePtr& parent) {
+  const std::vector<StatePtr> parents = family(parent);
+  const std::lock_guard<std::mutex> lock(slice.mutex);
+  auto& known = slice.sliced_from;
+  std::erase_if(known, [](const auto& weak) { return weak.expired(); });
+  for (const StatePtr& candidate : parents) {
+    const bool is_known =
+        std::any_of(known.begin(), known.end(), [&](const auto& weak) {
+          return !weak.owner_before(candidate) && !candidate.owner_before(weak);
+        });
+    if (!is_known) {
+      known.push_back(candidate);
+    }
+  }
+}
+
+std::optional<FlattenedMesh> find_flattened(
+    const MeshState& state,
+    std::string_view name) {
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  for (const FlattenedMesh& flattened : state.flattened) {
+    if (flattened.name == name) {
+      return flattened;
+    }
+  }
+  return std::nullopt;
+}
+
+StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
+  const auto size = static_cast<int64_t>(flattened.ranks.size());
+  return make_state(
+      root.device_type,
+      {size},
+      std::move(flattened.ranks),
+      {std::move(flattened.name)},
+      root.rank,
+      std::move(flattened.groups));
+}
+
+// A name may be used once among a mesh and those it was sliced from.
+void check_name_is_free(
+    const std::vector<StatePtr>& members,
+    const std::string& name) {
+  for (const StatePtr& member : members) {
+    const auto& names = member->names;
+    DTENSOR_CHECK_VALUE(
+        std::find(names.begin(), names.end(), name) == names.end() &&
+            !find_flattened(*member, name),
+        "DeviceMesh::flatten",
+        "the name \"",
+        name,
+        "\" is taken by another mesh: the dimensions are ",
+        join_names(names),
+        ". Choose another name.");
+  }
+}
+
+} // namespace
+
+DeviceMesh DeviceMesh::operator[](std::string_view name) const {
+  return slice({std::string(name)});
+}
+
+DeviceMesh DeviceMesh::operator[](
+    std::initializer_list<std::string_view> names) const {
+  return slice(std::vector<std::string>(names.begin(), names.end()));
+}
+
+DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
+  if (names.size() == 1) {
+    if (auto flattened = find_flattened(*state_, names[0])) {
+      return DeviceMesh(state_of(*state_, std::move(*flattened)));
+    }
+  }
+  const std::vector<int64_t> dims = dims_of(*this, names);
+  if (names == mesh_dim_names()) {
+    return *this;
+  }
+  std::vector<int64_t> sizes;
+  for (const int64_t dim : dims) {
+    sizes.push_back(size(dim));
+  }
+  const std::vector<int64_t> through = get_coordinate().value_or(
+      std::vector<int64_t>(static_cast<size_t>(ndim()), 0));
+  DeviceMesh slice(make_state(
+      device_type(),
+      std::move(sizes),
+      ranks_of_slice(*this, dims, through),
+      names,
+      get_rank(),
+      groups() ? groups()->select(dims) : nullptr));
+  remember_parents(*slice.state_, state_);
+  return slice;
+}
+
+DeviceMesh DeviceMesh::flatten(std::string name) const {
+  if (name.empty()) {
+    DTENSOR_CHECK_VALUE(
+        !mesh_dim_names().empty(),
+        "DeviceMesh::flatten",
+        "the mesh has no names to make one from. Pass a name.");
+    name = c10::Join("_", mesh_dim_names());
+  }
+  if (mesh_dim_names() == std::vector<std::string>{name}) {
+    return *this;
+  }
+  const std::vector<StatePtr> members = family(state_);
+  for (const StatePtr& member : members) {
+    if (auto flattened = find_flattened(*member, name);
+        flattened && flattened->ranks == ranks()) {
+      return DeviceMesh(state_of(*state_, std::move(*flattened)));
+    }
+  }
+  check_name_is_free(members, name);
+  const FlattenedMesh flattened{
+      name, ranks(), groups() ? groups()->flatten(ranks(), name) : nullptr};
+  for (const StatePtr& member : members) {
+    const std::lock_guard<std::mutex> lock(member->mutex);
+    member->flattened.push_back(flattened);
+  }
+  return DeviceMesh(state_of(*state_, flattened));
+}
+
+} // namespace dtensor

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <charconv>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+// The text, a position in it, and the words for what is not as it should be.
+// Blanks between two words are skipped.
+class Reader {
+ public:
+  Reader(std::string_view text, const char* where, const char* notation)
+      : text_(text), where_(where), notation_(notation) {}
+
+  bool at_end() {
+    skip_blanks();
+    return position_ == text_.size();
+  }
+
+  /// Takes `word` if it comes next.
+  bool accept(std::string_view word) {
+    skip_blanks();
+    if (!rest().starts_with(word)) {
+      return false;
+    }
+    position_ += word.size();
+    return true;
+  }
+
+  void expect(std::string_view word) {
+    if (!accept(word)) {
+      fail(c10::str("\"", word, "\""));
+    }
+  }
+
+  /// Takes what comes before the next blank or mark; perhaps nothing.
+  std::string_view word() {
+    skip_blanks();
+    const std::string_view taken = rest().substr(0, rest().find_first_of(kMarks));
+    position_ += taken.size();
+    return taken;
+  }
+
+  int64_t number(const char* what) {
+    skip_blanks();
+    int64_t value = 0;
+    const char* begin = rest().data();
+    const auto [end, error] =
+        std::from_chars(begin, begin + rest().size(), value);
+    if (error != std::errc()) {
+      fail(what);
+    }
+    position_ += static_cast<size_t>(end - begin);
+    return value;
+  }
+
+  size_t position() {
+    skip_blanks();
+    return position_;
+  }
+  void go_to(size_t position) {
+    position_ = position;
+  }
+
+  [[noreturn]] void fail(const std::string& expected) {
+    skip_blanks();
+    DTENSOR_CHECK_VALUE(
+        false,
+        where_,
+        "expected ",
+        expected,
+        " at position ",
+        position_,
+        ": \"",
+        text_,
+        "\". Write ",
+        notation_,
+        ".");
+  }
+
+ private:
+  static constexpr std::string_view kMarks = " \t\n[](),;:=";
+
+  std::string_view rest() const {
+    return text_.substr(position_);
+  }
+
+  void skip_blanks() {
+    while (position_ < text_.size() && rest().find_first_of(" \t\n") == 0) {
+      ++position_;
+    }
+  }
+
+  std::string_view text_;
+  size_t position_ = 0;
+  const char* where_;
+  const char* notation_;
+};
+
+at::ScalarType read_dtype(Reader& reader) {
+  const size_t begin = reader.position();
+  const std::string_view name = reader.word();
+  for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
+    const auto dtype = static_cast<at::ScalarType>(i);
+    if (dtype != at::ScalarType::Undefined && short_name(dtype) == name) {
+      return dtype;
+    }
+  }
+  reader.go_to(begin);
+  reader.fail("a dtype such as f32, bf16 or i64");
+}
+
+int64_t read_number(
+    Reader& reader,
+    int64_t least,
+    int64_t most,
+    const char* what) {
+  const size_t begin = reader.position();
+  const int64_t value = reader.number(what);
+  if (value < least || most < value) {
+    reader.go_to(begin);
+    reader.fail(what);
+  }
+  return value;
+}
+
+int64_t read_size(Reader& reader, int64_t least, const char* what) {
+  return read_number(reader, least, INT64_MAX, what);
+}
+
+Sizes read_sizes(Reader& reader, const char* what) {
+  Sizes sizes;
+  do {
+    sizes.push_back(read_size(reader, 0, what));
+  } while (reader.accept(","));
+  return sizes;
+}
+
+// "[8, 6]", "[8, 6; 1, 8]" or "[]"
+void read_shape(Reader& reader, ParsedSpec& spec) {
+  reader.expect("[");
+  if (reader.accept("]")) {
+    return;
+  }
+  spec.sizes = read_sizes(reader, "a size");
+  spec.strides = contiguous_strides(spec.sizes);
+  if (reader.accept(";")) {
+    spec.strides = read_sizes(reader, "a stride");
+    if (spec.strides.size() != spec.sizes.size()) {
+      reader.fail(c10::str(spec.sizes.size(), " strides"));
+    }
+  }
+  reader.expect("]");
+}
+
+// "dp=2" or "2"
+void read_mesh_dim(Reader& reader, ParsedSpec& spec) {
+  const size_t begin = reader.position();
+  const std::string_view name = reader.word();
+  const bool is_named = !name.empty() && reader.accept("=");
+  const bool is_first = spec.mesh_shape.empty();
+  if (!is_first && is_named == spec.mesh_dim_names.empty()) {
+    reader.go_to(begin);
+    reader.fail("names for all mesh dimensions or for none");
+  }
+  if (is_named) {
+    spec.mesh_dim_names.emplace_back(name);
+  } else {
+    reader.go_to(begin);
+  }
+  spec.mesh_shape.push_back(
+      read_size(reader, 1, "the positive size of a mesh dimension"));
+}
+
+// "(dp=2, tp=4)"
+void read_mesh(Reader& reader, ParsedSpec& spec) {
+  reader.expect("(");
+  do {
+    read_mesh_dim(reader, spec);
+  } while (reader.accept(","));
+  reader.expect(")");
+}
+
+Placement read_shard(Reader& reader, bool is_strided) {
+  reader.expect("(");
+  const int64_t dim = read_number(
+      reader, INT32_MIN, INT32_MAX, "a tensor dimension");
+  int64_t split_factor = 1;
+  if (is_strided) {
+    reader.expect(",");
+    reader.expect("sf");
+    reader.expect("=");
+    split_factor = read_size(reader, 1, "a positive split factor");
+  }
+  reader.expect(")");
+  return is_strided ? StridedShard(dim, split_factor) : Shard(dim);
+}
+
+Placement read_partial(Reader& reader) {
+  reader.expect("(");
+  const size_t begin = reader.position();
+  const std::string_view name = reader.word();
+  for (int i = 0; i <= static_cast<int>(ReduceOp::kBxor); ++i) {
+    const auto op = static_cast<ReduceOp>(i);
+    if (to_string(op) == name) {
+      reader.expect(")");
+      return Partial(op);
+    }
+  }
+  reader.go_to(begin);
+  reader.fail("sum, avg, min, max, product, band, bor or bxor");
+}
+
+Placement read_placement(Reader& reader) {
+  const size_t begin = reader.position();
+  const std::string_view kind = reader.word();
+  if (kind == "R") {
+    return Replicate();
+  }
+  if (kind == "S" || kind == "SS") {
+    return read_shard(reader, kind == "SS");
+  }
+  if (kind == "P") {
+    return read_partial(reader);
+  }
+  reader.go_to(begin);
+  reader.fail("R, S(dim), SS(dim, sf=n) or P(op)");
+}
+
+// "S(0) P(sum)" or "S(0), P(sum)", to the end of the text
+Placements read_placements(Reader& reader) {
+  Placements placements;
+  while (!reader.at_end()) {
+    if (!placements.empty()) {
+      reader.accept(",");
+    }
+    placements.push_back(read_placement(reader));
+  }
+  return placements;
+}
+
+} // namespace
+
+Placements parse_placements(std::string_view text) {
+  Reader reader(text, "parse_placements", "placements as S(0) P(sum)");
+  return read_placements(reader);
+}
+
+ParsedSpec parse_spec(std::string_view text) {
+  Reader reader(
+      text,
+      "parse_spec",
+      "layouts as f32[8, 6] on (dp=2, tp=4): S(0) P(sum)");
+  ParsedSpec spec;
+  spec.dtype = read_dtype(reader);
+  read_shape(reader, spec);
+  reader.expect("on");
+  read_mesh(reader, spec);
+  reader.expect(":");
+  spec.placements = read_placements(reader);
+  return spec;
+}
+
+SpecPtr ParsedSpec::spec(int64_t rank) const {
+  std::vector<int64_t> ranks(static_cast<size_t>(numel(mesh_shape)));
+  std::iota(ranks.begin(), ranks.end(), int64_t{0});
+  const DeviceMesh mesh(
+      at::kCPU, mesh_shape, std::move(ranks), mesh_dim_names, rank);
+  return Spec::make(mesh, placements, sizes, strides, dtype, "parse_spec");
+}
+
+} // namespace dtensor
