@@ -1,4 +1,5 @@
-# The project's own lints and the package tests, as test cases.
+# The lints as test cases; and, in a full build, dtensor_header_checks:
+# every public header compiles alone.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 foreach(lint layers headers)
