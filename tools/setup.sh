@@ -59,10 +59,10 @@ torch_of_prefix_path() {
   return 1
 }
 
-# The torch of this python, if it is new enough and CMake can use it.
-torch_of_python() {
+# The torch of a python command, if it is new enough and CMake can use it.
+torch_of() {
   local prefix
-  prefix=$("$1" - "$torch_version" 2>/dev/null <<'PYTHON'
+  prefix=$("$@" - "$torch_version" 2>/dev/null <<'PYTHON'
 import importlib.metadata, importlib.util, os, sys
 number = lambda v: [int(x) for x in v.split("+")[0].split(".")[:2]]
 if number(importlib.metadata.version("torch")) < number(sys.argv[1]):
@@ -92,13 +92,13 @@ make_venv() {
 
 if prefix=$(torch_of_prefix_path); then
   origin=CMAKE_PREFIX_PATH
-elif prefix=$(torch_of_python python3); then
+elif prefix=$(torch_of python3); then
   origin=python3
 else
   origin=.venv
-  if ! prefix=$(torch_of_python .venv/bin/python); then
+  if ! prefix=$(torch_of .venv/bin/python -I); then
     make_venv
-    prefix=$(torch_of_python .venv/bin/python) ||
+    prefix=$(torch_of .venv/bin/python -I) ||
       die "CMake cannot use the torch in .venv: it is built for CUDA and there is" \
         "no nvcc, or .venv is broken. Name a LibTorch in CMAKE_PREFIX_PATH."
   fi
