@@ -1,11 +1,11 @@
-# Configures the project in subdirectory/, which adds dtensor's tree, and
-# compiles its one source. It does not link: that would build the library again.
-function(run)
-  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
+# Configures a project that adds dtensor's tree and compiles the program of
+# README.md. It does not link: that would build the library once more.
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
+write_readme_program(${work}/hello.cpp)
 run(${CMAKE_COMMAND} -G ${generator}
-  -S ${CMAKE_CURRENT_LIST_DIR}/subdirectory -B ${work}
+  -S ${CMAKE_CURRENT_LIST_DIR}/subdirectory -B ${work}/build
+  -D program=${work}/hello.cpp
   -D dtensor_source=${dtensor_source} -D Torch_DIR=${torch})
-run(${CMAKE_COMMAND} --build ${work} --target hello)
+run(${CMAKE_COMMAND} --build ${work}/build --target hello)

@@ -1,8 +1,7 @@
-# Installs the build tree, then configures, builds and runs the project in
-# installed/ with nothing but that installation and LibTorch.
-function(run)
-  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
+# Installs the build tree, then configures, builds and runs a foreign project
+# with nothing but that installation and LibTorch. Its program is the first one
+# in README.md.
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
 run(${CMAKE_COMMAND} --install ${dtensor_build} --prefix ${work}/prefix)
@@ -12,8 +11,10 @@ if(internals)
   message(FATAL_ERROR "internal headers were installed: ${internals}")
 endif()
 
+write_readme_program(${work}/hello.cpp)
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/installed -B ${work}/build
+  -D program=${work}/hello.cpp
   -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/hello)
