@@ -86,10 +86,8 @@ class InternTable {
   // Takes a handle of the match alone: dropping the last handle of another
   // value under the lock would come back to erase().
   template <typename Equal>
-  static std::shared_ptr<const T> find_locked(
-      Shard& shard,
-      size_t hash,
-      Equal& equal) {
+  static std::shared_ptr<const T>
+  find_locked(Shard& shard, size_t hash, Equal& equal) {
     auto [it, end] = shard.entries.equal_range(hash);
     for (; it != end; ++it) {
       if (equal(*it->second.value)) {

@@ -63,9 +63,10 @@ detail::StatePtr intern(std::unique_ptr<MeshState> state) {
   if (me != state->ranks.end()) {
     state->coordinate = coordinate_in(state->shape, me - state->ranks.begin());
   }
+  const MeshState& value = *state; // lives on in what the table makes of it
   return table->get(
-      hash_of(*state),
-      [&](const MeshState& other) { return equal(*state, other); },
+      hash_of(value),
+      [&](const MeshState& other) { return equal(value, other); },
       [&] { return std::move(state); });
 }
 

@@ -84,16 +84,31 @@ void remember_parents(const MeshState& slice, const StatePtr& parent) {
   }
 }
 
+// The flattened mesh called so. Call with the lock of `state` held.
+const FlattenedMesh* find_flattened_locked(
+    const MeshState& state,
+    std::string_view name) {
+  for (const FlattenedMesh& flattened : state.flattened) {
+    if (flattened.name == name) {
+      return &flattened;
+    }
+  }
+  return nullptr;
+}
+
 std::optional<FlattenedMesh> find_flattened(
     const MeshState& state,
     std::string_view name) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  for (const FlattenedMesh& flattened : state.flattened) {
-    if (flattened.name == name) {
-      return flattened;
-    }
+  const FlattenedMesh* found = find_flattened_locked(state, name);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+void remember_flattened(const MeshState& state, const FlattenedMesh& mesh) {
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (!find_flattened_locked(state, mesh.name)) {
+    state.flattened.push_back(mesh);
   }
-  return std::nullopt;
 }
 
 StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
@@ -107,15 +122,17 @@ StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
       std::move(flattened.groups));
 }
 
-// A name may be used once among a mesh and those it was sliced from.
+// Among a mesh and those it was sliced from a name means one mesh.
 void check_name_is_free(
     const std::vector<StatePtr>& members,
-    const std::string& name) {
+    const std::string& name,
+    const std::vector<int64_t>& ranks) {
   for (const StatePtr& member : members) {
     const auto& names = member->names;
+    const auto flattened = find_flattened(*member, name);
     DTENSOR_CHECK_VALUE(
         std::find(names.begin(), names.end(), name) == names.end() &&
-            !find_flattened(*member, name),
+            (!flattened || flattened->ranks == ranks),
         "DeviceMesh::flatten",
         "the name \"",
         name,
@@ -175,18 +192,16 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
     return *this;
   }
   const std::vector<StatePtr> members = family(state_);
+  check_name_is_free(members, name, ranks());
   for (const StatePtr& member : members) {
-    if (auto flattened = find_flattened(*member, name);
-        flattened && flattened->ranks == ranks()) {
-      return DeviceMesh(state_of(*state_, std::move(*flattened)));
+    if (auto known = find_flattened(*member, name)) {
+      return DeviceMesh(state_of(*state_, std::move(*known)));
     }
   }
-  check_name_is_free(members, name);
   const FlattenedMesh flattened{
       name, ranks(), groups() ? groups()->flatten(ranks(), name) : nullptr};
   for (const StatePtr& member : members) {
-    const std::lock_guard<std::mutex> lock(member->mutex);
-    member->flattened.push_back(flattened);
+    remember_flattened(*member, flattened);
   }
   return DeviceMesh(state_of(*state_, flattened));
 }

@@ -15,7 +15,9 @@ namespace {
 class Reader {
  public:
   Reader(std::string_view text, const char* where, const char* notation)
-      : text_(text), where_(where), notation_(notation) {}
+      : text_(text),
+        where_(where),
+        notation_(notation) {}
 
   bool at_end() {
     skip_blanks();
@@ -41,7 +43,8 @@ class Reader {
   /// Takes what comes before the next blank or mark; perhaps nothing.
   std::string_view word() {
     skip_blanks();
-    const std::string_view taken = rest().substr(0, rest().find_first_of(kMarks));
+    const std::string_view taken =
+        rest().substr(0, rest().find_first_of(kMarks));
     position_ += taken.size();
     return taken;
   }
@@ -115,11 +118,8 @@ at::ScalarType read_dtype(Reader& reader) {
   reader.fail("a dtype such as f32, bf16 or i64");
 }
 
-int64_t read_number(
-    Reader& reader,
-    int64_t least,
-    int64_t most,
-    const char* what) {
+int64_t
+read_number(Reader& reader, int64_t least, int64_t most, const char* what) {
   const size_t begin = reader.position();
   const int64_t value = reader.number(what);
   if (value < least || most < value) {
@@ -188,8 +188,8 @@ void read_mesh(Reader& reader, ParsedSpec& spec) {
 
 Placement read_shard(Reader& reader, bool is_strided) {
   reader.expect("(");
-  const int64_t dim = read_number(
-      reader, INT32_MIN, INT32_MAX, "a tensor dimension");
+  const int64_t dim =
+      read_number(reader, INT32_MIN, INT32_MAX, "a tensor dimension");
   int64_t split_factor = 1;
   if (is_strided) {
     reader.expect(",");
@@ -253,9 +253,7 @@ Placements parse_placements(std::string_view text) {
 
 ParsedSpec parse_spec(std::string_view text) {
   Reader reader(
-      text,
-      "parse_spec",
-      "layouts as f32[8, 6] on (dp=2, tp=4): S(0) P(sum)");
+      text, "parse_spec", "layouts as f32[8, 6] on (dp=2, tp=4): S(0) P(sum)");
   ParsedSpec spec;
   spec.dtype = read_dtype(reader);
   read_shape(reader, spec);

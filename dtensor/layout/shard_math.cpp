@@ -66,7 +66,13 @@ Intervals intervals_before(
 Interval chunk(int64_t size, int64_t parts, int64_t index) {
   TORCH_INTERNAL_ASSERT(
       size >= 0 && 0 <= index && index < parts,
-      "chunk(", size, ", ", parts, ", ", index, ")");
+      "chunk(",
+      size,
+      ", ",
+      parts,
+      ", ",
+      index,
+      ")");
   const int64_t step = (size + parts - 1) / parts;
   const int64_t begin = std::min(size, step * index);
   return {begin, std::min(size, begin + step)};

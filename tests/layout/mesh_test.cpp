@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/layout/mesh.h>
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+using List = std::vector<int64_t>;
+using Names = std::vector<std::string>;
+
+// Groups that only remember what they were made of.
+struct FakeGroups : MeshGroups {
+  FakeGroups(const void* world, std::string made_by)
+      : world_(world),
+        made_by_(std::move(made_by)) {}
+
+  std::shared_ptr<MeshGroups> select(
+      c10::ArrayRef<int64_t> dims) const override {
+    return std::make_shared<FakeGroups>(world_, c10::str("select ", dims));
+  }
+  std::shared_ptr<MeshGroups> flatten(
+      const std::vector<int64_t>& ranks,
+      const std::string& name) const override {
+    return std::make_shared<FakeGroups>(
+        world_, c10::str("flatten ", c10::IntArrayRef(ranks), " ", name));
+  }
+  const void* world() const override {
+    return world_;
+  }
+
+  const void* world_;
+  std::string made_by_;
+};
+
+const std::string& made_by(const DeviceMesh& mesh) {
+  return dynamic_cast<const FakeGroups&>(*mesh.groups()).made_by_;
+}
+
+List iota(int64_t n) {
+  List list;
+  for (int64_t i = 0; i < n; ++i) {
+    list.push_back(i);
+  }
+  return list;
+}
+
+// (pp=2, dp=3, tp=4) over ranks 0..23
+DeviceMesh mesh_3d(int64_t rank, std::shared_ptr<MeshGroups> groups = nullptr) {
+  return DeviceMesh(
+      at::kCPU, {2, 3, 4}, iota(24), {"pp", "dp", "tp"}, rank, groups);
+}
+
+template <typename Error, typename F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what_without_backtrace();
+  }
+  return "no such error";
+}
+
+TEST(DeviceMesh, SaysItsParts) {
+  const DeviceMesh mesh(at::kCPU, {2, 3}, {5, 4, 3, 2, 1, 0}, {"dp", "tp"}, 2);
+  EXPECT_TRUE(mesh.defined());
+  EXPECT_EQ(mesh.device_type(), at::kCPU);
+  EXPECT_EQ(mesh.ndim(), 2);
+  EXPECT_EQ(mesh.shape(), (List{2, 3}));
+  EXPECT_EQ(mesh.size(), 6);
+  EXPECT_EQ(mesh.size(0), 2);
+  EXPECT_EQ(mesh.size(-1), 3);
+  EXPECT_EQ(mesh.size("tp"), 3);
+  EXPECT_EQ(mesh.ranks(), (List{5, 4, 3, 2, 1, 0}));
+  EXPECT_EQ(mesh.mesh_dim_names(), (Names{"dp", "tp"}));
+  EXPECT_EQ(mesh.dim_of("tp"), 1);
+  EXPECT_EQ(mesh.dim_label(1), "\"tp\"");
+  EXPECT_EQ(mesh.get_rank(), 2);
+  EXPECT_EQ(mesh.get_coordinate(), (List{1, 0}));
+  EXPECT_EQ(mesh.get_local_rank(0), 1);
+  EXPECT_EQ(mesh.get_local_rank("tp"), 0);
+  EXPECT_EQ(mesh.get_local_rank(-2), 1);
+  EXPECT_EQ(mesh.groups(), nullptr);
+}
+
+TEST(DeviceMesh, DefaultIsNoMesh) {
+  EXPECT_FALSE(DeviceMesh().defined());
+  EXPECT_EQ(DeviceMesh(), DeviceMesh());
+}
+
+TEST(DeviceMesh, NamesMayBeLeftOut) {
+  const DeviceMesh mesh(at::kCPU, {4}, iota(4), {}, 3);
+  EXPECT_TRUE(mesh.mesh_dim_names().empty());
+  EXPECT_EQ(mesh.dim_label(-1), "0");
+  EXPECT_EQ(mesh.get_local_rank(), 3);
+}
+
+TEST(DeviceMesh, CoordinatesAreRowMajor) {
+  const DeviceMesh mesh = mesh_3d(0);
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    const List expected{i / 12, i / 4 % 3, i % 4};
+    EXPECT_EQ(mesh.coordinate_of(i), expected);
+    EXPECT_EQ(mesh_3d(i).get_coordinate(), expected);
+  }
+}
+
+TEST(DeviceMesh, ARankOutsideHasNoCoordinate) {
+  const DeviceMesh mesh(at::kCPU, {2, 2}, {1, 2, 3, 4}, {"dp", "tp"}, 0);
+  EXPECT_FALSE(mesh.contains_this_rank());
+  EXPECT_EQ(mesh.get_coordinate(), std::nullopt);
+  EXPECT_EQ(mesh["tp"].ranks(), (List{1, 2}));
+  EXPECT_FALSE(mesh["tp"].contains_this_rank());
+  EXPECT_FALSE(mesh.flatten().contains_this_rank());
+  EXPECT_EQ(
+      error_of<c10::Error>([&] { mesh.get_local_rank(0); }),
+      "[DeviceMesh::get_local_rank] rank 0 is outside the mesh of ranks "
+      "[1, 2, 3, 4]. Ask contains_this_rank() first.");
+}
+
+TEST(DeviceMesh, EqualMeshesAreOneObject) {
+  const DeviceMesh mesh = mesh_3d(5);
+  EXPECT_EQ(mesh, mesh_3d(5));
+  EXPECT_EQ(mesh.identity(), mesh_3d(5).identity());
+  const auto differ = [&](const DeviceMesh& other) {
+    return !(mesh == other) && !(other == mesh) &&
+        mesh.identity() != other.identity();
+  };
+  const List ranks = iota(24);
+  List swapped = ranks;
+  std::swap(swapped[0], swapped[1]);
+  const Names names{"pp", "dp", "tp"};
+  EXPECT_TRUE(differ(mesh_3d(6)));
+  EXPECT_TRUE(differ(DeviceMesh(at::kCUDA, {2, 3, 4}, ranks, names, 5)));
+  EXPECT_TRUE(differ(DeviceMesh(at::kCPU, {3, 2, 4}, ranks, names, 5)));
+  EXPECT_TRUE(differ(DeviceMesh(at::kCPU, {2, 3, 4}, swapped, names, 5)));
+  EXPECT_TRUE(differ(DeviceMesh(at::kCPU, {2, 3, 4}, ranks, {}, 5)));
+  EXPECT_TRUE(
+      differ(DeviceMesh(at::kCPU, {2, 3, 4}, ranks, {"a", "b", "c"}, 5)));
+}
+
+TEST(DeviceMesh, MeshesOfDifferentWorldsAreUnequal) {
+  const int world_a = 0;
+  const int world_b = 0;
+  const auto groups = [](const int& world) {
+    return std::make_shared<FakeGroups>(&world, "");
+  };
+  const DeviceMesh a = mesh_3d(0, groups(world_a));
+  const DeviceMesh b = mesh_3d(0, groups(world_b));
+  EXPECT_FALSE(a == b);
+  EXPECT_FALSE(a == mesh_3d(0));
+  EXPECT_FALSE(a["tp"] == b["tp"]);
+  // Within a world the first one's groups stay.
+  const DeviceMesh again = mesh_3d(0, groups(world_a));
+  EXPECT_EQ(a, again);
+  EXPECT_EQ(a.groups(), again.groups());
+}
+
+TEST(DeviceMesh, GroupsDieWithTheLastHandle) {
+  const int world = 0;
+  std::weak_ptr<MeshGroups> root_groups;
+  std::weak_ptr<MeshGroups> slice_groups;
+  std::weak_ptr<MeshGroups> flat_groups;
+  {
+    const DeviceMesh mesh =
+        mesh_3d(0, std::make_shared<FakeGroups>(&world, ""));
+    const DeviceMesh slice = mesh[{"dp", "tp"}];
+    const DeviceMesh flat = slice.flatten();
+    root_groups = mesh.groups();
+    slice_groups = slice.groups();
+    flat_groups = mesh["dp_tp"].groups();
+    EXPECT_FALSE(flat_groups.expired());
+  }
+  EXPECT_TRUE(root_groups.expired());
+  EXPECT_TRUE(slice_groups.expired());
+  EXPECT_TRUE(flat_groups.expired());
+}
+
+// Against the plain definition, for every rank and every choice of names.
+TEST(DeviceMesh, SlicesKeepTheRanksThroughThisOne) {
+  const Names names{"pp", "dp", "tp"};
+  for (int64_t rank = 0; rank < 24; ++rank) {
+    const DeviceMesh mesh = mesh_3d(rank);
+    for (unsigned mask = 1; mask < 8; ++mask) {
+      Names kept;
+      for (size_t d = 0; d < 3; ++d) {
+        if (mask >> d & 1U) {
+          kept.push_back(names[d]);
+        }
+      }
+      List expected;
+      for (int64_t other = 0; other < 24; ++other) {
+        bool shares = true;
+        for (size_t d = 0; d < 3; ++d) {
+          shares = shares &&
+              ((mask >> d & 1U) ||
+               mesh.coordinate_of(other)[d] == mesh.coordinate_of(rank)[d]);
+        }
+        if (shares) {
+          expected.push_back(other);
+        }
+      }
+      const DeviceMesh slice = mesh.slice(kept);
+      EXPECT_EQ(slice.ranks(), expected);
+      EXPECT_EQ(slice.mesh_dim_names(), kept);
+      EXPECT_EQ(slice.get_rank(), rank);
+      for (const std::string& name : kept) {
+        EXPECT_EQ(slice.size(name), mesh.size(name));
+        EXPECT_EQ(slice.get_local_rank(name), mesh.get_local_rank(name));
+        EXPECT_EQ(slice[name], mesh[name]);
+      }
+    }
+  }
+}
+
+TEST(DeviceMesh, ASliceOfEverythingIsTheMesh) {
+  const DeviceMesh mesh = mesh_3d(7);
+  EXPECT_EQ((mesh[{"pp", "dp", "tp"}]), mesh);
+  EXPECT_EQ((mesh[{"pp", "tp"}]["tp"]), mesh["tp"]);
+}
+
+TEST(DeviceMesh, SlicesTakeTheirGroupsAlong) {
+  const int world = 0;
+  const DeviceMesh mesh = mesh_3d(0, std::make_shared<FakeGroups>(&world, ""));
+  EXPECT_EQ(made_by(mesh["dp"]), "select [1]");
+  EXPECT_EQ(made_by(mesh[{"pp", "tp"}]), "select [0, 2]");
+  EXPECT_EQ(made_by(mesh[{"pp", "tp"}]["tp"]), "select [1]");
+  EXPECT_EQ(
+      made_by(mesh[{"dp", "tp"}].flatten("x")),
+      "flatten [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] x");
+}
+
+TEST(DeviceMesh, FlattenedMeshesAreRemembered) {
+  const DeviceMesh mesh = mesh_3d(13); // (1, 0, 1)
+  const DeviceMesh flat = mesh[{"dp", "tp"}].flatten();
+  EXPECT_EQ(flat.mesh_dim_names(), (Names{"dp_tp"}));
+  EXPECT_EQ(flat.shape(), (List{12}));
+  EXPECT_EQ(flat.get_local_rank(), 1);
+  EXPECT_EQ(flat.ranks().front(), 12);
+  EXPECT_EQ(mesh["dp_tp"], flat);
+  EXPECT_EQ((mesh[{"dp", "tp"}].flatten()), flat);
+  EXPECT_EQ(flat.flatten(), flat);
+  EXPECT_EQ(mesh.flatten("all").ranks(), mesh.ranks());
+  EXPECT_EQ(mesh["all"].size(), 24);
+}
+
+TEST(DeviceMesh, AFlattenedNameIsFoundFromEveryMeshItWasSlicedFrom) {
+  const DeviceMesh mesh(
+      at::kCPU, {2, 2, 2, 2}, iota(16), {"a", "b", "c", "d"}, 15);
+  const DeviceMesh middle = mesh[{"b", "c", "d"}];
+  const DeviceMesh flat = middle[{"c", "d"}].flatten("cd");
+  EXPECT_EQ(middle["cd"], flat);
+  EXPECT_EQ(mesh["cd"], flat);
+  EXPECT_EQ(flat.ranks(), (List{12, 13, 14, 15}));
+}
+
+TEST(DeviceMesh, ThreadsShareEqualMeshes) {
+  constexpr int kThreads = 8;
+  const DeviceMesh mesh = mesh_3d(3);
+  std::vector<const void*> slices(kThreads);
+  std::vector<DeviceMesh> kept(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 200; ++repeat) {
+        mesh_3d(3)[{"pp", "dp"}].flatten("flat");
+        mesh_3d(repeat % 24)["tp"];
+      }
+      kept[static_cast<size_t>(i)] = mesh_3d(3)["tp"];
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const DeviceMesh& slice : kept) {
+    EXPECT_EQ(slice, mesh["tp"]);
+  }
+}
+
+using Ints = std::vector<int64_t>;
+
+TEST(DeviceMeshErrors, PartsThatDoNotFit) {
+  const auto error = [](Ints shape, Ints ranks, Names names) {
+    return error_of<c10::ValueError>(
+        [&] { DeviceMesh(at::kCPU, shape, ranks, names); });
+  };
+  EXPECT_EQ(
+      error({2, 2, 1}, iota(4), {"dp", "tp"}),
+      "[DeviceMesh] 2 names for 3 dimensions: dp, tp. Give one name per "
+      "dimension.");
+  EXPECT_EQ(
+      error({2, 2}, iota(3), {}),
+      "[DeviceMesh] 3 ranks for a mesh of shape [2, 2]. Give 4 ranks, in "
+      "row-major order.");
+  EXPECT_EQ(
+      error({}, {0}, {}),
+      "[DeviceMesh] not the shape of a mesh: []. Give at least one dimension, "
+      "and positive sizes.");
+  EXPECT_EQ(
+      error({2, 0}, {}, {}),
+      "[DeviceMesh] not the shape of a mesh: [2, 0]. Give at least one "
+      "dimension, and positive sizes.");
+  EXPECT_EQ(
+      error({2}, {1, 1}, {}),
+      "[DeviceMesh] a rank is there twice: 1. Give different global ranks.");
+  EXPECT_EQ(
+      error({2}, {1, -1}, {}),
+      "[DeviceMesh] a rank is negative: -1. Give different global ranks.");
+  EXPECT_EQ(
+      error({1, 2}, iota(2), {"tp", "tp"}),
+      "[DeviceMesh] two dimensions are called \"tp\": tp, tp. Give each its "
+      "own name.");
+  EXPECT_EQ(
+      error({1, 2}, iota(2), {"tp", ""}),
+      "[DeviceMesh] a dimension has an empty name: dimension 1. Name all "
+      "dimensions or none.");
+}
+
+TEST(DeviceMeshErrors, UnknownDimensions) {
+  const DeviceMesh mesh(at::kCPU, {2, 2}, iota(4), {"dp", "tp"});
+  const DeviceMesh nameless(at::kCPU, {2, 2}, iota(4));
+  const std::string unknown =
+      "[DeviceMesh] no dimension is called \"tq\": the names are dp, tp. Use "
+      "one of them.";
+  EXPECT_EQ(error_of<c10::IndexError>([&] { mesh["tq"]; }), unknown);
+  EXPECT_EQ(error_of<c10::IndexError>([&] { mesh.size("tq"); }), unknown);
+  EXPECT_EQ(
+      error_of<c10::IndexError>([&] { nameless["tp"]; }),
+      "[DeviceMesh] no dimension is called \"tp\": the dimensions have no "
+      "names. Pass names when making the mesh.");
+  EXPECT_EQ(
+      error_of<c10::IndexError>([&] { mesh.size(2); }),
+      "[DeviceMesh] no dimension 2: the mesh has 2. Use one from -2 to 1.");
+  EXPECT_EQ(
+      error_of<c10::Error>([&] { mesh.get_local_rank(); }),
+      "[DeviceMesh::get_local_rank] which dimension? The mesh has 2. Pass a "
+      "dimension or its name.");
+}
+
+TEST(DeviceMeshErrors, SlicesOutOfOrder) {
+  const DeviceMesh mesh = mesh_3d(0);
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] {
+        mesh[{"tp", "dp"}];
+      }),
+      "[DeviceMesh] a slice keeps the order of the mesh: tp, dp of pp, dp, "
+      "tp. Name each dimension once, in that order.");
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] {
+        mesh[{"dp", "dp"}];
+      }),
+      "[DeviceMesh] a slice keeps the order of the mesh: dp, dp of pp, dp, "
+      "tp. Name each dimension once, in that order.");
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] { mesh.slice({}); }),
+      "[DeviceMesh] a slice needs a dimension. Name at least one.");
+}
+
+TEST(DeviceMeshErrors, FlattenedNamesThatAreTaken) {
+  const DeviceMesh mesh = mesh_3d(0);
+  const DeviceMesh slice = mesh[{"dp", "tp"}];
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] { slice.flatten("pp"); }),
+      "[DeviceMesh::flatten] the name \"pp\" is taken by another mesh: the "
+      "dimensions are pp, dp, tp. Choose another name.");
+  slice.flatten("x");
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] {
+        mesh[{"pp", "dp"}].flatten("x");
+      }),
+      "[DeviceMesh::flatten] the name \"x\" is taken by another mesh: the "
+      "dimensions are pp, dp, tp. Choose another name.");
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] {
+        DeviceMesh(at::kCPU, {2, 2}, iota(4)).flatten();
+      }),
+      "[DeviceMesh::flatten] the mesh has no names to make one from. Pass a "
+      "name.");
+}
+
+} // namespace
+} // namespace dtensor
