@@ -9,9 +9,10 @@ namespace dtensor {
 
 /// The local tensor in layout `to` of a tensor whose local part in layout
 /// `from` is `local` (shape from->local_sizes()). The result never shares
-/// memory with other ranks; it may be `local` itself when the plan is empty.
-/// Every rank of the mesh must call it; on a rank outside the mesh it returns
-/// an empty tensor. No autograd.
+/// memory with other ranks; it is `local` itself when the plan is empty, and
+/// contiguous memory of its own otherwise. Every rank of the mesh must call it;
+/// on a rank outside the mesh it returns an empty tensor. No autograd.
+/// Throws as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,

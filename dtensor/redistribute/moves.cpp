@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/redistribute/moves_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Size of the first rank's part: no other is larger.
+int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
+  if (size == 0 || parts == 1) {
+    return size;
+  }
+  const int64_t piece = ceil_div(size, cut.split_factor());
+  return size / piece * ceil_div(piece, parts) + ceil_div(size % piece, parts);
+}
+
+bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
+  return parts == 1 || size % (cut.split_factor() * parts) == 0;
+}
+
+// The size that mesh dim `mesh_dim` finds in tensor dimension `dim`, if it is
+// the same on every rank because all mesh dims before cut evenly.
+std::optional<int64_t> even_size_at(
+    const Frame& frame,
+    PlacementsRef placements,
+    size_t mesh_dim,
+    int64_t dim) {
+  int64_t size = frame.sizes[static_cast<size_t>(dim)];
+  for (size_t i = 0; i < mesh_dim; ++i) {
+    if (!placements[i].cuts(dim)) {
+      continue;
+    }
+    if (!cuts_evenly(size, placements[i], frame.mesh_shape[i])) {
+      return std::nullopt;
+    }
+    size /= frame.mesh_shape[i];
+  }
+  return size;
+}
+
+// The number of parts that the mesh dims after `mesh_dim` make of `dim`.
+int64_t parts_after(
+    const Frame& frame,
+    PlacementsRef placements,
+    size_t mesh_dim,
+    int64_t dim) {
+  int64_t parts = 1;
+  for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
+    if (placements[i].cuts(dim)) {
+      parts *= frame.mesh_shape[i];
+    }
+  }
+  return parts;
+}
+
+// Whether the mesh dims after `mesh_dim`, given `blocks` equal blocks of `dim`,
+// leave every rank one whole block.
+bool deal_out_blocks(
+    const Frame& frame,
+    PlacementsRef placements,
+    size_t mesh_dim,
+    int64_t dim,
+    int64_t blocks) {
+  for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
+    if (placements[i].cuts(dim)) {
+      if (!cuts_evenly(blocks, placements[i], frame.mesh_shape[i])) {
+        return false;
+      }
+      blocks /= frame.mesh_shape[i];
+    }
+  }
+  return true;
+}
+
+bool is_linear(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAvg;
+}
+
+// Whether P(op) on `mesh_dim` gives a layout whose reductions commute.
+bool goes_with_other_partials(
+    PlacementsRef placements,
+    size_t mesh_dim,
+    ReduceOp op) {
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const Placement& p = placements[i];
+    if (i != mesh_dim && p.is_partial() && p.reduce_op() != op &&
+        !(is_linear(op) && is_linear(p.reduce_op()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Ops whose neutral element every dtype has.
+bool can_pad(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kProduct ||
+      op == ReduceOp::kBor || op == ReduceOp::kBxor;
+}
+
+// reduce_scatter gives out torch.chunks, so strided parts must be even.
+bool can_reduce_scatter(
+    const Frame& frame,
+    PlacementsRef before,
+    size_t mesh_dim,
+    const Placement& to,
+    const Placement& as_last) {
+  if (as_last.is_shard()) {
+    return true;
+  }
+  const auto size = even_size_at(frame, before, mesh_dim, to.dim());
+  return size && cuts_evenly(*size, to, frame.mesh_shape[mesh_dim]);
+}
+
+} // namespace
+
+std::optional<Placement> last_cut(
+    const Frame& frame,
+    PlacementsRef placements,
+    int64_t mesh_dim,
+    const Placement& cut) {
+  const auto at = static_cast<size_t>(mesh_dim);
+  const int64_t dim = cut.dim();
+  const int64_t later = parts_after(frame, placements, at, dim);
+  if (later == 1) {
+    return cut;
+  }
+  const int64_t factor = cut.split_factor();
+  if (factor % later != 0) {
+    return std::nullopt;
+  }
+  const auto size = even_size_at(frame, placements, at, dim);
+  if (!size || !cuts_evenly(*size, cut, frame.mesh_shape[at]) ||
+      !deal_out_blocks(frame, placements, at, dim, later)) {
+    return std::nullopt;
+  }
+  return factor == later ? Shard(dim) : StridedShard(dim, factor / later);
+}
+
+std::optional<StepKind> step_kind(
+    const Frame& frame,
+    PlacementsRef before,
+    int64_t mesh_dim,
+    const Placement& to) {
+  const auto at = static_cast<size_t>(mesh_dim);
+  const Placement& from = before[at];
+  if (from.cuts() && !last_cut(frame, before, mesh_dim, from)) {
+    return std::nullopt;
+  }
+  if (to.is_partial()) {
+    const ReduceOp op = to.reduce_op();
+    if (from.is_partial() || !goes_with_other_partials(before, at, op) ||
+        (from.cuts() && !can_pad(op))) {
+      return std::nullopt;
+    }
+    return from.cuts() ? StepKind::kPad : StepKind::kPartition;
+  }
+  if (to.is_replicate()) {
+    return from.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather;
+  }
+  const auto as_last = last_cut(frame, before, mesh_dim, to);
+  if (!as_last) {
+    return std::nullopt;
+  }
+  if (from.is_replicate()) {
+    return StepKind::kSlice;
+  }
+  if (from.cuts()) {
+    return StepKind::kAllToAll;
+  }
+  if (!can_reduce_scatter(frame, before, at, to, *as_last)) {
+    return std::nullopt;
+  }
+  return StepKind::kReduceScatter;
+}
+
+int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
+  Sizes sizes(frame.sizes.begin(), frame.sizes.end());
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].cuts()) {
+      int64_t& size = sizes[static_cast<size_t>(placements[i].dim())];
+      size = largest_part(size, placements[i], frame.mesh_shape[i]);
+    }
+  }
+  return numel(sizes);
+}
+
+int64_t wire_times_ranks(
+    StepKind kind,
+    int64_t n,
+    int64_t before,
+    int64_t after) {
+  switch (kind) {
+    case StepKind::kAllGather:
+      return (n - 1) * after;
+    case StepKind::kAllToAll:
+    case StepKind::kReduceScatter:
+      return (n - 1) * before;
+    case StepKind::kAllReduce:
+      return 2 * (n - 1) * before;
+    case StepKind::kSlice:
+    case StepKind::kPartition:
+    case StepKind::kPad:
+      return 0;
+  }
+  return 0;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/plan.h>
+#include <dtensor/redistribute/plan_impl.h>
+#include <dtensor/redistribute/search_impl.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+namespace dtensor {
+namespace {
+
+using PlanPtr = std::shared_ptr<const Plan>;
+
+// Plans by the ids of both specs: sets of a few ways each, so lookups touch one
+// place, need no lock and never grow. Specs belong to a rank, and a rank is a
+// thread, so nothing is gained by sharing.
+class PlanCache {
+ public:
+  static constexpr size_t kSets = 512;
+  static constexpr size_t kWays = 4;
+
+  static PlanCache& of_this_thread() {
+    thread_local PlanCache cache;
+    return cache;
+  }
+
+  PlanPtr find(uint64_t from, uint64_t to) const {
+    for (const Entry& entry : set(from, to).entries) {
+      if (entry.from == from && entry.to == to) {
+        return entry.plan;
+      }
+    }
+    return nullptr;
+  }
+
+  void insert(uint64_t from, uint64_t to, PlanPtr plan) {
+    Set& s = sets_[index(from, to)];
+    s.entries[s.oldest] = {from, to, std::move(plan)};
+    s.oldest = (s.oldest + 1) % kWays;
+  }
+
+  size_t size() const {
+    size_t count = 0;
+    for (const Set& s : sets_) {
+      for (const Entry& entry : s.entries) {
+        count += entry.plan ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+ private:
+  struct Entry {
+    uint64_t from = 0;
+    uint64_t to = 0;
+    PlanPtr plan;
+  };
+  struct Set {
+    std::array<Entry, kWays> entries;
+    size_t oldest = 0;
+  };
+
+  static size_t index(uint64_t from, uint64_t to) {
+    const uint64_t mixed = (from * 0x9E3779B97F4A7C15u) ^
+        (to * 0xC2B2AE3D27D4EB4Fu);
+    return static_cast<size_t>(mixed >> 32) % kSets;
+  }
+
+  const Set& set(uint64_t from, uint64_t to) const {
+    return sets_[index(from, to)];
+  }
+
+  std::vector<Set> sets_ = std::vector<Set>(kSets);
+};
+
+void check_same_tensor(const Spec& from, const Spec& to) {
+  DTENSOR_CHECK_VALUE(
+      from.mesh() == to.mesh(),
+      "redistribute",
+      "the meshes differ: ",
+      to_string(from.mesh()),
+      " and ",
+      to_string(to.mesh()),
+      ". Gather with full_tensor() and distribute the result on the other "
+      "mesh.");
+  DTENSOR_CHECK_VALUE(
+      from.sizes() == to.sizes(),
+      "redistribute",
+      "the global sizes differ: ",
+      from.sizes(),
+      " and ",
+      to.sizes(),
+      ". Only the placements of a tensor can change.");
+  DTENSOR_CHECK_VALUE(
+      from.dtype() == to.dtype(),
+      "redistribute",
+      "the dtypes differ: ",
+      short_name(from.dtype()),
+      " and ",
+      short_name(to.dtype()),
+      ". Convert the tensor first, then redistribute it.");
+}
+
+// The first mesh dimension whose reduction would have to become another one.
+std::optional<int64_t> changed_reduction(const Spec& from, const Spec& to) {
+  for (size_t i = 0; i < from.placements().size(); ++i) {
+    const Placement& a = from.placements()[i];
+    const Placement& b = to.placements()[i];
+    if (a.is_partial() && b.is_partial() && a != b &&
+        from.mesh().shape()[i] > 1) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+void check_reductions(const Spec& from, const Spec& to) {
+  const auto changed = changed_reduction(from, to);
+  if (!changed) {
+    return;
+  }
+  const auto i = static_cast<size_t>(*changed);
+  DTENSOR_CHECK_VALUE(
+      false,
+      "redistribute",
+      "cannot go from [",
+      to_string(from.placements()[i]),
+      "] to [",
+      to_string(to.placements()[i]),
+      "] on mesh dim ",
+      from.mesh().dim_label(*changed),
+      ": the reductions differ. Redistribute to Replicate first.");
+}
+
+// The placements of `from`, but those of `to` on mesh dimensions of size 1,
+// where all placements mean the same.
+Placements start_of(const Spec& from, const Spec& to) {
+  Placements start;
+  for (size_t i = 0; i < from.placements().size(); ++i) {
+    const bool alone = from.mesh().shape()[i] == 1;
+    start.push_back((alone ? to : from).placements()[i]);
+  }
+  return start;
+}
+
+// The one step from `start` to `goal`, where one mesh dimension changes and a
+// step does it.
+std::optional<Step> single_step(
+    const detail::Frame& frame,
+    const Placements& start,
+    PlacementsRef goal) {
+  std::optional<size_t> changed;
+  for (size_t i = 0; i < start.size(); ++i) {
+    if (start[i] != goal[i]) {
+      if (changed) {
+        return std::nullopt;
+      }
+      changed = i;
+    }
+  }
+  const auto mesh_dim = static_cast<int64_t>(*changed);
+  const auto kind = detail::step_kind(frame, start, mesh_dim, goal[*changed]);
+  if (!kind) {
+    return std::nullopt;
+  }
+  return Step{*kind, mesh_dim, start[*changed], goal[*changed], start};
+}
+
+double wire_bytes(
+    const detail::Frame& frame,
+    const Step& step,
+    double item_size) {
+  const auto at = static_cast<size_t>(step.mesh_dim);
+  const int64_t n = frame.mesh_shape[at];
+  Placements after = step.before;
+  after[at] = step.to;
+  const int64_t elements_times_n = detail::wire_times_ranks(
+      step.kind,
+      n,
+      detail::largest_numel(frame, step.before),
+      detail::largest_numel(frame, after));
+  return static_cast<double>(elements_times_n) * item_size /
+      static_cast<double>(n);
+}
+
+PlanPtr make_plan(const Spec& from, const Spec& to) {
+  auto plan = std::make_shared<Plan>();
+  const detail::Frame frame{from.sizes(), from.mesh().shape()};
+  const Placements start = start_of(from, to);
+  const PlacementsRef goal = to.placements();
+  if (PlacementsRef(start) == goal) {
+    return plan;
+  }
+  if (auto step = single_step(frame, start, goal)) {
+    plan->steps.push_back(std::move(*step));
+  } else {
+    plan->steps = detail::cheapest_path(
+        frame, start, goal, detail::options_between(frame, start, goal));
+  }
+  const auto item_size = static_cast<double>(c10::elementSize(from.dtype()));
+  for (const Step& step : plan->steps) {
+    plan->wire_bytes += wire_bytes(frame, step, item_size);
+  }
+  return plan;
+}
+
+// The tensor dimensions that a step concerns: " dim 0 to 1".
+std::string dims_of(const Step& step) {
+  std::string text;
+  for (const Placement& p : {step.from, step.to}) {
+    if (p.cuts()) {
+      text += (text.empty() ? " dim " : " to ") + std::to_string(p.dim());
+    }
+  }
+  return text;
+}
+
+std::string line_of(const Step& step, const DeviceMesh& mesh) {
+  Placements after = step.before;
+  after[static_cast<size_t>(step.mesh_dim)] = step.to;
+  return c10::str(
+      to_string(step.kind),
+      dims_of(step),
+      mesh.mesh_dim_names().empty() ? " on mesh dim " : " on ",
+      mesh.dim_label(step.mesh_dim),
+      ": ",
+      to_string(PlacementsRef(step.before)),
+      " -> ",
+      to_string(PlacementsRef(after)));
+}
+
+} // namespace
+
+std::string_view to_string(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSlice:
+      return "slice";
+    case StepKind::kAllGather:
+      return "all_gather";
+    case StepKind::kAllToAll:
+      return "all_to_all";
+    case StepKind::kReduceScatter:
+      return "reduce_scatter";
+    case StepKind::kAllReduce:
+      return "all_reduce";
+    case StepKind::kPartition:
+      return "partition";
+    case StepKind::kPad:
+      return "pad";
+  }
+  return "?";
+}
+
+bool communicates(StepKind kind) {
+  return kind == StepKind::kAllGather || kind == StepKind::kAllToAll ||
+      kind == StepKind::kReduceScatter || kind == StepKind::kAllReduce;
+}
+
+int64_t Plan::collectives() const {
+  return std::count_if(steps.begin(), steps.end(), [](const Step& step) {
+    return communicates(step.kind);
+  });
+}
+
+std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
+  PlanCache& cache = PlanCache::of_this_thread();
+  if (auto found = cache.find(from->id(), to->id())) {
+    return found;
+  }
+  check_same_tensor(*from, *to);
+  check_reductions(*from, *to);
+  auto made = make_plan(*from, *to);
+  cache.insert(from->id(), to->id(), made);
+  return made;
+}
+
+bool can_redistribute(const SpecPtr& from, const SpecPtr& to) {
+  return from->mesh() == to->mesh() && from->sizes() == to->sizes() &&
+      from->dtype() == to->dtype() && !changed_reduction(*from, *to);
+}
+
+double redistribute_cost(const SpecPtr& from, const SpecPtr& to) {
+  return can_redistribute(from, to) ? plan(from, to)->wire_bytes
+                                    : std::numeric_limits<double>::infinity();
+}
+
+std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
+  if (plan.steps.empty()) {
+    return "nothing to do";
+  }
+  std::string text;
+  for (const Step& step : plan.steps) {
+    text += (text.empty() ? "" : "\n") + line_of(step, mesh);
+  }
+  return text;
+}
+
+namespace detail {
+
+size_t cached_plans() {
+  return PlanCache::of_this_thread().size();
+}
+
+size_t plan_cache_capacity() {
+  return PlanCache::kSets * PlanCache::kWays;
+}
+
+} // namespace detail
+} // namespace dtensor
