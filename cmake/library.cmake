@@ -22,7 +22,6 @@ function(dtensor_library name kind)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
-    CXX_EXTENSIONS OFF
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     VERIFY_INTERFACE_HEADER_SETS ${DTENSOR_CHECKS})
