@@ -28,7 +28,8 @@ using SpecPtr = std::shared_ptr<const Spec>;
 
 class DTENSOR_API Spec {
  public:
-  /// The spec of these parts. Negative shard dims are resolved. Throws
+  /// The spec of these parts. Negative shard dims are resolved, and a
+  /// StridedShard of split factor 1 becomes the Shard that it is. Throws
   /// ValueError: number of placements unlike the mesh's dimensions, Partial of
   /// different ops in one layout (sum and avg may mix); IndexError: a shard
   /// dim that the tensor does not have. `where` begins the message.
@@ -90,7 +91,7 @@ class DTENSOR_API Spec {
   bool has_partial_ = false;
 };
 
-/// Placements with negative shard dims resolved, checked for a tensor of `ndim`
+/// Placements as Spec::make stores them, checked for a tensor of `ndim`
 /// dimensions on `mesh`; the errors of Spec::make.
 DTENSOR_API Placements normalize_placements(
     const DeviceMesh& mesh,

@@ -17,6 +17,7 @@
 
 namespace dtensor {
 
+/// "S(0)".
 DTENSOR_API std::string to_string(const Placement& placement);
 /// "S(0) P(sum)".
 DTENSOR_API std::string to_string(PlacementsRef placements);
@@ -28,6 +29,7 @@ DTENSOR_API std::string to_string(const Spec& spec);
 /// "f32", "i64"; the ATen name where there is no short one.
 DTENSOR_API std::string short_name(at::ScalarType dtype);
 
+/// The same texts.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Placement& p);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DeviceMesh& m);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Spec& s);
