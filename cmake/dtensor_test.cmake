@@ -13,6 +13,10 @@ if(TARGET dtensor_testing)
 endif()
 target_precompile_headers(dtensor_test_main PRIVATE
   <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
+# Users of the precompiled header need its flags; the last is for ccache.
+dtensor_warnings(dtensor_test_main)
+target_compile_options(dtensor_test_main PUBLIC
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
 function(dtensor_test layer)
   if(NOT ARGN)

@@ -211,7 +211,7 @@ TEST(ShardMath, StridesAreThoseOfTensors) {
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
            {}, {0}, {4}, {2, 3}, {2, 0, 3}, {1, 5, 1}, {2, 3, 4, 5, 6}}) {
     const at::Tensor t = at::empty(sizes);
-    EXPECT_EQ(contiguous_strides(sizes), Sizes(t.strides()));
+    EXPECT_EQ(dtensor::contiguous_strides(sizes), Sizes(t.strides()));
     EXPECT_EQ(dense_strides(sizes, t.strides()), Sizes(t.strides()));
     EXPECT_EQ(numel(sizes), t.numel());
   }

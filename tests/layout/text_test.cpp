@@ -127,7 +127,7 @@ TEST(Text, RandomLayoutsReadBack) {
       parts.sizes.push_back(below(9));
     }
     const auto ndim = static_cast<int64_t>(parts.sizes.size());
-    parts.strides = contiguous_strides(parts.sizes);
+    parts.strides = dtensor::contiguous_strides(parts.sizes);
     if (below(3) == 0) {
       std::shuffle(parts.strides.begin(), parts.strides.end(), random);
     }
