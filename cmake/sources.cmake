@@ -35,9 +35,30 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/group.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/observer.h
+  dtensor/comm/rank_generator.h
   dtensor/comm/ranks.h
+  dtensor/comm/thread_backend.h
 )
 set(DTENSOR_COMM_SOURCES
+  dtensor/comm/call.cpp
+  dtensor/comm/call_impl.h
+  dtensor/comm/channel.cpp
+  dtensor/comm/channel_impl.h
+  dtensor/comm/failure_report.cpp
+  dtensor/comm/failure_report_impl.h
+  dtensor/comm/group.cpp
+  dtensor/comm/init_device_mesh.cpp
+  dtensor/comm/observer.cpp
+  dtensor/comm/rank_generator.cpp
+  dtensor/comm/rank_generator_impl.h
+  dtensor/comm/ranks.cpp
+  dtensor/comm/reduce.cpp
+  dtensor/comm/reduce_impl.h
+  dtensor/comm/thread_backend.cpp
+  dtensor/comm/thread_group.cpp
+  dtensor/comm/thread_group_impl.h
+  dtensor/comm/thread_world.cpp
+  dtensor/comm/thread_world_impl.h
 )
 
 set(DTENSOR_REDISTRIBUTE_HEADERS
@@ -48,13 +69,45 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
 )
 
 set(DTENSOR_TENSOR_HEADERS
+  dtensor/tensor/api.h
+  dtensor/tensor/is_dtensor.h
 )
 set(DTENSOR_TENSOR_SOURCES
+  dtensor/tensor/autograd.cpp
+  dtensor/tensor/autograd_impl.h
+  dtensor/tensor/distribute_tensor.cpp
+  dtensor/tensor/dtensor.cpp
+  dtensor/tensor/from_local.cpp
+  dtensor/tensor/meta_impl.h
+  dtensor/tensor/wrap.cpp
 )
 
 set(DTENSOR_OPS_HEADERS
+  dtensor/ops/einsum.h
+  dtensor/ops/op_call.h
+  dtensor/ops/propagate.h
+  dtensor/ops/registry.h
+  dtensor/ops/strategy.h
 )
 set(DTENSOR_OPS_SOURCES
+  dtensor/ops/boundary.cpp
+  dtensor/ops/boundary_impl.h
+  dtensor/ops/decide.cpp
+  dtensor/ops/decision_cache.cpp
+  dtensor/ops/decision_cache_impl.h
+  dtensor/ops/dispatch.cpp
+  dtensor/ops/einsum.cpp
+  dtensor/ops/infer_outputs.cpp
+  dtensor/ops/install.cpp
+  dtensor/ops/op_call.cpp
+  dtensor/ops/op_info.cpp
+  dtensor/ops/out_variant.cpp
+  dtensor/ops/propagate.cpp
+  dtensor/ops/registry.cpp
+  dtensor/ops/rules/matmul.cpp
+  dtensor/ops/slot_impl.h
+  dtensor/ops/stack_impl.h
+  dtensor/ops/variants_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/boundary_impl.h>
+
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, BoundaryRole>, 6> kRoles = {{
+    {"aten::matmul", {BoundaryKind::kLinear, 0, 1}},
+    {"aten::linear", {BoundaryKind::kLinear, 0, 1}},
+    {"aten::addmm", {BoundaryKind::kLinear, 1, 2}},
+    {"aten::embedding", {BoundaryKind::kEmbedding, 1, 0}},
+    {"aten::layer_norm", {BoundaryKind::kNorm, 0, 2}},
+    {"aten::rms_norm", {BoundaryKind::kNorm, 0, 2}},
+}};
+
+constexpr std::array<std::string_view, 5> kCarriers = {
+    "aten::t",
+    "aten::transpose",
+    "aten::_to_copy",
+    "aten::detach",
+    "aten::alias"};
+
+} // namespace
+
+const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind) {
+  if (!is_dtensor(t)) {
+    return nullptr;
+  }
+  const auto& boundaries = meta_of(t).boundaries;
+  return boundaries == nullptr ? nullptr : boundaries->get(kind).get();
+}
+
+std::optional<BoundaryRole> boundary_role(const std::string& name) {
+  const auto* const it =
+      std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) {
+        return r.first == name;
+      });
+  return it == kRoles.end() ? std::nullopt : std::optional(it->second);
+}
+
+bool carries_boundaries(const std::string& name) {
+  return std::find(kCarriers.begin(), kCarriers.end(), name) != kCarriers.end();
+}
+
+} // namespace dtensor::detail

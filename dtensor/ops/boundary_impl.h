@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Boundary: what a module style wants done where a module's parameter meets
+// its input. torch::nn::Module has no hooks, so the style rides on the
+// parameter, and the operator that multiplies by the parameter applies it.
+//
+// parallel/ implements it; ops/ calls it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace dtensor::detail {
+
+/// Which operators a boundary speaks to.
+enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
+constexpr size_t kBoundaryKinds = 3;
+
+class Boundary {
+ public:
+  virtual ~Boundary() = default;
+  /// The module's input, plain or DTensor, in the layout the style computes
+  /// with. Differentiable.
+  virtual at::Tensor prepare_input(const at::Tensor& input) const = 0;
+  /// The operator's output (a DTensor) in the layout the style returns, plain
+  /// if the style says so. Differentiable.
+  virtual at::Tensor finish_output(const at::Tensor& output) const = 0;
+  /// The local bias that is added to a plain local output of this module.
+  /// `output` has the local shape. Differentiable.
+  virtual at::Tensor local_bias(
+      const at::Tensor& bias,
+      const at::Tensor& output) const = 0;
+  /// Full name of the module, for messages.
+  virtual const std::string& module_name() const = 0;
+};
+using BoundaryPtr = std::shared_ptr<const Boundary>;
+
+/// The boundaries of one parameter: tied weights may have one of each kind.
+class Boundaries {
+ public:
+  const BoundaryPtr& get(BoundaryKind kind) const {
+    return by_kind_[static_cast<size_t>(kind)];
+  }
+  void set(BoundaryKind kind, BoundaryPtr boundary) {
+    by_kind_[static_cast<size_t>(kind)] = std::move(boundary);
+  }
+
+ private:
+  std::array<BoundaryPtr, kBoundaryKinds> by_kind_;
+};
+
+/// The boundary of that kind which rides on `t`, if any.
+const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
+
+/// Where an operator finds module input and parameter among its arguments.
+struct BoundaryRole {
+  BoundaryKind kind = BoundaryKind::kLinear;
+  size_t input = 0;
+  size_t parameter = 0;
+};
+
+/// The role of operator "aten::matmul" and the like; nothing for others.
+std::optional<BoundaryRole> boundary_role(const std::string& name);
+
+/// Whether results of this operator on a parameter are still that parameter,
+/// so that its boundaries ride on: t, transpose, _to_copy, detach, alias.
+bool carries_boundaries(const std::string& name);
+
+} // namespace dtensor::detail

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The cold path: a call that this rank has not seen before.
+#include <dtensor/ops/slot_impl.h>
+
+#include <ATen/DTensorState.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/propagate.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace dtensor::detail {
+namespace {
+
+std::string describe(const at::Tensor& plain) {
+  std::string text = short_name(plain.scalar_type()) + "[";
+  for (int64_t d = 0; d < plain.dim(); ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(plain.size(d));
+  }
+  return text + "]";
+}
+
+SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
+  SpecPtr found;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (found == nullptr && is_dtensor(t)) {
+      found = spec_of(t);
+    }
+  });
+  return found;
+}
+
+// A plain tensor of one element means the same on every rank; any other one
+// might be anything.
+SpecPtr spec_of_plain(
+    const OpInfo& info,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  DTENSOR_CHECK(
+      plain.numel() == 1 || at::get_dtensor_allow_implicit_replication(),
+      info.name,
+      "got mixed plain tensor and DTensor: argument \"",
+      info.op.schema().arguments()[arg].name(),
+      "\" is a plain ",
+      describe(plain),
+      " next to ",
+      beside,
+      ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
+      "take the local part of the others with to_local().");
+  const Placements whole(beside.placements().size(), Replicate());
+  return Spec::make(
+      beside.mesh(),
+      whole,
+      plain.sizes(),
+      plain.strides(),
+      plain.scalar_type());
+}
+
+std::vector<OpInput> collect_inputs(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    const Spec& first) {
+  std::vector<OpInput> inputs;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
+    OpInput input;
+    input.is_plain = !is_dtensor(t);
+    input.spec =
+        input.is_plain ? spec_of_plain(info, t, arg, first) : spec_of(t);
+    input.arg = static_cast<int>(arg);
+    input.item = item;
+    DTENSOR_CHECK(
+        input.spec->mesh() == first.mesh(),
+        info.name,
+        "the operands live on different meshes: ",
+        first,
+        " and ",
+        *input.spec,
+        ". Bring them to one mesh.");
+    inputs.push_back(std::move(input));
+  });
+  return inputs;
+}
+
+bool all_replicated(const OpCall& call) {
+  return std::all_of(
+      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
+        return input.spec->is_replicated();
+      });
+}
+
+[[noreturn]] void refuse(const OpInfo& info, const OpCall& call) {
+  std::string layouts;
+  for (const auto& input : call.inputs) {
+    layouts += (layouts.empty() ? "" : ", ") + to_string(*input.spec);
+  }
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      info.name,
+      "no sharding rule; the operands are ",
+      layouts,
+      info.random
+          ? ". It draws random numbers, which every rank would draw "
+            "differently: use one of the random operators that have a rule."
+          : ". Redistribute them to Replicate first, or register a rule with "
+            "register_sharding.");
+}
+
+// Operators without a rule compute on replicated tensors what they compute on
+// plain ones, as long as they are deterministic.
+std::shared_ptr<const Decision> decide_replicated(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (info.random || !all_replicated(call)) {
+    refuse(info, call);
+  }
+  auto decision = std::make_shared<Decision>();
+  decision->inputs.resize(call.inputs.size());
+  decision->shapes_from_results = true;
+  return decision;
+}
+
+// The gradient of a replicated input is a sum over ranks as soon as the ranks
+// compute different things with it.
+std::vector<Placements> gradient_layouts(
+    const OpCall& call,
+    const Decision& decision) {
+  const auto mesh_dims = static_cast<size_t>(call.mesh.ndim());
+  std::vector<Placements> layouts;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& spec =
+        decision.inputs[i] ? decision.inputs[i] : call.inputs[i].spec;
+    layouts.emplace_back(spec->placements());
+  }
+  for (size_t m = 0; m < mesh_dims; ++m) {
+    bool differs = false;
+    for (const auto& layout : layouts) {
+      differs |= !layout[m].is_replicate();
+    }
+    for (const auto& out : decision.outputs) {
+      differs |= out != nullptr && !out->placements()[m].is_replicate();
+    }
+    for (auto& layout : layouts) {
+      if (layout[m].is_partial()) {
+        layout[m] = Replicate();
+      } else if (layout[m].is_replicate() && differs) {
+        layout[m] = Partial(ReduceOp::kSum);
+      }
+    }
+  }
+  return layouts;
+}
+
+std::shared_ptr<const Decision> decide_cold(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto first = first_spec(args);
+  TORCH_INTERNAL_ASSERT(first != nullptr, info.name, " without a DTensor");
+  OpCall call(
+      info.op.schema(),
+      args,
+      first->mesh(),
+      collect_inputs(info, args, *first));
+  if (info.rule == nullptr) {
+    return decide_replicated(info, call);
+  }
+  auto outputs = infer_outputs(info, call);
+  if (!outputs) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        all_replicated(call),
+        info.name,
+        "LibTorch cannot tell the shapes of the results beforehand (no meta "
+        "kernel). Redistribute the operands to Replicate first.");
+    return decide_replicated(info, call);
+  }
+  call.outputs = std::move(*outputs);
+  Constraints constraints;
+  constraints.written_input = info.in_place && !info.inplace_view ? 0 : -1;
+  auto decision =
+      std::make_shared<Decision>(propagate(call, *info.rule, constraints));
+  if (info.rule->region) {
+    decision->grads = gradient_layouts(call, *decision);
+  }
+  return decision;
+}
+
+// Words that begin what a key says of an argument. A DTensor is twice its
+// spec's id, so the others are odd.
+enum KeyWord : uint64_t {
+  kUndefined = 1,
+  kPlain = 3,
+  kNone = 5,
+  kList = 7,
+  kInt = 9,
+  kBool = 11,
+  kDouble = 13,
+  kComplex = 15,
+  kString = 17,
+  kDevice = 19,
+  kOther = 21,
+};
+
+void add_tensor_to_key(const at::Tensor& t, CacheKey& key) {
+  if (!t.defined()) {
+    key.push_back(kUndefined);
+  } else if (is_dtensor(t)) {
+    key.push_back(spec_of(t)->id() << 1);
+  } else {
+    key.push_back(kPlain);
+    key.push_back(static_cast<uint64_t>(t.scalar_type()));
+    key.push_back(at::get_dtensor_allow_implicit_replication());
+    key.push_back(static_cast<uint64_t>(t.dim()));
+    for (const auto size : t.sizes()) {
+      key.push_back(static_cast<uint64_t>(size));
+    }
+  }
+}
+
+void add_string_to_key(const std::string& text, CacheKey& key) {
+  key.push_back(kString);
+  key.push_back(text.size());
+  for (const char c : text) {
+    key.push_back(static_cast<uint64_t>(c));
+  }
+}
+
+void add_number_to_key(
+    uint64_t word,
+    uint64_t value,
+    bool matters,
+    CacheKey& key) {
+  key.push_back(word);
+  if (matters) {
+    key.push_back(value);
+  }
+}
+
+void add_to_key(const c10::IValue& value, bool matters, CacheKey& key) {
+  if (value.isTensor()) {
+    add_tensor_to_key(value.toTensor(), key);
+  } else if (value.isNone()) {
+    key.push_back(kNone);
+  } else if (value.isInt()) {
+    add_number_to_key(kInt, static_cast<uint64_t>(value.toInt()), matters, key);
+  } else if (value.isBool()) {
+    add_number_to_key(kBool, value.toBool(), matters, key);
+  } else if (value.isDouble()) {
+    add_number_to_key(
+        kDouble, std::bit_cast<uint64_t>(value.toDouble()), matters, key);
+  } else if (value.isList()) {
+    const auto list = value.toListRef();
+    key.push_back(kList);
+    key.push_back(list.size());
+    for (const auto& item : list) {
+      add_to_key(item, matters, key);
+    }
+  } else if (value.isComplexDouble()) {
+    key.push_back(kComplex);
+  } else if (value.isString()) {
+    add_string_to_key(value.toStringRef(), key);
+  } else if (value.isDevice()) {
+    add_number_to_key(
+        kDevice, std::hash<c10::Device>{}(value.toDevice()), true, key);
+  } else {
+    key.push_back(kOther);
+  }
+}
+
+} // namespace
+
+std::shared_ptr<const Decision> decide(
+    const OpInfo& info,
+    const torch::jit::Stack& stack) {
+  const auto args = last_args(stack, info.num_args);
+  thread_local CacheKey key;
+  key.clear();
+  for (size_t i = 0; i < args.size(); ++i) {
+    add_to_key(args[i], info.value_matters[i], key);
+  }
+  auto& cache = decision_cache(info.slot);
+  if (const auto* found = cache.find(key)) {
+    return *found;
+  }
+  const CacheKey cold_key = key; // deciding may call other operators
+  return cache.insert(cold_key, decide_cold(info, args));
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The one path of every operator: decide -> redistribute the inputs -> local
+// operator -> wrap the results.
+#include <dtensor/ops/slot_impl.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+
+namespace dtensor::detail {
+namespace {
+
+// The mesh of the first DTensor; taken before the arguments turn local.
+SpecPtr any_spec(const torch::jit::Stack& stack, size_t num_args) {
+  SpecPtr found;
+  visit_tensors(
+      last_args(stack, num_args), [&](const at::Tensor& t, size_t, int) {
+        if (found == nullptr && is_dtensor(t)) {
+          found = spec_of(t);
+        }
+      });
+  return found;
+}
+
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
+  const Placements whole(like.placements().size(), Replicate());
+  return Spec::make(
+      like.mesh(),
+      whole,
+      result.sizes(),
+      result.strides(),
+      result.scalar_type());
+}
+
+at::Tensor
+local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
+  if (!is_dtensor(t)) {
+    return wanted == nullptr
+        ? t
+        : redistribute_local(t, replicated_spec(mesh_like, t), wanted);
+  }
+  const auto& meta = meta_of(t);
+  return wanted == nullptr ? meta.local
+                           : redistribute_local(meta.local, meta.spec, wanted);
+}
+
+// Replaces every tensor result by `wrap_result(tensor, index)`.
+template <class Wrap>
+void map_results(
+    torch::jit::Stack* stack,
+    size_t num_returns,
+    const Wrap& wrap_result) {
+  size_t index = 0;
+  for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
+    auto& value = (*stack)[i];
+    if (value.isTensor()) {
+      const auto at = index++;
+      if (value.toTensor().defined()) {
+        value = wrap_result(std::move(value).toTensor(), at);
+      }
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      for (auto& t : list) {
+        t = wrap_result(std::move(t), index++);
+      }
+      value = std::move(list);
+    }
+  }
+}
+
+void set_args(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto base = stack->size() - info.num_args;
+  for (const auto& [arg, value] : decision.args) {
+    (*stack)[base + arg] = value;
+  }
+}
+
+void call_local(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (info.rule != nullptr && info.rule->local_kernel) {
+    info.rule->local_kernel(info.op, decision, stack);
+  } else {
+    info.op.callBoxed(stack);
+  }
+}
+
+const SpecPtr& output_spec(const Decision& decision, size_t index) {
+  TORCH_INTERNAL_ASSERT(
+      index < decision.outputs.size() && decision.outputs[index] != nullptr,
+      "a result without a layout");
+  return decision.outputs[index];
+}
+
+// A rank outside the mesh has nothing to compute.
+void outside_mesh(
+    const OpInfo& info,
+    const Decision& decision,
+    const SpecPtr& any,
+    torch::jit::Stack* stack) {
+  DTENSOR_CHECK(
+      !decision.shapes_from_results && info.num_returns > 0,
+      info.name,
+      "has no value on rank ",
+      any->mesh().get_rank(),
+      ", which is outside the mesh ",
+      any->mesh(),
+      ". Call it on ranks of the mesh only.");
+  const auto self =
+      info.in_place ? (*stack)[stack->size() - info.num_args] : c10::IValue();
+  torch::jit::drop(*stack, info.num_args);
+  if (info.in_place) {
+    stack->push_back(self);
+    return;
+  }
+  for (const auto& spec : decision.outputs) {
+    const auto options = at::TensorOptions()
+                             .dtype(spec ? spec->dtype() : at::kFloat)
+                             .device(any->mesh().device_type());
+    stack->emplace_back(
+        spec ? wrap(at::empty({0}, options), spec) : at::Tensor());
+  }
+}
+
+void run(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto any = any_spec(*stack, info.num_args);
+  if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
+    outside_mesh(info, decision, any, stack);
+    return;
+  }
+  auto* const args = stack->data() + (stack->size() - info.num_args);
+  at::Tensor self;
+  std::shared_ptr<const Boundaries> boundaries;
+  if (info.in_place) {
+    self = args[0].toTensor();
+  } else if (info.carries_boundaries && args[0].isTensor()) {
+    boundaries = meta_of(args[0].toTensor()).boundaries;
+  }
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
+    return local_input(t, decision.inputs[i], *any);
+  });
+  set_args(info, decision, stack);
+  call_local(info, decision, stack);
+  map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
+    if (info.in_place && i == 0) {
+      if (info.inplace_view) {
+        rewrap(self, std::move(local), output_spec(decision, 0));
+      }
+      return self;
+    }
+    auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
+                                             : output_spec(decision, i);
+    auto result = wrap(std::move(local), std::move(spec));
+    if (boundaries != nullptr) {
+      meta_of(result).boundaries = boundaries;
+    }
+    return result;
+  });
+}
+
+void dispatch_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
+  if (info.rule != nullptr && info.rule->kernel) {
+    info.rule->kernel(info.op, stack);
+    return;
+  }
+  run(info, *decide(info, *stack), stack);
+}
+
+bool needs_grad(const OpInfo& info, const torch::jit::Stack& stack) {
+  if (!c10::GradMode::is_enabled()) {
+    return false;
+  }
+  bool any = false;
+  visit_tensors(
+      last_args(stack, info.num_args),
+      [&](const at::Tensor& t, size_t, int) { any |= t.requires_grad(); });
+  return any;
+}
+
+at::Tensor region_input(
+    const at::Tensor& t,
+    const Decision& decision,
+    size_t index,
+    const Spec& any) {
+  const auto& wanted = decision.inputs[index];
+  if (!is_dtensor(t)) {
+    return wanted == nullptr
+        ? t
+        : redistribute_local(t.detach(), replicated_spec(any, t), wanted);
+  }
+  const auto placed = wanted == nullptr ? t : redistribute_autograd(t, wanted);
+  return to_local_autograd(
+      placed,
+      decision.grads.empty() ? std::nullopt
+                             : std::optional(decision.grads[index]));
+}
+
+void region_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
+  if (!needs_grad(info, *stack)) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    dispatch_below_boundary(info, stack);
+    return;
+  }
+  if (info.rule->kernel) {
+    info.rule->kernel(info.op, stack);
+    return;
+  }
+  const auto decision = decide(info, *stack);
+  const auto any = any_spec(*stack, info.num_args);
+  auto* const args = stack->data() + (stack->size() - info.num_args);
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
+    return region_input(t, *decision, i, *any);
+  });
+  set_args(info, *decision, stack);
+  call_local(info, *decision, stack);
+  map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
+    const auto spec = decision->shapes_from_results
+        ? replicated_spec(*any, local)
+        : output_spec(*decision, i);
+    return from_local_autograd(local, spec);
+  });
+}
+
+BoundaryPtr find_boundary(const OpInfo& info, const torch::jit::Stack& stack) {
+  if (!info.boundary) {
+    return nullptr;
+  }
+  const auto& value = last_args(stack, info.num_args)[info.boundary->parameter];
+  if (!value.isTensor() || !is_dtensor(value.toTensor())) {
+    return nullptr;
+  }
+  const auto& boundaries = meta_of(value.toTensor()).boundaries;
+  return boundaries == nullptr ? nullptr : boundaries->get(info.boundary->kind);
+}
+
+template <class Run>
+void with_boundary(
+    const OpInfo& info,
+    torch::jit::Stack* stack,
+    const Run& run_inner) {
+  const auto boundary = find_boundary(info, *stack);
+  if (boundary == nullptr) {
+    run_inner(info, stack);
+    return;
+  }
+  const auto base = stack->size() - info.num_args;
+  auto& input = (*stack)[base + info.boundary->input];
+  input = boundary->prepare_input(input.toTensor());
+  run_inner(info, stack);
+  auto& output = stack->back();
+  output = boundary->finish_output(output.toTensor());
+}
+
+} // namespace
+
+void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
+  with_boundary(info, stack, dispatch_below_boundary);
+}
+
+void dispatch_region(const OpInfo& info, torch::jit::Stack* stack) {
+  with_boundary(info, stack, region_below_boundary);
+}
+
+} // namespace dtensor::detail

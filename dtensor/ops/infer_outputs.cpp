@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Global shapes of results, from the operator itself on meta tensors of the
+// global shapes.
+#include <dtensor/ops/slot_impl.h>
+
+#include <ATen/ops/empty_strided.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+at::Tensor meta_tensor(const Spec& spec) {
+  return at::empty_strided(
+      spec.sizes(),
+      spec.strides(),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
+
+OutputMeta output_meta(const at::Tensor& t) {
+  if (!t.defined()) {
+    return {{}, {}, at::kFloat, false};
+  }
+  return {
+      Sizes(t.sizes().begin(), t.sizes().end()),
+      Sizes(t.strides().begin(), t.strides().end()),
+      t.scalar_type(),
+      true};
+}
+
+std::vector<OutputMeta> collect(
+    const torch::jit::Stack& results,
+    size_t num_returns) {
+  std::vector<OutputMeta> outputs;
+  for (const auto& value : last_args(results, num_returns)) {
+    if (value.isTensor()) {
+      outputs.push_back(output_meta(value.toTensor()));
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) {
+        outputs.push_back(output_meta(t));
+      }
+    }
+  }
+  return outputs;
+}
+
+// A device argument would send the call to a real device.
+void replace_devices(torch::jit::Stack& stack) {
+  for (auto& value : stack) {
+    if (value.isDevice()) {
+      value = c10::Device(c10::kMeta);
+    }
+  }
+}
+
+} // namespace
+
+std::optional<std::vector<OutputMeta>> infer_outputs(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (info.rule != nullptr && info.rule->meta) {
+    return info.rule->meta(call);
+  }
+  torch::jit::Stack stack(call.args.begin(), call.args.end());
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
+    return meta_tensor(*call.inputs[i].spec);
+  });
+  replace_devices(stack);
+  try {
+    info.op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+  return collect(stack, info.num_returns);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/op_call.h>
+
+#include <c10/core/WrapDimMinimal.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtensor {
+
+size_t OpCall::arg_index(std::string_view name) const {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) {
+      return i;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false, schema, " has no argument ", std::string(name));
+}
+
+bool OpCall::has_arg(std::string_view name) const {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) {
+    return a.name() == name;
+  });
+}
+
+int OpCall::input_index(std::string_view name) const {
+  const auto arg = static_cast<int>(arg_index(name));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].arg == arg) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+std::vector<int64_t> OpCall::ints_arg(std::string_view name) const {
+  const auto& value = arg(name);
+  if (value.isNone()) {
+    return {};
+  }
+  if (value.isInt()) {
+    return {value.toInt()};
+  }
+  return value.toIntVector();
+}
+
+int64_t OpCall::dim_arg(std::string_view name, int64_t ndim) const {
+  return c10::maybe_wrap_dim(int_arg(name), ndim);
+}
+
+std::vector<int64_t> OpCall::dims_arg(std::string_view name, int64_t ndim)
+    const {
+  auto dims = has_arg(name) ? ints_arg(name) : std::vector<int64_t>{};
+  if (dims.empty()) {
+    dims.resize(static_cast<size_t>(ndim));
+    std::iota(dims.begin(), dims.end(), 0);
+    return dims;
+  }
+  for (auto& d : dims) {
+    d = c10::maybe_wrap_dim(d, ndim);
+  }
+  std::sort(dims.begin(), dims.end());
+  dims.erase(std::unique(dims.begin(), dims.end()), dims.end());
+  return dims;
+}
+
+std::string OpCall::name() const {
+  const auto& n = schema.operator_name();
+  return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+}
+
+} // namespace dtensor

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/slot_impl.h>
+
+#include <ATen/core/enum_tag.h>
+
+#include <atomic>
+
+namespace dtensor::detail {
+namespace {
+
+std::string name_of(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// foo_.overload computes what foo.overload computes.
+const OpRule* rule_of(const c10::OperatorName& name, bool in_place) {
+  const auto& registry = RuleRegistry::global();
+  const auto* rule = registry.find(name);
+  if (rule == nullptr && in_place && name.name.back() == '_') {
+    rule = registry.find(
+        {name.name.substr(0, name.name.size() - 1), name.overload_name});
+  }
+  return rule;
+}
+
+// The values of Scalars, floats and generators do not decide layouts; their
+// types do.
+bool value_decides(const c10::Argument& argument) {
+  auto type = argument.type();
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind() != c10::TypeKind::NumberType &&
+      type->kind() != c10::TypeKind::FloatType;
+}
+
+size_t next_slot() {
+  static std::atomic<size_t> next{0};
+  return next.fetch_add(1);
+}
+
+} // namespace
+
+OpInfo::OpInfo(const c10::OperatorHandle& handle)
+    : op(handle),
+      name(name_of(handle.operator_name())),
+      slot(next_slot()),
+      num_args(handle.schema().arguments().size()),
+      num_returns(handle.schema().returns().size()) {
+  const auto& schema = op.schema();
+  const auto& arguments = schema.arguments();
+  for (const auto& argument : arguments) {
+    is_out |= argument.is_out();
+  }
+  in_place = !is_out && !arguments.empty() && writes(arguments[0]);
+  random = op.hasTag(at::Tag::nondeterministic_seeded);
+  inplace_view = op.hasTag(at::Tag::inplace_view);
+  rule = rule_of(op.operator_name(), in_place);
+  for (const auto& argument : arguments) {
+    value_matters.push_back(
+        value_decides(argument) ||
+        (rule != nullptr && rule->uses_scalar_values));
+  }
+  boundary = boundary_role(schema.name());
+  carries_boundaries = detail::carries_boundaries(schema.name());
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/propagate.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/plan.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace dtensor {
+namespace {
+
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
+  auto bytes = static_cast<double>(spec.numel()) *
+      static_cast<double>(c10::elementSize(spec.dtype()));
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    if (m != without_mesh_dim &&
+        spec.placements()[static_cast<size_t>(m)].cuts()) {
+      bytes /= static_cast<double>(spec.mesh().size(m));
+    }
+  }
+  return bytes;
+}
+
+// The kinds of StridedShard among the inputs on this mesh dimension.
+std::vector<int64_t> split_factors(const OpCall& call, int64_t mesh_dim) {
+  std::vector<int64_t> factors;
+  for (const auto& input : call.inputs) {
+    const auto& p = input.placement(mesh_dim);
+    if (p.is_strided_shard() &&
+        std::find(factors.begin(), factors.end(), p.split_factor()) ==
+            factors.end()) {
+      factors.push_back(p.split_factor());
+    }
+  }
+  return factors;
+}
+
+Strategy with_split_factor(Strategy strategy, int64_t factor) {
+  const auto change = [&](Placements& placements) {
+    for (auto& p : placements) {
+      if (p.is_shard()) {
+        p = StridedShard(p.dim(), factor);
+      }
+    }
+  };
+  change(strategy.outputs);
+  change(strategy.inputs);
+  return strategy;
+}
+
+bool has_shard(const Strategy& s) {
+  const auto cuts = [](const Placement& p) { return p.is_shard(); };
+  return std::any_of(s.inputs.begin(), s.inputs.end(), cuts) ||
+      std::any_of(s.outputs.begin(), s.outputs.end(), cuts);
+}
+
+Strategy replicated(const OpCall& call) {
+  Strategy s;
+  s.outputs.resize(call.outputs.size(), Replicate());
+  s.inputs.resize(call.inputs.size(), Replicate());
+  return s;
+}
+
+struct Cost {
+  double bytes = 0;
+  int changes = 0;
+  friend auto operator<=>(const Cost&, const Cost&) = default;
+};
+
+// A dimension is cut anew only if every rank gets something.
+bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
+  return to.cuts() && input.placement(mesh_dim) != to &&
+      input.sizes()[static_cast<size_t>(to.dim())] <
+      input.spec->mesh().size(mesh_dim);
+}
+
+Cost cost_of(const OpCall& call, const Strategy& strategy, int64_t mesh_dim) {
+  Cost cost;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& input = call.inputs[i];
+    const auto& to = strategy.inputs[i];
+    if (input.placement(mesh_dim) == to) {
+      continue;
+    }
+    if (too_small(input, mesh_dim, to)) {
+      return {kImpossible, 0};
+    }
+    cost.bytes += transition_cost(*input.spec, mesh_dim, to);
+    ++cost.changes;
+  }
+  return cost;
+}
+
+bool allowed(
+    const OpCall& call,
+    const Strategy& strategy,
+    int64_t mesh_dim,
+    const Constraints& constraints) {
+  if (constraints.written_input < 0) {
+    return true;
+  }
+  const auto written = static_cast<size_t>(constraints.written_input);
+  const auto& now = call.inputs[written].placement(mesh_dim);
+  return strategy.inputs[written] == now &&
+      (strategy.outputs.empty() || strategy.outputs[0] == now);
+}
+
+[[noreturn]] void refuse_in_place(
+    const OpCall& call,
+    int64_t mesh_dim,
+    const Constraints& constraints) {
+  const auto& self =
+      *call.inputs[static_cast<size_t>(constraints.written_input)].spec;
+  std::string operands;
+  for (const auto& input : call.inputs) {
+    operands += (operands.empty() ? "" : ", ") + to_string(*input.spec);
+  }
+  DTENSOR_CHECK(
+      false,
+      call.name(),
+      "the in-place operator would change the layout of self, ",
+      self,
+      ", on mesh dim ",
+      call.mesh.dim_label(mesh_dim),
+      "; the operands are ",
+      operands,
+      ". Redistribute self first, or use the out-of-place operator.");
+}
+
+Strategy choose(
+    const OpCall& call,
+    const OpRule& rule,
+    int64_t mesh_dim,
+    const Constraints& constraints) {
+  auto options = candidates(call, rule, mesh_dim);
+  const Strategy* best = nullptr;
+  Cost best_cost{kImpossible, std::numeric_limits<int>::max()};
+  for (const auto& option : options) {
+    if (!allowed(call, option, mesh_dim, constraints)) {
+      continue;
+    }
+    const auto cost = cost_of(call, option, mesh_dim);
+    if (cost < best_cost) {
+      best = &option;
+      best_cost = cost;
+    }
+  }
+  if (best == nullptr && constraints.written_input >= 0) {
+    refuse_in_place(call, mesh_dim, constraints);
+  }
+  DTENSOR_CHECK(
+      best != nullptr,
+      call.name(),
+      "no way to bring the operands to layouts that the operator can compute "
+      "on mesh dim ",
+      call.mesh.dim_label(mesh_dim),
+      ". Redistribute them to Replicate first.");
+  return *best;
+}
+
+MeshStrategy choose_per_dim(
+    const OpCall& call,
+    const OpRule& rule,
+    const Constraints& constraints) {
+  MeshStrategy chosen;
+  chosen.inputs.resize(call.inputs.size());
+  chosen.outputs.resize(call.outputs.size());
+  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
+    const auto strategy = choose(call, rule, m, constraints);
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      chosen.inputs[i].push_back(strategy.inputs[i]);
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      chosen.outputs[i].push_back(strategy.outputs[i]);
+    }
+  }
+  return chosen;
+}
+
+} // namespace
+
+double
+transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to) {
+  const auto& from = spec.placements()[static_cast<size_t>(mesh_dim)];
+  const auto n = spec.mesh().size(mesh_dim);
+  if (from == to || n == 1) {
+    return 0;
+  }
+  const double full = local_bytes(spec, mesh_dim);
+  if (from.is_replicate()) {
+    return 0;
+  }
+  if (from.is_partial()) {
+    return to.is_partial() ? kImpossible : all_reduce_bytes(n, full);
+  }
+  return to.cuts() && !to.is_strided_shard() && !from.is_strided_shard()
+      ? all_to_all_bytes(n, full / static_cast<double>(n))
+      : all_gather_bytes(n, full);
+}
+
+Strategies
+candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
+  Strategies all;
+  if (rule.dim_rule) {
+    all = rule.dim_rule(call, mesh_dim);
+  }
+  for (const auto& s : all) {
+    TORCH_INTERNAL_ASSERT(
+        s.inputs.size() == call.inputs.size() &&
+            s.outputs.size() == call.outputs.size(),
+        "rule of ",
+        call.name(),
+        " gives ",
+        s.inputs.size(),
+        " inputs and ",
+        s.outputs.size(),
+        " outputs for a call with ",
+        call.inputs.size(),
+        " and ",
+        call.outputs.size());
+  }
+  if (rule.strided) {
+    const auto plain = all.size();
+    for (const auto factor : split_factors(call, mesh_dim)) {
+      for (size_t i = 0; i < plain; ++i) {
+        if (has_shard(all[i])) {
+          all.push_back(with_split_factor(all[i], factor));
+        }
+      }
+    }
+  }
+  auto whole = replicated(call);
+  if (std::find(all.begin(), all.end(), whole) == all.end()) {
+    all.push_back(std::move(whole));
+  }
+  return all;
+}
+
+Decision propagate(
+    const OpCall& call,
+    const OpRule& rule,
+    const Constraints& constraints) {
+  const auto chosen = rule.mesh_rule ? rule.mesh_rule(call)
+                                     : choose_per_dim(call, rule, constraints);
+  Decision decision;
+  const auto where = call.name();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& now = call.inputs[i].spec;
+    auto wanted = now->with_placements(chosen.inputs[i], where.c_str());
+    decision.redistributes |= wanted != now;
+    decision.inputs.push_back(wanted == now ? nullptr : std::move(wanted));
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const auto& out = call.outputs[i];
+    decision.outputs.push_back(
+        out.defined ? Spec::make(
+                          call.mesh,
+                          chosen.outputs[i],
+                          out.sizes,
+                          out.strides,
+                          out.dtype,
+                          where.c_str())
+                    : nullptr);
+  }
+  if (rule.localize) {
+    rule.localize(call, decision);
+  }
+  return decision;
+}
+
+} // namespace dtensor

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// RuleRegistry: operator name -> rule. Rule files add to it when the library
+// is loaded; it includes none of them.
+//
+//   DTENSOR_RULES(matmul) {
+//     rules.einsum("mm", "mk,kn->mn");
+//     rules.einsum("bmm", "bmk,bkn->bmn");
+//   }
+//
+// Names are "op" or "op.overload" in namespace aten unless they have "::".
+// In-place (op_), out and foreach variants need no entry: ops/variants derives
+// them from the schema.
+#pragma once
+
+#include <dtensor/ops/strategy.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace dtensor {
+
+class DTENSOR_API RuleRegistry {
+ public:
+  static RuleRegistry& global();
+
+  /// The generic form. Throws if the operator has a rule already or LibTorch
+  /// has no such operator (a misspelt rule would never run).
+  OpRule& add(std::string_view name, OpRule rule);
+
+  /// Strategies per mesh dimension.
+  OpRule& dim_rule(std::string_view name, DimRule rule);
+  /// One function for the whole mesh.
+  OpRule& mesh_rule(std::string_view name, MeshRule rule);
+  /// An einsum: letters are dimensions, inputs are the tensor arguments in
+  /// order. A letter of the output may be sharded everywhere it occurs; a
+  /// letter that is summed away gives Partial(sum). `linear_in`: inputs that
+  /// may be Partial(sum) while the others are replicated.
+  OpRule& einsum(std::string_view name, std::string_view equation);
+  /// Written with DTensor operators (or by hand) instead of a local call.
+  OpRule& kernel(std::string_view name, DTensorKernel kernel);
+  /// The operator's own composite kernel decomposes it into operators that
+  /// have rules; it keeps it.
+  void keep_composite(std::string_view name);
+
+  /// Null if there is none.
+  const OpRule* find(const c10::OperatorName& name) const;
+  bool keeps_composite(const c10::OperatorName& name) const;
+  /// All names with a rule, sorted.
+  std::vector<std::string> names() const;
+
+ private:
+  std::unordered_map<c10::OperatorName, OpRule> rules_;
+  std::unordered_map<c10::OperatorName, bool> composite_;
+};
+
+/// "add.Tensor" -> aten::add overload Tensor.
+DTENSOR_API c10::OperatorName parse_operator_name(std::string_view name);
+
+namespace detail {
+/// Rule files register before the operators' slots are installed: both happen
+/// while the library loads, in the order of these priorities.
+struct RegisterRules {
+  explicit RegisterRules(void (*add)(RuleRegistry&)) {
+    add(RuleRegistry::global());
+  }
+};
+} // namespace detail
+
+#define DTENSOR_RULES(family)                                             \
+  static void dtensor_rules_##family(::dtensor::RuleRegistry& rules);     \
+  static const ::dtensor::detail::RegisterRules dtensor_register_##family \
+      __attribute__((init_priority(60000))) (dtensor_rules_##family);     \
+  static void dtensor_rules_##family(                                     \
+      [[maybe_unused]] ::dtensor::RuleRegistry& rules)
+
+} // namespace dtensor

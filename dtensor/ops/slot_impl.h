@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// OpSlot: what is registered for one operator. It carries the operator's rule
+// and its decision cache, so that a call looks nothing up by name.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/decision_cache_impl.h>
+#include <dtensor/ops/registry.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Facts of an operator, worked out once.
+struct OpInfo {
+  explicit OpInfo(const c10::OperatorHandle& op);
+
+  c10::OperatorHandle op;
+  std::string name; // "aten::add.Tensor"
+  size_t slot;      // number of its decision cache
+  size_t num_args;
+  size_t num_returns;
+  const OpRule* rule = nullptr; // its own, or that of its functional variant
+  bool in_place = false;        // writes its first argument and returns it
+  bool inplace_view = false;    // changes its shape, as squeeze_
+  bool random = false;
+  bool is_out = false;
+  std::vector<bool> value_matters; // per argument: part of the cache key
+  std::optional<BoundaryRole> boundary;
+  bool carries_boundaries = false;
+};
+
+/// Runs the operator on the DTensors on the stack, below autograd.
+void dispatch(const OpInfo& info, torch::jit::Stack* stack);
+
+/// Runs it at the autograd key: inputs are redistributed and made local with
+/// autograd, the operator runs with its own, results become DTensors again.
+void dispatch_region(const OpInfo& info, torch::jit::Stack* stack);
+
+/// The decision for this call, from this rank's cache or made now.
+std::shared_ptr<const Decision> decide(
+    const OpInfo& info,
+    const torch::jit::Stack& stack);
+
+/// Global shapes of the results: the operator on meta tensors. Nothing if it
+/// has no meta kernel.
+std::optional<std::vector<OutputMeta>> infer_outputs(
+    const OpInfo& info,
+    const OpCall& call);
+
+/// Calls `visit(IValue&, arg, item)` for every defined tensor among the last
+/// num_args of the stack; a list is written back if `visit` returns true.
+template <class Visit>
+void for_each_tensor(
+    torch::jit::Stack& stack,
+    size_t num_args,
+    const Visit& visit);
+
+/// The specs of the decision's inputs on local tensors: see dispatch.cpp.
+class SlotKernel final : public c10::OperatorKernel {
+ public:
+  SlotKernel(std::shared_ptr<const OpInfo> info, bool above_autograd)
+      : info_(std::move(info)),
+        above_autograd_(above_autograd) {}
+
+  void operator()(
+      const c10::OperatorHandle&,
+      c10::DispatchKeySet,
+      torch::jit::Stack* stack) {
+    if (above_autograd_) {
+      dispatch_region(*info_, stack);
+    } else {
+      dispatch(*info_, stack);
+    }
+  }
+
+ private:
+  std::shared_ptr<const OpInfo> info_;
+  bool above_autograd_;
+};
+
+} // namespace dtensor::detail

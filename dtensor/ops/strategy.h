@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Strategy and OpRule: what an operator may do on one mesh dimension, as data.
+//
+// A strategy says: if the inputs have these placements on a mesh dimension,
+// then the local operators of the ranks together compute the whole one, and
+// the outputs have those placements.
+//
+//   mm: m over the ranks      inputs S(0) R     output S(0)
+//       k over the ranks      inputs S(1) S(0)  output P(sum)
+//
+// "Everything replicated" holds for every operator and need not be listed.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <dtensor/ops/op_call.h>
+
+#include <functional>
+#include <vector>
+
+namespace dtensor {
+
+/// Placements on one mesh dimension: one per tensor output (flattened), one
+/// per tensor input (OpCall::inputs).
+struct Strategy {
+  Placements outputs;
+  Placements inputs;
+  friend bool operator==(const Strategy&, const Strategy&) = default;
+};
+using Strategies = std::vector<Strategy>;
+
+/// A whole-mesh choice: the layout each input must have and each output gets.
+/// What a view rule returns, whose mesh dimensions depend on each other.
+struct MeshStrategy {
+  std::vector<Placements> outputs;
+  std::vector<Placements> inputs;
+};
+
+/// What was decided for a call: everything a warm call needs.
+struct Decision {
+  /// Layout each flattened input is brought to; null: it is plain, or has it.
+  std::vector<SpecPtr> inputs;
+  bool redistributes = false;
+  /// Layout of each flattened tensor output; null for an undefined one.
+  std::vector<SpecPtr> outputs;
+  /// Arguments that the local call gets instead of its own.
+  std::vector<std::pair<size_t, c10::IValue>> args;
+  /// Layout of the gradient of each flattened input, for regions.
+  std::vector<Placements> grads;
+  /// Everything is replicated and the shapes of the results are not known
+  /// beforehand: the results are replicated, as large as they come out.
+  bool shapes_from_results = false;
+};
+
+/// Strategies of one mesh dimension.
+using DimRule = std::function<Strategies(const OpCall&, int64_t mesh_dim)>;
+/// The choice for the whole mesh.
+using MeshRule = std::function<MeshStrategy(const OpCall&)>;
+/// Global shapes of the results, where the operator has no meta kernel.
+using MetaRule = std::function<std::vector<OutputMeta>(const OpCall&)>;
+/// Rewrites scalar arguments for the local call (a size that is sharded).
+using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
+/// Computes the local results in place of the operator itself: the stack holds
+/// local tensors in place of DTensors and the rewritten arguments.
+using LocalKernel = std::function<
+    void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*)>;
+/// Replaces the call altogether: the stack holds DTensors and gets DTensors.
+/// Runs below autograd, or above it for a composite operator.
+using DTensorKernel =
+    std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+
+/// Everything the one path needs to know of an operator.
+struct OpRule {
+  DimRule dim_rule;
+  MeshRule mesh_rule; // instead of dim_rule
+  MetaRule meta;
+  LocalizeRule localize;
+  LocalKernel local_kernel;
+  DTensorKernel kernel; // instead of everything above
+
+  /// The rule may be applied with StridedShard in place of Shard.
+  bool strided = true;
+  /// The decision depends on the values of floating-point and Scalar
+  /// arguments; else only their types are part of the cache key.
+  bool uses_scalar_values = false;
+  /// Intercept at the autograd key: the operator is composite (or has a
+  /// boundary), and its local call runs with the plain autograd of the local
+  /// operator.
+  bool region = false;
+
+  OpRule& with_meta(MetaRule m) {
+    meta = std::move(m);
+    return *this;
+  }
+  OpRule& with_localize(LocalizeRule l) {
+    localize = std::move(l);
+    return *this;
+  }
+  OpRule& with_local_kernel(LocalKernel k) {
+    local_kernel = std::move(k);
+    return *this;
+  }
+  OpRule& no_strided() {
+    strided = false;
+    return *this;
+  }
+  OpRule& scalar_values() {
+    uses_scalar_values = true;
+    return *this;
+  }
+  OpRule& as_region() {
+    region = true;
+    return *this;
+  }
+};
+
+} // namespace dtensor

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DTensor: a tensor that is spread over the ranks of a mesh.
+//
+// A DTensor is an at::Tensor of the global shape; every operator, module,
+// optimizer and autograd works on it. The class below adds what only a
+// distributed tensor has.
+//
+//   auto w = distribute_tensor(torch::randn({8, 6}), mesh, {Shard(0)});
+//   at::Tensor y = w * 2;                      // still distributed
+//   DTensor(y).placements();                   // S(0)
+//   DTensor(y).full_tensor();                  // plain, 8 x 6, on every rank
+//
+// Python: torch.distributed.tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
+#include <dtensor/layout/spec.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtensor {
+
+struct FromLocalOptions {
+  /// Compare shape and dtype between ranks, and give replicas rank 0's data.
+  bool run_check = false;
+  /// Global shape and strides; needed when shards are uneven. Strides default
+  /// to row-major for `shape`.
+  std::optional<std::vector<int64_t>> shape;
+  std::optional<std::vector<int64_t>> stride;
+  /// Layout in which the gradient arrives at the local tensor; default: the
+  /// forward layout with Partial replaced by Replicate.
+  std::optional<Placements> grad_placements;
+};
+
+struct RedistributeOptions {
+  /// Cast before communicating; the result has this dtype.
+  std::optional<at::ScalarType> forward_dtype;
+  /// Cast the gradient to this before communicating it, and back afterwards.
+  std::optional<at::ScalarType> backward_dtype;
+};
+
+class DTENSOR_API DTensor : public at::Tensor {
+ public:
+  /// Undefined.
+  DTensor() = default;
+  /// `t` seen as the DTensor it is. Throws TypeError if it is plain.
+  explicit DTensor(at::Tensor t);
+
+  /// The DTensor whose part on this rank is `local`. Without `shape`, all
+  /// shards are taken to be as large as this one. Differentiable.
+  /// Throws TypeError if `local` is a DTensor, ValueError/IndexError for
+  /// placements that do not fit, ValueError if run_check finds a difference.
+  /// Python: DTensor.from_local.
+  static DTensor from_local(
+      const at::Tensor& local,
+      const DeviceMesh& mesh,
+      PlacementsRef placements,
+      const FromLocalOptions& options = {});
+
+  const DeviceMesh& device_mesh() const;
+  PlacementsRef placements() const;
+  /// Everything that is known of it but its data.
+  const SpecPtr& spec() const;
+
+  /// This rank's part, sharing memory. Differentiable: its gradient is taken
+  /// to be in `grad_placements` (default: this layout, Partial -> Replicate).
+  /// Python: DTensor.to_local.
+  at::Tensor to_local(
+      const std::optional<Placements>& grad_placements = std::nullopt) const;
+
+  /// The whole tensor on every rank. Differentiable.
+  /// Python: DTensor.full_tensor.
+  at::Tensor full_tensor(
+      const std::optional<Placements>& grad_placements = std::nullopt) const;
+
+  /// The same tensor in another layout, on the same mesh. Differentiable.
+  /// Throws ValueError if the layout cannot be reached.
+  /// Python: DTensor.redistribute.
+  DTensor redistribute(
+      PlacementsRef placements,
+      const RedistributeOptions& options = {}) const;
+  DTensor redistribute(
+      const DeviceMesh& mesh,
+      PlacementsRef placements,
+      const RedistributeOptions& options = {}) const;
+};
+
+/// Distributes a full tensor that every rank has: shards are scattered and
+/// replicas broadcast from the rank `src_data_rank` of each mesh dimension;
+/// nullopt: every rank cuts its own tensor, and nothing is communicated. A
+/// DTensor is returned as it is if it has this layout.
+/// Throws RuntimeError for a non-leaf, ValueError for placements of the wrong
+/// length or another layout of a DTensor, IndexError for a shard dimension
+/// that the tensor does not have.
+/// Python: torch.distributed.tensor.distribute_tensor.
+DTENSOR_API DTensor distribute_tensor(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    std::optional<int64_t> src_data_rank = 0);
+
+/// Layout line, then this rank's part.
+DTENSOR_API std::ostream& operator<<(std::ostream& os, const DTensor& t);
+
+} // namespace dtensor

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/autograd_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Specs ride in the context as opaque values.
+struct SpecHolder : torch::CustomClassHolder {
+  SpecHolder(SpecPtr s, Placements g)
+      : spec(std::move(s)),
+        grad(std::move(g)) {}
+  SpecPtr spec;
+  Placements grad;
+};
+
+// Undefined gradients stay undefined: a zero of the global shape would be a
+// plain tensor.
+void save(AutogradContext* ctx, SpecPtr spec, Placements grad) {
+  ctx->set_materialize_grads(false);
+  ctx->saved_data["spec"] = c10::IValue::make_capsule(
+      c10::make_intrusive<SpecHolder>(std::move(spec), std::move(grad)));
+}
+
+const SpecHolder& saved(AutogradContext* ctx) {
+  return *static_cast<SpecHolder*>(ctx->saved_data["spec"].toCapsule().get());
+}
+
+at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
+  return t.scalar_type() == dtype ? t : t.to(dtype);
+}
+
+struct FromLocal : torch::autograd::Function<FromLocal> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& local,
+      const SpecPtr& spec,
+      const Placements& grad) {
+    save(ctx, spec, grad);
+    return wrap(local.detach(), spec);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) {
+      return {at::Tensor(), at::Tensor(), at::Tensor()};
+    }
+    const auto& s = saved(ctx);
+    const auto target = spec_of(grads[0])->with_placements(s.grad);
+    return {
+        to_local_autograd(redistribute_autograd(grads[0], target)),
+        at::Tensor(),
+        at::Tensor()};
+  }
+};
+
+struct ToLocal : torch::autograd::Function<ToLocal> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& dtensor,
+      const Placements& grad) {
+    save(ctx, spec_of(dtensor), grad);
+    return local_of(dtensor).detach();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) {
+      return {at::Tensor(), at::Tensor()};
+    }
+    const auto& s = saved(ctx);
+    const auto spec = s.spec->with_tensor(
+        s.grad,
+        s.spec->sizes(),
+        dense_strides(s.spec->sizes(), grads[0].strides()));
+    return {
+        from_local_autograd(grads[0], spec->with_dtype(grads[0].scalar_type())),
+        at::Tensor()};
+  }
+};
+
+struct Redistribute : torch::autograd::Function<Redistribute> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& dtensor,
+      const SpecPtr& to,
+      at::ScalarType grad_dtype) {
+    const auto& from = spec_of(dtensor);
+    save(ctx, from, without_partial(from->placements()));
+    ctx->saved_data["grad_dtype"] = static_cast<int64_t>(grad_dtype);
+    auto local = redistribute_local(local_of(dtensor), from, to);
+    return wrap(
+        local.is_same(local_of(dtensor)) ? local.detach() : std::move(local),
+        to);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) {
+      return {at::Tensor(), at::Tensor(), at::Tensor()};
+    }
+    const auto dtype =
+        static_cast<at::ScalarType>(ctx->saved_data["grad_dtype"].toInt());
+    const auto& s = saved(ctx);
+    const auto grad = cast(grads[0], dtype);
+    const auto target = spec_of(grad)->with_placements(s.grad);
+    return {
+        cast(redistribute_autograd(grad, target), s.spec->dtype()),
+        at::Tensor(),
+        at::Tensor()};
+  }
+};
+
+bool records(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && t.requires_grad();
+}
+
+} // namespace
+
+Placements without_partial(PlacementsRef placements) {
+  Placements result(placements.begin(), placements.end());
+  for (auto& p : result) {
+    if (p.is_partial()) {
+      p = Replicate();
+    }
+  }
+  return result;
+}
+
+at::Tensor from_local_autograd(
+    const at::Tensor& local,
+    const SpecPtr& spec,
+    const std::optional<Placements>& grad_placements) {
+  if (!records(local)) {
+    return wrap(local.requires_grad() ? local.detach() : local, spec);
+  }
+  return FromLocal::apply(
+      local,
+      spec,
+      grad_placements.value_or(without_partial(spec->placements())));
+}
+
+at::Tensor to_local_autograd(
+    const at::Tensor& dtensor,
+    const std::optional<Placements>& grad_placements) {
+  if (!records(dtensor)) {
+    return local_of(dtensor);
+  }
+  return ToLocal::apply(
+      dtensor,
+      grad_placements.value_or(
+          without_partial(spec_of(dtensor)->placements())));
+}
+
+at::Tensor redistribute_autograd(
+    const at::Tensor& dtensor,
+    const SpecPtr& to,
+    std::optional<at::ScalarType> backward_dtype) {
+  const auto& from = spec_of(dtensor);
+  if (from == to || from->placements() == to->placements()) {
+    return dtensor;
+  }
+  if (!records(dtensor)) {
+    return wrap(redistribute_local(local_of(dtensor), from, to), to);
+  }
+  return Redistribute::apply(
+      dtensor, to, backward_dtype.value_or(dtensor.scalar_type()));
+}
+
+} // namespace dtensor::detail

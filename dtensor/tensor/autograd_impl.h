@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The four differentiable steps between local tensors and DTensors, on specs.
+// The public functions of tensor/api.h are built on them, and so are operators
+// whose local call runs with its own autograd.
+//
+// Gradient layouts (Python: the same): from_local's gradient arrives in
+// `grad_placements`, by default the forward layout with Partial replaced by
+// Replicate; to_local's gradient is taken to be in `grad_placements`, the same
+// default; redistribute's gradient goes back to the source layout, where a
+// Partial source gets a replicated gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/layout/spec.h>
+
+#include <optional>
+
+namespace dtensor::detail {
+
+at::Tensor from_local_autograd(
+    const at::Tensor& local,
+    const SpecPtr& spec,
+    const std::optional<Placements>& grad_placements = std::nullopt);
+
+at::Tensor to_local_autograd(
+    const at::Tensor& dtensor,
+    const std::optional<Placements>& grad_placements = std::nullopt);
+
+/// `dtensor` in layout `to` (same mesh and sizes); itself if it has it. The
+/// gradient is communicated in `backward_dtype`, if given.
+at::Tensor redistribute_autograd(
+    const at::Tensor& dtensor,
+    const SpecPtr& to,
+    std::optional<at::ScalarType> backward_dtype = std::nullopt);
+
+/// Placements with every Partial replaced by Replicate.
+Placements without_partial(PlacementsRef placements);
+
+} // namespace dtensor::detail

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/api.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kWhere = "distribute_tensor";
+
+DTensor check_layout(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    PlacementsRef layout) {
+  const auto& spec = detail::spec_of(tensor);
+  DTENSOR_CHECK_VALUE(
+      spec->mesh() == mesh && spec->placements() == layout,
+      kWhere,
+      "the tensor is a DTensor already, ",
+      *spec,
+      ", and not in the layout asked for, ",
+      to_string(layout),
+      " on ",
+      mesh,
+      ". Use redistribute().");
+  return DTensor(tensor);
+}
+
+// Parts of `tensor` along one mesh dimension, one per rank of the group.
+std::vector<at::Tensor>
+parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
+  std::vector<at::Tensor> parts;
+  const int64_t dim = placement.dim();
+  const Intervals whole = {Interval{0, tensor.size(dim)}};
+  for (int64_t r = 0; r < n; ++r) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& i : cut(whole, placement, n, r)) {
+      pieces.push_back(tensor.narrow(dim, i.begin, i.size()));
+    }
+    parts.push_back(
+        pieces.empty()           ? tensor.narrow(dim, 0, 0).contiguous()
+            : pieces.size() == 1 ? pieces[0].contiguous()
+                                 : at::cat(pieces, dim));
+  }
+  return parts;
+}
+
+// What the rank `root` has, along one mesh dimension. Mesh dimensions are
+// gone through from left to right, so `tensor` has the shape that the ones
+// before left of it, on every rank of the group.
+at::Tensor from_root(
+    const at::Tensor& tensor,
+    const Placement& placement,
+    Group& group,
+    int64_t root) {
+  if (!placement.cuts()) {
+    return group.broadcast(tensor.contiguous(), root);
+  }
+  auto parts = parts_of(tensor, placement, group.size());
+  const auto like = parts[static_cast<size_t>(group.rank())];
+  if (group.rank() != root) {
+    parts.clear();
+  }
+  return group.scatter(parts, like, root);
+}
+
+at::Tensor keep_first_part(const at::Tensor& local, const SpecPtr& spec) {
+  Placements before(spec->placements().begin(), spec->placements().end());
+  for (auto& p : before) {
+    if (p.is_partial()) {
+      p = Replicate();
+    }
+  }
+  return redistribute_local(local, spec->with_placements(before), spec);
+}
+
+at::Tensor scatter_to_ranks(
+    const at::Tensor& tensor,
+    const SpecPtr& spec,
+    int64_t src_data_rank) {
+  at::Tensor local = tensor;
+  for (int64_t m = 0; m < spec->mesh().ndim(); ++m) {
+    auto& group = get_group(spec->mesh(), m);
+    DTENSOR_CHECK_VALUE(
+        src_data_rank >= 0 && src_data_rank < group.size(),
+        kWhere,
+        "src_data_rank ",
+        src_data_rank,
+        " is no rank of mesh dim ",
+        spec->mesh().dim_label(m),
+        " of size ",
+        group.size(),
+        ". It counts within each mesh dimension.");
+    local = from_root(
+        local,
+        spec->placements()[static_cast<size_t>(m)],
+        group,
+        src_data_rank);
+  }
+  return local;
+}
+
+at::Tensor local_part(
+    const at::Tensor& tensor,
+    const SpecPtr& spec,
+    std::optional<int64_t> src_data_rank) {
+  const c10::NoGradGuard no_grad;
+  if (!spec->mesh().contains_this_rank()) {
+    return at::empty({0}, tensor.options());
+  }
+  if (tensor.is_meta()) {
+    return at::empty(spec->local_sizes(), tensor.options());
+  }
+  at::Tensor local = tensor.detach();
+  if (src_data_rank) {
+    local = scatter_to_ranks(local, spec, *src_data_rank);
+    local = keep_first_part(local, spec);
+  } else {
+    const Placements whole(spec->placements().size(), Replicate());
+    local = redistribute_local(local, spec->with_placements(whole), spec);
+  }
+  // The distributed tensor never shares memory with the plain one.
+  return local.is_alias_of(tensor) ? local.clone(at::MemoryFormat::Contiguous)
+                                   : local.contiguous();
+}
+
+} // namespace
+
+DTensor distribute_tensor(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    std::optional<int64_t> src_data_rank) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+  DTENSOR_CHECK(
+      tensor.is_leaf(),
+      kWhere,
+      "the tensor is not a leaf of the autograd graph, and distributing it "
+      "would cut the graph. Use DTensor::from_local, or detach() it.");
+  const auto layout =
+      normalize_placements(mesh, placements, tensor.dim(), kWhere);
+  if (is_dtensor(tensor)) {
+    return check_layout(tensor, mesh, layout);
+  }
+  at::Tensor full = tensor;
+  if (!tensor.is_meta() && tensor.device().type() != mesh.device_type()) {
+    full = tensor.to(mesh.device_type());
+  }
+  const auto spec =
+      Spec::make(mesh, layout, full.sizes(), full.scalar_type(), kWhere);
+  auto result = detail::wrap(local_part(full, spec, src_data_rank), spec);
+  result.set_requires_grad(tensor.requires_grad());
+  return DTensor(std::move(result));
+}
+
+} // namespace dtensor

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/api.h>
+
+#include <ATen/core/Formatting.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ostream>
+
+namespace dtensor {
+namespace {
+
+const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
+  DTENSOR_CHECK_TYPE(
+      is_dtensor(t),
+      "DTensor",
+      "the tensor is ",
+      t.defined() ? "plain" : "undefined",
+      ". Make it a DTensor with distribute_tensor or DTensor::from_local.");
+  return detail::meta_of(t);
+}
+
+at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
+  return t.scalar_type() == dtype ? t : t.to(dtype);
+}
+
+} // namespace
+
+DTensor::DTensor(at::Tensor t) : at::Tensor(std::move(t)) {
+  checked_meta(*this);
+}
+
+const DeviceMesh& DTensor::device_mesh() const {
+  return checked_meta(*this).spec->mesh();
+}
+
+PlacementsRef DTensor::placements() const {
+  return checked_meta(*this).spec->placements();
+}
+
+const SpecPtr& DTensor::spec() const {
+  return checked_meta(*this).spec;
+}
+
+at::Tensor DTensor::to_local(
+    const std::optional<Placements>& grad_placements) const {
+  const auto& spec = checked_meta(*this).spec;
+  if (!grad_placements) {
+    return detail::to_local_autograd(*this);
+  }
+  return detail::to_local_autograd(
+      *this,
+      normalize_placements(
+          spec->mesh(), *grad_placements, spec->dim(), "to_local"));
+}
+
+at::Tensor DTensor::full_tensor(
+    const std::optional<Placements>& grad_placements) const {
+  const Placements whole(placements().size(), Replicate());
+  return redistribute(whole).to_local(grad_placements);
+}
+
+DTensor DTensor::redistribute(
+    PlacementsRef placements,
+    const RedistributeOptions& options) const {
+  checked_meta(*this);
+  at::Tensor source = *this;
+  if (options.forward_dtype) {
+    source = cast(source, *options.forward_dtype);
+  }
+  const auto to =
+      detail::spec_of(source)->with_placements(placements, "redistribute");
+  return DTensor(
+      detail::redistribute_autograd(source, to, options.backward_dtype));
+}
+
+DTensor DTensor::redistribute(
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const RedistributeOptions& options) const {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      mesh == device_mesh(),
+      "redistribute",
+      "cannot go from mesh ",
+      device_mesh(),
+      " to another mesh, ",
+      mesh,
+      ". Use full_tensor() and distribute_tensor.");
+  return redistribute(placements, options);
+}
+
+std::ostream& operator<<(std::ostream& os, const DTensor& t) {
+  return os << "DTensor " << *t.spec() << "\nlocal on rank "
+            << t.device_mesh().get_rank() << ":\n"
+            << static_cast<const at::Tensor&>(detail::local_of(t));
+}
+
+} // namespace dtensor

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/api.h>
+
+#include <ATen/ops/empty.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kWhere = "from_local";
+
+// All shards as large as this one. A dimension cut by n ranks has n times as
+// many elements, and dimensions outside it in memory n times the stride.
+void infer_global(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    Sizes& sizes,
+    Sizes& strides) {
+  sizes.assign(local.sizes().begin(), local.sizes().end());
+  strides.assign(local.strides().begin(), local.strides().end());
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    const auto& p = placements[static_cast<size_t>(m)];
+    if (!p.cuts()) {
+      continue;
+    }
+    const auto dim = static_cast<size_t>(p.dim());
+    const auto cut_stride = local.stride(p.dim());
+    sizes[dim] *= mesh.size(m);
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (d != dim && local.strides()[d] >= cut_stride &&
+          (local.strides()[d] > cut_stride || d < dim)) {
+        strides[d] *= mesh.size(m);
+      }
+    }
+  }
+}
+
+SpecPtr global_spec(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options) {
+  DTENSOR_CHECK_VALUE(
+      options.shape || !options.stride,
+      kWhere,
+      "stride without shape. Pass both, or neither.");
+  Sizes sizes;
+  Sizes strides;
+  if (options.shape) {
+    sizes.assign(options.shape->begin(), options.shape->end());
+    strides = options.stride
+        ? Sizes(options.stride->begin(), options.stride->end())
+        : dense_strides(sizes, local.strides());
+  } else {
+    infer_global(local, mesh, placements, sizes, strides);
+  }
+  return Spec::make(
+      mesh, placements, sizes, strides, local.scalar_type(), kWhere);
+}
+
+std::string facts_of(const at::Tensor& local, const Spec& spec) {
+  return to_string(spec) + (local.requires_grad() ? " requires_grad" : "");
+}
+
+void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
+  const auto mine = facts_of(local, spec);
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    auto& group = get_group(spec.mesh(), m);
+    const auto all = group.exchange(mine);
+    for (size_t r = 0; r < all.size(); ++r) {
+      DTENSOR_CHECK_VALUE(
+          all[r] == all[0],
+          kWhere,
+          "ranks of ",
+          spec.mesh().dim_label(m),
+          " disagree: rank ",
+          group.ranks()[0],
+          " has ",
+          all[0],
+          ", rank ",
+          group.ranks()[r],
+          " has ",
+          all[r],
+          ". Pass the same global shape on every rank.");
+    }
+  }
+}
+
+at::Tensor same_replicas(const at::Tensor& local, const Spec& spec) {
+  auto result = local;
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    if (spec.placements()[static_cast<size_t>(m)].is_replicate()) {
+      result = get_group(spec.mesh(), m).broadcast(result, 0);
+    }
+  }
+  return result;
+}
+
+} // namespace
+
+DTensor DTensor::from_local(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+  DTENSOR_CHECK_TYPE(
+      !is_dtensor(local),
+      kWhere,
+      "the local tensor is a DTensor already. Use redistribute() to change "
+      "its layout.");
+  const auto ndim =
+      options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
+  const auto layout = normalize_placements(mesh, placements, ndim, kWhere);
+  at::Tensor mine = local;
+  if (mine.device().type() != mesh.device_type()) {
+    mine = mine.to(mesh.device_type());
+  }
+  const auto spec = global_spec(mine, mesh, layout, options);
+  if (!mesh.contains_this_rank()) {
+    return DTensor(detail::wrap(at::empty({0}, mine.options()), spec));
+  }
+  DTENSOR_CHECK_VALUE(
+      mine.sizes() == spec->local_sizes(),
+      kWhere,
+      "the local tensor has shape ",
+      mine.sizes(),
+      ", but rank ",
+      mesh.get_rank(),
+      " holds ",
+      spec->local_sizes(),
+      " of ",
+      *spec,
+      ". Cut it as torch.chunk does.");
+  if (options.run_check) {
+    check_ranks_agree(mine, *spec);
+    mine = same_replicas(mine, *spec);
+  }
+  std::optional<Placements> grad;
+  if (options.grad_placements) {
+    grad = normalize_placements(mesh, *options.grad_placements, ndim, kWhere);
+  }
+  return DTensor(detail::from_local_autograd(mine, spec, grad));
+}
+
+} // namespace dtensor

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Telling a DTensor from a plain tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace dtensor {
+
+/// Whether `t` is a DTensor. False for an undefined tensor.
+inline bool is_dtensor(const at::Tensor& t) {
+  return t.defined() &&
+      t.unsafeGetTensorImpl()->key_set().has_backend(
+          c10::BackendComponent::PrivateUse3Bit);
+}
+
+} // namespace dtensor

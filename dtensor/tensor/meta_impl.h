@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What makes a tensor a DTensor: a BackendMeta with the local tensor and the
+// spec, on a TensorImpl without storage whose backend bit is PrivateUse3.
+//
+// All state lives in the BackendMeta, none in a TensorImpl subclass, because
+// parameter.set_data(dtensor) copies the meta into the parameter's own impl.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <dtensor/layout/spec.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <memory>
+
+namespace dtensor::detail {
+
+class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
+
+struct DTensorMeta final : c10::BackendMeta {
+  DTensorMeta(at::Tensor local_tensor, SpecPtr tensor_spec)
+      : local(std::move(local_tensor)),
+        spec(std::move(tensor_spec)) {}
+
+  c10::intrusive_ptr<c10::BackendMeta> clone(
+      const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
+    return self; // immutable but for set_boundaries, so copies share it
+  }
+
+  at::Tensor local; // below autograd: never requires grad
+  SpecPtr spec;
+  std::shared_ptr<const Boundaries> boundaries;
+};
+
+inline DTensorMeta& meta_of(const at::Tensor& t) {
+  return *static_cast<DTensorMeta*>(
+      t.unsafeGetTensorImpl()->get_backend_meta());
+}
+inline const at::Tensor& local_of(const at::Tensor& t) {
+  return meta_of(t).local;
+}
+inline const SpecPtr& spec_of(const at::Tensor& t) {
+  return meta_of(t).spec;
+}
+
+/// A DTensor of `spec` whose part on this rank is `local` (shape
+/// spec->local_sizes()); no autograd history.
+at::Tensor wrap(at::Tensor local, SpecPtr spec);
+
+/// Makes `self` the DTensor of `local` and `spec` from now on, for in-place
+/// operators that change the shape.
+void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
+
+} // namespace dtensor::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/meta_impl.h>
+
+#include <c10/core/DispatchKeySet.h>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kNoData =
+    "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
+    "spread over ranks. Use to_local() for this rank's part or full_tensor() "
+    "for the whole.";
+
+// The local tensor's own backend beside PrivateUse3, which outranks it; the
+// autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's
+// constructor, and are left out there in inference mode.
+c10::DispatchKeySet keys_for(const at::Tensor& local) {
+  const auto backend = local.key_set().highestBackendKey();
+  return c10::DispatchKeySet(c10::DispatchKey::Dense) |
+      c10::DispatchKeySet(backend) |
+      c10::DispatchKeySet(c10::BackendComponent::PrivateUse3Bit) |
+      c10::getAutocastRelatedKeySetFromBackend(backend);
+}
+
+struct DTensorImpl final : c10::TensorImpl {
+  DTensorImpl(at::Tensor local, SpecPtr spec)
+      : TensorImpl(keys_for(local), local.dtype(), local.device()) {
+    set_sizes_and_strides(spec->sizes(), spec->strides());
+    set_backend_meta(
+        c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec)));
+    release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoData);
+  }
+};
+
+} // namespace
+
+at::Tensor wrap(at::Tensor local, SpecPtr spec) {
+  if (C10_UNLIKELY(local.is_conj() || local.is_neg())) {
+    local = local.resolve_conj().resolve_neg();
+  }
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(
+      local.sizes() == spec->local_sizes(),
+      "local tensor ",
+      local.sizes(),
+      " for a spec with local shape ",
+      spec->local_sizes());
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!is_dtensor(local));
+  return at::Tensor(
+      c10::make_intrusive<DTensorImpl>(std::move(local), std::move(spec)));
+}
+
+void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {
+  auto* impl = self.unsafeGetTensorImpl();
+  auto boundaries = meta_of(self).boundaries;
+  impl->set_sizes_and_strides(spec->sizes(), spec->strides());
+  auto meta =
+      c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec));
+  meta->boundaries = std::move(boundaries);
+  impl->set_backend_meta(std::move(meta));
+}
+
+} // namespace dtensor::detail
