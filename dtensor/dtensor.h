@@ -7,7 +7,9 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/comm/thread_backend.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>

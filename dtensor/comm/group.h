@@ -25,13 +25,21 @@ class DTENSOR_API Group {
   virtual ~Group() = default;
 
   /// My position in ranks(), and how many there are.
-  int64_t rank() const { return rank_; }
-  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
+  int64_t rank() const {
+    return rank_;
+  }
+  int64_t size() const {
+    return static_cast<int64_t>(ranks_.size());
+  }
   /// Global ranks, in group order.
-  const std::vector<int64_t>& ranks() const { return ranks_; }
+  const std::vector<int64_t>& ranks() const {
+    return ranks_;
+  }
   /// What messages and CommDebugMode call it: the mesh dimension's name or
   /// number.
-  const std::string& label() const { return label_; }
+  const std::string& label() const {
+    return label_;
+  }
 
   // Each public function below checks its arguments, tells the observer of
   // this rank (comm/observer.h) and calls its do_ counterpart; on a group of
@@ -82,14 +90,14 @@ class DTENSOR_API Group {
 
  protected:
   Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
-      : ranks_(std::move(ranks)), rank_(rank), label_(std::move(label)) {}
+      : ranks_(std::move(ranks)),
+        rank_(rank),
+        label_(std::move(label)) {}
 
   virtual at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
   virtual at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) = 0;
-  virtual at::Tensor do_reduce_scatter(
-      const at::Tensor& input,
-      int64_t dim,
-      ReduceOp op) = 0;
+  virtual at::Tensor
+  do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) = 0;
   virtual std::vector<at::Tensor> do_all_to_all(
       const std::vector<at::Tensor>& inputs) = 0;
   virtual at::Tensor do_broadcast(const at::Tensor& input, int64_t root) = 0;
@@ -101,10 +109,8 @@ class DTENSOR_API Group {
       const at::Tensor& input,
       int64_t root) = 0;
   virtual void do_send(const at::Tensor& input, int64_t to, int64_t tag) = 0;
-  virtual at::Tensor do_recv(
-      const at::Tensor& like,
-      int64_t from,
-      int64_t tag) = 0;
+  virtual at::Tensor
+  do_recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
   virtual void do_barrier() = 0;
   virtual std::vector<std::string> do_exchange(const std::string& mine) = 0;
 

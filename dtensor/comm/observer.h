@@ -54,6 +54,9 @@ class DTENSOR_API CommObserverGuard {
   ~CommObserverGuard();
   CommObserverGuard(const CommObserverGuard&) = delete;
   CommObserverGuard& operator=(const CommObserverGuard&) = delete;
+
+ private:
+  CommObserver* observer_;
 };
 
 namespace detail {

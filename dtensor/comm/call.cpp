@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+bool same_meta(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes();
+}
+
+// Sizes agree in every dimension but `dim`.
+bool same_beside(const at::Tensor& a, const at::Tensor& b, int64_t dim) {
+  if (a.scalar_type() != b.scalar_type() || a.dim() != b.dim()) {
+    return false;
+  }
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (d != dim && a.size(d) != b.size(d)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool scatter_fits(const Call& root, const Call& mine, size_t member) {
+  return root.root == static_cast<int64_t>(member) ||
+      same_meta(root.inputs.at(member), mine.like);
+}
+
+// Whether members 0 and `member` take part in the same collective.
+bool fits(const std::vector<const Call*>& calls, size_t member) {
+  const Call& a = *calls[0];
+  const Call& b = *calls[member];
+  if (a.kind != b.kind) {
+    return false;
+  }
+  switch (a.kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllReduce:
+      return same_meta(a.input(), b.input()) && a.op == b.op;
+    case CollectiveKind::kReduceScatter:
+      return same_meta(a.input(), b.input()) && a.op == b.op && a.dim == b.dim;
+    case CollectiveKind::kAllGather:
+      return a.dim == b.dim && same_beside(a.input(), b.input(), a.dim);
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kGather:
+      return a.input().scalar_type() == b.input().scalar_type() &&
+          a.root == b.root;
+    case CollectiveKind::kBroadcast:
+      return same_meta(a.input(), b.input()) && a.root == b.root;
+    case CollectiveKind::kScatter:
+      return a.root == b.root;
+    default:
+      return true;
+  }
+}
+
+bool all_fit(const std::vector<const Call*>& calls) {
+  for (size_t member = 1; member < calls.size(); ++member) {
+    if (!fits(calls, member)) {
+      return false;
+    }
+  }
+  if (calls[0]->kind != CollectiveKind::kScatter) {
+    return true;
+  }
+  const Call& root = *calls[static_cast<size_t>(calls[0]->root)];
+  for (size_t member = 0; member < calls.size(); ++member) {
+    if (!scatter_fits(root, *calls[member], member)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string describe_all(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& tensor : tensors) {
+    texts.push_back(describe(tensor));
+  }
+  return c10::Join(", ", texts);
+}
+
+} // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  return c10::str(
+      short_name(tensor.scalar_type()),
+      "[",
+      c10::Join(", ", tensor.sizes()),
+      "]");
+}
+
+std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
+  const std::string name(call.name());
+  const std::string given = describe_all(
+      call.inputs.empty() && call.like.defined()
+          ? std::vector<at::Tensor>{call.like}
+          : call.inputs);
+  const int64_t root = ranks.at(static_cast<size_t>(call.root));
+  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllReduce:
+      return c10::str(name, " of ", given, " with ", to_string(call.op));
+    case CollectiveKind::kReduceScatter:
+      return c10::str(
+          name,
+          " of ",
+          given,
+          " along dim ",
+          call.dim,
+          " with ",
+          to_string(call.op));
+    case CollectiveKind::kAllGather:
+      return c10::str(name, " of ", given, " along dim ", call.dim);
+    case CollectiveKind::kAllToAll:
+      return c10::str(name, " of ", given);
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      return c10::str(name, " of ", given, " from rank ", root);
+    case CollectiveKind::kGather:
+      return c10::str(name, " of ", given, " to rank ", root);
+    default:
+      return name;
+  }
+}
+
+std::optional<std::string> disagreement(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  if (all_fit(calls)) {
+    return std::nullopt;
+  }
+  // Ranks that say the same stand together, in order of the first of them.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
+  for (size_t member = 0; member < calls.size(); ++member) {
+    const std::string text = describe(*calls[member], ranks);
+    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
+      return entry.first == text;
+    });
+    if (known != said.end()) {
+      known->second.push_back(ranks[member]);
+    } else {
+      said.push_back({text, {ranks[member]}});
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [text, who] : said) {
+    const char* verb = who.size() == 1 ? " calls " : " call ";
+    parts.push_back(rank_list(who) + verb + text);
+  }
+  return c10::str(
+      "[",
+      calls[0]->name(),
+      "] ranks of \"",
+      label,
+      "\" disagree: ",
+      c10::Join("; ", parts),
+      ". Call the same collective with the same sizes on every rank.");
+}
+
+std::string rank_list(const std::vector<int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + c10::Join(", ", ranks);
+}
+
+} // namespace dtensor::detail

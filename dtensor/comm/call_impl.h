@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Call: what a rank says about the collective that it enters. Ranks publish
+// their calls, compare them, and read each other's tensors through them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/layout/placement.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Lives on the caller's stack from arrival to departure. Tensors are
+/// contiguous and carry no gradient.
+struct Call {
+  /// Nothing: an exchange of strings.
+  std::optional<CollectiveKind> kind;
+  /// The tensors this rank gives: one, or one per member (all_to_all, the
+  /// root of scatter).
+  std::vector<at::Tensor> inputs;
+  /// The shape and dtype a rank expects that gives nothing (scatter).
+  at::Tensor like;
+  ReduceOp op = ReduceOp::kSum;
+  int64_t dim = 0;
+  /// A position in the group.
+  int64_t root = 0;
+  std::string text;
+  /// A result that peers read, set between two steps of one collective.
+  at::Tensor output;
+
+  const at::Tensor& input() const {
+    return inputs.front();
+  }
+  std::string_view name() const {
+    return kind ? to_string(*kind) : std::string_view("exchange");
+  }
+};
+
+/// "f32[4, 2]".
+std::string describe(const at::Tensor& tensor);
+
+/// "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
+std::string describe(const Call& call, const std::vector<int64_t>& ranks);
+
+/// Why these calls, one per member, are not one collective; nothing if they
+/// are. The text is the same on every rank.
+std::optional<std::string> disagreement(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label);
+
+/// "rank 1" or "ranks 0, 2".
+std::string rank_list(const std::vector<int64_t>& ranks);
+
+} // namespace dtensor::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/channel_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr int64_t kClosed = int64_t{1} << 62;
+
+} // namespace
+
+/// Waits for all members to arrive in a round.
+class ArrivalWait : public Wait {
+ public:
+  ArrivalWait(
+      Channel& channel,
+      int64_t member,
+      const std::string& label,
+      const Call& call,
+      int64_t round)
+      : Wait(
+            channel.ranks_[static_cast<size_t>(member)],
+            call.name(),
+            label,
+            channel.sleepers_),
+        channel_(channel),
+        round_(round) {}
+
+  bool ready() const override {
+    return (channel_.arrivals_.load() & ~kClosed) >= round_ * channel_.size();
+  }
+
+  std::vector<int64_t> missing() const override {
+    std::vector<int64_t> result;
+    for (size_t i = 0; i < channel_.seats_.size(); ++i) {
+      if (channel_.seats_[i].arrivals.load() < round_) {
+        result.push_back(channel_.ranks_[i]);
+      }
+    }
+    return result;
+  }
+
+  // After this, either all members take part in the round or none does.
+  bool give_up() override {
+    int64_t seen = channel_.arrivals_.load();
+    while ((seen & ~kClosed) < round_ * channel_.size()) {
+      if (channel_.arrivals_.compare_exchange_weak(seen, seen | kClosed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool broken() const override {
+    return (channel_.arrivals_.load() & kClosed) != 0;
+  }
+
+ private:
+  Channel& channel_;
+  int64_t round_;
+};
+
+/// Waits for a message.
+class MailWait : public Wait {
+ public:
+  MailWait(
+      Channel& channel,
+      const Channel::Address& address,
+      const std::string& label)
+      : Wait(
+            channel.ranks_[static_cast<size_t>(std::get<1>(address))],
+            to_string(CollectiveKind::kRecv),
+            label,
+            channel.sleepers_),
+        channel_(channel),
+        address_(address) {}
+
+  bool ready() const override {
+    return channel_.has_mail(address_);
+  }
+  std::vector<int64_t> missing() const override {
+    return {channel_.ranks_[static_cast<size_t>(std::get<0>(address_))]};
+  }
+  bool give_up() override {
+    return true;
+  }
+  bool broken() const override {
+    return false;
+  }
+
+ private:
+  Channel& channel_;
+  Channel::Address address_;
+};
+
+Channel::Channel(ThreadWorld& world, std::vector<int64_t> ranks)
+    : world_(world),
+      ranks_(std::move(ranks)),
+      seats_(ranks_.size()) {}
+
+void Channel::arrive(
+    int64_t member,
+    const std::string& label,
+    const Call& call) {
+  Seat& seat = seats_[static_cast<size_t>(member)];
+  seat.call = &call;
+  const int64_t round = seat.arrivals.load(std::memory_order_relaxed) + 1;
+  seat.arrivals.store(round);
+  ArrivalWait wait(*this, member, label, call, round);
+  int64_t seen = arrivals_.load();
+  do {
+    if (seen & kClosed) {
+      return world_.wait(wait); // throws: it can never be ready
+    }
+  } while (!arrivals_.compare_exchange_weak(seen, seen + 1));
+  if (seen + 1 == round * size()) {
+    world_.wake(ranks_, sleepers_);
+    return;
+  }
+  world_.wait(wait);
+}
+
+void Channel::sync(int64_t member) noexcept {
+  const int64_t goal = ++seats_[static_cast<size_t>(member)].syncs * size();
+  if (syncs_.fetch_add(1) + 1 == goal) {
+    world_.wake(ranks_, sleepers_);
+    return;
+  }
+  world_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
+    return syncs_.load() >= goal;
+  });
+}
+
+std::vector<const Call*> Channel::calls() const {
+  std::vector<const Call*> result;
+  for (const Seat& seat : seats_) {
+    result.push_back(seat.call);
+  }
+  return result;
+}
+
+bool Channel::has_mail(const Address& address) {
+  const std::lock_guard<std::mutex> lock(mail_mutex_);
+  const auto box = mail_.find(address);
+  return box != mail_.end() && !box->second.empty();
+}
+
+void Channel::post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor) {
+  {
+    const std::lock_guard<std::mutex> lock(mail_mutex_);
+    mail_[{from, to, tag}].push_back(std::move(tensor));
+  }
+  world_.wake({ranks_[static_cast<size_t>(to)]}, sleepers_);
+}
+
+at::Tensor
+Channel::take(int64_t from, int64_t to, int64_t tag, const std::string& label) {
+  const Address address{from, to, tag};
+  MailWait wait(*this, address, label);
+  world_.wait(wait);
+  const std::lock_guard<std::mutex> lock(mail_mutex_);
+  const auto box = mail_.find(address);
+  at::Tensor tensor = std::move(box->second.front());
+  box->second.pop_front();
+  if (box->second.empty()) {
+    mail_.erase(box);
+  }
+  return tensor;
+}
+
+} // namespace dtensor::detail

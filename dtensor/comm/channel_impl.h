@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Channel: where the members of one group meet.
+//
+// A collective has two steps. Everybody publishes its call and arrives; when
+// all have arrived, each reads the calls and the tensors of the others in
+// place. Then everybody departs, and only when all have done so does anybody
+// return, so no buffer that is being read is changed or freed.
+//
+// Arriving may fail (a peer has ended). Once all have arrived, every member is
+// certain to depart, so departing cannot be interrupted: it must not be, since
+// peers still read our buffers.
+#pragma once
+
+#include <dtensor/comm/thread_world_impl.h>
+
+#include <deque>
+#include <tuple>
+
+namespace dtensor::detail {
+
+class Channel {
+ public:
+  Channel(ThreadWorld& world, std::vector<int64_t> ranks);
+
+  /// Publishes `call` and waits until every member has published one.
+  void arrive(int64_t member, const std::string& label, const Call& call);
+  /// Returns when every member has called it. Any number of times between two
+  /// arrivals, the same on all members; the last is the departure.
+  void sync(int64_t member) noexcept;
+
+  /// What a member published. Between arrival and departure only.
+  const Call& call(int64_t member) const {
+    return *seats_[static_cast<size_t>(member)].call;
+  }
+  std::vector<const Call*> calls() const;
+
+  /// Hands a tensor over; take() returns it to the member `to`.
+  void post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor);
+  at::Tensor
+  take(int64_t from, int64_t to, int64_t tag, const std::string& label);
+
+ private:
+  friend class ArrivalWait;
+  friend class MailWait;
+  using Address = std::tuple<int64_t, int64_t, int64_t>; // from, to, tag
+
+  struct alignas(64) Seat {
+    const Call* call = nullptr;
+    /// How often this member has arrived and synced.
+    std::atomic<int64_t> arrivals{0};
+    int64_t syncs = 0;
+  };
+
+  int64_t size() const {
+    return static_cast<int64_t>(ranks_.size());
+  }
+  bool has_mail(const Address& address);
+
+  ThreadWorld& world_;
+  const std::vector<int64_t> ranks_;
+  std::vector<Seat> seats_;
+  /// Arrivals of all members together: round r is complete at r * size. The
+  /// bit kClosed says that a member has given up, and no more will come.
+  alignas(64) std::atomic<int64_t> arrivals_{0};
+  alignas(64) std::atomic<int64_t> syncs_{0};
+  alignas(64) std::atomic<int64_t> sleepers_{0};
+  std::mutex mail_mutex_;
+  std::map<Address, std::deque<at::Tensor>> mail_;
+};
+
+} // namespace dtensor::detail

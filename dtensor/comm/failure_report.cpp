@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/failure_report_impl.h>
+#include <dtensor/comm/thread_world_impl.h>
+
+#include <typeindex>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+/// A rank's error, taken apart.
+struct Told {
+  std::string text;
+  std::type_index type = typeid(void);
+  bool by_peers = false;
+};
+
+Told tell(const RankFailure& failure) {
+  try {
+    std::rethrow_exception(failure.error);
+  } catch (const RankEnded&) {
+    return {"ended in " + failure.place, typeid(RankEnded), true};
+  } catch (const c10::Error& error) {
+    return {error.what_without_backtrace(), typeid(error)};
+  } catch (const std::exception& error) {
+    return {error.what(), typeid(error)};
+  } catch (...) {
+    return {"an exception that is no std::exception"};
+  }
+}
+
+// Our own messages name the collective themselves.
+std::string with_place(std::string text, const std::string& place) {
+  const std::string name = place.substr(0, place.find(' '));
+  const bool named = text.rfind("[" + name + "]", 0) == 0 ||
+      text.rfind("[deadlock]", 0) == 0 || text.find("disagree: ") < text.size();
+  return place.empty() || named ? text : c10::str(text, " (in ", place, ")");
+}
+
+using Texts = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+void add(Texts& texts, const std::string& text, int64_t rank) {
+  for (auto& [known, ranks] : texts) {
+    if (known == text) {
+      ranks.push_back(rank);
+      return;
+    }
+  }
+  texts.push_back({text, {rank}});
+}
+
+// Throws the first of Errors... that is `type`.
+template <typename... Errors>
+void throw_typed(std::type_index type, const std::string& message) {
+  const c10::SourceLocation where{__func__, __FILE__, uint32_t{__LINE__}};
+  ((type == typeid(Errors) ? throw Errors(where, message) : void()), ...);
+}
+
+} // namespace
+
+void throw_if_any_failed(const std::vector<RankFailure>& failures) {
+  Texts own;
+  Texts ended;
+  std::type_index type = typeid(void);
+  size_t failed = 0;
+  for (size_t i = 0; i < failures.size(); ++i) {
+    if (!failures[i].error) {
+      continue;
+    }
+    const Told told = tell(failures[i]);
+    if (told.by_peers) {
+      add(ended, told.text, static_cast<int64_t>(i));
+      continue;
+    }
+    add(own, with_place(told.text, failures[i].place), static_cast<int64_t>(i));
+    type = failed == 0 || type == told.type ? told.type : typeid(void);
+    ++failed;
+  }
+  if (own.empty() && ended.empty()) {
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [text, ranks] : own) {
+    const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
+    parts.push_back(
+        (everybody ? "every rank" : rank_list(ranks)) + ": " + text);
+  }
+  for (const auto& [text, ranks] : ended) {
+    parts.push_back(
+        rank_list(ranks) + (ranks.size() == 1 ? " was " : " were ") + text);
+  }
+  const std::string message = c10::str(
+      "[run_ranks] ",
+      failed,
+      " of ",
+      failures.size(),
+      " ranks failed. ",
+      c10::Join("; ", parts));
+  throw_typed<
+      c10::ValueError,
+      c10::IndexError,
+      c10::TypeError,
+      c10::NotImplementedError,
+      c10::LinAlgError,
+      c10::OutOfMemoryError>(type, message);
+  throw c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, message);
+}
+
+} // namespace dtensor::detail

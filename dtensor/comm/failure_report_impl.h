@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One error out of the failures of many ranks.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// How one rank ended: `error` is null if it returned. `place` is the
+/// collective that the error came out of, or empty.
+struct RankFailure {
+  std::exception_ptr error;
+  std::string place;
+};
+
+/// Throws one error that tells all failures, rank by rank; those with the same
+/// text once. It has the type of the ranks' errors if they all have the same
+/// c10 type, else c10::Error.
+void throw_if_any_failed(const std::vector<RankFailure>& failures);
+
+} // namespace dtensor::detail

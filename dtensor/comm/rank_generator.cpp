@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Two things make the default generator per rank. The process's default
+// generator object is replaced by one that passes seeding and state on to the
+// generator of the rank that asks. And since operators read its engine
+// directly, past any virtual function, operators with an argument
+// `Generator? generator` get a kernel at a dispatch key that only rank threads
+// include: it fills the argument in. On every other operator that key falls
+// through, which costs nothing.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/comm/rank_generator.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/thread_world_impl.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace dtensor {
+namespace {
+
+// Reserved by LibTorch for deferred initialisation, which it does not contain.
+// Above autograd, so that one visit per call is enough.
+constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
+
+at::CPUGeneratorImpl* generator_of_this_rank() {
+  const detail::RankContext* context = detail::current_rank();
+  return context ? context->generator.get<at::CPUGeneratorImpl>() : nullptr;
+}
+
+void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
+  const auto f = from.next_float_normal_sample();
+  const auto d = from.next_double_normal_sample();
+  to.set_engine(from.engine());
+  to.set_next_float_normal_sample(f);
+  to.set_next_double_normal_sample(d);
+}
+
+/// The process's default generator: for ranks, a door to their own.
+class DefaultGenerator final : public at::CPUGeneratorImpl {
+  using Base = at::CPUGeneratorImpl;
+
+ public:
+  void set_current_seed(uint64_t seed) override {
+    auto* mine = generator_of_this_rank();
+    mine ? mine->set_current_seed(seed) : Base::set_current_seed(seed);
+  }
+  void set_offset(uint64_t offset) override {
+    auto* mine = generator_of_this_rank();
+    mine ? mine->set_offset(offset) : Base::set_offset(offset);
+  }
+  uint64_t get_offset() const override {
+    const auto* mine = generator_of_this_rank();
+    return mine ? mine->get_offset() : Base::get_offset();
+  }
+  uint64_t current_seed() const override {
+    const auto* mine = generator_of_this_rank();
+    return mine ? mine->current_seed() : Base::current_seed();
+  }
+  uint64_t seed() override {
+    auto* mine = generator_of_this_rank();
+    return mine ? mine->seed() : Base::seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    auto* mine = generator_of_this_rank();
+    mine ? mine->set_state(state) : Base::set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const auto* mine = generator_of_this_rank();
+    return mine ? mine->get_state() : Base::get_state();
+  }
+
+ private:
+  at::CPUGeneratorImpl* clone_impl() const override {
+    const auto* mine = generator_of_this_rank();
+    auto copy = c10::make_intrusive<at::CPUGeneratorImpl>();
+    copy_state(
+        *copy,
+        mine ? const_cast<at::CPUGeneratorImpl&>(*mine)
+             : const_cast<DefaultGenerator&>(*this));
+    return copy.release();
+  }
+};
+
+// LibTorch hands the default generator out as a const reference to a variable
+// of its own, which is not const.
+void replace_default_generator() {
+  auto& holder =
+      const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
+  at::Generator old = holder;
+  at::Generator door = at::make_generator<DefaultGenerator>();
+  const std::lock_guard<std::mutex> lock(old.mutex());
+  copy_state(
+      *door.get<at::CPUGeneratorImpl>(), *old.get<at::CPUGeneratorImpl>());
+  holder = door;
+}
+
+bool is_plain_cpu(const at::Tensor& tensor) {
+  return !tensor.defined() ||
+      (tensor.device().is_cpu() &&
+       !tensor.key_set().has_backend(c10::BackendComponent::PrivateUse3Bit));
+}
+
+// Whether a value leaves the choice of the generator to the CPU.
+bool allows_cpu_generator(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return is_plain_cpu(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (!is_plain_cpu(tensor)) {
+        return false;
+      }
+    }
+  }
+  return !value.isDevice() || value.toDevice().is_cpu();
+}
+
+/// The kernel of one operator: puts this rank's generator where none is given.
+class FillGenerator final : public c10::OperatorKernel {
+ public:
+  FillGenerator(size_t argument, size_t arguments)
+      : argument_(argument),
+        arguments_(arguments) {}
+
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack) const {
+    const detail::RankContext* context = detail::current_rank();
+    const auto values = torch::jit::last(*stack, arguments_);
+    c10::IValue& generator = (*stack)[stack->size() - arguments_ + argument_];
+    const bool not_given = generator.isNone() ||
+        generator.toGenerator() == at::detail::getDefaultCPUGenerator();
+    if (context && not_given &&
+        std::all_of(values.begin(), values.end(), allows_cpu_generator)) {
+      generator = context->generator;
+    }
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
+        stack);
+  }
+
+ private:
+  size_t argument_;
+  size_t arguments_;
+};
+
+std::optional<size_t> generator_argument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto optional = arguments[i].type()->cast<c10::OptionalType>();
+    if (optional &&
+        optional->getElementType()->kind() == c10::TypeKind::GeneratorType) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+void register_kernels() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  // Registrations last as long as the process.
+  static std::vector<c10::RegistrationHandleRAII> registrations;
+  registrations.push_back(dispatcher.registerFallback(
+      kRankKey,
+      c10::KernelFunction::makeFallthrough(),
+      "dtensor: the default generator per rank"));
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op) {
+      continue;
+    }
+    const auto argument = generator_argument(op->schema());
+    if (!argument) {
+      continue;
+    }
+    registrations.push_back(dispatcher.registerImpl(
+        name,
+        kRankKey,
+        c10::KernelFunction::makeFromBoxedFunctor(
+            std::make_unique<FillGenerator>(
+                *argument, op->schema().arguments().size())),
+        std::nullopt,
+        nullptr,
+        "dtensor: the default generator per rank"));
+  }
+}
+
+void install_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    replace_default_generator();
+    register_kernels();
+  });
+}
+
+} // namespace
+
+void seed_rank_generator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+namespace detail {
+
+RankGeneratorScope::RankGeneratorScope()
+    : was_included_(c10::impl::tls_is_dispatch_key_included(kRankKey)) {
+  c10::impl::tls_set_dispatch_key_included(kRankKey, true);
+}
+
+RankGeneratorScope::~RankGeneratorScope() {
+  c10::impl::tls_set_dispatch_key_included(kRankKey, was_included_);
+}
+
+CallerGenerator::CallerGenerator(int64_t n) {
+  install_once();
+  at::Generator mine = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(mine.mutex());
+  for (int64_t rank = 0; rank < n; ++rank) {
+    ranks_.push_back(mine.clone());
+  }
+}
+
+void CallerGenerator::take_over(int64_t rank) const {
+  at::Generator mine = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(mine.mutex());
+  copy_state(
+      *mine.get<at::CPUGeneratorImpl>(),
+      *of_rank(rank).get<at::CPUGeneratorImpl>());
+}
+
+} // namespace detail
+} // namespace dtensor

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/add.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <dtensor/comm/reduce_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+namespace dtensor::detail {
+namespace {
+
+bool is_bitwise(ReduceOp op) {
+  return op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
+}
+
+bool is_arithmetic(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAvg ||
+      op == ReduceOp::kProduct;
+}
+
+// out = a op b; out may be a.
+void combine(
+    at::Tensor& out,
+    const at::Tensor& a,
+    const at::Tensor& b,
+    ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      at::add_out(out, a, b);
+      return;
+    case ReduceOp::kMin:
+      at::minimum_out(out, a, b);
+      return;
+    case ReduceOp::kMax:
+      at::maximum_out(out, a, b);
+      return;
+    case ReduceOp::kProduct:
+      at::mul_out(out, a, b);
+      return;
+    case ReduceOp::kBand:
+      at::bitwise_and_out(out, a, b);
+      return;
+    case ReduceOp::kBor:
+      at::bitwise_or_out(out, a, b);
+      return;
+    case ReduceOp::kBxor:
+      at::bitwise_xor_out(out, a, b);
+      return;
+  }
+}
+
+} // namespace
+
+void check_reducible(
+    std::string_view where,
+    at::ScalarType dtype,
+    ReduceOp op) {
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  DTENSOR_CHECK_TYPE(
+      integral || !is_bitwise(op),
+      where,
+      to_string(op),
+      " needs an integer or boolean dtype: ",
+      short_name(dtype),
+      ". Use sum, avg, min, max or product.");
+  DTENSOR_CHECK_TYPE(
+      !integral || op != ReduceOp::kAvg,
+      where,
+      "avg needs a floating-point or complex dtype: ",
+      short_name(dtype),
+      ". Use sum and divide.");
+  const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  DTENSOR_CHECK_TYPE(
+      !at::isComplexType(dtype) || !ordered,
+      where,
+      to_string(op),
+      " needs an ordered dtype: ",
+      short_name(dtype),
+      ". Complex numbers take sum, avg and product.");
+  DTENSOR_CHECK_TYPE(
+      integral || at::isComplexType(dtype) ||
+          (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)),
+      where,
+      "cannot reduce ",
+      short_name(dtype),
+      ". Convert to bf16 or f32 first.");
+}
+
+void reduce_into(
+    const at::Tensor& out,
+    c10::ArrayRef<at::Tensor> inputs,
+    ReduceOp op) {
+  if (inputs.size() == 1) {
+    out.copy_(inputs[0]);
+    return;
+  }
+  at::Tensor sum = out;
+  // Two halves are added in float32 and rounded once anyway; an average could
+  // overflow on the way.
+  const bool wide = at::isReducedFloatingType(out.scalar_type()) &&
+      is_arithmetic(op) && (inputs.size() > 2 || op == ReduceOp::kAvg);
+  if (wide) {
+    sum = at::empty_like(out, out.options().dtype(at::kFloat));
+    sum.copy_(inputs[0]);
+    combine(sum, sum, inputs[1], op);
+  } else {
+    combine(sum, inputs[0], inputs[1], op);
+  }
+  for (size_t i = 2; i < inputs.size(); ++i) {
+    combine(sum, sum, inputs[i], op);
+  }
+  if (op == ReduceOp::kAvg) {
+    sum.div_(static_cast<double>(inputs.size()));
+  }
+  if (wide) {
+    out.copy_(sum);
+  }
+}
+
+} // namespace dtensor::detail

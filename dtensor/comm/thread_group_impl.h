@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ThreadGroup: a Group whose ranks are threads of this process. Collectives
+// read the peers' tensors in place; see channel_impl.h for how they meet.
+#pragma once
+
+#include <dtensor/comm/channel_impl.h>
+#include <dtensor/comm/group.h>
+
+namespace dtensor::detail {
+
+class ThreadGroup final : public Group {
+ public:
+  /// `world` is null for a group of one rank, which needs none.
+  ThreadGroup(
+      std::vector<int64_t> ranks,
+      int64_t rank,
+      std::string label,
+      std::shared_ptr<ThreadWorld> world);
+
+ protected:
+  at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) override;
+  at::Tensor
+  do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) override;
+  std::vector<at::Tensor> do_all_to_all(
+      const std::vector<at::Tensor>& inputs) override;
+  at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override;
+  at::Tensor do_scatter(
+      const std::vector<at::Tensor>& inputs,
+      const at::Tensor& like,
+      int64_t root) override;
+  std::vector<at::Tensor> do_gather(const at::Tensor& input, int64_t root)
+      override;
+  void do_send(const at::Tensor& input, int64_t to, int64_t tag) override;
+  at::Tensor do_recv(const at::Tensor& like, int64_t from, int64_t tag)
+      override;
+  void do_barrier() override;
+  std::vector<std::string> do_exchange(const std::string& mine) override;
+
+ private:
+  /// Runs `body` between arrival and departure, when all calls agree.
+  template <typename Body>
+  auto meet(const Call& call, const Body& body);
+  /// Notes where an error of this rank came from.
+  template <typename Body>
+  auto in_place(std::string_view name, const Body& body);
+
+  void reduce_in_parts(Call& call, at::Tensor& out);
+  /// Member `member`'s single input, on the device of `mine`.
+  at::Tensor input_of(int64_t member, const at::Tensor& mine) const;
+  std::vector<at::Tensor> all_inputs(const at::Tensor& mine) const;
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<Channel> channel_;
+};
+
+} // namespace dtensor::detail

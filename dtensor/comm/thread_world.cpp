@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/channel_impl.h>
+#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/error.h>
+
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace dtensor::detail {
+namespace {
+
+thread_local RankContext* this_rank = nullptr;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+bool fits_on_cores(int64_t ranks) {
+  return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
+}
+
+// An error that is a value: the same text for every rank that gets it.
+std::exception_ptr error(const std::string& text) {
+  return std::make_exception_ptr(
+      c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, text));
+}
+
+} // namespace
+
+RankContext* current_rank() {
+  return this_rank;
+}
+
+void set_current_rank(RankContext* context) {
+  this_rank = context;
+}
+
+std::string Wait::place() const {
+  return c10::str(name_, " on \"", label_, "\"");
+}
+
+// A peer that runs on a core of its own is worth some microseconds of
+// spinning; one that needs ours gets it.
+ThreadWorld::ThreadWorld(int64_t size, std::chrono::milliseconds timeout)
+    : size_(size),
+      timeout_(timeout),
+      spins_(fits_on_cores(size) ? 2000 : 0),
+      yields_(fits_on_cores(size) ? 0 : 8),
+      ranks_(static_cast<size_t>(size)) {}
+
+std::shared_ptr<Channel> ThreadWorld::channel(
+    const std::vector<int64_t>& ranks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& channel = channels_[ranks];
+  if (!channel) {
+    channel = std::make_shared<Channel>(*this, ranks);
+  }
+  return channel;
+}
+
+bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
+  for (int i = 0; i < spins_; ++i) {
+    if (done()) {
+      return true;
+    }
+    pause_briefly();
+  }
+  for (int i = 0; i < yields_; ++i) {
+    if (done()) {
+      return true;
+    }
+    std::this_thread::yield();
+  }
+  return done();
+}
+
+void ThreadWorld::wait(Wait& wait) {
+  spin([&] { return wait.ready() || stop_.load(std::memory_order_relaxed); });
+  if (wait.ready()) {
+    return;
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  // Sequentially consistent with wake(): either we see that the wait is ready
+  // or whoever makes it ready sees that we sleep.
+  wait.sleepers().fetch_add(1);
+  at(wait.rank()).wait = &wait;
+  try {
+    sleep(wait, lock);
+  } catch (...) {
+    at(wait.rank()).wait = nullptr;
+    wait.sleepers().fetch_sub(1);
+    throw;
+  }
+  at(wait.rank()).wait = nullptr;
+  wait.sleepers().fetch_sub(1);
+}
+
+void ThreadWorld::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  bool in_time = true;
+  while (!wait.ready()) {
+    std::exception_ptr reason = hopeless(wait);
+    if (!reason && !in_time) {
+      reason = error(c10::str(
+          "[",
+          wait.name(),
+          "] waited ",
+          timeout_.count(),
+          " ms on \"",
+          wait.label(),
+          "\" for ",
+          rank_list(wait.missing()),
+          ". Call the same collectives on every rank, or raise "
+          "RunRanksOptions::timeout."));
+    }
+    if (reason) {
+      if (!wait.give_up()) {
+        return;
+      }
+      std::rethrow_exception(reason);
+    }
+    in_time = at(wait.rank()).wake_up.wait_until(lock, deadline) ==
+        std::cv_status::no_timeout;
+  }
+}
+
+std::exception_ptr ThreadWorld::hopeless(const Wait& wait) {
+  if (!deadlock_.empty()) {
+    return error(deadlock_);
+  }
+  if (own_failures_ > 0) {
+    return std::make_exception_ptr(RankEnded());
+  }
+  const auto returned = returned_among(wait.missing());
+  if (!returned.empty()) {
+    at(wait.rank()).peer_had_returned = true;
+    return error(c10::str(
+        "[",
+        wait.name(),
+        "] \"",
+        wait.label(),
+        "\" waits for ",
+        rank_list(returned),
+        returned.size() == 1 ? ", which has ended" : ", which have ended",
+        ". Call the same collectives on every rank."));
+  }
+  if (failures_ > 0 || wait.broken()) {
+    return std::make_exception_ptr(RankEnded());
+  }
+  if (deadlocked()) {
+    deadlock_ = deadlock_text();
+    stop_ = true;
+    wake_all();
+    return error(deadlock_);
+  }
+  return nullptr;
+}
+
+std::vector<int64_t> ThreadWorld::returned_among(
+    const std::vector<int64_t>& ranks) const {
+  std::vector<int64_t> result;
+  for (int64_t rank : ranks) {
+    if (ranks_[static_cast<size_t>(rank)].status == Rank::Status::kReturned) {
+      result.push_back(rank);
+    }
+  }
+  return result;
+}
+
+// Nobody runs, and nobody's wait is ready: no rank will ever wake another.
+bool ThreadWorld::deadlocked() const {
+  for (const Rank& rank : ranks_) {
+    if (rank.status != Rank::Status::kRunning) {
+      continue;
+    }
+    if (rank.wait == nullptr || rank.wait->ready()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string ThreadWorld::deadlock_text() const {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    parts.push_back(
+        rank.status == Rank::Status::kRunning
+            ? c10::str(
+                  "rank ",
+                  i,
+                  " waits in ",
+                  rank.wait->place(),
+                  " for ",
+                  rank_list(rank.wait->missing()))
+            : c10::str("rank ", i, " has ended"));
+  }
+  return c10::str(
+      "[deadlock] every rank waits for another: ",
+      c10::Join("; ", parts),
+      ". Call the collectives of a group in the same order on all its ranks.");
+}
+
+void ThreadWorld::wait_surely(
+    int64_t rank,
+    std::atomic<int64_t>& sleepers,
+    c10::function_ref<bool()> ready) {
+  if (spin(ready)) {
+    return;
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  sleepers.fetch_add(1);
+  while (!ready()) {
+    at(rank).wake_up.wait(lock);
+  }
+  sleepers.fetch_sub(1);
+}
+
+void ThreadWorld::wake(
+    const std::vector<int64_t>& ranks,
+    const std::atomic<int64_t>& sleepers) {
+  if (sleepers.load() == 0) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int64_t rank : ranks) {
+    at(rank).wake_up.notify_all();
+  }
+}
+
+void ThreadWorld::wake_all() {
+  for (Rank& rank : ranks_) {
+    rank.wake_up.notify_all();
+  }
+}
+
+void ThreadWorld::rank_returned(int64_t rank) {
+  end_rank(rank, Rank::Status::kReturned);
+}
+
+void ThreadWorld::rank_failed(int64_t rank) {
+  end_rank(rank, Rank::Status::kFailed);
+}
+
+void ThreadWorld::end_rank(int64_t rank, Rank::Status status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  at(rank).status = status;
+  if (status == Rank::Status::kFailed) {
+    ++failures_;
+    own_failures_ += at(rank).peer_had_returned ? 0 : 1;
+    stop_ = true;
+  }
+  wake_all();
+}
+
+void ThreadWorld::set_place(
+    int64_t rank,
+    std::string place,
+    std::exception_ptr failure) {
+  at(rank).place = std::move(place);
+  at(rank).failure = std::move(failure);
+}
+
+std::string ThreadWorld::place(
+    int64_t rank,
+    const std::exception_ptr& failure) {
+  return at(rank).failure == failure ? at(rank).place : std::string();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The world behind run_ranks: which rank is where, how ranks wait for each
+// other, and how they are ended when one of them fails.
+//
+// Every wait that another rank must complete is a Wait. A rank first spins on
+// it, then registers it with the world and sleeps. Because the world knows
+// every sleeping rank's wait, it sees at once when one waits for a rank that
+// has ended, and when nobody is left to wake anybody (a deadlock).
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/util/FunctionRef.h>
+#include <dtensor/comm/call_impl.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace dtensor::detail {
+
+class Channel;
+
+/// Ends a rank because another one failed; run_ranks knows it from a rank's
+/// own error. Not a c10::Error, so that nobody catches it by chance.
+class RankEnded : public std::exception {
+ public:
+  const char* what() const noexcept override {
+    return "this rank was ended because another rank failed";
+  }
+};
+
+/// Something that other ranks complete.
+class Wait {
+ public:
+  Wait(
+      int64_t rank,
+      std::string_view name,
+      const std::string& label,
+      std::atomic<int64_t>& sleepers)
+      : rank_(rank),
+        name_(name),
+        label_(label),
+        sleepers_(sleepers) {}
+  virtual ~Wait() = default;
+
+  virtual bool ready() const = 0;
+  /// Global ranks whose part is missing.
+  virtual std::vector<int64_t> missing() const = 0;
+  /// Withdraws for ever; false if the wait has become ready instead.
+  virtual bool give_up() = 0;
+  /// Whether somebody has withdrawn already, so that it never will be ready.
+  virtual bool broken() const = 0;
+
+  int64_t rank() const {
+    return rank_;
+  }
+  std::atomic<int64_t>& sleepers() {
+    return sleepers_;
+  }
+  std::string_view name() const {
+    return name_;
+  }
+  /// `all_reduce on "tp"`.
+  std::string place() const;
+  const std::string& label() const {
+    return label_;
+  }
+
+ private:
+  int64_t rank_;
+  std::string_view name_;
+  const std::string& label_;
+  std::atomic<int64_t>& sleepers_;
+};
+
+class ThreadWorld {
+ public:
+  ThreadWorld(int64_t size, std::chrono::milliseconds timeout);
+
+  int64_t size() const {
+    return size_;
+  }
+  /// The channel of these global ranks, made by whoever asks first.
+  std::shared_ptr<Channel> channel(const std::vector<int64_t>& ranks);
+
+  /// Returns when `wait` is ready; throws when it can no longer be.
+  void wait(Wait& wait);
+  /// Returns when `ready` holds. For waits that are certain to end: nothing
+  /// interrupts them.
+  void wait_surely(
+      int64_t rank,
+      std::atomic<int64_t>& sleepers,
+      c10::function_ref<bool()> ready);
+  /// Wakes these ranks if any of them may sleep; call it after making their
+  /// wait ready.
+  void wake(
+      const std::vector<int64_t>& ranks,
+      const std::atomic<int64_t>& sleepers);
+
+  /// How a rank's function ended. A failure ends all ranks that wait.
+  void rank_returned(int64_t rank);
+  void rank_failed(int64_t rank);
+
+  /// Which collective an error of this rank came out of, and asking it: empty
+  /// for other errors. Called by the rank's thread.
+  void set_place(int64_t rank, std::string place, std::exception_ptr failure);
+  std::string place(int64_t rank, const std::exception_ptr& failure);
+
+ private:
+  struct Rank {
+    enum class Status { kRunning, kReturned, kFailed };
+    Status status = Status::kRunning;
+    /// The wait this rank sleeps in.
+    const Wait* wait = nullptr;
+    /// It failed only because a rank it waited for had returned.
+    bool peer_had_returned = false;
+    std::string place;
+    std::exception_ptr failure;
+    std::condition_variable wake_up;
+  };
+
+  Rank& at(int64_t rank) {
+    return ranks_[static_cast<size_t>(rank)];
+  }
+  bool spin(c10::function_ref<bool()> done) const;
+  void end_rank(int64_t rank, Rank::Status status);
+  void wake_all();
+  // All below: with mutex_ held.
+  void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
+  std::exception_ptr hopeless(const Wait& wait);
+  std::vector<int64_t> returned_among(const std::vector<int64_t>& ranks) const;
+  bool deadlocked() const;
+  std::string deadlock_text() const;
+
+  const int64_t size_;
+  const std::chrono::milliseconds timeout_;
+  const int spins_;
+  const int yields_;
+  std::mutex mutex_;
+  std::vector<Rank> ranks_;
+  std::map<std::vector<int64_t>, std::shared_ptr<Channel>> channels_;
+  std::string deadlock_;
+  int64_t failures_ = 0;
+  /// Of them, those that are nobody else's fault.
+  int64_t own_failures_ = 0;
+  /// Set with failures_ or deadlock_; read without the mutex.
+  std::atomic<bool> stop_{false};
+};
+
+/// The rank that this thread is; null outside run_ranks.
+struct RankContext {
+  std::shared_ptr<ThreadWorld> world;
+  int64_t rank = 0;
+  /// The default generator of plain CPU tensors (comm/rank_generator.h).
+  at::Generator generator;
+};
+RankContext* current_rank();
+void set_current_rank(RankContext* context);
+
+} // namespace dtensor::detail
