@@ -16,6 +16,13 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/einsum.h>
+#include <dtensor/ops/op_call.h>
+#include <dtensor/ops/propagate.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/strategy.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>
+#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/version.h>
