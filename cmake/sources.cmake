@@ -66,6 +66,14 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
   dtensor/redistribute/plan.h
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
+  dtensor/redistribute/cost.cpp
+  dtensor/redistribute/execute.cpp
+  dtensor/redistribute/moves.cpp
+  dtensor/redistribute/moves_impl.h
+  dtensor/redistribute/plan.cpp
+  dtensor/redistribute/plan_impl.h
+  dtensor/redistribute/search.cpp
+  dtensor/redistribute/search_impl.h
 )
 
 set(DTENSOR_TENSOR_HEADERS
