@@ -30,6 +30,8 @@ at::CPUGeneratorImpl* generator_of_this_rank() {
   return context ? context->generator.get<at::CPUGeneratorImpl>() : nullptr;
 }
 
+thread_local uint64_t seedings = 0;
+
 void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
   const auto f = from.next_float_normal_sample();
   const auto d = from.next_double_normal_sample();
@@ -44,6 +46,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
  public:
   void set_current_seed(uint64_t seed) override {
+    ++seedings;
     auto* mine = generator_of_this_rank();
     mine ? mine->set_current_seed(seed) : Base::set_current_seed(seed);
   }
@@ -60,6 +63,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
     return mine ? mine->current_seed() : Base::current_seed();
   }
   uint64_t seed() override {
+    ++seedings;
     auto* mine = generator_of_this_rank();
     return mine ? mine->seed() : Base::seed();
   }
@@ -206,6 +210,11 @@ void seed_rank_generator(uint64_t seed) {
 }
 
 namespace detail {
+
+uint64_t rank_seedings() {
+  install_once();
+  return seedings;
+}
 
 RankGeneratorScope::RankGeneratorScope()
     : was_included_(c10::impl::tls_is_dispatch_key_included(kRankKey)) {

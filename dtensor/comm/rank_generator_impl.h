@@ -20,6 +20,11 @@ class RankGeneratorScope {
   bool was_included_;
 };
 
+/// How often this thread has seeded the default generator, counted from the
+/// first run_ranks or call of this function: streams that follow its seed
+/// start anew when the count has changed.
+uint64_t rank_seedings();
+
 /// The generators of n ranks, each a copy of the caller's.
 class CallerGenerator {
  public:

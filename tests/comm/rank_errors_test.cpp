@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What happens when ranks do not do the same: every text exactly, and nobody
+// waits for ever.
+#include <dtensor/comm/ranks.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "expect_error.h"
+
+namespace dtensor {
+namespace {
+
+using test::error_of;
+
+GroupPtr tp() {
+  std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return new_group(ranks, "tp");
+}
+
+const char* const kSameEverywhere =
+    ". Call the same collective with the same sizes on every rank.";
+
+// The error of 2 ranks that disagree, without the parts that never change.
+template <typename Fn>
+std::string disagreement(const Fn& fn) {
+  std::string text = error_of<c10::ValueError>([&] { run_ranks(2, fn); });
+  const std::string head = "[run_ranks] 2 of 2 ranks failed. every rank: ";
+  const std::string tail = kSameEverywhere;
+  EXPECT_EQ(text.substr(0, head.size()), head);
+  EXPECT_GE(text.size(), head.size() + tail.size()) << text;
+  EXPECT_EQ(text.substr(text.size() - tail.size()), tail);
+  return text.substr(head.size(), text.size() - head.size() - tail.size());
+}
+
+TEST(Disagreement, OverTheCollective) {
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        const at::Tensor x = torch::ones({4});
+        rank == 0 ? tp()->all_reduce(x, ReduceOp::kSum)
+                  : tp()->all_gather(x, 0);
+      }),
+      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+      "f32[4] "
+      "with sum; rank 1 calls all_gather of f32[4] along dim 0");
+}
+
+TEST(Disagreement, OverSizes) {
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->all_reduce(torch::ones({4, 1 + rank}), ReduceOp::kSum);
+      }),
+      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+      "f32[4, "
+      "1] with sum; rank 1 calls all_reduce of f32[4, 2] with sum");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->all_gather(torch::ones({4, 1 + rank}), 0);
+      }),
+      "[all_gather] ranks of \"tp\" disagree: rank 0 calls all_gather of "
+      "f32[4, "
+      "1] along dim 0; rank 1 calls all_gather of f32[4, 2] along dim 0");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->all_gather(rank == 0 ? torch::ones({4}) : torch::ones({4, 1}), 0);
+      }),
+      "[all_gather] ranks of \"tp\" disagree: rank 0 calls all_gather of "
+      "f32[4] "
+      "along dim 0; rank 1 calls all_gather of f32[4, 1] along dim 0");
+}
+
+TEST(Disagreement, OverDtypeOpAndDim) {
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->all_reduce(
+            torch::ones({4}, rank == 0 ? at::kFloat : at::kBFloat16),
+            ReduceOp::kSum);
+      }),
+      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+      "f32[4] "
+      "with sum; rank 1 calls all_reduce of bf16[4] with sum");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->all_reduce(
+            torch::ones({4}), rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
+      }),
+      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+      "f32[4] "
+      "with sum; rank 1 calls all_reduce of f32[4] with max");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        tp()->reduce_scatter(torch::ones({4, 4}), rank, ReduceOp::kSum);
+      }),
+      "[reduce_scatter] ranks of \"tp\" disagree: rank 0 calls reduce_scatter "
+      "of f32[4, 4] along dim 0 with sum; rank 1 calls reduce_scatter of "
+      "f32[4, "
+      "4] along dim 1 with sum");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        const at::ScalarType dtype = rank == 0 ? at::kFloat : at::kLong;
+        tp()->all_to_all({torch::ones({1}, dtype), torch::ones({2}, dtype)});
+      }),
+      "[all_to_all] ranks of \"tp\" disagree: rank 0 calls all_to_all of "
+      "f32[1], f32[2]; rank 1 calls all_to_all of i64[1], i64[2]");
+}
+
+TEST(Disagreement, OverTheRoot) {
+  EXPECT_EQ(
+      disagreement(
+          [](int64_t rank) { tp()->broadcast(torch::ones({4}), rank); }),
+      "[broadcast] ranks of \"tp\" disagree: rank 0 calls broadcast of f32[4] "
+      "from rank 0; rank 1 calls broadcast of f32[4] from rank 1");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) { tp()->gather(torch::ones({4}), rank); }),
+      "[gather] ranks of \"tp\" disagree: rank 0 calls gather of f32[4] to "
+      "rank "
+      "0; rank 1 calls gather of f32[4] to rank 1");
+  EXPECT_EQ(
+      disagreement([](int64_t rank) {
+        const at::Tensor x = torch::ones({2});
+        tp()->scatter(
+            rank == 0 ? std::vector<at::Tensor>{x, x}
+                      : std::vector<at::Tensor>{},
+            torch::ones({3}),
+            0);
+      }),
+      "[scatter] ranks of \"tp\" disagree: rank 0 calls scatter of f32[2], "
+      "f32[2] from rank 0; rank 1 calls scatter of f32[3] from rank 0");
+}
+
+TEST(Disagreement, NamesRanksThatSayTheSameTogether) {
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] {
+        run_ranks(4, [](int64_t rank) {
+          if (rank == 2) {
+            tp()->barrier();
+          } else {
+            tp()->exchange("hello");
+          }
+        });
+      }),
+      std::string("[run_ranks] 4 of 4 ranks failed. every rank: [exchange] "
+                  "ranks of \"tp\" disagree: ranks 0, 1, 3 call exchange; rank "
+                  "2 calls barrier") +
+          kSameEverywhere);
+}
+
+TEST(Disagreement, NamesGlobalRanks) {
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] {
+        run_ranks(4, [](int64_t rank) {
+          if (rank % 2 == 1) {
+            new_group({1, 3}, "dp")
+                ->all_reduce(torch::ones({rank}), ReduceOp::kSum);
+          }
+        });
+      }),
+      std::string("[run_ranks] 2 of 4 ranks failed. ranks 1, 3: [all_reduce] "
+                  "ranks of \"dp\" disagree: rank 1 calls all_reduce of f32[1] "
+                  "with sum; rank 3 calls all_reduce of f32[3] with sum") +
+          kSameEverywhere);
+}
+
+TEST(Disagreement, LeavesTheGroupUsable) {
+  run_ranks(2, [](int64_t rank) {
+    const GroupPtr group = tp();
+    EXPECT_THROW(
+        group->all_reduce(torch::ones({1 + rank}), ReduceOp::kSum),
+        c10::ValueError);
+    EXPECT_EQ(
+        group->all_reduce(torch::ones({1}), ReduceOp::kSum).item<float>(),
+        2.0F);
+  });
+}
+
+TEST(Disagreement, OverAMessageIsToldByTheReceiver) {
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] {
+        run_ranks(2, [](int64_t rank) {
+          if (rank == 0) {
+            tp()->send(torch::ones({4}), 1);
+          } else {
+            tp()->recv(torch::ones({4}, at::kLong), 0);
+          }
+        });
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 1: [recv] rank 1 expects i64[4] "
+      "but rank 0 sent f32[4] on \"tp\". Receive a tensor of the shape and "
+      "dtype that is sent.");
+}
+
+TEST(FailingRank, EndsTheRanksThatWait) {
+  EXPECT_EQ(
+      error_of<c10::IndexError>([] {
+        run_ranks(4, [](int64_t rank) {
+          if (rank == 2) {
+            TORCH_CHECK_INDEX(false, "no such row");
+          }
+          for (;;) {
+            tp()->all_reduce(torch::ones({4}), ReduceOp::kSum);
+          }
+        });
+      }),
+      "[run_ranks] 1 of 4 ranks failed. rank 2: no such row; ranks 0, 1, 3 "
+      "were "
+      "ended in all_reduce on \"tp\"");
+}
+
+TEST(FailingRank, EndsARankThatWaitsForAMessage) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(2, [](int64_t rank) {
+          TORCH_CHECK(rank == 0, "gone");
+          tp()->recv(torch::ones({4}), 1);
+        });
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was ended in recv "
+      "on \"tp\"");
+}
+
+TEST(FailingRank, TellsEveryRanksOwnError) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(4, [](int64_t rank) {
+          if (rank == 1) {
+            TORCH_CHECK_VALUE(false, "too small");
+          }
+          if (rank == 3) {
+            throw std::runtime_error("no disk");
+          }
+        });
+      }),
+      "[run_ranks] 2 of 4 ranks failed. rank 1: too small; rank 3: no disk");
+}
+
+TEST(FailingRank, KeepsTheTypeThatAllErrorsShare) {
+  EXPECT_EQ(
+      error_of<c10::NotImplementedError>([] {
+        run_ranks(3, [] { TORCH_CHECK_NOT_IMPLEMENTED(false, "not yet"); });
+      }),
+      "[run_ranks] 3 of 3 ranks failed. every rank: not yet");
+  EXPECT_EQ(
+      error_of([] { run_ranks(1, [] { throw 7; }); }),
+      "[run_ranks] 1 of 1 ranks failed. rank 0: an exception that is no "
+      "std::exception");
+}
+
+TEST(FailingRank, IsToldWithTheCollectiveItWasIn) {
+  // LibTorch has no sum of 16-bit unsigned numbers: the error is its own.
+  EXPECT_EQ(
+      error_of<c10::NotImplementedError>([] {
+        run_ranks(2, [] {
+          tp()->all_reduce(torch::ones({2}, at::kUInt16), ReduceOp::kSum);
+        });
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: \"add_stub\" not "
+      "implemented for 'UInt16' (in all_reduce on \"tp\")");
+}
+
+TEST(EndedRank, IsNamedByThoseWhoWaitForIt) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(2, [](int64_t rank) {
+          if (rank == 0) {
+            tp()->all_reduce(torch::ones({4}), ReduceOp::kSum);
+          }
+        });
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 0: [all_reduce] \"tp\" waits for "
+      "rank 1, which has ended. Call the same collectives on every rank.");
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(3, [](int64_t rank) {
+          if (rank == 0) {
+            new_group({0, 2}, "dp")->recv(torch::ones({4}), 1);
+          }
+        });
+      }),
+      "[run_ranks] 1 of 3 ranks failed. rank 0: [recv] \"dp\" waits for rank "
+      "2, "
+      "which has ended. Call the same collectives on every rank.");
+}
+
+TEST(EndedRank, MayLeaveMessagesBehind) {
+  run_ranks(2, [](int64_t rank) {
+    if (rank == 0) {
+      tp()->send(torch::ones({1}), 1);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(tp()->recv(torch::zeros({1}), 0).item<float>(), 1.0F);
+    }
+  });
+}
+
+TEST(EndedRank, DoesNotDisturbOthers) {
+  run_ranks(3, [](int64_t rank) {
+    if (rank < 2) {
+      const GroupPtr pair = new_group({0, 1}, "pair");
+      for (int i = 0; i < 50; ++i) {
+        pair->barrier();
+      }
+    }
+  });
+}
+
+const char* const kSameOrder =
+    ". Call the collectives of a group in the same order on all its ranks.";
+
+TEST(Deadlock, IsToldWithEveryRanksCollective) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(4, [](int64_t rank) {
+          const int64_t row = rank / 2;
+          const int64_t column = rank % 2;
+          const GroupPtr dp = new_group({column, column + 2}, "dp");
+          const GroupPtr rows = new_group({2 * row, 2 * row + 1}, "tp");
+          const at::Tensor x = torch::ones({4});
+          // Rank 0 waits along its column, rank 1 along its row, and so on
+          // round the mesh.
+          if (rank == 0 || rank == 3) {
+            dp->all_reduce(x, ReduceOp::kSum);
+          } else {
+            rows->all_gather(x, 0);
+          }
+        });
+      }),
+      std::string(
+          "[run_ranks] 4 of 4 ranks failed. every rank: [deadlock] every rank "
+          "waits for another: rank 0 waits in all_reduce on \"dp\" for rank 2; "
+          "rank 1 waits in all_gather on \"tp\" for rank 0; rank 2 waits in "
+          "all_gather on \"tp\" for rank 3; rank 3 waits in all_reduce on "
+          "\"dp\" for rank 1") +
+          kSameOrder);
+}
+
+TEST(Deadlock, IsAReceiveThatNobodySends) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(2, [](int64_t rank) {
+          tp()->recv(torch::ones({4}), 1 - rank, rank);
+        });
+      }),
+      std::string(
+          "[run_ranks] 2 of 2 ranks failed. every rank: [deadlock] every rank "
+          "waits for another: rank 0 waits in recv on \"tp\" for rank 1; rank "
+          "1 "
+          "waits in recv on \"tp\" for rank 0") +
+          kSameOrder);
+}
+
+TEST(Deadlock, TellsWhoHasEnded) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(3, [](int64_t rank) {
+          if (rank < 2) {
+            new_group({0, 1}, "tp")->recv(torch::ones({4}), 1 - rank);
+          }
+        });
+      }),
+      std::string(
+          "[run_ranks] 2 of 3 ranks failed. ranks 0, 1: [deadlock] every rank "
+          "waits for another: rank 0 waits in recv on \"tp\" for rank 1; rank "
+          "1 "
+          "waits in recv on \"tp\" for rank 0; rank 2 has ended") +
+          kSameOrder);
+}
+
+TEST(Timeout, NamesTheMissingRanks) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(
+            3,
+            [](int64_t rank) {
+              if (rank > 0) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+              } else {
+                tp()->barrier();
+              }
+            },
+            {.timeout = std::chrono::milliseconds(50)});
+      }),
+      "[run_ranks] 1 of 3 ranks failed. rank 0: [barrier] waited 50 ms on "
+      "\"tp\" for ranks 1, 2. Call the same collectives on every rank, or "
+      "raise "
+      "RunRanksOptions::timeout.");
+}
+
+} // namespace
+} // namespace dtensor
