@@ -67,7 +67,9 @@ Positions sorted_order(const Positions& values) {
 class Sharing {
  public:
   Sharing(const Placement& cut, int64_t size, int64_t ranks)
-      : cut_(cut), size_(size), ranks_(ranks) {}
+      : cut_(cut),
+        size_(size),
+        ranks_(ranks) {}
 
   int64_t dim() const {
     return cut_.dim();
@@ -192,13 +194,10 @@ at::Tensor exchange_dims(
 // The positions in the part of `rank` under `from` that `owner` is to have.
 struct Share {
   Positions positions; // in the whole dimension
-  Positions offsets; // in the part of `rank`
+  Positions offsets;   // in the part of `rank`
 };
 
-Share share_of(
-    const Positions& part,
-    const Positions& owners,
-    int64_t owner) {
+Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
   Share share;
   for (size_t i = 0; i < part.size(); ++i) {
     if (owners[static_cast<size_t>(part[i])] == owner) {
@@ -298,7 +297,8 @@ at::Tensor execute(const Move& move, const at::Tensor& local) {
 // Slices are views while a plan runs: what it returns shares no memory with
 // its input, nor keeps more than itself alive.
 at::Tensor own_memory(const at::Tensor& result, const at::Tensor& local) {
-  if (result.is_alias_of(local) || result.storage().nbytes() > result.nbytes()) {
+  if (result.is_alias_of(local) ||
+      result.storage().nbytes() > result.nbytes()) {
     return result.clone(at::MemoryFormat::Contiguous);
   }
   return result.contiguous();

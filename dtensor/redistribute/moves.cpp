@@ -17,12 +17,18 @@ int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
   return size / piece * ceil_div(piece, parts) + ceil_div(size % piece, parts);
 }
 
+// Whether all parts are equally large.
+bool makes_equal_parts(int64_t size, const Placement& cut, int64_t parts) {
+  return largest_part(size, cut, parts) * parts == size;
+}
+
+// Whether all pieces, and all their parts, are equally large.
 bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
   return parts == 1 || size % (cut.split_factor() * parts) == 0;
 }
 
 // The size that mesh dim `mesh_dim` finds in tensor dimension `dim`, if it is
-// the same on every rank because all mesh dims before cut evenly.
+// the same on every rank because all mesh dims before make equal parts.
 std::optional<int64_t> even_size_at(
     const Frame& frame,
     PlacementsRef placements,
@@ -33,7 +39,7 @@ std::optional<int64_t> even_size_at(
     if (!placements[i].cuts(dim)) {
       continue;
     }
-    if (!cuts_evenly(size, placements[i], frame.mesh_shape[i])) {
+    if (!makes_equal_parts(size, placements[i], frame.mesh_shape[i])) {
       return std::nullopt;
     }
     size /= frame.mesh_shape[i];
@@ -100,7 +106,7 @@ bool can_pad(ReduceOp op) {
       op == ReduceOp::kBor || op == ReduceOp::kBxor;
 }
 
-// reduce_scatter gives out torch.chunks, so strided parts must be even.
+// reduce_scatter gives out torch.chunks, so strided parts must be equal.
 bool can_reduce_scatter(
     const Frame& frame,
     PlacementsRef before,
@@ -111,7 +117,7 @@ bool can_reduce_scatter(
     return true;
   }
   const auto size = even_size_at(frame, before, mesh_dim, to.dim());
-  return size && cuts_evenly(*size, to, frame.mesh_shape[mesh_dim]);
+  return size && makes_equal_parts(*size, to, frame.mesh_shape[mesh_dim]);
 }
 
 } // namespace
@@ -187,11 +193,18 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements) {
   return numel(sizes);
 }
 
-int64_t wire_times_ranks(
-    StepKind kind,
-    int64_t n,
-    int64_t before,
-    int64_t after) {
+bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
+  for (size_t d = 0; d < frame.sizes.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (!even_size_at(frame, placements, placements.size(), dim)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int64_t
+wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after) {
   switch (kind) {
     case StepKind::kAllGather:
       return (n - 1) * after;

@@ -47,13 +47,13 @@ std::optional<StepKind> step_kind(
 /// Elements of the largest local tensor, that of the first rank.
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
+/// Whether every cut of the layout makes parts of one size for all ranks.
+bool has_equal_parts(const Frame& frame, PlacementsRef placements);
+
 /// Elements that a rank sends in a step over `n` ranks, times n: a whole
 /// number, so costs compare exactly. `before` and `after` count the elements of
 /// the local tensor on both sides of the step.
-int64_t wire_times_ranks(
-    StepKind kind,
-    int64_t n,
-    int64_t before,
-    int64_t after);
+int64_t
+wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after);
 
 } // namespace dtensor::detail

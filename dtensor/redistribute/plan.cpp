@@ -67,8 +67,8 @@ class PlanCache {
   };
 
   static size_t index(uint64_t from, uint64_t to) {
-    const uint64_t mixed = (from * 0x9E3779B97F4A7C15u) ^
-        (to * 0xC2B2AE3D27D4EB4Fu);
+    const uint64_t mixed =
+        (from * 0x9E3779B97F4A7C15u) ^ (to * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<size_t>(mixed >> 32) % kSets;
   }
 
@@ -149,33 +149,64 @@ Placements start_of(const Spec& from, const Spec& to) {
   return start;
 }
 
-// The one step from `start` to `goal`, where one mesh dimension changes and a
-// step does it.
-std::optional<Step> single_step(
+using Steps = std::vector<Step>;
+using MeshDims = c10::SmallVector<size_t, 4>;
+
+// Changes the mesh dimensions `order` one by one, each by one step that
+// `allowed` lets pass; nothing if that is not possible.
+template <typename Allowed>
+std::optional<Steps> direct_steps(
+    const detail::Frame& frame,
+    Placements at,
+    PlacementsRef goal,
+    const MeshDims& order,
+    Allowed allowed) {
+  Steps steps;
+  steps.reserve(order.size());
+  for (const size_t i : order) {
+    const auto mesh_dim = static_cast<int64_t>(i);
+    const auto kind = detail::step_kind(frame, at, mesh_dim, goal[i]);
+    if (!kind || !allowed(*kind)) {
+      return std::nullopt;
+    }
+    steps.push_back({*kind, mesh_dim, at[i], goal[i], at});
+    at[i] = goal[i];
+  }
+  return steps;
+}
+
+// The plans that need no search: a single step; steps that send nothing; and
+// gathers of equal parts, which receive no element twice in any order.
+std::optional<Steps> obvious_steps(
     const detail::Frame& frame,
     const Placements& start,
     PlacementsRef goal) {
-  std::optional<size_t> changed;
+  MeshDims changed;
   for (size_t i = 0; i < start.size(); ++i) {
     if (start[i] != goal[i]) {
-      if (changed) {
-        return std::nullopt;
-      }
-      changed = i;
+      changed.push_back(i);
     }
   }
-  const auto mesh_dim = static_cast<int64_t>(*changed);
-  const auto kind = detail::step_kind(frame, start, mesh_dim, goal[*changed]);
-  if (!kind) {
+  if (changed.size() == 1) {
+    return direct_steps(
+        frame, start, goal, changed, [](StepKind) { return true; });
+  }
+  if (auto steps = direct_steps(frame, start, goal, changed, [](StepKind kind) {
+        return !communicates(kind);
+      })) {
+    return steps;
+  }
+  if (!detail::has_equal_parts(frame, start)) {
     return std::nullopt;
   }
-  return Step{*kind, mesh_dim, start[*changed], goal[*changed], start};
+  std::reverse(changed.begin(), changed.end());
+  return direct_steps(frame, start, goal, changed, [](StepKind kind) {
+    return kind == StepKind::kAllGather;
+  });
 }
 
-double wire_bytes(
-    const detail::Frame& frame,
-    const Step& step,
-    double item_size) {
+double
+wire_bytes(const detail::Frame& frame, const Step& step, double item_size) {
   const auto at = static_cast<size_t>(step.mesh_dim);
   const int64_t n = frame.mesh_shape[at];
   Placements after = step.before;
@@ -197,8 +228,8 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   if (PlacementsRef(start) == goal) {
     return plan;
   }
-  if (auto step = single_step(frame, start, goal)) {
-    plan->steps.push_back(std::move(*step));
+  if (auto steps = obvious_steps(frame, start, goal)) {
+    plan->steps = std::move(*steps);
   } else {
     plan->steps = detail::cheapest_path(
         frame, start, goal, detail::options_between(frame, start, goal));

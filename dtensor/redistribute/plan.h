@@ -23,7 +23,7 @@ enum class StepKind : uint8_t {
   kSlice,         // R -> S(d), SS(d): keep my part; nothing is sent
   kAllGather,     // S(d), SS(d) -> R
   kAllToAll,      // S(a), SS(a) -> S(b), SS(b)
-  kReduceScatter, // P(op) -> S(d), evenly cut SS(d)
+  kReduceScatter, // P(op) -> S(d), or SS(d) of equal parts
   kAllReduce,     // P(op) -> R
   kPartition,     // R -> P(op): a local value whose reduction is the input
   kPad,           // S(d), SS(d) -> P(sum, product, bor, bxor): my part in its

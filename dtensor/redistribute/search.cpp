@@ -15,12 +15,14 @@ namespace {
 
 constexpr size_t kUsefulDims = 3;
 constexpr size_t kMaxLayouts = 1 << 13;
+constexpr size_t kMaxLayoutsWithStrided = 300;
 
 using Dims = c10::SmallVector<int64_t, 8>;
 
 void add_cut_dims(Dims& dims, PlacementsRef placements) {
   for (const Placement& p : placements) {
-    if (p.cuts() && std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
+    if (p.cuts() &&
+        std::find(dims.begin(), dims.end(), p.dim()) == dims.end()) {
       dims.push_back(p.dim());
     }
   }
@@ -52,20 +54,53 @@ void add_new(List& list, const Placement& p) {
   }
 }
 
-Options make_options(PlacementsRef from, PlacementsRef to, const Dims& dims) {
+// The strided cuts of `dim` that a mesh dimension can add, or undo, right of
+// which `later` mesh dimensions of these sizes may have cut `dim` before. They
+// let S(0) S(1) become S(1) S(0) without ever gathering.
+template <typename List>
+void add_strided(
+    List& list,
+    int64_t dim,
+    int64_t size,
+    int64_t ranks,
+    const Dims& later) {
+  for (size_t subset = 1; subset < size_t{1} << later.size(); ++subset) {
+    int64_t parts = 1;
+    for (size_t i = 0; i < later.size(); ++i) {
+      parts *= (subset >> i & 1) != 0 ? later[i] : 1;
+    }
+    if (size > 0 && size % (parts * ranks) == 0) {
+      add_new(list, StridedShard(dim, parts));
+    }
+  }
+}
+
+Options make_options(
+    const Frame& frame,
+    PlacementsRef from,
+    PlacementsRef to,
+    const Dims& dims,
+    bool with_strided) {
   Options options(from.size());
-  for (size_t i = 0; i < from.size(); ++i) {
+  Dims later; // sizes of the mesh dimensions on the right that may change
+  for (size_t i = from.size(); i-- > 0;) {
     auto& list = options[i];
     list.push_back(from[i]);
     if (from[i] == to[i] && !from[i].cuts()) {
       continue; // left alone
     }
+    const int64_t ranks = frame.mesh_shape[i];
     add_new(list, to[i]);
     add_new(list, Replicate());
     if (to[i].cuts() || !from[i].is_replicate()) {
       for (const int64_t d : dims) {
         add_new(list, Shard(d));
+        if (with_strided) {
+          const int64_t size = frame.sizes[static_cast<size_t>(d)];
+          add_strided(list, d, size, ranks, later);
+        }
       }
+      later.push_back(ranks);
     }
   }
   return options;
@@ -96,7 +131,9 @@ class Search {
       PlacementsRef from,
       PlacementsRef to,
       const Options& options)
-      : frame_(frame), to_(to), options_(options) {
+      : frame_(frame),
+        to_(to),
+        options_(options) {
     size_t stride = 1;
     for (size_t i = 0; i < from.size(); ++i) {
       strides_.push_back(stride);
@@ -203,7 +240,8 @@ class Search {
     }
     const int64_t n = frame_.mesh_shape[mesh_dim];
     Cost cost = nodes_[number].cost;
-    cost.wire += common_ / n * wire_times_ranks(kind, n, before_numel, after_numel);
+    cost.wire +=
+        common_ / n * wire_times_ranks(kind, n, before_numel, after_numel);
     cost.collectives += communicates(kind) ? 1 : 0;
     cost.steps += 1;
     return cost;
@@ -256,21 +294,22 @@ class Search {
 
 } // namespace
 
-Options options_between(
-    const Frame& frame,
-    PlacementsRef from,
-    PlacementsRef to) {
+Options
+options_between(const Frame& frame, PlacementsRef from, PlacementsRef to) {
   Dims dims;
   add_cut_dims(dims, from);
   add_cut_dims(dims, to);
   Dims more = dims;
   add_largest_dims(more, frame.sizes);
-  Options options = make_options(from, to, more);
-  if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(from, to, dims);
+  Options options = make_options(frame, from, to, more, true);
+  if (count_layouts(options) > kMaxLayoutsWithStrided) {
+    options = make_options(frame, from, to, more, false);
   }
   if (count_layouts(options) > kMaxLayouts) {
-    options = make_options(from, to, {});
+    options = make_options(frame, from, to, dims, false);
+  }
+  if (count_layouts(options) > kMaxLayouts) {
+    options = make_options(frame, from, to, {}, false);
   }
   return options;
 }

@@ -13,14 +13,13 @@ namespace dtensor::detail {
 /// option is left alone.
 using Options = std::vector<c10::SmallVector<Placement, 8>>;
 
-/// The options between two layouts: R, the placement of either end, and
-/// Shard(d) of every dimension that either end cuts, filled up to three
-/// dimensions with the largest others. Fewer where that would make more than
-/// some thousand layouts.
-Options options_between(
-    const Frame& frame,
-    PlacementsRef from,
-    PlacementsRef to);
+/// The options between two layouts: R, the placements of both ends, and cuts of
+/// every dimension that either end cuts, filled up to three dimensions with the
+/// largest others: Shard(d), and each StridedShard(d, sf) that can be applied
+/// after even cuts further right. Without these where they would make more than
+/// some hundred layouts, and fewer still beyond some thousand.
+Options
+options_between(const Frame& frame, PlacementsRef from, PlacementsRef to);
 
 /// A path of least (wire, collectives, steps) from `from` to `to` within
 /// `options`; the same for the same arguments. Between `from` and `to` no mesh

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Redistributing parts gives the parts that a full tensor, cut directly, has.
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/execute.h>
+#include <tests/redistribute/layouts.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace dtensor {
+namespace {
+
+using dtensor::testing::all_layouts;
+using dtensor::testing::all_pairs;
+using dtensor::testing::Pair;
+using dtensor::testing::some_pairs;
+
+// What this rank holds of `full` by the intervals of its layout.
+at::Tensor cut_directly(at::Tensor full, const Spec& spec) {
+  const auto& mesh = spec.mesh();
+  for (int64_t dim = 0; dim < spec.dim(); ++dim) {
+    std::vector<int64_t> indices;
+    for (const Interval& interval : local_intervals(
+             spec.sizes()[static_cast<size_t>(dim)],
+             dim,
+             mesh.shape(),
+             spec.placements(),
+             *mesh.get_coordinate())) {
+      for (int64_t i = interval.begin; i < interval.end; ++i) {
+        indices.push_back(i);
+      }
+    }
+    full = full.index_select(dim, torch::tensor(indices, torch::kLong));
+  }
+  return full;
+}
+
+at::Tensor some_integers(const Spec& spec, int64_t seed) {
+  const auto values = torch::arange(spec.numel(), torch::kDouble);
+  return ((values * 7919 + seed * 104729 + 13).remainder(97) - 40)
+      .reshape(spec.sizes());
+}
+
+// The tensors, one per rank of the Partial mesh dims, that reduce to `full`:
+// all of them follow from their index, but number 0 of a sum.
+at::Tensor summand(
+    const at::Tensor& full,
+    const Spec& spec,
+    int64_t index,
+    int64_t count,
+    int64_t averaged) {
+  if (index > 0) {
+    return some_integers(spec, index);
+  }
+  at::Tensor rest = full * averaged;
+  for (int64_t i = 1; i < count; ++i) {
+    rest = rest - some_integers(spec, i);
+  }
+  return rest;
+}
+
+// Element i is the whole value on one rank and smaller on the others.
+at::Tensor below_maximum(
+    const at::Tensor& full,
+    const Spec& spec,
+    int64_t index,
+    int64_t count) {
+  const auto owner =
+      torch::arange(spec.numel()).remainder(count).reshape(spec.sizes());
+  return torch::where(owner == index, full, full - 5 - index);
+}
+
+// A tensor of full shape that stands for `full` on this rank: itself, or a
+// term of the reductions that the layout names.
+at::Tensor term_of(const at::Tensor& full, const Spec& spec) {
+  int64_t index = 0;
+  int64_t count = 1;
+  int64_t averaged = 1;
+  bool max = false;
+  for (size_t i = 0; i < spec.placements().size(); ++i) {
+    const Placement& p = spec.placements()[i];
+    if (p.is_partial()) {
+      const int64_t n = spec.mesh().shape()[i];
+      index = index * n + (*spec.mesh().get_coordinate())[i];
+      count *= n;
+      averaged *= p.is_partial(ReduceOp::kAvg) ? n : 1;
+      max |= p.is_partial(ReduceOp::kMax);
+    }
+  }
+  return max ? below_maximum(full, spec, index, count)
+             : summand(full, spec, index, count, averaged);
+}
+
+// `local` reduced over the Partial mesh dims of its layout.
+at::Tensor reduced(at::Tensor local, const Spec& spec) {
+  for (size_t i = 0; i < spec.placements().size(); ++i) {
+    const Placement& p = spec.placements()[i];
+    if (p.is_partial()) {
+      local = get_group(spec.mesh(), static_cast<int64_t>(i))
+                  .all_reduce(local, p.reduce_op());
+    }
+  }
+  return local;
+}
+
+void expect_right(const SpecPtr& from, const SpecPtr& to) {
+  const at::Tensor full = some_integers(*from, 0);
+  const at::Tensor local =
+      cut_directly(term_of(full, *from), *from).contiguous();
+  const at::Tensor kept = local.clone();
+  const at::Tensor result = redistribute_local(local, from, to);
+  // Exact but for thirds in averages.
+  EXPECT_TRUE(torch::allclose(
+      reduced(result.contiguous(), *to), cut_directly(full, *to), 0, 1e-9))
+      << to_string(*from) << " to " << to_string(to->placements()) << "\n"
+      << to_string(*plan(from, to), from->mesh());
+  EXPECT_EQ(result.sizes(), at::IntArrayRef(to->local_sizes()));
+  EXPECT_TRUE(torch::equal(local, kept)) << "the input changed";
+}
+
+void expect_all_right(
+    const std::vector<int64_t>& shape,
+    const std::vector<Sizes>& all_sizes,
+    const std::vector<Pair>& pairs) {
+  run_ranks(numel(shape), [&] {
+    const auto mesh = init_device_mesh(at::kCPU, shape);
+    for (const Sizes& sizes : all_sizes) {
+      for (const Pair& pair : pairs) {
+        const auto from = Spec::make(mesh, pair.from, sizes, at::kDouble);
+        const auto to = Spec::make(mesh, pair.to, sizes, at::kDouble);
+        if (can_redistribute(from, to)) {
+          expect_right(from, to);
+        }
+      }
+    }
+  });
+}
+
+const std::vector<Sizes>& odd_and_even_sizes() {
+  static const std::vector<Sizes> sizes{
+      {4, 6}, {5, 7}, {1, 3}, {6, 12}, {0, 4}};
+  return sizes;
+}
+
+std::vector<Placement> every_kind() {
+  return {
+      Replicate(),
+      Shard(0),
+      Shard(1),
+      Partial("sum"),
+      Partial("avg"),
+      Partial("max"),
+      StridedShard(0, 2),
+      StridedShard(0, 3),
+      StridedShard(1, 2),
+      StridedShard(1, 6)};
+}
+
+TEST(Execute, EveryPairOnOneMeshDim) {
+  const auto pairs = all_pairs(all_layouts(1, every_kind()));
+  expect_all_right({2}, odd_and_even_sizes(), pairs);
+  expect_all_right({3}, odd_and_even_sizes(), pairs);
+}
+
+TEST(SlowExecute, EveryPairOnTwoByTwo) {
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Partial("sum"), StridedShard(0, 2)};
+  expect_all_right(
+      {2, 2}, odd_and_even_sizes(), all_pairs(all_layouts(2, kinds)));
+}
+
+TEST(SlowExecute, EveryPairOnTwoByThree) {
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(1), Partial("sum"), StridedShard(0, 3)};
+  expect_all_right(
+      {2, 3}, odd_and_even_sizes(), all_pairs(all_layouts(2, kinds)));
+}
+
+TEST(Execute, SomePairsOfEveryKind) {
+  const auto pairs = some_pairs(all_layouts(2, every_kind()), 150);
+  expect_all_right({2, 2}, odd_and_even_sizes(), pairs);
+  expect_all_right({2, 3}, odd_and_even_sizes(), pairs);
+  expect_all_right({3, 2}, {{12, 36}, {5, 7}}, pairs);
+}
+
+TEST(Execute, SomePairsOnThreeMeshDims) {
+  std::vector<Placement> kinds = every_kind();
+  kinds.push_back(StridedShard(0, 4));
+  const auto pairs = some_pairs(all_layouts(3, kinds), 150);
+  expect_all_right({2, 2, 2}, {{8, 16}, {5, 7}}, pairs);
+}
+
+TEST(Execute, ShardOrders) {
+  std::vector<Placements> layouts;
+  for (const char* text :
+       {"R R R",
+        "S(0) S(0) S(0)",
+        "SS(0, sf=2) S(0) S(0)",
+        "SS(0, sf=4) S(0) S(0)",
+        "SS(0, sf=4) SS(0, sf=2) S(0)",
+        "SS(0, sf=2) SS(0, sf=2) S(0)",
+        "S(0) SS(0, sf=2) S(0)",
+        "S(0) SS(0, sf=4) S(0)",
+        "SS(0, sf=2) R S(0)"}) {
+    layouts.push_back(parse_placements(text));
+  }
+  expect_all_right({2, 2, 2}, {{8, 3}, {16, 4}, {12, 2}}, all_pairs(layouts));
+}
+
+template <typename MakeTerm>
+void expect_round_trip(const char* op, at::Tensor full, MakeTerm check) {
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    const auto whole = Spec::make(
+        mesh, {Replicate()}, Sizes(full.sizes()), full.scalar_type());
+    const auto partial = whole->with_placements({Partial(op)});
+    const at::Tensor term = redistribute_local(full, whole, partial);
+    check(term, mesh.get_local_rank());
+    EXPECT_TRUE(torch::equal(redistribute_local(term, partial, whole), full))
+        << op;
+    const auto rows = whole->with_placements({Shard(0)});
+    const at::Tensor part = cut_directly(full, *rows);
+    const at::Tensor from_part = redistribute_local(part, rows, partial);
+    EXPECT_TRUE(
+        torch::equal(redistribute_local(from_part, partial, rows), part))
+        << op;
+  });
+}
+
+TEST(Execute, PartitionKeepsTheValueOnOneRankOrOnAll) {
+  const auto numbers = torch::arange(8, torch::kLong).reshape({4, 2}) - 3;
+  const auto expect_rest = [&](const at::Tensor& rest) {
+    return [=](const at::Tensor& term, int64_t rank) {
+      EXPECT_TRUE(torch::equal(term, rank == 0 ? numbers : rest));
+    };
+  };
+  const auto zeros = torch::zeros_like(numbers);
+  expect_round_trip("sum", numbers, expect_rest(zeros));
+  expect_round_trip("bxor", numbers, expect_rest(zeros));
+  expect_round_trip("product", numbers, expect_rest(zeros + 1));
+  for (const char* op : {"min", "max", "band", "bor"}) {
+    expect_round_trip(op, numbers, expect_rest(numbers));
+  }
+}
+
+class Ledger : public CommObserver {
+ public:
+  void on_collective(const CollectiveEvent& event) override {
+    ++collectives;
+    wire_bytes += event.wire_bytes;
+  }
+  int64_t collectives = 0;
+  double wire_bytes = 0;
+};
+
+TEST(Execute, SendsWhatThePlanSays) {
+  const auto pairs = all_pairs(all_layouts(
+      2,
+      {Replicate(), Shard(0), Shard(1), Partial("sum"), StridedShard(0, 2)}));
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    for (const Pair& pair : pairs) {
+      const auto from = Spec::make(mesh, pair.from, {8, 8}, at::kFloat);
+      const auto to = Spec::make(mesh, pair.to, {8, 8}, at::kFloat);
+      const auto local = torch::ones(from->local_sizes());
+      Ledger ledger;
+      {
+        CommObserverGuard guard(ledger);
+        redistribute_local(local, from, to);
+      }
+      EXPECT_EQ(ledger.collectives, plan(from, to)->collectives());
+      EXPECT_DOUBLE_EQ(ledger.wire_bytes, plan(from, to)->wire_bytes);
+    }
+  });
+}
+
+TEST(Execute, MeshDimsOfSizeOneCommunicateNothing) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  const auto from = Spec::make(mesh, {Partial("sum")}, {4}, at::kFloat);
+  const auto local = torch::arange(4, torch::kFloat);
+  Ledger ledger;
+  CommObserverGuard guard(ledger);
+  const auto result =
+      redistribute_local(local, from, from->with_placements({Shard(0)}));
+  EXPECT_TRUE(result.is_same(local));
+  EXPECT_EQ(ledger.collectives, 0);
+}
+
+TEST(Execute, TheResultOwnsItsMemory) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto from = Spec::make(mesh, {Replicate()}, {4, 4}, at::kFloat);
+    const auto local = torch::ones({4, 4});
+    for (const Placement& to : {Shard(0), Shard(1), Partial("max")}) {
+      const auto result =
+          redistribute_local(local, from, from->with_placements({to}));
+      EXPECT_FALSE(result.is_alias_of(local)) << to_string(to);
+      EXPECT_TRUE(result.is_contiguous());
+      EXPECT_EQ(result.storage().nbytes(), result.nbytes());
+    }
+  });
+}
+
+TEST(Execute, RecordsNoGradient) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto from = Spec::make(mesh, {Shard(0)}, {4, 4}, at::kFloat);
+    const auto local = torch::ones({2, 4}, torch::requires_grad());
+    const auto result =
+        redistribute_local(local, from, from->with_placements({Replicate()}));
+    EXPECT_FALSE(result.requires_grad());
+  });
+}
+
+TEST(Execute, RanksOutsideTheMeshGetAnEmptyTensor) {
+  run_ranks(3, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto from = Spec::make(mesh, {Shard(0)}, {4, 4}, at::kFloat);
+    const auto local = rank < 2 ? torch::ones({2, 4}) : torch::ones({0});
+    const auto result =
+        redistribute_local(local, from, from->with_placements({Replicate()}));
+    EXPECT_EQ(result.numel(), rank < 2 ? 16 : 0);
+  });
+}
+
+TEST(Execute, ALocalTensorOfAnotherShapeIsRefused) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  const auto from = Spec::make(mesh, {Shard(0)}, {4, 4}, at::kFloat);
+  try {
+    redistribute_local(torch::ones({2, 4}), from, from);
+    FAIL() << "no error";
+  } catch (const c10::ValueError& e) {
+    EXPECT_STREQ(
+        e.what_without_backtrace(),
+        "[redistribute] the local tensor has shape [2, 4], but its layout "
+        "gives this rank [4, 4]. Pass the part that the layout describes.");
+  }
+}
+
+} // namespace
+} // namespace dtensor
