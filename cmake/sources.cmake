@@ -112,7 +112,18 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/out_variant.cpp
   dtensor/ops/propagate.cpp
   dtensor/ops/registry.cpp
+  dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/matmul.cpp
+  dtensor/ops/rules/norm.cpp
+  dtensor/ops/rules/pointwise.cpp
+  dtensor/ops/rules/pointwise_impl.h
+  dtensor/ops/rules/pointwise_names_impl.h
+  dtensor/ops/rules/reduction.cpp
+  dtensor/ops/rules/reduction_impl.h
+  dtensor/ops/rules/scan.cpp
+  dtensor/ops/rules/softmax.cpp
+  dtensor/ops/rules/triangle.cpp
+  dtensor/ops/rules/value.cpp
   dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h

@@ -83,4 +83,14 @@ std::vector<std::string> RuleRegistry::names() const {
   return names;
 }
 
+std::vector<std::string> RuleRegistry::unknown_names() const {
+  auto unknown = names();
+  std::erase_if(unknown, [](const std::string& name) {
+    return c10::Dispatcher::singleton()
+        .findSchema(parse_operator_name(name))
+        .has_value();
+  });
+  return unknown;
+}
+
 } // namespace dtensor

@@ -24,8 +24,9 @@ class DTENSOR_API RuleRegistry {
  public:
   static RuleRegistry& global();
 
-  /// The generic form. Throws if the operator has a rule already or LibTorch
-  /// has no such operator (a misspelt rule would never run).
+  /// The generic form. Throws if the operator has a rule already. Whether
+  /// LibTorch has the operator cannot be told while it loads: see
+  /// unknown_names().
   OpRule& add(std::string_view name, OpRule rule);
 
   /// Strategies per mesh dimension.
@@ -48,6 +49,8 @@ class DTENSOR_API RuleRegistry {
   bool keeps_composite(const c10::OperatorName& name) const;
   /// All names with a rule, sorted.
   std::vector<std::string> names() const;
+  /// Those that LibTorch has no operator for: misspelt, they never run.
+  std::vector<std::string> unknown_names() const;
 
  private:
   std::unordered_map<c10::OperatorName, OpRule> rules_;

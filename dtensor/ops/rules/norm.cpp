@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Vector norms. Each rank takes the norm of its shard; those of the ranks
+// combine as the elements do: norm(x) = norm(norm(x_1), norm(x_2), ...). Powers
+// of local norms are summed, so the whole root is taken once, of the total.
+#include <dtensor/ops/registry.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/pow.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace dtensor {
+namespace {
+
+using namespace detail;
+
+struct Norm {
+  double order = 2;
+  std::vector<int64_t> dims; // resolved and sorted
+  bool keepdim = false;
+  at::ScalarType dtype = at::kFloat; // of the result
+};
+
+bool reduces(const Norm& norm, int64_t dim) {
+  return std::binary_search(norm.dims.begin(), norm.dims.end(), dim);
+}
+
+int64_t result_dim(const Norm& norm, int64_t dim) {
+  const auto before =
+      std::lower_bound(norm.dims.begin(), norm.dims.end(), dim) -
+      norm.dims.begin();
+  return norm.keepdim ? dim : dim - before;
+}
+
+Sizes result_sizes(const Norm& norm, SizesRef sizes) {
+  Sizes result;
+  for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+    if (!reduces(norm, d)) {
+      result.push_back(sizes[static_cast<size_t>(d)]);
+    } else if (norm.keepdim) {
+      result.push_back(1);
+    }
+  }
+  return result;
+}
+
+// How the powers of the shards' norms combine.
+ReduceOp combination(double order) {
+  return !std::isinf(order) ? ReduceOp::kSum
+      : order > 0           ? ReduceOp::kMax
+                            : ReduceOp::kMin;
+}
+
+// Sums of powers of halves would overflow.
+at::ScalarType working_dtype(const Norm& norm, at::ScalarType input) {
+  const auto wide = c10::promoteTypes(norm.dtype, at::kFloat);
+  return at::isComplexType(input) ? c10::toComplexType(wide) : wide;
+}
+
+at::Tensor local_norm(const at::Tensor& local, const Norm& norm) {
+  const auto dtype = working_dtype(norm, local.scalar_type());
+  const bool has_identity = norm.order >= 0 && !std::isinf(norm.order);
+  if (local.numel() > 0 || has_identity) {
+    return at::linalg_vector_norm(
+        local, norm.order, norm.dims, norm.keepdim, dtype);
+  }
+  const double identity =
+      norm.order > 0 ? 0.0 : std::numeric_limits<double>::infinity();
+  return at::full(
+      result_sizes(norm, local.sizes()),
+      identity,
+      local.options().dtype(c10::toRealValueType(dtype)));
+}
+
+bool is_power(double order) {
+  return !std::isinf(order) && order != 0 && order != 1;
+}
+
+// Partial operands are reduced first: no norm is linear.
+std::pair<at::Tensor, SpecPtr> without_partial(const at::Tensor& self) {
+  const auto& spec = spec_of(self);
+  if (!spec->has_partial()) {
+    return {local_of(self), spec};
+  }
+  Placements whole(spec->placements());
+  for (auto& p : whole) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  const auto to = spec->with_placements(whole);
+  return {redistribute_local(local_of(self), spec, to), to};
+}
+
+at::Tensor compute(const at::Tensor& self, const Norm& norm) {
+  const auto [local, spec] = without_partial(self);
+  Placements partial(spec->placements());
+  bool combines = false;
+  for (auto& p : partial) {
+    if (p.cuts()) {
+      const bool over = reduces(norm, p.dim());
+      combines |= over;
+      p = over ? Partial(combination(norm.order))
+               : p.with_dim(result_dim(norm, p.dim()));
+    }
+  }
+  Placements final_layout(partial);
+  for (auto& p : final_layout) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  const auto sizes = result_sizes(norm, spec->sizes());
+  auto value = local_norm(local, norm);
+  if (combines) {
+    const auto from =
+        Spec::make(spec->mesh(), partial, sizes, value.scalar_type());
+    const auto to = from->with_placements(final_layout);
+    const bool power = is_power(norm.order);
+    value = power ? value.pow(norm.order) : value;
+    value = redistribute_local(value, from, to);
+    value = power ? value.pow(1 / norm.order) : value;
+  }
+  return wrap(
+      value.to(norm.dtype),
+      Spec::make(spec->mesh(), final_layout, sizes, norm.dtype));
+}
+
+Norm describe(
+    const at::Tensor& self,
+    const c10::IValue& order,
+    const c10::IValue& dim,
+    bool keepdim,
+    const c10::IValue& dtype) {
+  Norm norm;
+  norm.order = order.isNone() ? 2.0 : order.toScalar().toDouble();
+  norm.dims = dim.isNone() ? std::vector<int64_t>{} : dim.toIntVector();
+  if (norm.dims.empty()) {
+    for (int64_t d = 0; d < self.dim(); ++d) {
+      norm.dims.push_back(d);
+    }
+  }
+  for (auto& d : norm.dims) {
+    d = c10::maybe_wrap_dim(d, self.dim());
+  }
+  std::sort(norm.dims.begin(), norm.dims.end());
+  norm.keepdim = keepdim;
+  norm.dtype = c10::toRealValueType(
+      dtype.isNone() ? self.scalar_type() : dtype.toScalarType());
+  return norm;
+}
+
+// The arguments by name: the overloads differ in which they have.
+void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  c10::IValue order;
+  c10::IValue dim;
+  c10::IValue dtype;
+  bool keepdim = false;
+  at::Tensor self;
+  for (size_t i = arguments.size(); i-- > 0;) {
+    const auto& name = arguments[i].name();
+    auto value = torch::jit::pop(*stack);
+    if (name == "self") {
+      self = std::move(value).toTensor();
+    } else if (name == "ord" || name == "p") {
+      order = std::move(value);
+    } else if (name == "dim") {
+      dim = std::move(value);
+    } else if (name == "keepdim") {
+      keepdim = value.toBool();
+    } else {
+      dtype = std::move(value);
+    }
+  }
+  TORCH_CHECK(
+      at::isFloatingType(self.scalar_type()) ||
+          at::isComplexType(self.scalar_type()),
+      "linalg.vector_norm: Expected a floating point or complex tensor as "
+      "input. Got ",
+      self.scalar_type());
+  stack->emplace_back(
+      compute(self, describe(self, order, dim, keepdim, dtype)));
+}
+
+} // namespace
+
+DTENSOR_RULES(norm) {
+  for (const auto* name :
+       {"linalg_vector_norm",
+        "norm.Scalar",
+        "norm.ScalarOpt_dim",
+        "norm.ScalarOpt_dim_dtype",
+        "norm.ScalarOpt_dtype"}) {
+    rules.kernel(name, norm_kernel);
+  }
+}
+
+} // namespace dtensor

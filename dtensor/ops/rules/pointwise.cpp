@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pointwise operators: any dimension of the result may be sharded; a few
+// classes also compute on partial operands.
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/pointwise_names_impl.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace detail {
+
+Placement operand_shard(SizesRef sizes, SizesRef out_sizes, int64_t dim) {
+  const auto missing = static_cast<int64_t>(out_sizes.size()) -
+      static_cast<int64_t>(sizes.size());
+  const auto own = dim - missing;
+  const bool broadcast = own < 0 ||
+      sizes[static_cast<size_t>(own)] != out_sizes[static_cast<size_t>(dim)];
+  return broadcast ? Replicate() : Shard(own);
+}
+
+bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to) {
+  const bool floats = at::isFloatingType(from) || at::isComplexType(from);
+  return from == to || (floats && c10::promoteTypes(from, to) == to);
+}
+
+} // namespace detail
+
+namespace {
+
+using namespace detail;
+
+Strategy sharded(const OpCall& call, int64_t dim) {
+  const auto& out_sizes = call.outputs[0].sizes;
+  Strategy s;
+  for (const auto& out : call.outputs) {
+    s.outputs.push_back(operand_shard(out.sizes, out_sizes, dim));
+  }
+  for (const auto& input : call.inputs) {
+    s.inputs.push_back(operand_shard(input.sizes(), out_sizes, dim));
+  }
+  return s;
+}
+
+bool has_partial(const OpCall& call, int64_t mesh_dim, ReduceOp op) {
+  return std::any_of(
+      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
+        return input.placement(mesh_dim).is_partial(op);
+      });
+}
+
+// A replicated operand becomes partial without changing its value on one of
+// the ranks, so only those that are partial now ask for the conversion to
+// commute.
+bool dtypes_allow(
+    const OpCall& call,
+    int64_t mesh_dim,
+    const std::vector<size_t>& operands) {
+  const auto out = call.outputs[0].dtype;
+  return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
+    const auto& input = call.inputs[i];
+    return !input.placement(mesh_dim).is_partial() ||
+        keeps_partial_dtype(input.spec->dtype(), out);
+  });
+}
+
+Strategy
+partial(const OpCall& call, ReduceOp op, const std::vector<size_t>& operands) {
+  Strategy s;
+  s.outputs.resize(call.outputs.size(), Partial(op));
+  s.inputs.resize(call.inputs.size(), Replicate());
+  for (const size_t i : operands) {
+    s.inputs[i] = Partial(op);
+  }
+  return s;
+}
+
+void add_partial(
+    const OpCall& call,
+    int64_t mesh_dim,
+    const PartialWays& ways,
+    Strategies& strategies) {
+  for (const auto op : ways.ops) {
+    if (!has_partial(call, mesh_dim, op)) {
+      continue;
+    }
+    for (const auto& operands : ways.operands) {
+      if (dtypes_allow(call, mesh_dim, operands)) {
+        strategies.push_back(partial(call, op, operands));
+      }
+    }
+  }
+}
+
+void add_all(
+    RuleRegistry& rules,
+    c10::ArrayRef<const char*> names,
+    const PartialWays& ways = {}) {
+  for (const auto* name : names) {
+    rules.dim_rule(name, pointwise_rule(ways));
+  }
+}
+
+} // namespace
+
+DimRule detail::pointwise_rule(PartialWays ways) {
+  return [ways = std::move(ways)](const OpCall& call, int64_t mesh_dim) {
+    Strategies strategies;
+    for (int64_t d = 0; d < call.outputs[0].dim(); ++d) {
+      strategies.push_back(sharded(call, d));
+    }
+    add_partial(call, mesh_dim, ways, strategies);
+    return strategies;
+  };
+}
+
+DTENSOR_RULES(pointwise) {
+  add_all(rules, kPointwise);
+  add_all(rules, kLinearInFirst, {kSumOps, {{0}}});
+  add_all(rules, kAdditive, {kSumOps, {{0, 1}}});
+  add_all(rules, kAddsNumber, {{ReduceOp::kAvg}, {{0}}});
+  add_all(rules, kNonDecreasing, {kOrderOps, {{0}}});
+  add_all(rules, {"mul.Tensor"}, {kSumOps, {{0}, {1}}});
+  add_all(rules, {"addcmul"}, {kSumOps, {{0, 1}, {0, 2}}});
+  add_all(rules, {"addcdiv"}, {kSumOps, {{0, 1}}});
+  add_all(rules, {"maximum", "clamp_min.Tensor"}, {{ReduceOp::kMax}, {{0, 1}}});
+  add_all(rules, {"minimum", "clamp_max.Tensor"}, {{ReduceOp::kMin}, {{0, 1}}});
+  add_all(rules, {"where.self"}, {kSelectOps, {{1, 2}}});
+  add_all(rules, {"masked_fill.Tensor"}, {kSelectOps, {{0, 2}}});
+  // The number would be summed as often as there are ranks.
+  const std::vector<ReduceOp> idempotent = {
+      ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
+  add_all(rules, {"masked_fill.Scalar"}, {idempotent, {{0}}});
+}
+
+} // namespace dtensor

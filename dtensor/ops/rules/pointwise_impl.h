@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Strategies of operators that compute each element of the result from the
+// elements of the (broadcast) operands at its place.
+#pragma once
+
+#include <dtensor/ops/strategy.h>
+
+#include <initializer_list>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Operands that may be Partial at the same time, the others being replicated;
+/// the result is Partial then.
+struct PartialWays {
+  std::vector<ReduceOp> ops;
+  std::vector<std::vector<size_t>> operands;
+};
+
+inline const std::vector<ReduceOp> kSumOps = {ReduceOp::kSum, ReduceOp::kAvg};
+inline const std::vector<ReduceOp> kOrderOps = {ReduceOp::kMax, ReduceOp::kMin};
+/// Those to which a replicated operand can be turned.
+inline const std::vector<ReduceOp> kSelectOps = {
+    ReduceOp::kSum,
+    ReduceOp::kAvg,
+    ReduceOp::kMax,
+    ReduceOp::kMin};
+
+/// The placement of an operand of `sizes` when dimension `dim` of a result of
+/// `out_sizes` is sharded: it is sharded there as well unless it is broadcast.
+Placement operand_shard(SizesRef sizes, SizesRef out_sizes, int64_t dim);
+
+/// Every dimension of the result may be sharded, and `partial` holds where the
+/// dtype of the operands allows it.
+DimRule pointwise_rule(PartialWays partial = {});
+
+/// Whether a reduction commutes with the conversion: equal types, or a wider
+/// type of the same kind. Rounding and wrapping do not commute.
+bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to);
+
+} // namespace dtensor::detail

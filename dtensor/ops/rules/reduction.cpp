@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions. Over a sharded dimension every rank reduces what it has, and the
+// result is Partial; what does not compose (median, variance) needs the reduced
+// dimensions whole.
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/reduction_impl.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace dtensor {
+namespace detail {
+
+bool Reduced::contains(int64_t dim) const {
+  return std::binary_search(dims.begin(), dims.end(), dim);
+}
+
+int64_t Reduced::result_dim(int64_t dim) const {
+  const auto before =
+      std::lower_bound(dims.begin(), dims.end(), dim) - dims.begin();
+  return keepdim ? dim : dim - before;
+}
+
+Sizes Reduced::result_sizes(SizesRef sizes) const {
+  Sizes result;
+  for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+    if (!contains(d)) {
+      result.push_back(sizes[static_cast<size_t>(d)]);
+    } else if (keepdim) {
+      result.push_back(1);
+    }
+  }
+  return result;
+}
+
+Reduced reduced_of(const OpCall& call) {
+  Reduced reduced;
+  // any.dims and all.dims alone take an empty list as "no dimension".
+  const bool none = call.schema.overload_name() == "dims" &&
+      !call.arg("dim").isNone() && call.ints_arg("dim").empty();
+  if (!none) {
+    reduced.dims = call.dims_arg("dim", call.inputs[0].dim());
+  }
+  reduced.keepdim = call.has_arg("keepdim") && call.bool_arg("keepdim");
+  return reduced;
+}
+
+DimRule reduction_rule(
+    std::optional<ReduceOp> over_shards,
+    std::vector<ReduceOp> keeps) {
+  return [over_shards, keeps = std::move(keeps)](
+             const OpCall& call, int64_t mesh_dim) {
+    const auto reduced = reduced_of(call);
+    const auto& input = call.inputs[0];
+    Strategies strategies;
+    const auto add = [&](const Placement& in, const Placement& out) {
+      strategies.push_back({{}, {in}});
+      strategies.back().outputs.resize(call.outputs.size(), out);
+    };
+    for (int64_t d = 0; d < input.dim(); ++d) {
+      if (!reduced.contains(d)) {
+        add(Shard(d), Shard(reduced.result_dim(d)));
+      } else if (over_shards) {
+        add(Shard(d), Partial(*over_shards));
+      }
+    }
+    for (const auto op : keeps) {
+      if (input.placement(mesh_dim).is_partial(op) &&
+          keeps_partial_dtype(input.spec->dtype(), call.outputs[0].dtype)) {
+        add(Partial(op), Partial(op));
+      }
+    }
+    return strategies;
+  };
+}
+
+DimRule along_dim_rule(std::vector<size_t> linear) {
+  return [linear = std::move(linear)](const OpCall& call, int64_t mesh_dim) {
+    const auto ndim = call.inputs[0].dim();
+    const auto whole = call.dim_arg("dim", ndim);
+    Strategies strategies;
+    const auto add = [&](const Placement& out) {
+      strategies.emplace_back();
+      strategies.back().outputs.resize(call.outputs.size(), out);
+      return &strategies.back().inputs;
+    };
+    for (int64_t d = 0; d < ndim; ++d) {
+      if (d != whole) {
+        add(Shard(d))->resize(call.inputs.size(), Shard(d));
+      }
+    }
+    for (const size_t i : linear) {
+      const auto& input = call.inputs[i];
+      const auto& now = input.placement(mesh_dim);
+      if ((now.is_partial(ReduceOp::kSum) || now.is_partial(ReduceOp::kAvg)) &&
+          keeps_partial_dtype(input.spec->dtype(), call.outputs[0].dtype)) {
+        auto* inputs = add(now);
+        inputs->resize(call.inputs.size(), Replicate());
+        (*inputs)[i] = now;
+      }
+    }
+    return strategies;
+  };
+}
+
+MetaRule reduction_meta(DtypeRule dtypes) {
+  return [dtypes = std::move(dtypes)](const OpCall& call) {
+    const auto sizes = reduced_of(call).result_sizes(call.inputs[0].sizes());
+    std::vector<OutputMeta> outputs;
+    for (const auto dtype : dtypes(call)) {
+      outputs.push_back({sizes, contiguous_strides(sizes), dtype, true});
+    }
+    return outputs;
+  };
+}
+
+} // namespace detail
+
+namespace {
+
+using namespace detail;
+
+at::ScalarType dtype_of(const OpCall& call) {
+  return call.inputs[0].spec->dtype();
+}
+
+// Sums and products of integers are int64 unless "dtype" says otherwise.
+std::vector<at::ScalarType> accumulated(const OpCall& call) {
+  const auto& dtype = call.arg("dtype");
+  if (!dtype.isNone()) {
+    return {dtype.toScalarType()};
+  }
+  const bool integral =
+      at::isIntegralType(dtype_of(call), /*includeBool=*/true);
+  return {integral ? at::kLong : dtype_of(call)};
+}
+
+std::vector<at::ScalarType> same(const OpCall& call) {
+  return {dtype_of(call)};
+}
+
+std::vector<at::ScalarType> values_and_indices(const OpCall& call) {
+  return {dtype_of(call), at::kLong};
+}
+
+std::vector<at::ScalarType> real_value(const OpCall& call) {
+  return {c10::toRealValueType(dtype_of(call))};
+}
+
+std::vector<at::ScalarType> real_and_mean(const OpCall& call) {
+  return {c10::toRealValueType(dtype_of(call)), dtype_of(call)};
+}
+
+// What max over nothing is, so that an empty shard does not count.
+at::Scalar least(at::ScalarType dtype) {
+  if (at::isFloatingType(dtype)) {
+    return -std::numeric_limits<double>::infinity();
+  }
+  switch (dtype) {
+    case at::kBool:
+    case at::kByte:
+      return 0;
+    case at::kChar:
+      return std::numeric_limits<int8_t>::lowest();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::lowest();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::lowest();
+    default:
+      return std::numeric_limits<int64_t>::lowest();
+  }
+}
+
+at::Scalar greatest(at::ScalarType dtype) {
+  if (at::isFloatingType(dtype)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  switch (dtype) {
+    case at::kBool:
+      return 1;
+    case at::kByte:
+      return std::numeric_limits<uint8_t>::max();
+    case at::kChar:
+      return std::numeric_limits<int8_t>::max();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::max();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    default:
+      return std::numeric_limits<int64_t>::max();
+  }
+}
+
+// The operator has no value for an empty shard: its result is the identity of
+// the reduction that follows.
+LocalKernel or_identity(at::Scalar (*identity)(at::ScalarType)) {
+  return [identity](
+             const c10::OperatorHandle& op,
+             const Decision& decision,
+             torch::jit::Stack* stack) {
+    const auto num_args = op.schema().arguments().size();
+    const auto self = torch::jit::peek(*stack, 0, num_args).toTensor();
+    if (self.numel() > 0) {
+      op.callBoxed(stack);
+      return;
+    }
+    torch::jit::drop(*stack, num_args);
+    stack->emplace_back(at::full(
+        decision.outputs[0]->local_sizes(),
+        identity(self.scalar_type()),
+        self.options()));
+  };
+}
+
+// The mean is the sum over the global number of elements; on a CPU the plain
+// operator computes it so as well.
+void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
+  at::OptionalArrayRef<int64_t> dims;
+  bool keepdim = false;
+  std::vector<int64_t> dim_list;
+  if (op.schema().arguments().size() > 2) {
+    keepdim = torch::jit::pop(*stack).toBool();
+    const auto dim = torch::jit::pop(*stack);
+    if (!dim.isNone()) {
+      dim_list = dim.toIntVector();
+      dims = dim_list;
+    }
+  }
+  const auto self = torch::jit::pop(*stack).toTensor();
+  const auto out_dtype = dtype.value_or(self.scalar_type());
+  TORCH_CHECK(
+      at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
+      "mean(): could not infer output dtype. Input dtype must be either a "
+      "floating point or complex dtype. Got: ",
+      out_dtype);
+  const auto total = at::sum(self, dims, keepdim, dtype);
+  const auto count = static_cast<double>(self.numel()) /
+      static_cast<double>(std::max<int64_t>(total.numel(), 1));
+  stack->emplace_back(
+      total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count)));
+}
+
+void add_all(
+    RuleRegistry& rules,
+    std::initializer_list<const char*> names,
+    const DimRule& rule,
+    const MetaRule& meta = nullptr) {
+  for (const auto* name : names) {
+    rules.dim_rule(name, rule).with_meta(meta);
+  }
+}
+
+// std of a partial sum, or an index into a shard, means nothing.
+void add_whole(RuleRegistry& rules) {
+  const auto whole = reduction_rule();
+  add_all(
+      rules,
+      {"max.dim", "min.dim", "argmax", "argmin", "logsumexp", "aminmax"},
+      whole);
+  add_all(
+      rules,
+      {"median.dim", "nanmedian.dim", "mode", "kthvalue"},
+      whole,
+      reduction_meta(values_and_indices));
+  add_all(rules, {"median", "nanmedian"}, whole, reduction_meta(same));
+  add_all(
+      rules,
+      {"var.correction", "std.correction"},
+      whole,
+      reduction_meta(real_value));
+  add_all(
+      rules,
+      {"var_mean.correction", "std_mean.correction"},
+      whole,
+      reduction_meta(real_and_mean));
+}
+
+} // namespace
+
+DTENSOR_RULES(reduction) {
+  const auto sum = reduction_rule(ReduceOp::kSum, kSumOps);
+  add_all(rules, {"sum", "sum.dim_IntList"}, sum);
+  const auto count = reduction_rule(ReduceOp::kSum);
+  add_all(rules, {"nansum"}, count, reduction_meta(accumulated));
+  add_all(
+      rules,
+      {"count_nonzero", "count_nonzero.dim_IntList"},
+      count,
+      reduction_meta([](const OpCall&) {
+        return std::vector<at::ScalarType>{at::kLong};
+      }));
+  const auto product = reduction_rule(ReduceOp::kProduct);
+  add_all(rules, {"prod.dim_int"}, product);
+  add_all(rules, {"prod"}, product, reduction_meta(accumulated));
+  // On truth values all is min, and any is max.
+  const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
+  const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
+  add_all(rules, {"all", "all.dim", "all.dims"}, least_of);
+  add_all(rules, {"any", "any.dim", "any.dims"}, greatest_of);
+  rules.dim_rule("amax", greatest_of).with_local_kernel(or_identity(least));
+  rules.dim_rule("amin", least_of).with_local_kernel(or_identity(greatest));
+  rules.dim_rule("max", greatest_of)
+      .with_meta(reduction_meta(same))
+      .with_local_kernel(or_identity(least));
+  rules.dim_rule("min", least_of)
+      .with_meta(reduction_meta(same))
+      .with_local_kernel(or_identity(greatest));
+  rules.kernel("mean", mean_kernel);
+  rules.kernel("mean.dim", mean_kernel);
+  add_whole(rules);
+}
+
+} // namespace dtensor

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators along one dimension that keep its size or pick from it: running
+// sums, sorting, the k greatest. That dimension stays whole.
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/reduction_impl.h>
+
+namespace dtensor {
+namespace {
+
+using namespace detail;
+
+std::vector<OutputMeta> values_and_indices(const OpCall& call) {
+  const auto& spec = *call.inputs[0].spec;
+  const Sizes sizes(spec.sizes().begin(), spec.sizes().end());
+  return {
+      {sizes, contiguous_strides(sizes), spec.dtype(), true},
+      {sizes, contiguous_strides(sizes), at::kLong, true}};
+}
+
+std::vector<OutputMeta> like_self(const OpCall& call) {
+  return {values_and_indices(call)[0]};
+}
+
+} // namespace
+
+DTENSOR_RULES(scan) {
+  rules.dim_rule("cumsum", along_dim_rule({0}));
+  const auto whole = along_dim_rule();
+  for (const auto* name :
+       {"cumprod", "sort", "sort.stable", "topk", "renorm"}) {
+    rules.dim_rule(name, whole);
+  }
+  for (const auto* name : {"cummax", "cummin"}) {
+    rules.dim_rule(name, whole).with_meta(values_and_indices);
+  }
+  for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
+    rules.dim_rule(name, whole).with_meta(like_self);
+  }
+}
+
+} // namespace dtensor
