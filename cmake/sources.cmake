@@ -78,6 +78,7 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
 
 set(DTENSOR_TENSOR_HEADERS
   dtensor/tensor/api.h
+  dtensor/tensor/factories.h
   dtensor/tensor/is_dtensor.h
 )
 set(DTENSOR_TENSOR_SOURCES
@@ -85,12 +86,14 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd_impl.h
   dtensor/tensor/distribute_tensor.cpp
   dtensor/tensor/dtensor.cpp
+  dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
   dtensor/tensor/meta_impl.h
   dtensor/tensor/wrap.cpp
 )
 
 set(DTENSOR_OPS_HEADERS
+  dtensor/ops/dim_map.h
   dtensor/ops/einsum.h
   dtensor/ops/op_call.h
   dtensor/ops/propagate.h
@@ -103,8 +106,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/decide.cpp
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
+  dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/einsum.cpp
+  dtensor/ops/in_backward.cpp
+  dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
   dtensor/ops/op_call.cpp
@@ -112,7 +118,10 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/out_variant.cpp
   dtensor/ops/propagate.cpp
   dtensor/ops/registry.cpp
+  dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
+  dtensor/ops/rules/creation.cpp
+  dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/norm.cpp
   dtensor/ops/rules/pointwise.cpp
@@ -121,9 +130,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
+  dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/value.cpp
+  dtensor/ops/rules/view.cpp
   dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h

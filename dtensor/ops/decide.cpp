@@ -5,6 +5,7 @@
 #include <ATen/DTensorState.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -33,6 +34,10 @@ SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   return found;
 }
 
+bool decides_gradient(const OpInfo& info) {
+  return info.rule != nullptr && info.rule->in_gradients && in_backward();
+}
+
 // A plain tensor of one element means the same on every rank; any other one
 // might be anything.
 SpecPtr spec_of_plain(
@@ -41,7 +46,8 @@ SpecPtr spec_of_plain(
     size_t arg,
     const Spec& beside) {
   DTENSOR_CHECK(
-      plain.numel() == 1 || at::get_dtensor_allow_implicit_replication(),
+      plain.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
+          decides_gradient(info),
       info.name,
       "got mixed plain tensor and DTensor: argument \"",
       info.op.schema().arguments()[arg].name(),
@@ -201,6 +207,7 @@ enum KeyWord : uint64_t {
   kString = 17,
   kDevice = 19,
   kOther = 21,
+  kInBackward = 23,
 };
 
 void add_tensor_to_key(const at::Tensor& t, CacheKey& key) {
@@ -279,6 +286,9 @@ std::shared_ptr<const Decision> decide(
   key.clear();
   for (size_t i = 0; i < args.size(); ++i) {
     add_to_key(args[i], info.value_matters[i], key);
+  }
+  if (decides_gradient(info)) {
+    key.push_back(kInBackward);
   }
   auto& cache = decision_cache(info.slot);
   if (const auto* found = cache.find(key)) {

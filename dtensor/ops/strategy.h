@@ -87,6 +87,10 @@ struct OpRule {
   /// boundary), and its local call runs with the plain autograd of the local
   /// operator.
   bool region = false;
+  /// Gradient formulas call it in their own way: the rule may decide otherwise
+  /// inside a backward pass, and the plain tensors of global shape that
+  /// formulas make (zeros for an unused output) count as replicated there.
+  bool in_gradients = false;
 
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
@@ -110,6 +114,10 @@ struct OpRule {
   }
   OpRule& as_region() {
     region = true;
+    return *this;
+  }
+  OpRule& sees_backward() {
+    in_gradients = true;
     return *this;
   }
 };

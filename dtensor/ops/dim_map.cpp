@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/dim_map.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace dtensor {
+namespace {
+
+// How a dimension, or each of the pieces of a StridedShard, lies in the row-
+// major order: `outer` times a row of `size` elements of `inner` each. Cutting
+// it, a rank gets the same part of each of the rows.
+struct Rows {
+  int64_t outer = 1;
+  int64_t size = 1;
+  int64_t inner = 1;
+  friend bool operator==(const Rows&, const Rows&) = default;
+};
+
+Rows rows_of(SizesRef sizes, int64_t dim) {
+  const auto d = static_cast<size_t>(dim);
+  return {numel(sizes.slice(0, d)), sizes[d], numel(sizes.slice(d + 1))};
+}
+
+// The rows that `cut` cuts; nothing if the pieces of a StridedShard differ in
+// length, which makes the parts of the last piece others.
+std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
+  auto rows = rows_of(sizes, cut.dim());
+  if (cut.is_strided_shard()) {
+    if (rows.size % cut.split_factor() != 0) {
+      return std::nullopt;
+    }
+    rows.outer *= cut.split_factor();
+    rows.size /= cut.split_factor();
+  }
+  return rows;
+}
+
+// Whether rank `index` of `parts` gets the same elements, in the same order.
+bool same_part(const Rows& a, const Rows& b, int64_t parts, int64_t index) {
+  const auto in_a = chunk(a.size, parts, index);
+  const auto in_b = chunk(b.size, parts, index);
+  const bool none = in_a.size() == 0;
+  const bool all = in_a.size() == a.size;
+  if (none || all) {
+    return none ? in_b.size() == 0 : in_b.size() == b.size;
+  }
+  // One interval a row, none next to another: as many rows, the same bounds.
+  return a.outer == b.outer && in_a.begin * a.inner == in_b.begin * b.inner &&
+      in_a.end * a.inner == in_b.end * b.inner;
+}
+
+// The local shapes of a rank on the way from mesh dimension to mesh dimension.
+// With a shape that has the same elements in the same order on both sides,
+// what the next cut takes depends on these alone.
+struct LocalShapes {
+  Sizes from;
+  Sizes to;
+  friend bool operator==(const LocalShapes&, const LocalShapes&) = default;
+};
+
+bool same_cut(
+    const LocalShapes& local,
+    const Placement& from,
+    const Placement& to,
+    int64_t parts) {
+  if (parts == 1 || numel(local.from) == 0) {
+    return true;
+  }
+  if (rows_of(local.from, from.dim()) == rows_of(local.to, to.dim()) &&
+      from.with_dim(0) == to.with_dim(0)) {
+    return true;
+  }
+  const auto a = cut_rows(local.from, from);
+  const auto b = cut_rows(local.to, to);
+  if (!a || !b) {
+    return false;
+  }
+  for (int64_t index = 0; index < parts; ++index) {
+    if (!same_part(*a, *b, parts, index)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Sizes cut_sizes(
+    Sizes sizes,
+    const Placement& placement,
+    int64_t parts,
+    int64_t index) {
+  auto& size = sizes[static_cast<size_t>(placement.dim())];
+  if (size == 0) {
+    return sizes;
+  }
+  if (const auto rows = cut_rows(sizes, placement)) {
+    size = size / rows->size * chunk(rows->size, parts, index).size();
+    return sizes;
+  }
+  const auto kept = cut({{0, size}}, placement, parts, index);
+  size = 0;
+  for (const auto& interval : kept) {
+    size += interval.size();
+  }
+  return sizes;
+}
+
+// What `from` may be called in the sizes `to`, the likeliest first: the cut of
+// a dimension with the same rows, then of one whose pieces are these rows,
+// then whatever comes out the same on ranks that have all or nothing.
+Placements names_in(const LocalShapes& local, const Placement& from) {
+  Placements names;
+  const auto own = rows_of(local.from, from.dim());
+  const auto cut = cut_rows(local.from, from);
+  const auto ndim = static_cast<int64_t>(local.to.size());
+  const auto add = [&](bool fits, const Placement& name) {
+    if (fits && std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
+    }
+  };
+  for (int64_t d = 0; d < ndim; ++d) {
+    add(rows_of(local.to, d) == own, from.with_dim(d));
+  }
+  for (int64_t d = 0; d < ndim && cut; ++d) {
+    add(rows_of(local.to, d).outer == cut->outer, Shard(d));
+  }
+  for (int64_t d = 0; d < ndim && cut; ++d) {
+    const auto outer = rows_of(local.to, d).outer;
+    const bool divides = outer > 0 && cut->outer % outer == 0;
+    add(divides && cut->outer > outer,
+        StridedShard(
+            d, divides ? std::max<int64_t>(cut->outer / outer, 1) : 1));
+  }
+  for (int64_t d = 0; d < ndim; ++d) {
+    add(true, Shard(d));
+  }
+  return names;
+}
+
+using ShapeSet = std::vector<LocalShapes>;
+
+std::optional<Placement>
+kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
+  for (const auto& name : names_in(shapes.front(), from)) {
+    if (std::all_of(shapes.begin(), shapes.end(), [&](const auto& local) {
+          return same_cut(local, from, name, parts);
+        })) {
+      return name;
+    }
+  }
+  return std::nullopt;
+}
+
+// The different local shapes after the cuts; few, however many ranks.
+ShapeSet cut_all(
+    const ShapeSet& shapes,
+    const Placement& from,
+    const Placement& to,
+    int64_t parts) {
+  ShapeSet after;
+  for (const auto& local : shapes) {
+    for (int64_t index = 0; index < parts; ++index) {
+      LocalShapes part{
+          cut_sizes(local.from, from, parts, index),
+          cut_sizes(local.to, to, parts, index)};
+      if (std::find(after.begin(), after.end(), part) == after.end()) {
+        after.push_back(std::move(part));
+      }
+    }
+  }
+  return after;
+}
+
+} // namespace
+
+ViewLayout view_layout(
+    SizesRef from,
+    SizesRef to,
+    SizesRef mesh_shape,
+    PlacementsRef placements) {
+  ViewLayout layout;
+  ShapeSet shapes{
+      {Sizes(from.begin(), from.end()), Sizes(to.begin(), to.end())}};
+  for (size_t m = 0; m < placements.size(); ++m) {
+    const auto& placement = placements[m];
+    if (!placement.cuts()) {
+      layout.inputs.push_back(placement);
+      layout.outputs.push_back(placement);
+      continue;
+    }
+    const auto kept = kept_cut(shapes, placement, mesh_shape[m]);
+    if (kept) {
+      shapes = cut_all(shapes, placement, *kept, mesh_shape[m]);
+    } else if (layout.lost_mesh_dim < 0 && mesh_shape[m] > 1) {
+      layout.lost_mesh_dim = static_cast<int64_t>(m);
+    }
+    // One rank alone holds all there is.
+    const bool keeps_input = kept || mesh_shape[m] == 1;
+    layout.inputs.push_back(keeps_input ? placement : Replicate());
+    layout.outputs.push_back(kept.value_or(Replicate()));
+  }
+  return layout;
+}
+
+DimMap identity_map(int64_t ndim) {
+  DimMap map(static_cast<size_t>(ndim));
+  std::iota(map.begin(), map.end(), 0);
+  return map;
+}
+
+Strategies
+move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
+  Strategies strategies;
+  const auto add = [&](const Placement& in, const Placement& out) {
+    strategies.push_back({Placements(call.outputs.size(), out), {in}});
+  };
+  for (size_t d = 0; d < map.size(); ++d) {
+    if (map[d] >= 0) {
+      add(Shard(static_cast<int64_t>(d)), Shard(map[d]));
+    }
+  }
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial()) {
+    add(now, now);
+  }
+  return strategies;
+}
+
+std::vector<OutputMeta> like_first_input(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const Sizes sizes(self.sizes().begin(), self.sizes().end());
+  return {{sizes, dense_strides(sizes, self.strides()), self.dtype()}};
+}
+
+} // namespace dtensor

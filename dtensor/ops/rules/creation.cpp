@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// New tensors like another: in its layout, without looking at its data.
+#include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/registry.h>
+
+namespace dtensor {
+namespace {
+
+// No value, or zero, which every reduction of zeros is: partial stays partial.
+Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
+  return move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
+}
+
+// Other numbers would be added up: partial becomes replicated, and nothing is
+// communicated, since the data does not matter.
+Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = same_layout(call, mesh_dim);
+  if (call.inputs[0].placement(mesh_dim).is_partial()) {
+    strategies.back().outputs[0] = Replicate();
+  }
+  return strategies;
+}
+
+// new_zeros(size): self's layout for a tensor of its size, replicated for any
+// other; self itself is left as it is.
+Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
+  if (call.outputs[0].sizes == call.inputs[0].sizes()) {
+    return same_shards(call, mesh_dim);
+  }
+  return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
+}
+
+void local_new_size(const OpCall& call, Decision& decision) {
+  decision.args.emplace_back(
+      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
+}
+
+void local_new_strides(const OpCall& call, Decision& decision) {
+  const auto& out = *decision.outputs[0];
+  local_new_size(call, decision);
+  const auto strides = dense_strides(out.local_sizes(), out.strides());
+  decision.args.emplace_back(call.arg_index("stride"), SizesRef(strides).vec());
+}
+
+} // namespace
+
+DTENSOR_RULES(creation) {
+  rules.dim_rule("empty_like", same_layout);
+  rules.dim_rule("zeros_like", same_layout);
+  rules.dim_rule("ones_like", same_shards);
+  rules.dim_rule("full_like", same_shards);
+  for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
+    rules.dim_rule(name, new_rule).with_localize(local_new_size);
+  }
+  rules.dim_rule("new_empty_strided", new_rule)
+      .with_localize(local_new_strides);
+}
+
+} // namespace dtensor

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators that move, add, drop or repeat whole dimensions: each is a map of
+// dimensions.
+#include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/registry.h>
+
+#include <ATen/ops/squeeze.h>
+#include <c10/core/WrapDimMinimal.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+using MakeMap = DimMap (*)(const OpCall&);
+
+DimRule mapped(MakeMap map) {
+  return [map](const OpCall& call, int64_t mesh_dim) {
+    return move_strategies(call, mesh_dim, map(call));
+  };
+}
+
+int64_t self_dim(const OpCall& call, std::string_view arg) {
+  return call.dim_arg(arg, call.inputs[0].dim());
+}
+
+DimMap transpose_map(const OpCall& call) {
+  auto map = identity_map(call.inputs[0].dim());
+  if (!map.empty()) {
+    std::swap(
+        map[static_cast<size_t>(self_dim(call, "dim0"))],
+        map[static_cast<size_t>(self_dim(call, "dim1"))]);
+  }
+  return map;
+}
+
+DimMap t_map(const OpCall& call) {
+  auto map = identity_map(call.inputs[0].dim());
+  std::reverse(map.begin(), map.end());
+  return map;
+}
+
+DimMap permute_map(const OpCall& call) {
+  const auto ndim = call.inputs[0].dim();
+  DimMap map(static_cast<size_t>(ndim), -1);
+  int64_t out = 0;
+  for (const auto dim : call.ints_arg("dims")) {
+    map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = out++;
+  }
+  return map;
+}
+
+DimMap unsqueeze_map(const OpCall& call) {
+  auto map = identity_map(call.inputs[0].dim());
+  const auto added = call.dim_arg("dim", call.inputs[0].dim() + 1);
+  for (auto& out : map) {
+    out += out >= added ? 1 : 0;
+  }
+  return map;
+}
+
+// The dimensions of size 1 among `dims`: those that squeeze drops.
+std::vector<int64_t> squeezed(SizesRef sizes, std::vector<int64_t> dims) {
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  std::vector<int64_t> ones;
+  for (const auto given : dims) {
+    const auto dim = c10::maybe_wrap_dim(given, ndim);
+    if (ndim > 0 && sizes[static_cast<size_t>(dim)] == 1) {
+      ones.push_back(dim);
+    }
+  }
+  return ones;
+}
+
+DimMap squeeze_map(const OpCall& call) {
+  const auto ones = squeezed(call.inputs[0].sizes(), call.ints_arg("dim"));
+  DimMap map;
+  int64_t out = 0;
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    const bool drops = std::find(ones.begin(), ones.end(), d) != ones.end();
+    map.push_back(drops ? -1 : out++);
+  }
+  return map;
+}
+
+// A local size may be 1 where the global one is not.
+void squeeze_global_ones(const OpCall& call, Decision& decision) {
+  decision.args.emplace_back(
+      call.arg_index("dim"),
+      squeezed(call.inputs[0].sizes(), call.ints_arg("dim")));
+}
+
+// squeeze() and squeeze(dim), in place or not, are squeeze(dims): no other
+// form lets the local call drop the dimensions that are 1 globally.
+void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  std::vector<int64_t> dims;
+  const bool has_dim = schema.arguments().size() == 2;
+  if (has_dim) {
+    dims.push_back(torch::jit::pop(*stack).toInt());
+  }
+  auto self = torch::jit::pop(*stack).toTensor();
+  if (!has_dim) {
+    const auto all = identity_map(self.dim());
+    dims.assign(all.begin(), all.end());
+  }
+  dims = squeezed(self.sizes(), std::move(dims));
+  const bool in_place = schema.name().back() == '_';
+  stack->emplace_back(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
+}
+
+// Size-1 dimensions that grow, and new ones, are the same on every rank.
+DimMap expand_map(const OpCall& call) {
+  const auto& in = call.inputs[0].sizes();
+  const auto& out = call.outputs[0].sizes;
+  const auto added = out.size() - in.size();
+  DimMap map;
+  for (size_t d = 0; d < in.size(); ++d) {
+    const auto to = static_cast<int64_t>(d + added);
+    map.push_back(in[d] == out[d + added] ? to : -1);
+  }
+  return map;
+}
+
+void local_size_arg(const OpCall& call, Decision& decision) {
+  decision.args.emplace_back(
+      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
+}
+
+DimMap repeat_map(const OpCall& call) {
+  const auto repeats = call.ints_arg("repeats");
+  const auto ndim = static_cast<size_t>(call.inputs[0].dim());
+  const auto added = repeats.size() - ndim;
+  DimMap map;
+  for (size_t d = 0; d < ndim; ++d) {
+    const auto to = static_cast<int64_t>(d + added);
+    map.push_back(repeats[d + added] == 1 ? to : -1);
+  }
+  return map;
+}
+
+DimMap without_dims(const OpCall& call, std::string_view dims_arg) {
+  const auto ndim = call.inputs[0].dim();
+  auto map = identity_map(ndim);
+  for (const auto dim : call.ints_arg(dims_arg)) {
+    if (ndim > 0) {
+      map[static_cast<size_t>(c10::maybe_wrap_dim(dim, ndim))] = -1;
+    }
+  }
+  return map;
+}
+
+DimMap flip_map(const OpCall& call) {
+  return without_dims(call, "dims");
+}
+
+// Without dims the flattened tensor is rolled.
+DimMap roll_map(const OpCall& call) {
+  const auto ndim = static_cast<size_t>(call.inputs[0].dim());
+  return call.ints_arg("dims").empty() ? DimMap(ndim, -1)
+                                       : without_dims(call, "dims");
+}
+
+// The windows are a new last dimension.
+DimMap unfold_map(const OpCall& call) {
+  return without_dims(call, "dimension");
+}
+
+// The diagonal is a new last dimension in place of the two.
+DimMap diagonal_map(const OpCall& call) {
+  const auto a = self_dim(call, "dim1");
+  const auto b = self_dim(call, "dim2");
+  DimMap map;
+  int64_t out = 0;
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    map.push_back(d == a || d == b ? -1 : out++);
+  }
+  return map;
+}
+
+} // namespace
+
+DTENSOR_RULES(shape) {
+  rules.dim_rule("transpose.int", mapped(transpose_map));
+  rules.dim_rule("t", mapped(t_map));
+  rules.dim_rule("permute", mapped(permute_map));
+  rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
+  rules.dim_rule("squeeze.dims", mapped(squeeze_map))
+      .with_localize(squeeze_global_ones);
+  rules.kernel("squeeze", squeeze_kernel);
+  rules.kernel("squeeze.dim", squeeze_kernel);
+  rules.dim_rule("expand", mapped(expand_map)).with_localize(local_size_arg);
+  rules.dim_rule("repeat", mapped(repeat_map));
+  rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);
+  rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
+  rules.dim_rule("unfold", mapped(unfold_map));
+  rules.dim_rule("diagonal", mapped(diagonal_map));
+  rules.keep_composite("rot90");
+}
+
+} // namespace dtensor

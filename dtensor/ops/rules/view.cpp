@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Views that give the elements another shape: a sharding is kept where every
+// rank's elements, in their order, are those of a layout of the new shape.
+#include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/registry.h>
+
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/view.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <string>
+
+namespace dtensor {
+namespace {
+
+using detail::local_of;
+using detail::spec_of;
+
+std::string in_brackets(SizesRef sizes) {
+  std::string text = "[";
+  for (const auto size : sizes) {
+    text += (text.size() == 1 ? "" : ", ") + std::to_string(size);
+  }
+  return text + "]";
+}
+
+std::string as_code(const Placement& p) {
+  switch (p.kind()) {
+    case Placement::Kind::kReplicate:
+      return "Replicate()";
+    case Placement::Kind::kShard:
+      return "Shard(" + std::to_string(p.dim()) + ")";
+    case Placement::Kind::kStridedShard:
+      return "StridedShard(" + std::to_string(p.dim()) + ", " +
+          std::to_string(p.split_factor()) + ")";
+    case Placement::Kind::kPartial:
+      return "Partial(\"" + std::string(to_string(p.reduce_op())) + "\")";
+  }
+  return "";
+}
+
+std::string as_code(PlacementsRef placements) {
+  std::string text;
+  for (const auto& p : placements) {
+    text += (text.empty() ? "" : ", ") + as_code(p);
+  }
+  return "{" + text + "}";
+}
+
+[[noreturn]] void
+refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
+  const auto& input = call.inputs[0];
+  const auto lost = layout.lost_mesh_dim;
+  DTENSOR_CHECK(
+      false,
+      call.name(),
+      "cannot keep the sharding of ",
+      *input.spec,
+      " as ",
+      in_brackets(to),
+      ": what each rank has of dim ",
+      input.placement(lost).dim(),
+      ", cut by mesh dim ",
+      call.mesh.dim_label(lost),
+      ", is no part of a dim of the new shape. Redistribute to Replicate "
+      "first: redistribute(",
+      as_code(layout.inputs),
+      ").");
+}
+
+// Gradients may be redistributed: whoever called backward() cannot do it.
+MeshStrategy view_rule(const OpCall& call) {
+  const auto& input = call.inputs[0];
+  const auto& to = call.outputs[0].sizes;
+  auto layout = view_layout(
+      input.sizes(), to, call.mesh.shape(), input.spec->placements());
+  if (layout.lost_mesh_dim >= 0 && !detail::in_backward()) {
+    refuse_view(call, layout, to);
+  }
+  return {{std::move(layout.outputs)}, {std::move(layout.inputs)}};
+}
+
+void local_view_size(const OpCall& call, Decision& decision) {
+  decision.args.emplace_back(
+      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
+}
+
+// The view of the local tensor, never a copy.
+void view_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto sizes = decision.outputs[0]->local_sizes();
+  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+  const auto self = torch::jit::pop(*stack).toTensor();
+  DTENSOR_CHECK(
+      at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
+          .has_value(),
+      op.schema().name(),
+      "this rank's part, of shape ",
+      in_brackets(self.sizes()),
+      " and strides ",
+      in_brackets(self.strides()),
+      ", cannot be seen as ",
+      in_brackets(sizes),
+      " without a copy. Call clone(at::MemoryFormat::Contiguous) first.");
+  stack->emplace_back(self.view(sizes));
+}
+
+// For operators whose result may be a copy.
+void reshape_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+  const auto self = torch::jit::pop(*stack).toTensor();
+  stack->emplace_back(self.reshape(decision.outputs[0]->local_sizes()));
+}
+
+// The same bytes as another dtype. The last dimension changes its size unless
+// the dtypes are equally large; partial values are numbers of the old dtype.
+Strategies view_dtype_rule(const OpCall& call, int64_t) {
+  const auto& input = call.inputs[0];
+  Strategies strategies;
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    const auto at = static_cast<size_t>(d);
+    if (d + 1 < input.dim() || call.outputs[0].sizes[at] == input.sizes()[at]) {
+      strategies.push_back({{Shard(d)}, {Shard(d)}});
+    }
+  }
+  return strategies;
+}
+
+// Complex numbers as pairs: a new last dimension, or the last one goes. Sums
+// of pairs are pairs of sums.
+Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
+  auto map = identity_map(call.inputs[0].dim());
+  if (call.outputs[0].dim() < call.inputs[0].dim()) {
+    map.back() = -1;
+  }
+  auto strategies = move_strategies(call, mesh_dim, map);
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
+      !now.is_partial(ReduceOp::kAvg)) {
+    strategies.pop_back();
+  }
+  return strategies;
+}
+
+// Strides say nothing of the ranks' memory: only what changes nothing is
+// possible.
+void as_strided_kernel(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
+  const auto strides = torch::jit::pop(*stack).toIntVector();
+  const auto sizes = torch::jit::pop(*stack).toIntVector();
+  const auto self = torch::jit::pop(*stack).toTensor();
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      self.sizes() == sizes && self.strides() == strides &&
+          offset.value_or(0) == 0,
+      "aten::as_strided",
+      "a DTensor has no storage to stride through: ",
+      *spec_of(self),
+      " as ",
+      in_brackets(sizes),
+      " with strides ",
+      in_brackets(strides),
+      " and offset ",
+      offset.value_or(0),
+      ". Use view, transpose, select or slice, or as_strided on to_local().");
+  const auto& local = local_of(self);
+  stack->emplace_back(detail::wrap(
+      local.as_strided(local.sizes(), local.strides(), local.storage_offset()),
+      spec_of(self)));
+}
+
+} // namespace
+
+DTENSOR_RULES(view) {
+  rules.mesh_rule("view", view_rule)
+      .with_localize(local_view_size)
+      .with_local_kernel(view_local)
+      .sees_backward();
+  for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
+    rules.mesh_rule(name, view_rule)
+        .with_local_kernel(reshape_local)
+        .sees_backward();
+  }
+  rules.dim_rule("view.dtype", view_dtype_rule);
+  rules.dim_rule("view_as_real", complex_view_rule);
+  rules.dim_rule("view_as_complex", complex_view_rule);
+  rules.kernel("as_strided", as_strided_kernel);
+}
+
+} // namespace dtensor

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/factories.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DefaultDtype.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+SpecPtr new_spec(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    at::ScalarType dtype,
+    const char* where) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
+  DTENSOR_CHECK_VALUE(
+      std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; }),
+      where,
+      "a size is negative: ",
+      size,
+      ". Pass sizes of at least 0.");
+  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  return Spec::make(
+      mesh, placements.empty() ? whole : placements, size, dtype, where);
+}
+
+void refuse_partial(const Spec& spec, const char* where) {
+  DTENSOR_CHECK_VALUE(
+      !spec.has_partial(),
+      where,
+      "the values of a partial tensor are reduced over ranks: ",
+      to_string(spec.placements()),
+      ". Use Replicate in place of Partial.");
+}
+
+at::ScalarType dtype_or_default(const FactoryOptions& options) {
+  return options.dtype.value_or(c10::get_default_dtype_as_scalartype());
+}
+
+at::TensorOptions local_options(const Spec& spec) {
+  return at::TensorOptions()
+      .dtype(spec.dtype())
+      .device(spec.mesh().device_type());
+}
+
+DTensor
+finish(at::Tensor local, const SpecPtr& spec, const FactoryOptions& options) {
+  auto result = detail::wrap(std::move(local), spec);
+  result.set_requires_grad(options.requires_grad);
+  return DTensor(std::move(result));
+}
+
+DTensor filled(
+    SizesRef size,
+    const at::Scalar& value,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options,
+    at::ScalarType dtype,
+    const char* where) {
+  const auto spec = new_spec(size, mesh, placements, dtype, where);
+  refuse_partial(*spec, where);
+  return finish(
+      at::full(spec->local_sizes(), value, local_options(*spec)),
+      spec,
+      options);
+}
+
+// The dtype of at::full without one.
+at::ScalarType dtype_of(const at::Scalar& value) {
+  if (value.isBoolean()) {
+    return at::kBool;
+  }
+  if (value.isIntegral(/*includeBool=*/false)) {
+    return at::kLong;
+  }
+  return value.isComplex() ? c10::get_default_complex_dtype().toScalarType()
+                           : c10::get_default_dtype_as_scalartype();
+}
+
+} // namespace
+
+DTensor zeros(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  const auto spec =
+      new_spec(size, mesh, placements, dtype_or_default(options), "zeros");
+  return finish(
+      at::zeros(spec->local_sizes(), local_options(*spec)), spec, options);
+}
+
+DTensor empty(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  const auto spec =
+      new_spec(size, mesh, placements, dtype_or_default(options), "empty");
+  return finish(
+      at::empty(spec->local_sizes(), local_options(*spec)), spec, options);
+}
+
+DTensor ones(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  return filled(
+      size, 1, mesh, placements, options, dtype_or_default(options), "ones");
+}
+
+DTensor full(
+    SizesRef size,
+    const at::Scalar& value,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  return filled(
+      size,
+      value,
+      mesh,
+      placements,
+      options,
+      options.dtype.value_or(dtype_of(value)),
+      "full");
+}
+
+} // namespace dtensor
