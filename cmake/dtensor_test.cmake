@@ -28,9 +28,14 @@ function(dtensor_test layer)
   target_link_libraries(${target} PRIVATE dtensor_test_main)
   target_precompile_headers(${target} REUSE_FROM dtensor_test_main)
   dtensor_warnings(${target})
-  gtest_discover_tests(${target}
-    TEST_PREFIX "${layer}."
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT 300 LABELS "${layer}")
+  if(DTENSOR_TEST_EACH)
+    gtest_discover_tests(${target}
+      TEST_PREFIX "${layer}."
+      DISCOVERY_MODE PRE_TEST
+      DISCOVERY_TIMEOUT 120
+      PROPERTIES TIMEOUT 300 LABELS "${layer}")
+  else()
+    add_test(NAME ${layer} COMMAND ${target})
+    set_tests_properties(${layer} PROPERTIES TIMEOUT 1800 LABELS "${layer}")
+  endif()
 endfunction()
