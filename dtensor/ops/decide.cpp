@@ -219,6 +219,7 @@ void add_tensor_to_key(const at::Tensor& t, CacheKey& key) {
     key.push_back(kPlain);
     key.push_back(static_cast<uint64_t>(t.scalar_type()));
     key.push_back(at::get_dtensor_allow_implicit_replication());
+    key.push_back(t.unsafeGetTensorImpl()->is_wrapped_number());
     key.push_back(static_cast<uint64_t>(t.dim()));
     for (const auto size : t.sizes()) {
       key.push_back(static_cast<uint64_t>(size));

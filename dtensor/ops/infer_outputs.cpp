@@ -62,8 +62,13 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
     return info.rule->meta(call);
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
-  map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
-    return meta_tensor(*call.inputs[i].spec);
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
+    auto meta = meta_tensor(*call.inputs[i].spec);
+    // A number in disguise does not decide the dtype of the result.
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
+      meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return meta;
   });
   replace_devices(stack);
   try {

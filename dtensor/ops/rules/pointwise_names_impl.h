@@ -85,7 +85,7 @@ inline constexpr const char* kLinearInFirst[] = {
     "gelu_backward", "hardshrink_backward", "hardsigmoid_backward",
     "hardswish_backward", "hardtanh_backward", "ldexp.Tensor", "ldexp_",
     "leaky_relu_backward", "log_sigmoid_backward", "logit_backward",
-    "mish_backward", "mul.Scalar", "native_dropout_backward", "neg", "rad2deg",
+    "mish_backward", "mul.Scalar", "neg", "rad2deg",
     "rrelu_with_noise_backward", "sigmoid_backward", "silu_backward",
     "softplus_backward", "softshrink_backward", "tanh_backward",
     "threshold_backward"};
