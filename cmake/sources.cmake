@@ -101,6 +101,7 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/strategy.h
 )
 set(DTENSOR_OPS_SOURCES
+  dtensor/ops/bias_add.cpp
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
   dtensor/ops/decide.cpp
@@ -121,12 +122,14 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
+  dtensor/ops/rules/fused.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/norm.cpp
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h
+  dtensor/ops/rules/pointwise_special.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
@@ -141,8 +144,26 @@ set(DTENSOR_OPS_SOURCES
 )
 
 set(DTENSOR_PARALLEL_HEADERS
+  dtensor/parallel/distribute_module.h
+  dtensor/parallel/linear_styles.h
+  dtensor/parallel/module_hooks.h
+  dtensor/parallel/nn_modules.h
+  dtensor/parallel/prepare_module.h
+  dtensor/parallel/sequence_parallel.h
+  dtensor/parallel/style.h
 )
 set(DTENSOR_PARALLEL_SOURCES
+  dtensor/parallel/distribute_module.cpp
+  dtensor/parallel/grad_layout.cpp
+  dtensor/parallel/grad_layout_impl.h
+  dtensor/parallel/hook_styles_impl.h
+  dtensor/parallel/layout_boundary.cpp
+  dtensor/parallel/layout_boundary_impl.h
+  dtensor/parallel/linear_styles.cpp
+  dtensor/parallel/parallelize_module.cpp
+  dtensor/parallel/prepare_module.cpp
+  dtensor/parallel/sequence_parallel.cpp
+  dtensor/parallel/shared_input.cpp
 )
 
 set(DTENSOR_DEBUG_HEADERS

@@ -66,6 +66,10 @@ struct BoundaryRole {
 /// The role of operator "aten::matmul" and the like; nothing for others.
 std::optional<BoundaryRole> boundary_role(const std::string& name);
 
+/// add_(self, other, alpha) with a plain self and the bias of a styled module:
+/// adds the right part of the bias. False, and nothing done, for other calls.
+bool add_module_bias(torch::jit::Stack* stack);
+
 /// Whether results of this operator on a parameter are still that parameter,
 /// so that its boundaries ride on: t, transpose, _to_copy, detach, alias.
 bool carries_boundaries(const std::string& name);

@@ -187,7 +187,7 @@ std::shared_ptr<const Decision> decide_cold(
   constraints.written_input = info.in_place && !info.inplace_view ? 0 : -1;
   auto decision =
       std::make_shared<Decision>(propagate(call, *info.rule, constraints));
-  if (info.rule->region) {
+  if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
   }
   return decision;

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -133,6 +134,22 @@ void outside_mesh(
   }
 }
 
+// A view of a tensor that had to be redistributed for it shares no memory with
+// that tensor. It is as good as a view until somebody writes to it. Returns
+// whether `self` is one.
+bool refuse_write_to_copy(const OpInfo& info, const at::Tensor& self) {
+  const bool copied_view = is_dtensor(self) && meta_of(self).copied_view;
+  DTENSOR_CHECK(
+      !copied_view || info.inplace_view,
+      info.name,
+      "self, ",
+      *spec_of(self),
+      ", was taken as a view of a tensor that had to be redistributed for it, "
+      "which this would not write to. Redistribute that tensor first, or "
+      "clone() the view.");
+  return copied_view;
+}
+
 void run(
     const OpInfo& info,
     const Decision& decision,
@@ -144,21 +161,35 @@ void run(
   }
   auto* const args = stack->data() + (stack->size() - info.num_args);
   at::Tensor self;
+  at::Tensor viewed;
   std::shared_ptr<const Boundaries> boundaries;
+  bool copied_view = false;
   if (info.in_place) {
     self = args[0].toTensor();
-  } else if (info.carries_boundaries && args[0].isTensor()) {
+    copied_view = refuse_write_to_copy(info, self);
+  } else if (
+      info.is_view && args[0].isTensor() && is_dtensor(args[0].toTensor())) {
+    copied_view = meta_of(args[0].toTensor()).copied_view;
+    if (decision.redistributes && !in_backward()) {
+      viewed = local_of(args[0].toTensor());
+    }
+  }
+  if (!info.in_place && info.carries_boundaries && args[0].isTensor()) {
     boundaries = meta_of(args[0].toTensor()).boundaries;
   }
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return local_input(t, decision.inputs[i], *any);
   });
+  if (C10_UNLIKELY(viewed.defined())) {
+    copied_view |= !args[0].toTensor().is_same(viewed);
+  }
   set_args(info, decision, stack);
   call_local(info, decision, stack);
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
     if (info.in_place && i == 0) {
       if (info.inplace_view) {
         rewrap(self, std::move(local), output_spec(decision, 0));
+        meta_of(self).copied_view = copied_view;
       }
       return self;
     }
@@ -168,6 +199,7 @@ void run(
     if (boundaries != nullptr) {
       meta_of(result).boundaries = boundaries;
     }
+    meta_of(result).copied_view = copied_view;
     return result;
   });
 }
@@ -268,6 +300,9 @@ void with_boundary(
 } // namespace
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(info.adds_in_place) && add_module_bias(stack)) {
+    return; // in inference mode, where there is no autograd key
+  }
   with_boundary(info, stack, dispatch_below_boundary);
 }
 

@@ -54,12 +54,6 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
 }
 
-bool is_region(const c10::OperatorHandle& op, const OpInfo& info) {
-  return info.rule != nullptr &&
-      (info.rule->region ||
-       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd));
-}
-
 void install(
     const c10::OperatorHandle& op,
     torch::Library& backend,
@@ -84,7 +78,7 @@ void install(
       name.c_str(),
       torch::CppFunction::makeFromBoxedFunctor(
           std::make_unique<SlotKernel>(info, false)));
-  if (is_region(op, *info)) {
+  if (info->is_region) {
     autograd.impl(
         name.c_str(),
         torch::CppFunction::makeFromBoxedFunctor(

@@ -58,14 +58,21 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
     is_out |= argument.is_out();
   }
   in_place = !is_out && !arguments.empty() && writes(arguments[0]);
+  is_view = !is_out && !in_place && !arguments.empty() &&
+      arguments[0].alias_info() != nullptr;
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
+  is_region = rule != nullptr &&
+      (rule->region ||
+       op.hasKernelForDispatchKey(
+           c10::DispatchKey::CompositeImplicitAutograd));
   for (const auto& argument : arguments) {
     value_matters.push_back(
         value_decides(argument) ||
         (rule != nullptr && rule->uses_scalar_values));
   }
+  adds_in_place = name == "aten::add_.Tensor";
   boundary = boundary_role(schema.name());
   carries_boundaries = detail::carries_boundaries(schema.name());
 }

@@ -28,8 +28,11 @@ struct OpInfo {
   const OpRule* rule = nullptr; // its own, or that of its functional variant
   bool in_place = false;        // writes its first argument and returns it
   bool inplace_view = false;    // changes its shape, as squeeze_
+  bool is_view = false;         // its results share memory with its first argument
   bool random = false;
   bool is_out = false;
+  bool is_region = false; // intercepted at the autograd key
+  bool adds_in_place = false; // add_.Tensor, which a module's bias may meet
   std::vector<bool> value_matters; // per argument: part of the cache key
   std::optional<BoundaryRole> boundary;
   bool carries_boundaries = false;

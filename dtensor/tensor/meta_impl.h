@@ -17,19 +17,55 @@ namespace dtensor::detail {
 
 class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 
+/// What a tensor was turned into as the input of a module, kept for the
+/// module's siblings (parallel/shared_input.cpp).
+struct SharedInput {
+  DeviceMesh mesh;
+  Placement plain;
+  Placement desired;
+  uint32_t version = 0;
+  bool grad_mode = false;
+  at::Tensor prepared;
+};
+
+/// Rides on a plain tensor; copies of the tensor do not get it.
+struct PlainMeta final : c10::BackendMeta {
+  explicit PlainMeta(std::shared_ptr<const SharedInput> input)
+      : shared_input(std::move(input)) {}
+  c10::intrusive_ptr<c10::BackendMeta> clone(
+      const c10::intrusive_ptr<c10::BackendMeta>&) const override {
+    return nullptr;
+  }
+  std::shared_ptr<const SharedInput> shared_input;
+};
+
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor local_tensor, SpecPtr tensor_spec)
       : local(std::move(local_tensor)),
         spec(std::move(tensor_spec)) {}
 
+  // Immutable but for the two fields at the end, so copies share it, unless it
+  // carries a shared input, which belongs to one tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
-    return self; // immutable but for set_boundaries, so copies share it
+    if (shared_input == nullptr) {
+      return self;
+    }
+    return copy();
+  }
+  /// The same without the shared input.
+  c10::intrusive_ptr<DTensorMeta> copy() const {
+    auto meta = c10::make_intrusive<DTensorMeta>(local, spec);
+    meta->boundaries = boundaries;
+    return meta;
   }
 
   at::Tensor local; // below autograd: never requires grad
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
+  std::shared_ptr<const SharedInput> shared_input;
+  /// A view by name, whose memory is its own: see ops/dispatch.cpp.
+  bool copied_view = false;
 };
 
 inline DTensorMeta& meta_of(const at::Tensor& t) {

@@ -14,40 +14,44 @@ inline constexpr const char* kPointwise[] = {
     "__ilshift__.Scalar", "__ilshift__.Tensor", "__irshift__.Scalar",
     "__irshift__.Tensor", "__lshift__.Scalar", "__lshift__.Tensor",
     "__rshift__.Scalar", "__rshift__.Tensor", "abs", "acos", "acosh", "angle",
-    "asin", "atan2", "atanh", "bitwise_and.Scalar", "bitwise_and.Scalar_Tensor",
-    "bitwise_and.Tensor", "bitwise_left_shift.Scalar_Tensor",
-    "bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar",
-    "bitwise_not", "bitwise_or.Scalar", "bitwise_or.Scalar_Tensor",
-    "bitwise_or.Tensor", "bitwise_right_shift.Scalar_Tensor",
-    "bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar",
-    "bitwise_xor.Scalar", "bitwise_xor.Scalar_Tensor", "bitwise_xor.Tensor",
-    "celu", "clamp.Tensor", "copysign.Scalar", "copysign.Tensor", "cos", "cosh",
-    "digamma", "div.Scalar_mode", "div.Tensor_mode", "elu", "eq.Scalar",
-    "eq.Tensor", "erfc", "erfinv", "floor_divide", "floor_divide.Scalar",
-    "fmax", "fmin", "fmod.Scalar", "fmod.Tensor", "frac", "frexp.Tensor",
-    "gcd", "ge.Scalar", "ge.Tensor", "gelu", "gt.Scalar", "gt.Tensor",
-    "hardsigmoid", "hardswish", "heaviside", "hypot", "i0", "igamma", "igammac", "isinf",
-    "isnan", "isneginf", "isposinf", "lcm", "le.Scalar", "le.Tensor",
-    "leaky_relu", "lgamma", "log", "log10", "log1p", "log2",
-    "log_sigmoid_forward", "logaddexp", "logaddexp2", "logical_and",
+    "asin", "atan2", "atanh", "bitwise_and.Scalar",
+    "bitwise_and.Scalar_Tensor", "bitwise_and.Tensor",
+    "bitwise_left_shift.Scalar_Tensor", "bitwise_left_shift.Tensor",
+    "bitwise_left_shift.Tensor_Scalar", "bitwise_not", "bitwise_or.Scalar",
+    "bitwise_or.Scalar_Tensor", "bitwise_or.Tensor",
+    "bitwise_right_shift.Scalar_Tensor", "bitwise_right_shift.Tensor",
+    "bitwise_right_shift.Tensor_Scalar", "bitwise_xor.Scalar",
+    "bitwise_xor.Scalar_Tensor", "bitwise_xor.Tensor", "celu", "clamp.Tensor",
+    "copysign.Scalar", "copysign.Tensor", "cos", "cosh", "digamma",
+    "div.Scalar_mode", "div.Tensor_mode", "elu", "eq.Scalar", "eq.Tensor",
+    "erfc", "erfinv", "floor_divide", "floor_divide.Scalar", "fmax", "fmin",
+    "fmod.Scalar", "fmod.Tensor", "frac", "gcd", "ge.Scalar", "ge.Tensor",
+    "gelu", "gt.Scalar", "gt.Tensor", "hardsigmoid", "hardswish", "heaviside",
+    "hypot", "i0", "igamma", "igammac", "isinf", "isnan", "isneginf",
+    "isposinf", "lcm", "le.Scalar", "le.Tensor", "leaky_relu", "lgamma",
+    "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logit", "lt.Scalar",
     "lt.Tensor", "mish", "mvlgamma", "nan_to_num", "ne.Scalar", "ne.Tensor",
     "nextafter", "polar", "polygamma", "pow.Scalar", "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor", "pow_.Scalar", "pow_.Tensor", "_prelu_kernel",
-    "reciprocal", "remainder.Scalar", "remainder.Scalar_Tensor",
-    "remainder.Tensor", "round.decimals", "rsqrt", "rsub.Scalar", "sgn",
-    "sign", "signbit", "silu", "sin", "sinc", "softplus", "softshrink", "special_airy_ai",
-    "special_bessel_j0", "special_bessel_j1", "special_bessel_y0",
-    "special_bessel_y1", "special_chebyshev_polynomial_t",
+    "pow.Tensor_Tensor", "pow_.Scalar", "pow_.Tensor", "reciprocal",
+    "remainder.Scalar", "remainder.Scalar_Tensor", "remainder.Tensor",
+    "round.decimals", "rsqrt", "sgn", "sign", "signbit", "silu", "sin",
+    "sinc", "softplus", "softshrink", "special_airy_ai", "special_bessel_j0",
+    "special_bessel_j1", "special_bessel_y0", "special_bessel_y1",
+    "special_chebyshev_polynomial_t",
     "special_chebyshev_polynomial_t.n_scalar",
-    "special_chebyshev_polynomial_t.x_scalar", "special_chebyshev_polynomial_u",
+    "special_chebyshev_polynomial_t.x_scalar",
+    "special_chebyshev_polynomial_u",
     "special_chebyshev_polynomial_u.n_scalar",
-    "special_chebyshev_polynomial_u.x_scalar", "special_chebyshev_polynomial_v",
+    "special_chebyshev_polynomial_u.x_scalar",
+    "special_chebyshev_polynomial_v",
     "special_chebyshev_polynomial_v.n_scalar",
-    "special_chebyshev_polynomial_v.x_scalar", "special_chebyshev_polynomial_w",
+    "special_chebyshev_polynomial_v.x_scalar",
+    "special_chebyshev_polynomial_w",
     "special_chebyshev_polynomial_w.n_scalar",
-    "special_chebyshev_polynomial_w.x_scalar", "special_entr", "special_erfcx",
-    "special_hermite_polynomial_h", "special_hermite_polynomial_h.n_scalar",
+    "special_chebyshev_polynomial_w.x_scalar", "special_entr",
+    "special_erfcx", "special_hermite_polynomial_h",
+    "special_hermite_polynomial_h.n_scalar",
     "special_hermite_polynomial_h.x_scalar", "special_hermite_polynomial_he",
     "special_hermite_polynomial_he.n_scalar",
     "special_hermite_polynomial_he.x_scalar", "special_i0e", "special_i1",
@@ -57,8 +61,9 @@ inline constexpr const char* kPointwise[] = {
     "special_legendre_polynomial_p.n_scalar",
     "special_legendre_polynomial_p.x_scalar", "special_log_ndtr",
     "special_modified_bessel_i0", "special_modified_bessel_i1",
-    "special_modified_bessel_k0", "special_modified_bessel_k1", "special_ndtri",
-    "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1",
+    "special_modified_bessel_k0", "special_modified_bessel_k1",
+    "special_ndtri", "special_scaled_modified_bessel_k0",
+    "special_scaled_modified_bessel_k1",
     "special_shifted_chebyshev_polynomial_t",
     "special_shifted_chebyshev_polynomial_t.n_scalar",
     "special_shifted_chebyshev_polynomial_t.x_scalar",
@@ -80,23 +85,22 @@ inline constexpr const char* kPointwise[] = {
 /// f(x) with f(a + b) = f(a) + f(b) in the first operand, whatever the others
 /// are. Backward operators are that in the gradient.
 inline constexpr const char* kLinearInFirst[] = {
-    "_conj", "_conj_physical", "_neg_view", "_prelu_kernel_backward",
-    "conj_physical_", "deg2rad", "div.Scalar", "div.Tensor", "elu_backward",
-    "gelu_backward", "hardshrink_backward", "hardsigmoid_backward",
-    "hardswish_backward", "hardtanh_backward", "ldexp.Tensor", "ldexp_",
-    "leaky_relu_backward", "log_sigmoid_backward", "logit_backward",
-    "mish_backward", "mul.Scalar", "neg", "rad2deg",
+    "_conj", "_conj_physical", "_neg_view", "conj_physical_", "deg2rad",
+    "div.Scalar", "div.Tensor", "elu_backward", "gelu_backward",
+    "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",
+    "hardtanh_backward", "ldexp.Tensor", "ldexp_", "leaky_relu_backward",
+    "logit_backward", "mish_backward", "mul.Scalar", "neg", "rad2deg",
     "rrelu_with_noise_backward", "sigmoid_backward", "silu_backward",
     "softplus_backward", "softshrink_backward", "tanh_backward",
     "threshold_backward"};
 
 /// Linear in the first two operands together.
 inline constexpr const char* kAdditive[] = {
-    "add.Tensor", "complex", "lerp.Scalar", "lerp.Tensor", "rsub.Tensor",
-    "sub.Tensor"};
+    "add.Tensor", "complex", "lerp.Scalar", "lerp.Tensor", "sub.Tensor"};
 
 /// Adds a number, of which an average takes as much as its terms do.
-inline constexpr const char* kAddsNumber[] = {"add.Scalar", "sub.Scalar"};
+inline constexpr const char* kAddsNumber[] = {
+    "add.Scalar", "sub.Scalar"};
 
 /// f(x) non-decreasing wherever it is defined, and NaN for NaN: the greatest of
 /// f(x_r) is f of the greatest x_r. Not those that map some numbers to NaN (log,
@@ -104,7 +108,7 @@ inline constexpr const char* kAddsNumber[] = {"add.Scalar", "sub.Scalar"};
 /// round (leaky_relu, elu).
 inline constexpr const char* kNonDecreasing[] = {
     "asinh", "atan", "ceil", "clamp", "clamp_max", "clamp_min", "erf", "exp",
-    "exp2", "expm1", "floor", "hardshrink", "hardtanh", "relu", "round", "sigmoid",
-    "sinh", "tanh", "trunc"};
+    "exp2", "expm1", "floor", "hardshrink", "hardtanh", "relu", "round",
+    "sigmoid", "sinh", "tanh", "trunc"};
 
 } // namespace dtensor::detail

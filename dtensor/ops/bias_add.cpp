@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// output += bias, as torch::nn::Linear writes it: a plain local output meets
+// the bias of a styled module, whose boundary knows which part to add.
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/library.h>
+
+namespace dtensor::detail {
+
+bool add_module_bias(torch::jit::Stack* stack) {
+  const auto base = stack->size() - 3; // self, other, alpha
+  at::Tensor self = (*stack)[base].toTensor();
+  const at::Tensor bias = (*stack)[base + 1].toTensor();
+  if (is_dtensor(self)) {
+    return false;
+  }
+  const auto* boundary = boundary_of(bias, BoundaryKind::kLinear);
+  if (boundary == nullptr) {
+    return false;
+  }
+  self.add_(boundary->local_bias(bias, self), (*stack)[base + 2].toScalar());
+  torch::jit::drop(*stack, 3);
+  stack->emplace_back(std::move(self));
+  return true;
+}
+
+namespace {
+
+// Above autograd, so that the addition is recorded on local tensors; all other
+// calls go to LibTorch's own autograd kernel.
+void add_(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (!add_module_bias(stack)) {
+    static const auto stock =
+        op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+    stock.callBoxed(op, keys, stack);
+  }
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse3, m) {
+  m.impl("add_.Tensor", torch::CppFunction::makeFromBoxedFunction<&add_>());
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/distribute_module.h>
+
+#include <ATen/core/grad_mode.h>
+#include <dtensor/parallel/grad_layout_impl.h>
+#include <dtensor/parallel/hook_styles_impl.h>
+#include <dtensor/tensor/api.h>
+#include <torch/nn/module.h>
+
+namespace dtensor {
+
+void distribute_parameter(
+    at::Tensor& parameter,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    std::optional<int64_t> src_data_rank) {
+  const c10::NoGradGuard no_grad;
+  const bool requires_grad = parameter.requires_grad();
+  parameter.set_data(
+      distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
+  parameter.set_requires_grad(requires_grad);
+  detail::keep_gradient_in_layout(parameter);
+}
+
+namespace {
+
+void replicate(at::Tensor& tensor, const DeviceMesh& mesh) {
+  if (tensor.defined() && !is_dtensor(tensor)) {
+    const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+    distribute_parameter(tensor, mesh, whole);
+  }
+}
+
+void add_hooks(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ModuleTensorsFn& input_fn,
+    const ModuleTensorsFn& output_fn) {
+  if (!input_fn && !output_fn) {
+    return;
+  }
+  auto& hooks = detail::hooks_of({module, "", mesh, 0}, "distribute_module");
+  if (input_fn) {
+    hooks.add_forward_pre_hook(
+        [input_fn, mesh](const auto& tensors) { input_fn(tensors, mesh); });
+  }
+  if (output_fn) {
+    hooks.add_forward_hook(
+        [output_fn, mesh](const auto& tensors) { output_fn(tensors, mesh); });
+  }
+}
+
+} // namespace
+
+void distribute_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const PartitionFn& partition_fn,
+    const ModuleTensorsFn& input_fn,
+    const ModuleTensorsFn& output_fn) {
+  add_hooks(module, mesh, input_fn, output_fn);
+  if (partition_fn) {
+    partition_fn("", module, mesh);
+    for (auto& child : module.named_modules("", /*include_self=*/false)) {
+      partition_fn(child.key(), *child.value(), mesh);
+    }
+  }
+  for (auto& parameter : module.parameters()) {
+    replicate(parameter, mesh);
+  }
+  for (auto& buffer : module.buffers()) {
+    replicate(buffer, mesh);
+  }
+}
+
+} // namespace dtensor

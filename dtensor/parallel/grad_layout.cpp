@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/grad_layout_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+struct Pending {
+  int graph_task = -1;
+  std::vector<at::Tensor> parameters;
+};
+
+Pending& pending() {
+  thread_local Pending state;
+  return state;
+}
+
+void set_gradient(at::Tensor& parameter, at::Tensor local) {
+  parameter.mutable_grad() = wrap(
+      std::move(local),
+      spec_of(parameter)->with_dtype(parameter.grad().scalar_type()));
+}
+
+// The one mesh dimension where gradient and parameter differ, if it is
+// Partial(sum) there and the parameter is replicated; -1 otherwise.
+int64_t summed_dim(const Spec& grad, const Spec& parameter) {
+  int64_t found = -1;
+  for (int64_t m = 0; m < grad.mesh().ndim(); ++m) {
+    const auto& from = grad.placements()[static_cast<size_t>(m)];
+    const auto& to = parameter.placements()[static_cast<size_t>(m)];
+    if (from == to) {
+      continue;
+    }
+    if (found >= 0 || !from.is_partial(ReduceOp::kSum) || !to.is_replicate()) {
+      return -1;
+    }
+    found = m;
+  }
+  return found;
+}
+
+using Bucket = std::vector<at::Tensor>;
+
+void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
+  std::vector<at::Tensor> flat;
+  for (const auto& p : parameters) {
+    flat.push_back(local_of(p.grad()).reshape({-1}));
+  }
+  const auto sum = get_group(mesh, dim).all_reduce(
+      flat.size() == 1 ? flat[0] : at::cat(flat), ReduceOp::kSum);
+  int64_t begin = 0;
+  for (auto& p : parameters) {
+    const auto& local = local_of(p.grad());
+    set_gradient(p, sum.narrow(0, begin, local.numel()).view(local.sizes()));
+    begin += local.numel();
+  }
+}
+
+// Ranks go through parameters in one order, the order in which the backward
+// pass reached them, so buckets agree between ranks.
+void reduce_gradients() {
+  const c10::NoGradGuard no_grad;
+  auto parameters = std::move(pending().parameters);
+  pending() = {};
+  using Key = std::tuple<const void*, int64_t, at::ScalarType>;
+  std::vector<std::pair<Key, Bucket>> buckets;
+  for (auto& p : parameters) {
+    const auto& grad = spec_of(p.grad());
+    const auto dim = summed_dim(*grad, *spec_of(p));
+    if (dim < 0) {
+      const auto to = spec_of(p)->with_dtype(grad->dtype());
+      set_gradient(p, redistribute_local(local_of(p.grad()), grad, to));
+      continue;
+    }
+    const Key key{grad->mesh().identity(), dim, grad->dtype()};
+    auto it = std::find_if(buckets.begin(), buckets.end(), [&](const auto& b) {
+      return b.first == key;
+    });
+    if (it == buckets.end()) {
+      it = buckets.insert(buckets.end(), {key, {}});
+    }
+    it->second.push_back(p);
+  }
+  for (auto& [key, bucket] : buckets) {
+    const auto mesh = spec_of(bucket[0])->mesh();
+    reduce_bucket(bucket, mesh, std::get<1>(key));
+  }
+}
+
+struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& parameter) override {
+    const auto& grad = parameter.grad();
+    if (!is_dtensor(parameter) || !is_dtensor(grad) ||
+        spec_of(grad)->placements() == spec_of(parameter)->placements()) {
+      return;
+    }
+    const int task = torch::autograd::get_current_graph_task_id();
+    if (pending().graph_task != task) {
+      pending() = {task, {}}; // an earlier backward that threw left nothing
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          reduce_gradients);
+    }
+    pending().parameters.push_back(parameter);
+  }
+};
+
+} // namespace
+
+void keep_gradient_in_layout(const at::Tensor& parameter) {
+  if (parameter.requires_grad()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameter, std::make_unique<KeepLayout>());
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// LayoutBoundary: the boundary of every style that acts where a parameter
+// meets its module's input.
+#pragma once
+
+#include <dtensor/layout/mesh.h>
+#include <dtensor/layout/placement.h>
+#include <dtensor/layout/spec.h>
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/style.h>
+
+#include <string>
+
+namespace dtensor::detail {
+
+struct BoundaryLayouts {
+  Placement input; // of a plain input
+  Placement desired_input;
+  Placement output;
+  bool use_local_output = true;
+  friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
+      default;
+};
+
+class LayoutBoundary final : public Boundary {
+ public:
+  LayoutBoundary(
+      std::string module_name,
+      const torch::nn::Module* module,
+      DeviceMesh mesh,
+      BoundaryLayouts layouts)
+      : module_name_(std::move(module_name)),
+        module_(module),
+        mesh_(std::move(mesh)),
+        layouts_(layouts) {}
+
+  at::Tensor prepare_input(const at::Tensor& input) const override;
+  at::Tensor finish_output(const at::Tensor& output) const override;
+  at::Tensor local_bias(const at::Tensor& bias, const at::Tensor& output)
+      const override;
+  const std::string& module_name() const override {
+    return module_name_;
+  }
+
+  const torch::nn::Module* module() const {
+    return module_;
+  }
+  const BoundaryLayouts& layouts() const {
+    return layouts_;
+  }
+  const DeviceMesh& mesh() const {
+    return mesh_;
+  }
+
+ private:
+  std::string module_name_;
+  const torch::nn::Module* module_; // for identity only
+  DeviceMesh mesh_;
+  BoundaryLayouts layouts_;
+};
+
+/// `x` as a DTensor on `mesh`, plain ones being in layout `plain`, brought to
+/// `desired`. Siblings that ask the same of the same tensor share one result:
+/// q, k and v gather their input once and reduce its gradient once.
+at::Tensor shared_input(
+    const at::Tensor& x,
+    const DeviceMesh& mesh,
+    const Placement& plain,
+    const Placement& desired);
+
+/// `y` in layout `output`, as its local part if `use_local`.
+at::Tensor
+to_output_layout(const at::Tensor& y, const Placement& output, bool use_local);
+
+/// Turns `parameter` itself (the TensorImpl that module, optimizer and ties
+/// see) into a DTensor in layout `placement`, from rank src_data_rank's
+/// values, and lets its gradient land in that layout. A tied parameter that
+/// has the layout already stays as it is. `what` names it for messages.
+void distribute_parameter(
+    at::Tensor& parameter,
+    const StyleTarget& target,
+    const Placement& placement,
+    const std::string& what);
+
+/// Attaches a boundary to a parameter that is a DTensor. Throws RuntimeError
+/// if the module has one already, or a tied one differs.
+void attach_boundary(
+    at::Tensor& parameter,
+    BoundaryKind kind,
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts);
+
+/// "module \"blocks.0.attn\"" or "the module" for the root, for messages.
+std::string describe(const StyleTarget& target);
+
+} // namespace dtensor::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/linear_styles.h>
+
+#include <dtensor/error.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+namespace dtensor {
+namespace {
+
+using detail::BoundaryKind;
+using detail::BoundaryLayouts;
+
+// Parameter layouts of a style, by kind of module.
+struct ParameterLayouts {
+  Placement linear_weight;
+  Placement linear_bias;
+  Placement embedding_weight;
+  Placement linear_input;
+};
+
+void apply_to(
+    const StyleTarget& target,
+    const char* style,
+    const ParameterLayouts& parameters,
+    BoundaryLayouts layouts) {
+  if (auto* linear = target.module.as<torch::nn::Linear>()) {
+    layouts.desired_input = parameters.linear_input;
+    detail::distribute_parameter(
+        linear->weight, target, parameters.linear_weight, "weight");
+    detail::attach_boundary(
+        linear->weight, BoundaryKind::kLinear, target, layouts);
+    if (linear->bias.defined()) {
+      detail::distribute_parameter(
+          linear->bias, target, parameters.linear_bias, "bias");
+      detail::attach_boundary(
+          linear->bias, BoundaryKind::kLinear, target, layouts);
+    }
+  } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
+    layouts.desired_input = Replicate();
+    detail::distribute_parameter(
+        embedding->weight, target, parameters.embedding_weight, "weight");
+    detail::attach_boundary(
+        embedding->weight, BoundaryKind::kEmbedding, target, layouts);
+  } else {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        false,
+        style,
+        "cannot style ",
+        detail::describe(target),
+        ", a ",
+        target.module.name(),
+        ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
+        "children instead.");
+  }
+}
+
+} // namespace
+
+void ColwiseParallel::apply(const StyleTarget& target) const {
+  apply_to(
+      target,
+      "ColwiseParallel",
+      {Shard(0), Shard(0), Shard(1), Replicate()},
+      {options_.input_layouts,
+       Replicate(),
+       options_.output_layouts,
+       options_.use_local_output});
+}
+
+void RowwiseParallel::apply(const StyleTarget& target) const {
+  apply_to(
+      target,
+      "RowwiseParallel",
+      {Shard(1), Replicate(), Shard(0), Shard(-1)},
+      {options_.input_layouts,
+       Replicate(),
+       options_.output_layouts,
+       options_.use_local_output});
+}
+
+} // namespace dtensor

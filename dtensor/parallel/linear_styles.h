@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ColwiseParallel and RowwiseParallel: torch::nn::Linear and Embedding with
+// their weight cut along the output or the input features.
+//
+// A pair of them, columns then rows, costs one all-reduce:
+//
+//   x (B, T, C) R -> w1: y (B, T, 4C) S(-1) -> gelu -> w2: (B, T, C) P -> R
+#pragma once
+
+#include <dtensor/parallel/style.h>
+
+namespace dtensor {
+
+struct ColwiseOptions {
+  /// Layout of a plain input (a DTensor input knows its own).
+  Placement input_layouts = Replicate();
+  /// Layout of the output.
+  Placement output_layouts = Shard(-1);
+  /// Return the local part of the output instead of a DTensor.
+  bool use_local_output = true;
+};
+
+/// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it
+/// is brought to output_layouts. Embedding: weight (rows, features) S(1).
+/// Python: torch.distributed.tensor.parallel.ColwiseParallel.
+class DTENSOR_API ColwiseParallel : public ParallelStyle {
+ public:
+  explicit ColwiseParallel(ColwiseOptions options = {}) : options_(options) {}
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  ColwiseOptions options_;
+};
+
+struct RowwiseOptions {
+  /// Layout of a plain input.
+  Placement input_layouts = Shard(-1);
+  Placement output_layouts = Replicate();
+  bool use_local_output = true;
+};
+
+/// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
+/// before it is brought to output_layouts. Embedding: weight (rows, features)
+/// S(0), input R.
+/// Python: torch.distributed.tensor.parallel.RowwiseParallel.
+class DTENSOR_API RowwiseParallel : public ParallelStyle {
+ public:
+  explicit RowwiseParallel(RowwiseOptions options = {}) : options_(options) {}
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  RowwiseOptions options_;
+};
+
+} // namespace dtensor

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/style.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <torch/nn/module.h>
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kWhere = "parallelize_module";
+
+std::vector<std::string> split_at_dots(const std::string& pattern) {
+  std::vector<std::string> parts(1);
+  for (const char c : pattern) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+struct Match {
+  std::shared_ptr<torch::nn::Module> owner; // keeps `module` alive
+  torch::nn::Module* module;
+  std::string name;
+};
+
+// Where a pattern stopped matching: the deepest level it reached.
+struct Miss {
+  size_t depth = 0;
+  std::vector<std::string> names;
+};
+
+std::vector<Match> children_matching(
+    const Match& parent,
+    const std::string& token,
+    size_t depth,
+    Miss& miss) {
+  std::vector<Match> found;
+  std::vector<std::string> names;
+  for (const auto& child : parent.module->named_children()) {
+    names.push_back(child.key());
+    if (fnmatch(token.c_str(), child.key().c_str(), 0) == 0) {
+      const auto name =
+          parent.name.empty() ? child.key() : parent.name + "." + child.key();
+      found.push_back({child.value(), child.value().get(), name});
+    }
+  }
+  if (found.empty() && (miss.names.empty() || depth > miss.depth)) {
+    miss = {depth, std::move(names)};
+  }
+  return found;
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+std::vector<Match> matches_of(
+    torch::nn::Module& root,
+    const std::string& pattern) {
+  std::vector<Match> level = {{nullptr, &root, ""}};
+  if (pattern.empty()) {
+    return level;
+  }
+  Miss miss;
+  const auto tokens = split_at_dots(pattern);
+  for (size_t depth = 0; depth < tokens.size(); ++depth) {
+    std::vector<Match> next;
+    for (const auto& parent : level) {
+      auto found = children_matching(parent, tokens[depth], depth, miss);
+      std::move(found.begin(), found.end(), std::back_inserter(next));
+    }
+    level = std::move(next);
+  }
+  DTENSOR_CHECK_VALUE(
+      !level.empty(),
+      kWhere,
+      "no submodule matches \"",
+      pattern,
+      "\". ",
+      miss.names.empty() ? "There are no names at that level"
+                         : "Names at that level: " + join(miss.names),
+      ".");
+  return level;
+}
+
+void check_mesh(const DeviceMesh& mesh) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+  DTENSOR_CHECK_VALUE(
+      mesh.ndim() == 1,
+      kWhere,
+      "tensor parallelism runs along one mesh dimension, and the mesh is ",
+      mesh,
+      ". Pass a slice, as mesh[\"tp\"].");
+}
+
+} // namespace
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelizePlan& plan,
+    const ParallelizeOptions& options) {
+  check_mesh(mesh);
+  // All patterns are checked before any module is changed.
+  std::vector<std::pair<Match, const ParallelStyle*>> work;
+  for (const auto& entry : plan) {
+    DTENSOR_CHECK_TYPE(
+        entry.style != nullptr,
+        kWhere,
+        "the plan has no style for \"",
+        entry.pattern,
+        "\". Give it one, as ColwiseParallel().");
+    for (auto& match : matches_of(module, entry.pattern)) {
+      work.emplace_back(std::move(match), entry.style.get());
+    }
+  }
+  for (const auto& [match, style] : work) {
+    style->apply({*match.module, match.name, mesh, options.src_data_rank});
+  }
+}
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelStyle& style,
+    const ParallelizeOptions& options) {
+  check_mesh(mesh);
+  style.apply({module, "", mesh, options.src_data_rank});
+}
+
+} // namespace dtensor

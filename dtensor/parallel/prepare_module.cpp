@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/prepare_module.h>
+
+#include <dtensor/error.h>
+#include <dtensor/parallel/hook_styles_impl.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <torch/nn/module.h>
+
+namespace dtensor {
+namespace {
+
+void check_lengths(
+    const char* style,
+    const char* what,
+    const OptionalPlacements& now,
+    const OptionalPlacements& desired) {
+  DTENSOR_CHECK_VALUE(
+      now.size() == desired.size(),
+      style,
+      now.size(),
+      " ",
+      what,
+      "_layouts and ",
+      desired.size(),
+      " desired_",
+      what,
+      "_layouts. Give one of each per tensor, nullopt to pass it through.");
+  for (size_t i = 0; i < now.size(); ++i) {
+    DTENSOR_CHECK_VALUE(
+        now[i].has_value() == desired[i].has_value(),
+        style,
+        what,
+        " ",
+        i,
+        " has only one of its two layouts. Give both, or nullopt for both.");
+  }
+}
+
+struct Change {
+  const char* style;
+  std::string module;
+  DeviceMesh mesh;
+  OptionalPlacements now;
+  OptionalPlacements desired;
+  bool use_local;
+};
+
+void change_layouts(
+    const Change& change,
+    const char* what,
+    const std::vector<at::Tensor*>& tensors) {
+  DTENSOR_CHECK_VALUE(
+      tensors.size() == change.now.size(),
+      change.style,
+      change.module,
+      " has ",
+      tensors.size(),
+      " tensor ",
+      what,
+      "s, and layouts were given for ",
+      change.now.size(),
+      ". Give one layout per tensor, nullopt to pass it through.");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (change.now[i] && tensors[i]->defined()) {
+      const auto placed = detail::shared_input(
+          *tensors[i], change.mesh, *change.now[i], *change.desired[i]);
+      *tensors[i] =
+          change.use_local ? detail::to_local_autograd(placed) : placed;
+    }
+  }
+}
+
+} // namespace
+
+namespace detail {
+
+ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {
+  auto* hooks = dynamic_cast<ModuleHooks*>(&target.module);
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      hooks != nullptr,
+      style,
+      describe(target),
+      ", a ",
+      target.module.name(),
+      ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+      "TORCH_MODULE.");
+  return *hooks;
+}
+
+void mark_hooked(
+    const StyleTarget& target,
+    ModuleHooks& hooks,
+    const char* style) {
+  DTENSOR_CHECK(
+      hooks.mark_styled(style),
+      "parallelize_module",
+      describe(target),
+      " has the style ",
+      style,
+      " already. Style a module once.");
+}
+
+} // namespace detail
+
+PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
+    : options_(std::move(options)) {
+  check_lengths(
+      "PrepareModuleInput",
+      "input",
+      options_.input_layouts,
+      options_.desired_input_layouts);
+}
+
+void PrepareModuleInput::apply(const StyleTarget& target) const {
+  auto& hooks = detail::hooks_of(target, "PrepareModuleInput");
+  detail::mark_hooked(target, hooks, "PrepareModuleInput");
+  hooks.add_forward_pre_hook(
+      [change = Change{
+           "PrepareModuleInput",
+           detail::describe(target),
+           target.mesh,
+           options_.input_layouts,
+           options_.desired_input_layouts,
+           options_.use_local_output}](const auto& inputs) {
+        change_layouts(change, "input", inputs);
+      });
+}
+
+PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
+    : options_(std::move(options)) {
+  check_lengths(
+      "PrepareModuleOutput",
+      "output",
+      options_.output_layouts,
+      options_.desired_output_layouts);
+}
+
+void PrepareModuleOutput::apply(const StyleTarget& target) const {
+  auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
+  detail::mark_hooked(target, hooks, "PrepareModuleOutput");
+  hooks.add_forward_hook([change = Change{
+                              "PrepareModuleOutput",
+                              detail::describe(target),
+                              target.mesh,
+                              options_.output_layouts,
+                              options_.desired_output_layouts,
+                              options_.use_local_output}](const auto& outputs) {
+    change_layouts(change, "output", outputs);
+  });
+}
+
+PrepareModuleInputOutput::PrepareModuleInputOutput(
+    PrepareModuleInputOutputOptions options)
+    : input_(
+          {std::move(options.input_layouts),
+           std::move(options.desired_input_layouts),
+           options.use_local_input}),
+      output_(
+          {std::move(options.output_layouts),
+           std::move(options.desired_output_layouts),
+           options.use_local_output}) {}
+
+void PrepareModuleInputOutput::apply(const StyleTarget& target) const {
+  input_.apply(target);
+  output_.apply(target);
+}
+
+} // namespace dtensor

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// PrepareModuleInput, PrepareModuleOutput, PrepareModuleInputOutput: layouts of
+// what goes into and comes out of any module declared with DTENSOR_MODULE.
+//
+//   {"blocks.*.attn", PrepareModuleInput({
+//       .input_layouts = {Shard(1)},
+//       .desired_input_layouts = {Replicate()}})}
+//
+// Layouts are one per tensor argument (or result); nullopt passes it through.
+// C++ has no keyword arguments, so Python's input_kwarg_layouts has no
+// counterpart: all arguments have a position.
+#pragma once
+
+#include <dtensor/parallel/style.h>
+
+#include <optional>
+#include <vector>
+
+namespace dtensor {
+
+using OptionalPlacements = std::vector<std::optional<Placement>>;
+
+struct PrepareModuleInputOptions {
+  OptionalPlacements input_layouts;
+  OptionalPlacements desired_input_layouts;
+  /// Give the module local parts instead of DTensors.
+  bool use_local_output = false;
+};
+
+/// Throws ValueError if the two lists differ in length, or forward is called
+/// with another number of tensors.
+/// Python: torch.distributed.tensor.parallel.PrepareModuleInput.
+class DTENSOR_API PrepareModuleInput : public ParallelStyle {
+ public:
+  explicit PrepareModuleInput(PrepareModuleInputOptions options);
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  PrepareModuleInputOptions options_;
+};
+
+struct PrepareModuleOutputOptions {
+  OptionalPlacements output_layouts;
+  OptionalPlacements desired_output_layouts;
+  /// Return local parts instead of DTensors.
+  bool use_local_output = true;
+};
+
+/// Python: torch.distributed.tensor.parallel.PrepareModuleOutput.
+class DTENSOR_API PrepareModuleOutput : public ParallelStyle {
+ public:
+  explicit PrepareModuleOutput(PrepareModuleOutputOptions options);
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  PrepareModuleOutputOptions options_;
+};
+
+struct PrepareModuleInputOutputOptions {
+  OptionalPlacements input_layouts;
+  OptionalPlacements desired_input_layouts;
+  bool use_local_input = false;
+  OptionalPlacements output_layouts;
+  OptionalPlacements desired_output_layouts;
+  bool use_local_output = true;
+};
+
+/// Both of the above.
+/// Python: torch.distributed.tensor.parallel.PrepareModuleInputOutput.
+class DTENSOR_API PrepareModuleInputOutput : public ParallelStyle {
+ public:
+  explicit PrepareModuleInputOutput(PrepareModuleInputOutputOptions options);
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  PrepareModuleInput input_;
+  PrepareModuleOutput output_;
+};
+
+} // namespace dtensor

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SequenceParallel: norms and dropout on activations cut along the sequence.
+#pragma once
+
+#include <dtensor/parallel/style.h>
+
+namespace dtensor {
+
+struct SequenceParallelOptions {
+  int64_t sequence_dim = 1;
+  bool use_local_output = false;
+};
+
+/// Parameters replicated, input and output (B, T, C) S(sequence_dim); a plain
+/// input is taken to be this rank's part. Parameter gradients are summed over
+/// the ranks once per backward pass. For torch::nn::LayerNorm, a module of
+/// your own whose `weight` goes into torch::rms_norm or torch::layer_norm, and
+/// any module declared with DTENSOR_MODULE (dtensor::nn::Dropout).
+/// Throws NotImplementedError for a module that has neither.
+/// Python: torch.distributed.tensor.parallel.SequenceParallel.
+class DTENSOR_API SequenceParallel : public ParallelStyle {
+ public:
+  explicit SequenceParallel(SequenceParallelOptions options = {})
+      : options_(options) {}
+  void apply(const StyleTarget& target) const override;
+
+ private:
+  SequenceParallelOptions options_;
+};
+
+} // namespace dtensor

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ParallelStyle: which layout the parameters, inputs and outputs of a module
+// get. A plan pairs name patterns with styles:
+//
+//   parallelize_module(*model, mesh["tp"], {
+//       {"blocks.*.mlp.w1", ColwiseParallel()},
+//       {"blocks.*.mlp.w2", RowwiseParallel({.output_layouts = Shard(1)})},
+//   });
+//
+// Styles are values; one may stand in many places of a plan.
+// Python: torch.distributed.tensor.parallel.ParallelStyle.
+#pragma once
+
+#include <dtensor/layout/mesh.h>
+#include <dtensor/layout/placement.h>
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace dtensor {
+
+/// What a style is told of the module it is applied to.
+struct StyleTarget {
+  torch::nn::Module& module;
+  std::string name; // full name, as "blocks.0.attn.wq"
+  DeviceMesh mesh;  // one-dimensional
+  /// Whose parameter values count; nullopt: every rank cuts its own.
+  std::optional<int64_t> src_data_rank = 0;
+};
+
+class DTENSOR_API ParallelStyle {
+ public:
+  virtual ~ParallelStyle() = default;
+  /// Gives the module's parameters their layouts and installs the boundary.
+  /// Throws NotImplementedError for a module that the style cannot do.
+  virtual void apply(const StyleTarget& target) const = 0;
+};
+
+/// A pattern and the style of the modules that it matches.
+struct ParallelizePlanEntry {
+  std::string pattern;
+  std::shared_ptr<const ParallelStyle> style;
+
+  template <std::derived_from<ParallelStyle> Style>
+  ParallelizePlanEntry(std::string name_pattern, Style value)
+      : pattern(std::move(name_pattern)),
+        style(std::make_shared<const Style>(std::move(value))) {}
+  ParallelizePlanEntry(
+      std::string name_pattern,
+      std::shared_ptr<const ParallelStyle> shared)
+      : pattern(std::move(name_pattern)),
+        style(std::move(shared)) {}
+};
+using ParallelizePlan = std::vector<ParallelizePlanEntry>;
+
+struct ParallelizeOptions {
+  /// Rank of the mesh dimension whose parameter values are scattered; nullopt:
+  /// no communication, every rank cuts its own values.
+  std::optional<int64_t> src_data_rank = 0;
+};
+
+/// Applies the styles of `plan` to the submodules whose names match: patterns
+/// are split at dots, each part is matched against the children's names at
+/// that level with *, ?, [seq] and [!seq]; "" is the module itself.
+/// Throws ValueError: a mesh that is not one-dimensional, a pattern that
+/// matches nothing (naming what exists at that level); NotImplementedError: a
+/// style on a module that it cannot do; RuntimeError: a module styled twice.
+/// Python: torch.distributed.tensor.parallel.parallelize_module.
+DTENSOR_API void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelizePlan& plan,
+    const ParallelizeOptions& options = {});
+
+/// The same with one style for the module itself.
+DTENSOR_API void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelStyle& style,
+    const ParallelizeOptions& options = {});
+
+} // namespace dtensor
