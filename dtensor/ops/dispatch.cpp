@@ -5,6 +5,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
@@ -188,7 +189,9 @@ void run(
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
     if (info.in_place && i == 0) {
       if (info.inplace_view) {
-        rewrap(self, std::move(local), output_spec(decision, 0));
+        auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
+                                                 : output_spec(decision, 0);
+        rewrap(self, std::move(local), std::move(spec));
         meta_of(self).copied_view = copied_view;
       }
       return self;
@@ -289,6 +292,7 @@ void with_boundary(
     run_inner(info, stack);
     return;
   }
+  const ModuleScope scope(boundary->module_name());
   const auto base = stack->size() - info.num_args;
   auto& input = (*stack)[base + info.boundary->input];
   input = boundary->prepare_input(input.toTensor());

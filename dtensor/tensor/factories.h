@@ -17,7 +17,7 @@ namespace dtensor {
 
 struct FactoryOptions {
   /// Default: the default dtype; full: that of the number.
-  std::optional<at::ScalarType> dtype;
+  std::optional<at::ScalarType> dtype = std::nullopt;
   bool requires_grad = false;
 };
 

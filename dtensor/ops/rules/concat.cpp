@@ -258,8 +258,9 @@ DTENSOR_RULES(concat) {
       .with_meta(input_sizes_meta)
       .with_localize(local_input_sizes);
   rules.dim_rule("slice_scatter", slice_scatter_rule)
-      .with_localize(localize_slice);
-  rules.dim_rule("select_scatter", select_scatter_rule);
+      .with_localize(localize_slice)
+      .sees_backward();
+  rules.dim_rule("select_scatter", select_scatter_rule).sees_backward();
   rules.dim_rule("constant_pad_nd", pad_rule).scalar_values();
 }
 

@@ -183,6 +183,7 @@ DimMap diagonal_map(const OpCall& call) {
 
 DTENSOR_RULES(shape) {
   rules.dim_rule("transpose.int", mapped(transpose_map));
+  rules.dim_rule("transpose_", mapped(transpose_map));
   rules.dim_rule("t", mapped(t_map));
   rules.dim_rule("permute", mapped(permute_map));
   rules.dim_rule("unsqueeze", mapped(unsqueeze_map));

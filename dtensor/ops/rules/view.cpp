@@ -154,7 +154,9 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 
 // Strides say nothing of the ranks' memory: only what changes nothing is
 // possible.
-void as_strided_kernel(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+void as_strided_kernel(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
   const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
   const auto strides = torch::jit::pop(*stack).toIntVector();
   const auto sizes = torch::jit::pop(*stack).toIntVector();
@@ -173,6 +175,10 @@ void as_strided_kernel(const c10::OperatorHandle&, torch::jit::Stack* stack) {
       offset.value_or(0),
       ". Use view, transpose, select or slice, or as_strided on to_local().");
   const auto& local = local_of(self);
+  if (op.schema().name().back() == '_') {
+    stack->emplace_back(self);
+    return;
+  }
   stack->emplace_back(detail::wrap(
       local.as_strided(local.sizes(), local.strides(), local.storage_offset()),
       spec_of(self)));

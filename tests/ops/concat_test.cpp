@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Putting tensors together and taking parts out.
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+TEST(Concat, PutsTensorsTogether) {
+  const auto a = numbers({4, 3}, 1);
+  const auto b = numbers({4, 5}, 2);
+  const auto c = numbers({4, 3}, 3);
+  check_cases({
+      {"cat", {a, b}, [](auto& in) { return TensorList{at::cat(in, 1)}; }},
+      {"cat 0", {a, c}, [](auto& in) { return TensorList{at::cat(in, 0)}; }},
+      {"stack", {a, c}, [](auto& in) { return TensorList{at::stack(in, 1)}; }},
+      {"stack -1",
+       {a, c},
+       [](auto& in) { return TensorList{at::stack(in, -1)}; }},
+      {"hstack", {a, b}, [](auto& in) { return TensorList{at::hstack(in)}; }},
+      {"cat of 1-d",
+       {numbers({5}, 1), numbers({2}, 2)},
+       [](auto& in) { return TensorList{at::cat(in, 0)}; }},
+      // Autograd makes a plain gradient for what is left out.
+      {"cat with nothing",
+       {a, numbers({0}, 2)},
+       [](auto& in) { return TensorList{at::cat(in, 0)}; },
+       99,
+       false},
+  });
+}
+
+TEST(Concat, TakesTensorsApart) {
+  const auto x = numbers({5, 6}, 1);
+  const auto apart = [&](std::string name, auto fn) {
+    return OpCase{std::move(name), {x}, [fn](const TensorList& in) {
+                    return TensorList(fn(in[0]));
+                  }};
+  };
+  check_cases({
+      apart("split", [](auto& t) { return t.split(2, 1); }),
+      apart("split 0", [](auto& t) { return t.split(2, 0); }),
+      apart(
+          "sizes",
+          [](auto& t) {
+            return t.split_with_sizes({1, 5}, -1);
+          }),
+      apart("chunk", [](auto& t) { return t.chunk(3, 1); }),
+      apart("unbind", [](auto& t) { return t.unbind(0); }),
+      apart("tensor_split", [](auto& t) { return t.tensor_split(4, 1); }),
+      unary("one of split", x, [](auto& t) { return t.split(2, 1)[1]; }),
+      unary("one of unbind", x, [](auto& t) { return t.unbind(1)[2]; }),
+      unary("select", x, [](auto& t) { return t.select(1, -2); }),
+      unary("select 0", x, [](auto& t) { return t[3]; }),
+      unary("slice", x, [](auto& t) { return t.slice(0, 1, 4, 2); }),
+      unary("slice all", x, [](auto& t) { return t.slice(0, -9, 99); }),
+      unary("slice none", x, [](auto& t) { return t.slice(1, 3, 3); }),
+      unary("narrow", x, [](auto& t) { return t.narrow(1, 2, 3); }),
+      unary(
+          "pad",
+          x,
+          [](auto& t) {
+            return at::constant_pad_nd(t, {1, 0}, 0);
+          }),
+      unary(
+          "pad 3",
+          x,
+          [](auto& t) {
+            return at::constant_pad_nd(t, {0, 0, 2, 1}, 3);
+          }),
+  });
+}
+
+TEST(Concat, PutsPartsIn) {
+  const auto x = numbers({5, 6}, 1);
+  check_cases({
+      {"slice_scatter",
+       {x, numbers({5, 2}, 2)},
+       [](auto& in) {
+         return TensorList{at::slice_scatter(in[0], in[1], 1, 1, 5, 2)};
+       }},
+      {"slice_scatter all",
+       {x, numbers({5, 6}, 2)},
+       [](auto& in) { return TensorList{at::slice_scatter(in[0], in[1])}; }},
+      {"select_scatter",
+       {x, numbers({6}, 2)},
+       [](auto& in) {
+         return TensorList{at::select_scatter(in[0], in[1], 0, 3)};
+       }},
+  });
+}
+
+TEST(Concat, KeepsOtherShardsWithoutCommunication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    at::Tensor x = leaf(place(numbers({5, 6}, 1), mesh, {Shard(0)}));
+    const at::Tensor p =
+        place(numbers({5, 6}, 1), mesh, {Partial(ReduceOp::kSum)});
+    CountCollectives collectives;
+    const auto halves = x.chunk(2, 1);
+    EXPECT_EQ(to_string(DTensor(halves[1]).placements()), "S(0)");
+    const at::Tensor y = at::cat({halves[1], halves[0]}, 1);
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(0)");
+    EXPECT_EQ(to_string(DTensor(x.select(1, 2)).placements()), "S(0)");
+    EXPECT_EQ(to_string(DTensor(x.slice(0, 0, 5)).placements()), "S(0)");
+    EXPECT_EQ(to_string(DTensor(x.slice(1, 1, 3)).placements()), "S(0)");
+    EXPECT_EQ(to_string(DTensor(at::cat({p, p}, 0)).placements()), "P(sum)");
+    EXPECT_EQ(to_string(DTensor(p.select(0, 1)).placements()), "P(sum)");
+    y.backward(y.detach());
+    EXPECT_EQ(to_string(DTensor(x.grad()).placements()), "S(0)");
+    EXPECT_EQ(collectives.count(), 0);
+  });
+}
+
+// A part along the sharded dimension is a copy: what is written to it would be
+// lost.
+TEST(Concat, WritesThroughViewsOrRefuses) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto plain = numbers({5, 6}, 1);
+    const at::Tensor x = place(plain.clone(), mesh, {Shard(0)});
+    x.slice(1, 2, 4).zero_();
+    x.select(1, 5).unsqueeze(0).zero_();
+    plain.slice(1, 2, 4).zero_();
+    plain.select(1, 5).zero_();
+    EXPECT_TRUE(at::equal(DTensor(x).full_tensor(), plain));
+    const auto refusal = [](const char* op, const char* self) {
+      return "[aten::" + std::string(op) + "] self, " + self +
+          ", was taken as a view of a tensor that had to be redistributed for "
+          "it, which this would not write to. Redistribute that tensor first, "
+          "or clone() the view.";
+    };
+    EXPECT_EQ(
+        error_of([&] { x.slice(0, 1, 5).zero_(); }),
+        refusal("zero_", "f64[4, 6] on (tp=2): S(1)"));
+    EXPECT_EQ(
+        error_of([&] {
+          x.slice(0, 1, 5).view({4, 2, 3}).zero_();
+        }),
+        refusal("zero_", "f64[4, 2, 3] on (tp=2): S(1)"));
+    at::Tensor own = x.slice(0, 1, 5).clone();
+    own.zero_();
+    EXPECT_TRUE(
+        at::equal(DTensor(own).full_tensor(), at::zeros({4, 6}, at::kDouble)));
+    const auto one = init_device_mesh(at::kCPU, {2, 1});
+    const at::Tensor y = place(plain.clone(), one, {Shard(1), Shard(0)});
+    y.slice(0, 1, 5).zero_();
+    plain.slice(0, 1, 5).zero_();
+    EXPECT_TRUE(at::equal(DTensor(y).full_tensor(), plain));
+  });
+}
+
+TEST(Concat, RefusesPlainTensorsOutsideOfGradients) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const at::Tensor x = place(numbers({5, 6}, 1), mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] {
+          at::cat({x, at::zeros({5, 6}, at::kDouble)});
+        }),
+        "[aten::cat] got mixed plain tensor and DTensor: argument \"tensors\" "
+        "is a plain f64[5, 6] next to f64[5, 6] on (tp=2): S(0). Make it a "
+        "DTensor with distribute_tensor or DTensor::from_local, or take the "
+        "local part of the others with to_local().");
+  });
+}
+
+} // namespace
+} // namespace dtensor

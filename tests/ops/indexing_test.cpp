@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Indexing with tensors.
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+at::Tensor indices(at::IntArrayRef sizes, int64_t below, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randint(0, below, sizes, generator, at::kLong);
+}
+
+c10::List<std::optional<at::Tensor>> list_of(
+    std::vector<std::optional<at::Tensor>> items) {
+  c10::List<std::optional<at::Tensor>> list;
+  for (auto& item : items) {
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+OpCase not_differentiable(OpCase c) {
+  c.differentiable = false;
+  return c;
+}
+
+OpCase of_two(
+    std::string name,
+    at::Tensor a,
+    at::Tensor b,
+    std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> fn) {
+  return {
+      std::move(name),
+      {std::move(a), std::move(b)},
+      [fn = std::move(fn)](const TensorList& in) {
+        return TensorList{fn(in[0], in[1])};
+      }};
+}
+
+TEST(Indexing, LooksUp) {
+  const auto x = numbers({5, 4}, 1);
+  check_cases({
+      of_two(
+          "index_select 0",
+          x,
+          indices({3}, 5, 2),
+          [](auto& t, auto& i) { return t.index_select(0, i); }),
+      of_two(
+          "index_select 1",
+          x,
+          indices({6}, 4, 2),
+          [](auto& t, auto& i) { return t.index_select(-1, i); }),
+      of_two(
+          "index_select scalar",
+          x,
+          indices({}, 4, 2),
+          [](auto& t, auto& i) { return t.index_select(1, i); }),
+      of_two(
+          "gather",
+          x,
+          indices({5, 3}, 4, 2),
+          [](auto& t, auto& i) { return t.gather(1, i); }),
+      of_two(
+          "gather some",
+          x,
+          indices({2, 4}, 5, 2),
+          [](auto& t, auto& i) { return t.gather(0, i); }),
+      of_two(
+          "gather less",
+          x,
+          indices({3, 3}, 4, 2),
+          [](auto& t, auto& i) { return t.gather(1, i); }),
+      of_two(
+          "take_along_dim",
+          x,
+          indices({5, 4}, 4, 2),
+          [](auto& t, auto& i) { return at::take_along_dim(t, i, 1); }),
+  });
+}
+
+TEST(Indexing, IndexesWithTensors) {
+  using torch::indexing::Slice;
+  const auto x = numbers({3, 4, 5}, 1);
+  check_cases({
+      of_two(
+          "x[i]",
+          x,
+          indices({6}, 3, 2),
+          [](auto& t, auto& i) { return t.index({i}); }),
+      of_two(
+          "x[:, i]",
+          x,
+          indices({2, 3}, 4, 2),
+          [](auto& t, auto& i) {
+            return t.index({Slice(), i});
+          }),
+      of_two(
+          "x[i, :, i]",
+          x,
+          indices({4}, 3, 2),
+          [](auto& t, auto& i) {
+            return t.index({i, Slice(), i});
+          }),
+      {"x[:, i, j]",
+       {x, indices({2, 1}, 4, 2), indices({3}, 5, 3)},
+       [](auto& in) {
+         return TensorList{in[0].index({Slice(), in[1], in[2]})};
+       },
+       1},
+      of_two(
+          "x[0, 1:3]",
+          x,
+          indices({}, 3, 2),
+          [](auto& t, auto&) {
+            return t.index({0, Slice(1, 3)});
+          }),
+  });
+}
+
+TEST(Indexing, Scatters) {
+  const auto x = numbers({5, 4}, 1);
+  const auto at_all = [](at::Tensor like) {
+    return at::argsort(like, 1, false); // a permutation of each row
+  };
+  const auto i = at_all(numbers({5, 4}, 3));
+  const auto three =
+      [&](std::string name, at::Tensor index, at::Tensor src, auto fn) {
+        return OpCase{
+            std::move(name),
+            {x, std::move(src), std::move(index)},
+            [fn](const TensorList& in) {
+              return TensorList{fn(in[0], in[2], in[1])};
+            },
+            2};
+      };
+  const auto src = numbers({5, 4}, 2);
+  const auto rows = at::tensor({4, 1}, at::kLong);
+  check_cases({
+      three(
+          "scatter",
+          i,
+          src,
+          [](auto& t, auto& n, auto& s) { return t.scatter(1, n, s); }),
+      three(
+          "scatter value",
+          i,
+          src,
+          [](auto& t, auto& n, auto&) { return t.scatter(1, n, 3.0); }),
+      three(
+          "scatter_add",
+          i,
+          src,
+          [](auto& t, auto& n, auto& s) { return t.scatter_add(1, n, s); }),
+      // Autograd knows no gradient for an index smaller than src.
+      not_differentiable(three(
+          "scatter_add part",
+          i.slice(0, 0, 3),
+          src,
+          [](auto& t, auto& n, auto& s) { return t.scatter_add(1, n, s); })),
+      three(
+          "scatter_reduce",
+          i,
+          src,
+          [](auto& t, auto& n, auto& s) {
+            return t.scatter_reduce(1, n, s, "amax");
+          }),
+      three(
+          "index_add",
+          rows,
+          numbers({2, 4}, 2),
+          [](auto& t, auto& n, auto& s) { return t.index_add(0, n, s); }),
+      three(
+          "index_copy",
+          rows,
+          numbers({2, 4}, 2),
+          [](auto& t, auto& n, auto& s) { return t.index_copy(0, n, s); }),
+      three(
+          "index_fill",
+          rows,
+          src,
+          [](auto& t, auto& n, auto&) { return t.index_fill(0, n, 2.0); }),
+      three(
+          "index_put",
+          rows,
+          numbers({2, 4}, 2),
+          [](auto& t, auto& n, auto& s) {
+            return t.index_put(list_of({n}), s);
+          }),
+      three(
+          "index_put add",
+          rows,
+          numbers({4}, 2),
+          [](auto& t, auto& n, auto& s) {
+            return t.index_put(list_of({n}), s, true);
+          }),
+      three(
+          "index_put column",
+          at::tensor({0, 2}, at::kLong),
+          numbers({5, 2}, 2),
+          [](auto& t, auto& n, auto& s) {
+            return t.index_put(list_of({std::nullopt, n}), s);
+          }),
+  });
+}
+
+TEST(Indexing, LooksUpWithoutCommunication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    at::Tensor x = leaf(place(numbers({5, 4}, 1), mesh, {Shard(1)}));
+    const at::Tensor i = place(indices({3}, 5, 2), mesh, {Replicate()});
+    CountCollectives collectives;
+    const at::Tensor y = x.index_select(0, i);
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(1)");
+    const at::Tensor z = x.index({i});
+    EXPECT_EQ(to_string(DTensor(z).placements()), "S(1)");
+    z.backward(z.detach());
+    EXPECT_EQ(to_string(DTensor(x.grad()).placements()), "S(1)");
+    EXPECT_EQ(collectives.count(), 0);
+  });
+}
+
+TEST(Indexing, WritesInPlaceInTheLayoutOfSelf) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = numbers({5, 4}, 1);
+    const auto rows = at::tensor({4, 1}, at::kLong);
+    const auto values = numbers({2, 4}, 2);
+    at::Tensor x = place(plain, mesh, {Shard(1)});
+    const at::Tensor i = place(rows, mesh, {Replicate()});
+    x.index_put_({i}, place(values, mesh, {Replicate()}));
+    EXPECT_EQ(to_string(DTensor(x).placements()), "S(1)");
+    EXPECT_TRUE(at::equal(
+        DTensor(x).full_tensor(), plain.index_put(list_of({rows}), values)));
+    at::Tensor y = place(plain, mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] { y.index_fill_(0, i, 1.0); }),
+        "[aten::index_fill_.int_Scalar] the in-place operator would change the "
+        "layout of self, f64[5, 4] on (tp=2): S(0), on mesh dim \"tp\"; the "
+        "operands are f64[5, 4] on (tp=2): S(0), i64[2] on (tp=2): R. "
+        "Redistribute self first, or use the out-of-place operator.");
+  });
+}
+
+TEST(Indexing, WritesWhereAMaskIs) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = numbers({5, 4}, 1);
+    at::Tensor x = place(plain, mesh, {Shard(0)});
+    const at::Tensor mask = distribute_tensor(plain > 1, mesh, {Shard(0)});
+    CountCollectives collectives;
+    x.index_put_({mask}, at::zeros({}, at::kDouble));
+    EXPECT_EQ(collectives.count(), 0);
+    EXPECT_TRUE(
+        at::equal(DTensor(x).full_tensor(), plain.masked_fill(plain > 1, 0)));
+  });
+}
+
+TEST(Indexing, RefusesWhatDependsOnTheData) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = numbers({5, 4}, 1);
+    const at::Tensor x = place(plain, mesh, {Shard(0)});
+    const at::Tensor mask = distribute_tensor(plain > 1, mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] { x.masked_select(mask); }),
+        "[aten::masked_select] no sharding rule; the operands are f64[5, 4] on "
+        "(tp=2): S(0), bool[5, 4] on (tp=2): S(0). Redistribute them to "
+        "Replicate first, or register a rule with register_sharding.");
+    EXPECT_EQ(
+        error_of([&] { x.index({mask}); }),
+        "[aten::index.Tensor] LibTorch cannot tell the shapes of the results "
+        "beforehand (no meta kernel). Redistribute the operands to Replicate "
+        "first.");
+    const at::Tensor whole = DTensor(x).redistribute({Replicate()});
+    const at::Tensor whole_mask = DTensor(mask).redistribute({Replicate()});
+    EXPECT_TRUE(at::equal(
+        DTensor(whole.index({whole_mask})).full_tensor(),
+        plain.index({plain > 1})));
+    EXPECT_TRUE(at::equal(
+        DTensor(whole.masked_select(whole_mask)).full_tensor(),
+        plain.masked_select(plain > 1)));
+  });
+}
+
+} // namespace
+} // namespace dtensor
