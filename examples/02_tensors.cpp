@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A DTensor is an at::Tensor of the global shape. Operators on it give exactly
+// what they give on the whole tensor; layouts follow by themselves.
+#include "check.h"
+
+#include <dtensor/dtensor.h>
+#include <torch/torch.h>
+
+#include <iostream>
+
+using namespace dtensor;
+
+// Every rank has the whole tensor; each keeps its part.
+void distribute(const DeviceMesh& mesh) {
+  const auto whole = torch::arange(12.0).view({4, 3});
+  const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
+  CHECK_THAT(rows.sizes() == whole.sizes());
+  CHECK_THAT(rows.to_local().size(0) == 2);
+  CHECK_THAT(torch::equal(rows.full_tensor(), whole));
+}
+
+// Every rank has a part; together they are one tensor.
+void from_parts(const DeviceMesh& mesh) {
+  const auto part = torch::full({1, 2}, static_cast<double>(get_rank()));
+  const auto joined = DTensor::from_local(part, mesh, {Shard(0)});
+  CHECK_THAT(joined.size(0) == 2);
+  const auto sum = DTensor::from_local(part, mesh, {Partial("sum")});
+  CHECK_THAT(sum.full_tensor().sum().item<double>() == 2.0);
+}
+
+// A product over a sharded dimension is a partial sum, which costs nothing
+// until somebody needs the value.
+void operators(const DeviceMesh& mesh) {
+  const auto a = torch::rand({4, 6}, torch::kDouble);
+  const auto b = torch::rand({6, 2}, torch::kDouble);
+  const auto da = distribute_tensor(a, mesh, {Shard(1)});
+  const auto db = distribute_tensor(b, mesh, {Shard(0)});
+  const DTensor product(torch::mm(da, db));
+  if (get_rank() == 0) {
+    std::cout << *product.spec() << "\n";
+  }
+  CHECK_THAT(product.placements()[0] == Partial("sum"));
+  CHECK_THAT(torch::allclose(product.full_tensor(), torch::mm(a, b)));
+
+  const auto shards = product.redistribute({Shard(0)});
+  CHECK_THAT(shards.to_local().size(0) == 2);
+}
+
+// Gradients are DTensors too.
+void gradients(const DeviceMesh& mesh) {
+  auto w = distribute_tensor(
+      torch::rand({4, 3}, torch::kDouble).requires_grad_(), mesh, {Shard(0)});
+  (w * w).sum().backward();
+  const DTensor grad(w.grad());
+  CHECK_THAT(grad.placements()[0] == Shard(0));
+  CHECK_THAT(torch::allclose(grad.to_local(), 2 * w.to_local()));
+}
+
+// What cannot be done says so, and what to do instead.
+void errors(const DeviceMesh& mesh) {
+  const auto d = distribute_tensor(torch::ones({4}), mesh, {Shard(0)});
+  try {
+    const auto mixed = d + torch::ones({4});
+    CHECK_THAT(false);
+  } catch (const c10::Error& error) {
+    if (get_rank() == 0) {
+      std::cout << error.what_without_backtrace() << "\n";
+    }
+  }
+}
+
+int main() {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+    distribute(mesh);
+    from_parts(mesh);
+    operators(mesh);
+    gradients(mesh);
+    errors(mesh);
+  });
+}

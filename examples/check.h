@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Examples state what holds, and stop if it does not, in every build type.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define CHECK_THAT(condition)                                             \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::fprintf(                                                       \
+          stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                       \
+    }                                                                     \
+  } while (false)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Text as a tensor of character numbers.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+
+namespace gpt {
+
+/// A text and its alphabet: ids are positions in the sorted alphabet.
+struct Text {
+  std::string alphabet;
+  torch::Tensor ids; // (n), int64
+
+  int64_t vocab() const {
+    return static_cast<int64_t>(alphabet.size());
+  }
+  std::string decode(const torch::Tensor& numbers) const;
+};
+
+/// Reads a text file. An empty path reads English that Debian always has: the
+/// licences in /usr/share/common-licenses.
+Text read_text(const std::string& path);
+
+/// Inputs and targets (batch, block) of one step, drawn by step and seed
+/// alone, so every rank draws the same.
+std::pair<torch::Tensor, torch::Tensor>
+batch_of(const Text& text, int64_t batch, int64_t block, uint64_t seed);
+
+} // namespace gpt
