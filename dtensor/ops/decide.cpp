@@ -111,8 +111,7 @@ bool all_replicated(const OpCall& call) {
       info.random
           ? ". It draws random numbers, which every rank would draw "
             "differently: use one of the random operators that have a rule."
-          : ". Redistribute them to Replicate first, or register a rule with "
-            "register_sharding.");
+          : ". Redistribute them to Replicate first.");
 }
 
 // Operators without a rule compute on replicated tensors what they compute on

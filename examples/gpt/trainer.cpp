@@ -125,12 +125,15 @@ double largest_difference(
 Result
 train(const Options& options, const Text& text, const Progress& progress) {
   Result result;
-  run_ranks(options.ranks, [&] {
-    auto mine = train_rank(options, text, progress);
-    if (get_rank() == 0) {
-      result = std::move(mine);
-    }
-  });
+  run_ranks(
+      options.ranks,
+      [&] {
+        auto mine = train_rank(options, text, progress);
+        if (get_rank() == 0) {
+          result = std::move(mine);
+        }
+      },
+      {.intra_op_threads = 1});
   return result;
 }
 

@@ -267,7 +267,7 @@ TEST(Indexing, RefusesWhatDependsOnTheData) {
         error_of([&] { x.masked_select(mask); }),
         "[aten::masked_select] no sharding rule; the operands are f64[5, 4] on "
         "(tp=2): S(0), bool[5, 4] on (tp=2): S(0). Redistribute them to "
-        "Replicate first, or register a rule with register_sharding.");
+        "Replicate first.");
     EXPECT_EQ(
         error_of([&] { x.index({mask}); }),
         "[aten::index.Tensor] LibTorch cannot tell the shapes of the results "
