@@ -167,8 +167,10 @@ set(DTENSOR_PARALLEL_SOURCES
 )
 
 set(DTENSOR_DEBUG_HEADERS
+  dtensor/debug/comm_debug_mode.h
 )
 set(DTENSOR_DEBUG_SOURCES
+  dtensor/debug/comm_debug_mode.cpp
 )
 
 # The target dtensor::testing, a library of its own.

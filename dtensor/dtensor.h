@@ -10,6 +10,7 @@
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/thread_backend.h>
+#include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/observer.h>
 
+#include <torch/csrc/autograd/node.h>
+
 #include <algorithm>
 #include <array>
+#include <mutex>
+#include <set>
 #include <vector>
 
 namespace dtensor {
@@ -24,6 +28,16 @@ constexpr std::array<std::string_view, 10> kNames = {
 std::vector<CommObserver*>& observers() {
   thread_local std::vector<CommObserver*> stack;
   return stack;
+}
+
+struct Scope {
+  std::string_view module;
+  bool backward = false;
+};
+
+Scope& scope() {
+  thread_local Scope current;
+  return current;
 }
 
 } // namespace
@@ -51,10 +65,34 @@ bool comm_observed() {
   return !observers().empty();
 }
 
-void notify_comm_observers(const CollectiveEvent& event) {
+void notify_comm_observers(CollectiveEvent event) {
+  event.module = scope().module;
+  event.backward =
+      scope().backward || torch::autograd::get_current_node() != nullptr;
   for (CommObserver* observer : observers()) {
     observer->on_collective(event);
   }
+}
+
+std::string_view keep_module_name(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string> names;
+  const std::lock_guard lock(mutex);
+  return *names.insert(name).first;
+}
+
+ModuleScope::ModuleScope(std::string_view module, bool backward)
+    : outer_(scope().module),
+      outer_backward_(scope().backward) {
+  scope() = {module, backward};
+}
+
+ModuleScope::~ModuleScope() {
+  scope() = {outer_, outer_backward_};
+}
+
+std::string_view ModuleScope::current() {
+  return scope().module;
 }
 
 } // namespace detail

@@ -38,6 +38,11 @@ struct CollectiveEvent {
   int64_t group_size = 0;
   /// Group::label(): the mesh dimension.
   std::string_view label;
+  /// Full name of the module that caused it, "gradients" for the reduction of
+  /// parameter gradients; empty outside styled modules.
+  std::string_view module = {};
+  /// Whether it was entered during a backward pass.
+  bool backward = false;
 };
 
 class DTENSOR_API CommObserver {
@@ -60,9 +65,30 @@ class DTENSOR_API CommObserverGuard {
 };
 
 namespace detail {
-/// Whether this rank has an observer, and telling it.
+/// Whether this rank has an observer, and telling it. Module and backward are
+/// filled in from the ModuleScope.
 DTENSOR_API bool comm_observed();
-DTENSOR_API void notify_comm_observers(const CollectiveEvent& event);
+DTENSOR_API void notify_comm_observers(CollectiveEvent event);
+
+/// A copy of the name that lives as long as the process, one for equal names.
+DTENSOR_API std::string_view keep_module_name(const std::string& name);
+
+/// While it lives, collectives of this rank are the module's doing. The name
+/// must outlive every graph: a literal, or one from keep_module_name.
+class DTENSOR_API ModuleScope {
+ public:
+  explicit ModuleScope(std::string_view module, bool backward = false);
+  ~ModuleScope();
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+  /// The innermost module of this rank.
+  static std::string_view current();
+
+ private:
+  std::string_view outer_;
+  bool outer_backward_;
+};
 } // namespace detail
 
 } // namespace dtensor

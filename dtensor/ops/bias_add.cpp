@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // output += bias, as torch::nn::Linear writes it: a plain local output meets
 // the bias of a styled module, whose boundary knows which part to add.
+#include <dtensor/comm/observer.h>
 #include <dtensor/ops/boundary_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
@@ -21,6 +22,7 @@ bool add_module_bias(torch::jit::Stack* stack) {
   if (boundary == nullptr) {
     return false;
   }
+  const ModuleScope scope(boundary->module_name());
   self.add_(boundary->local_bias(bias, self), (*stack)[base + 2].toScalar());
   torch::jit::drop(*stack, 3);
   stack->emplace_back(std::move(self));

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace dtensor::detail {
 
@@ -34,8 +35,8 @@ class Boundary {
   virtual at::Tensor local_bias(
       const at::Tensor& bias,
       const at::Tensor& output) const = 0;
-  /// Full name of the module, for messages.
-  virtual const std::string& module_name() const = 0;
+  /// Full name of the module, from keep_module_name.
+  virtual std::string_view module_name() const = 0;
 };
 using BoundaryPtr = std::shared_ptr<const Boundary>;
 

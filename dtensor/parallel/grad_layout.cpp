@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/engine.h>
@@ -11,17 +12,20 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-struct Pending {
-  int graph_task = -1;
-  std::vector<at::Tensor> parameters;
-};
+using Bucket = std::vector<at::Tensor>;
+
+// What the backward passes under way on this rank have left to do. They own
+// it: a pass that throws leaves nothing.
+using Pending = std::map<int, std::weak_ptr<Bucket>>;
 
 Pending& pending() {
   thread_local Pending state;
@@ -52,8 +56,6 @@ int64_t summed_dim(const Spec& grad, const Spec& parameter) {
   return found;
 }
 
-using Bucket = std::vector<at::Tensor>;
-
 void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
   std::vector<at::Tensor> flat;
   for (const auto& p : parameters) {
@@ -71,10 +73,9 @@ void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
 
 // Ranks go through parameters in one order, the order in which the backward
 // pass reached them, so buckets agree between ranks.
-void reduce_gradients() {
+void reduce_gradients(Bucket& parameters) {
   const c10::NoGradGuard no_grad;
-  auto parameters = std::move(pending().parameters);
-  pending() = {};
+  const ModuleScope scope("gradients", /*backward=*/true);
   using Key = std::tuple<const void*, int64_t, at::ScalarType>;
   std::vector<std::pair<Key, Bucket>> buckets;
   for (auto& p : parameters) {
@@ -107,23 +108,29 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
         spec_of(grad)->placements() == spec_of(parameter)->placements()) {
       return;
     }
+    parameters_of_pass()->push_back(parameter);
+  }
+
+ private:
+  static std::shared_ptr<Bucket> parameters_of_pass() {
     const int task = torch::autograd::get_current_graph_task_id();
-    if (pending().graph_task != task) {
-      pending() = {task, {}}; // an earlier backward that threw left nothing
-      torch::autograd::Engine::get_default_engine().queue_callback(
-          reduce_gradients);
+    if (auto known = pending()[task].lock()) {
+      return known;
     }
-    pending().parameters.push_back(parameter);
+    std::erase_if(pending(), [](const auto& p) { return p.second.expired(); });
+    auto bucket = std::make_shared<Bucket>();
+    pending()[task] = bucket;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [bucket] { reduce_gradients(*bucket); });
+    return bucket;
   }
 };
 
 } // namespace
 
 void keep_gradient_in_layout(const at::Tensor& parameter) {
-  if (parameter.requires_grad()) {
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        parameter, std::make_unique<KeepLayout>());
-  }
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameter, std::make_unique<KeepLayout>());
 }
 
 } // namespace dtensor::detail

@@ -11,8 +11,12 @@
 namespace dtensor::detail {
 namespace {
 
-// The last dimensions of the bias's layout are those of the output.
+// The bias goes with the last dimension of the output; where the output is a
+// sum over ranks, so is the bias, which is then added once.
 Placement bias_layout(const Placement& output, int64_t output_dim) {
+  if (output.is_partial()) {
+    return output;
+  }
   return output.cuts() && output.dim() == output_dim - 1 ? output.with_dim(0)
                                                          : Replicate();
 }
@@ -20,7 +24,7 @@ Placement bias_layout(const Placement& output, int64_t output_dim) {
 } // namespace
 
 at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
-  return shared_input(input, mesh_, layouts_.input, layouts_.desired_input);
+  return shared_input(input, mesh_, layouts_.input);
 }
 
 at::Tensor LayoutBoundary::finish_output(const at::Tensor& output) const {
@@ -38,8 +42,9 @@ at::Tensor LayoutBoundary::local_bias(
   // Every rank adds the bias to its part: where the parts differ and the bias
   // is whole, its gradient is a sum over ranks.
   const bool sums = layout[0].cuts() && wanted.is_replicate();
+  const auto grad = wanted.is_partial() ? Replicate() : wanted;
   return to_local_autograd(
-      placed, Placements{sums ? Partial(ReduceOp::kSum) : wanted});
+      placed, Placements{sums ? Partial(ReduceOp::kSum) : grad});
 }
 
 at::Tensor

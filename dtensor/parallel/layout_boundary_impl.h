@@ -3,6 +3,7 @@
 // meets its module's input.
 #pragma once
 
+#include <dtensor/comm/observer.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
@@ -13,9 +14,16 @@
 
 namespace dtensor::detail {
 
+struct InputLayouts {
+  Placement plain; // of a plain input
+  Placement desired;
+  /// Size of the whole input's last dimension, if the module knows it; else 0.
+  int64_t features = 0;
+  friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
+};
+
 struct BoundaryLayouts {
-  Placement input; // of a plain input
-  Placement desired_input;
+  InputLayouts input;
   Placement output;
   bool use_local_output = true;
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
@@ -25,11 +33,11 @@ struct BoundaryLayouts {
 class LayoutBoundary final : public Boundary {
  public:
   LayoutBoundary(
-      std::string module_name,
+      const std::string& module_name,
       const torch::nn::Module* module,
       DeviceMesh mesh,
       BoundaryLayouts layouts)
-      : module_name_(std::move(module_name)),
+      : module_name_(keep_module_name(module_name)),
         module_(module),
         mesh_(std::move(mesh)),
         layouts_(layouts) {}
@@ -38,7 +46,7 @@ class LayoutBoundary final : public Boundary {
   at::Tensor finish_output(const at::Tensor& output) const override;
   at::Tensor local_bias(const at::Tensor& bias, const at::Tensor& output)
       const override;
-  const std::string& module_name() const override {
+  std::string_view module_name() const override {
     return module_name_;
   }
 
@@ -53,7 +61,7 @@ class LayoutBoundary final : public Boundary {
   }
 
  private:
-  std::string module_name_;
+  std::string_view module_name_;
   const torch::nn::Module* module_; // for identity only
   DeviceMesh mesh_;
   BoundaryLayouts layouts_;
@@ -65,8 +73,7 @@ class LayoutBoundary final : public Boundary {
 at::Tensor shared_input(
     const at::Tensor& x,
     const DeviceMesh& mesh,
-    const Placement& plain,
-    const Placement& desired);
+    const InputLayouts& layouts);
 
 /// `y` in layout `output`, as its local part if `use_local`.
 at::Tensor
@@ -90,7 +97,7 @@ void attach_boundary(
     const StyleTarget& target,
     const BoundaryLayouts& layouts);
 
-/// "module \"blocks.0.attn\"" or "the module" for the root, for messages.
+/// "module \"blocks.0.attn\"", or "the module itself", for messages.
 std::string describe(const StyleTarget& target);
 
 } // namespace dtensor::detail

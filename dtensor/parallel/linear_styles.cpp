@@ -26,7 +26,8 @@ void apply_to(
     const ParameterLayouts& parameters,
     BoundaryLayouts layouts) {
   if (auto* linear = target.module.as<torch::nn::Linear>()) {
-    layouts.desired_input = parameters.linear_input;
+    layouts.input.desired = parameters.linear_input;
+    layouts.input.features = linear->weight.size(1);
     detail::distribute_parameter(
         linear->weight, target, parameters.linear_weight, "weight");
     detail::attach_boundary(
@@ -38,7 +39,7 @@ void apply_to(
           linear->bias, BoundaryKind::kLinear, target, layouts);
     }
   } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
-    layouts.desired_input = Replicate();
+    layouts.input.desired = Replicate();
     detail::distribute_parameter(
         embedding->weight, target, parameters.embedding_weight, "weight");
     detail::attach_boundary(
@@ -63,8 +64,7 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
       target,
       "ColwiseParallel",
       {Shard(0), Shard(0), Shard(1), Replicate()},
-      {options_.input_layouts,
-       Replicate(),
+      {{.plain = options_.input_layouts, .desired = Replicate()},
        options_.output_layouts,
        options_.use_local_output});
 }
@@ -74,8 +74,7 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
       target,
       "RowwiseParallel",
       {Shard(1), Replicate(), Shard(0), Shard(-1)},
-      {options_.input_layouts,
-       Replicate(),
+      {{.plain = options_.input_layouts, .desired = Replicate()},
        options_.output_layouts,
        options_.use_local_output});
 }

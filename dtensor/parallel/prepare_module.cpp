@@ -65,7 +65,9 @@ void change_layouts(
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (change.now[i] && tensors[i]->defined()) {
       const auto placed = detail::shared_input(
-          *tensors[i], change.mesh, *change.now[i], *change.desired[i]);
+          *tensors[i],
+          change.mesh,
+          {.plain = *change.now[i], .desired = *change.desired[i]});
       *tensors[i] =
           change.use_local ? detail::to_local_autograd(placed) : placed;
     }
@@ -94,7 +96,7 @@ void mark_hooked(
     ModuleHooks& hooks,
     const char* style) {
   DTENSOR_CHECK(
-      hooks.mark_styled(style),
+      hooks.mark_styled(style, target.name),
       "parallelize_module",
       describe(target),
       " has the style ",

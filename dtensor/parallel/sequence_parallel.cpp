@@ -26,8 +26,7 @@ void hook(
   detail::mark_hooked(target, hooks, "SequenceParallel");
   hooks.add_forward_pre_hook([layouts, mesh = target.mesh](const auto& inputs) {
     if (!inputs.empty()) {
-      *inputs[0] = detail::shared_input(
-          *inputs[0], mesh, layouts.input, layouts.desired_input);
+      *inputs[0] = detail::shared_input(*inputs[0], mesh, layouts.input);
     }
   });
   hooks.add_forward_hook([layouts](const auto& outputs) {
@@ -42,7 +41,8 @@ void hook(
 
 void SequenceParallel::apply(const StyleTarget& target) const {
   const auto shard = Shard(options_.sequence_dim);
-  const BoundaryLayouts layouts{shard, shard, shard, options_.use_local_output};
+  const BoundaryLayouts layouts{
+      {.plain = shard, .desired = shard}, shard, options_.use_local_output};
   if (auto* hooks = dynamic_cast<ModuleHooks*>(&target.module)) {
     replicate_parameters(target);
     hook(target, *hooks, layouts);

@@ -17,27 +17,9 @@ namespace dtensor::detail {
 
 class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 
-/// What a tensor was turned into as the input of a module, kept for the
+/// What the tensor was turned into as the input of a module, kept for the
 /// module's siblings (parallel/shared_input.cpp).
-struct SharedInput {
-  DeviceMesh mesh;
-  Placement plain;
-  Placement desired;
-  uint32_t version = 0;
-  bool grad_mode = false;
-  at::Tensor prepared;
-};
-
-/// Rides on a plain tensor; copies of the tensor do not get it.
-struct PlainMeta final : c10::BackendMeta {
-  explicit PlainMeta(std::shared_ptr<const SharedInput> input)
-      : shared_input(std::move(input)) {}
-  c10::intrusive_ptr<c10::BackendMeta> clone(
-      const c10::intrusive_ptr<c10::BackendMeta>&) const override {
-    return nullptr;
-  }
-  std::shared_ptr<const SharedInput> shared_input;
-};
+struct SharedInput;
 
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor local_tensor, SpecPtr tensor_spec)
@@ -57,6 +39,7 @@ struct DTensorMeta final : c10::BackendMeta {
   c10::intrusive_ptr<DTensorMeta> copy() const {
     auto meta = c10::make_intrusive<DTensorMeta>(local, spec);
     meta->boundaries = boundaries;
+    meta->copied_view = copied_view;
     return meta;
   }
 

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ColwiseParallel and RowwiseParallel against the plain module: every
+// combination of layouts, local and distributed inputs and outputs.
+#include <dtensor/layout/text.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+struct Case {
+  Placement input = Replicate();
+  Placement output = Replicate();
+  bool bias = true;
+  bool local_output = true;
+  bool dtensor_input = false;
+  std::vector<int64_t> sizes;
+  int64_t out_features = 7;
+
+  std::string text(const std::string& style, int64_t ranks) const {
+    return c10::str(
+        style,
+        " ",
+        to_string(input),
+        " -> ",
+        to_string(output),
+        bias ? "" : " without bias",
+        local_output ? "" : " DTensor output",
+        dtensor_input ? " DTensor input" : "",
+        " ",
+        sizes,
+        " on ",
+        ranks);
+  }
+};
+
+using Style = std::function<std::shared_ptr<ParallelStyle>(const Case&)>;
+
+std::shared_ptr<ParallelStyle> colwise(const Case& c) {
+  return std::make_shared<ColwiseParallel>(
+      ColwiseOptions{c.input, c.output, c.local_output});
+}
+
+std::shared_ptr<ParallelStyle> rowwise(const Case& c) {
+  return std::make_shared<RowwiseParallel>(
+      RowwiseOptions{c.input, c.output, c.local_output});
+}
+
+at::Tensor
+input_of(const at::Tensor& whole, const DeviceMesh& mesh, const Case& c) {
+  at::Tensor x = c.dtensor_input
+      ? distribute_tensor(whole.detach(), mesh, {c.input}, std::nullopt)
+      : part(whole, mesh, c.input);
+  return x.requires_grad_(true);
+}
+
+// The sum of output * weight, with every rank's share of it.
+void backward(
+    const at::Tensor& y,
+    const at::Tensor& weight,
+    const DeviceMesh& mesh,
+    const Case& c) {
+  y.backward(
+      c.local_output
+          ? part(weight, mesh, c.output)
+          : distribute_tensor(weight, mesh, {c.output}, std::nullopt));
+}
+
+template <class Make>
+void expect_like_plain(
+    const Make& make,
+    const at::Tensor& whole,
+    const DeviceMesh& mesh,
+    const Case& c,
+    const ParallelStyle& style,
+    const std::string& what) {
+  const bool differentiable = whole.is_floating_point();
+  auto plain = make();
+  const auto x = differentiable ? whole.detach().requires_grad_(true) : whole;
+  const auto truth = plain->forward(x);
+  const auto weight = uniform(truth.sizes(), 99);
+  truth.backward(weight);
+
+  auto mine = make();
+  parallelize_module(*mine, mesh, style);
+  const auto input =
+      differentiable ? input_of(whole, mesh, c) : part(whole, mesh, c.input);
+  const auto y = mine->forward(input);
+  ASSERT_EQ(is_dtensor(y), !c.local_output) << what;
+  if (c.local_output) {
+    expect_close(y, part(truth, mesh, c.output), what);
+  } else {
+    expect_close(y, truth, what);
+    EXPECT_EQ(
+        layout_of(y),
+        c.output.cuts()
+            ? c.output.with_dim((c.output.dim() + y.dim()) % y.dim())
+            : c.output)
+        << what;
+  }
+  backward(y, weight, mesh, c);
+  expect_same_gradients(*mine, *plain, what);
+  if (differentiable) {
+    expect_close(
+        input.grad(),
+        c.dtensor_input ? x.grad() : part(x.grad(), mesh, c.input),
+        what + ": gradient of the input");
+  }
+}
+
+std::vector<Placement> layouts(int64_t dims) {
+  std::vector<Placement> all = {Replicate(), Shard(0), Shard(-1)};
+  if (dims > 2) {
+    all.push_back(Shard(1));
+  }
+  return all;
+}
+
+template <class Run>
+void for_each_case(const std::vector<int64_t>& sizes, const Run& run) {
+  for (const auto& input : layouts(static_cast<int64_t>(sizes.size()))) {
+    for (const auto& output : layouts(static_cast<int64_t>(sizes.size()))) {
+      for (int bits = 0; bits < 8; ++bits) {
+        run(Case{
+            input,
+            output,
+            (bits & 1) != 0,
+            (bits & 2) != 0,
+            (bits & 4) != 0,
+            sizes});
+      }
+    }
+  }
+}
+
+void expect_linear_like_plain(
+    const std::string& name,
+    const Style& style,
+    const std::vector<int64_t>& sizes) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for_each_case(sizes, [&](const Case& c) {
+        const auto make = [&] {
+          return filled(torch::nn::Linear(
+              torch::nn::LinearOptions(sizes.back(), 7).bias(c.bias)));
+        };
+        const auto what = c.text(name, ranks);
+        const auto error = error_of([&] {
+          expect_like_plain(make, uniform(sizes, 7), mesh, c, *style(c), what);
+        });
+        EXPECT_EQ(error, "") << what;
+      });
+    });
+  }
+}
+
+// 5 and 7 features divide by neither 2 nor 3.
+TEST(ColwiseParallelTest, LinearOfTwoDimensionsIsThePlainOne) {
+  expect_linear_like_plain("colwise", colwise, {6, 5});
+}
+
+TEST(ColwiseParallelTest, LinearOfThreeDimensionsIsThePlainOne) {
+  expect_linear_like_plain("colwise", colwise, {6, 6, 5});
+}
+
+TEST(RowwiseParallelTest, LinearOfTwoDimensionsIsThePlainOne) {
+  expect_linear_like_plain("rowwise", rowwise, {6, 5});
+}
+
+TEST(RowwiseParallelTest, LinearOfThreeDimensionsIsThePlainOne) {
+  expect_linear_like_plain("rowwise", rowwise, {6, 6, 5});
+}
+
+TEST(LinearStylesTest, FewerFeaturesThanRanks) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    const Case c{.sizes = {2, 2}, .out_features = 2};
+    const auto make = [] { return filled(torch::nn::Linear(2, 2)); };
+    auto sharded = c;
+    sharded.output = Shard(-1);
+    expect_like_plain(
+        make, uniform({2, 2}, 7), mesh, sharded, *colwise(sharded), "colwise");
+    sharded = c;
+    sharded.input = Shard(-1);
+    expect_like_plain(
+        make, uniform({2, 2}, 7), mesh, sharded, *rowwise(sharded), "rowwise");
+  });
+}
+
+// A Partial output is summed by whoever comes next, with the bias once.
+TEST(RowwiseParallelTest, PartialOutputHasTheBiasOnce) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    for (const bool flat : {false, true}) {
+      for (const bool local : {false, true}) {
+        auto plain = filled(torch::nn::Linear(6, 4));
+        auto mine = filled(torch::nn::Linear(6, 4));
+        parallelize_module(
+            *mine,
+            mesh,
+            RowwiseParallel(
+                {.output_layouts = Partial(), .use_local_output = local}));
+        const auto x = flat ? uniform({4, 6}, 3) : uniform({2, 4, 6}, 3);
+        const auto truth = plain(x);
+        truth.sum().backward();
+        const auto y = mine(part(x, mesh, Shard(-1)));
+        ASSERT_EQ(is_dtensor(y), !local);
+        const DTensor sum(
+            local ? at::Tensor(DTensor::from_local(y, mesh, {Partial()})) : y);
+        EXPECT_EQ(sum.placements()[0], Partial());
+        expect_close(sum, truth, "the sum");
+        sum.full_tensor().sum().backward();
+        expect_same_gradients(*mine, *plain, "partial");
+      }
+    }
+  });
+}
+
+at::Tensor indices(at::IntArrayRef sizes, int64_t rows) {
+  auto generator = at::detail::createCPUGenerator(3);
+  return at::randint(rows, sizes, generator, at::kLong);
+}
+
+TEST(LinearStylesTest, EmbeddingIsThePlainOne) {
+  const std::vector<std::pair<std::string, Style>> styles = {
+      {"colwise", colwise}, {"rowwise", rowwise}};
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for (const auto& [name, style] : styles) {
+        for (const auto& output : layouts(3)) {
+          for (const bool local : {false, true}) {
+            const Case c{
+                .output = output, .local_output = local, .sizes = {6, 6}};
+            const auto what = "embedding " + c.text(name, ranks);
+            const auto error = error_of([&, &apply = style] {
+              expect_like_plain(
+                  [] { return filled(torch::nn::Embedding(11, 5)); },
+                  indices({6, 6}, 11),
+                  mesh,
+                  c,
+                  *apply(c),
+                  what);
+            });
+            EXPECT_EQ(error, "") << what;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(LinearStylesTest, SourceRankDecidesTheValues) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto own = static_cast<uint64_t>(rank) + 1;
+    const auto weight = [&](std::optional<int64_t> source) {
+      auto linear = filled(torch::nn::Linear(4, 4), own);
+      parallelize_module(
+          *linear, mesh, ColwiseParallel(), {.src_data_rank = source});
+      return full(linear->weight);
+    };
+    const auto of = [](uint64_t seed) { return uniform({4, 4}, seed); };
+    expect_close(weight(0), of(1), "rank 0");
+    expect_close(weight(1), of(2), "rank 1");
+    expect_close(
+        weight(std::nullopt),
+        at::cat({of(1).narrow(0, 0, 2), of(2).narrow(0, 2, 2)}),
+        "its own");
+  });
+}
+
+// Plain parts of another size than the module's features say so at once.
+TEST(LinearStylesTest, WrongFeaturesAreAnError) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto linear = filled(torch::nn::Linear(6, 4));
+    parallelize_module(*linear, mesh, RowwiseParallel());
+    const auto error = error_of([&] {
+      linear(torch::ones({2, 4}, torch::kDouble));
+    });
+    EXPECT_EQ(
+        error,
+        c10::str(
+            "[from_local] the local tensor has shape [2, 4], but rank ",
+            rank,
+            " holds [2, 3] of f64[2, 6] on (tp=2): S(1). Cut it as "
+            "torch.chunk does."));
+  });
+}
+
+} // namespace
+} // namespace dtensor
