@@ -80,6 +80,7 @@ set(DTENSOR_TENSOR_HEADERS
   dtensor/tensor/api.h
   dtensor/tensor/factories.h
   dtensor/tensor/is_dtensor.h
+  dtensor/tensor/random.h
 )
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
@@ -89,6 +90,10 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
   dtensor/tensor/meta_impl.h
+  dtensor/tensor/philox_impl.h
+  dtensor/tensor/random.cpp
+  dtensor/tensor/sample.cpp
+  dtensor/tensor/sample_impl.h
   dtensor/tensor/wrap.cpp
 )
 
@@ -104,6 +109,10 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/bias_add.cpp
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
+  dtensor/ops/cross_entropy.cpp
+  dtensor/ops/cross_entropy_impl.h
+  dtensor/ops/cross_entropy_local.cpp
+  dtensor/ops/cross_entropy_local_impl.h
   dtensor/ops/decide.cpp
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
@@ -119,17 +128,28 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/out_variant.cpp
   dtensor/ops/propagate.cpp
   dtensor/ops/registry.cpp
+  dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
+  dtensor/ops/rules/cross_entropy.cpp
+  dtensor/ops/rules/dropout.cpp
+  dtensor/ops/rules/embedding.cpp
   dtensor/ops/rules/fused.cpp
   dtensor/ops/rules/indexing.cpp
+  dtensor/ops/rules/kernel_args_impl.h
+  dtensor/ops/rules/loss.cpp
+  dtensor/ops/rules/loss_impl.h
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/norm.cpp
+  dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h
   dtensor/ops/rules/pointwise_special.cpp
+  dtensor/ops/rules/random.cpp
+  dtensor/ops/rules/random_impl.h
+  dtensor/ops/rules/random_integers.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
@@ -146,6 +166,7 @@ set(DTENSOR_OPS_SOURCES
 set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/distribute_module.h
   dtensor/parallel/linear_styles.h
+  dtensor/parallel/loss_parallel.h
   dtensor/parallel/module_hooks.h
   dtensor/parallel/nn_modules.h
   dtensor/parallel/prepare_module.h
@@ -160,6 +181,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/layout_boundary.cpp
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
+  dtensor/parallel/loss_parallel.cpp
   dtensor/parallel/parallelize_module.cpp
   dtensor/parallel/prepare_module.cpp
   dtensor/parallel/sequence_parallel.cpp

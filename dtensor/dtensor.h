@@ -25,6 +25,7 @@
 #include <dtensor/ops/strategy.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/loss_parallel.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -35,4 +36,5 @@
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/random.h>
 #include <dtensor/version.h>

@@ -22,7 +22,7 @@ namespace dtensor {
 /// cross_entropy throws ValueError for classes that two mesh dimensions shard,
 /// and for a plain target beside a sharded batch.
 /// Python: torch.distributed.tensor.parallel.loss_parallel.
-class [[nodiscard]] DTENSOR_API LossParallel {
+class DTENSOR_API LossParallel {
  public:
   LossParallel();
   ~LossParallel();
@@ -31,7 +31,7 @@ class [[nodiscard]] DTENSOR_API LossParallel {
 };
 
 /// As Python's context manager is called.
-inline LossParallel loss_parallel() {
+[[nodiscard]] inline LossParallel loss_parallel() {
   return LossParallel();
 }
 

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/cross_entropy_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/cross_entropy_local_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/DTensorState.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kWhere = "cross_entropy";
+
+Placement without_class(const Placement& p, int64_t class_dim) {
+  return p.cuts() && p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
+}
+
+// Which mesh dimension cuts the classes; -1 for none.
+int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
+  int64_t found = -1;
+  for (int64_t m = 0; m < logits.mesh().ndim(); ++m) {
+    const auto& p = logits.placements()[static_cast<size_t>(m)];
+    if (!p.cuts(class_dim)) {
+      continue;
+    }
+    DTENSOR_CHECK_VALUE(
+        found < 0 && p.is_shard(),
+        "loss_parallel",
+        "the class dimension must be cut by one mesh dimension, as Shard(",
+        class_dim,
+        "), but the logits are ",
+        logits,
+        ". Redistribute them.");
+    found = m;
+  }
+  return found;
+}
+
+// The logits' layout to compute with: batch dimensions as they are, classes
+// whole unless they may stay sharded.
+SpecPtr logits_layout(const Spec& logits, int64_t class_dim, bool parallel) {
+  Placements placements(logits.placements().begin(), logits.placements().end());
+  for (auto& p : placements) {
+    if (p.is_partial() || (p.cuts(class_dim) && !parallel)) {
+      p = Replicate();
+    }
+  }
+  return logits.with_placements(placements);
+}
+
+Placements target_layout(const Spec& logits, int64_t class_dim) {
+  Placements placements;
+  for (const auto& p : logits.placements()) {
+    placements.push_back(
+        p.cuts(class_dim) ? Replicate() : without_class(p, class_dim));
+  }
+  return placements;
+}
+
+void check_target(
+    const Spec& logits,
+    const at::Tensor& target,
+    int64_t class_dim) {
+  DTENSOR_CHECK_TYPE(
+      target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+      kWhere,
+      "class indices must be int64 or uint8, but the target is ",
+      short_name(target.scalar_type()),
+      ". Convert it, or pass probabilities in the shape of the logits.");
+  Sizes wanted(logits.sizes().begin(), logits.sizes().end());
+  wanted.erase(wanted.begin() + class_dim);
+  DTENSOR_CHECK_VALUE(
+      target.sizes() == at::IntArrayRef(wanted),
+      kWhere,
+      "the target has shape ",
+      target.sizes(),
+      ", but logits ",
+      logits,
+      " need ",
+      at::IntArrayRef(wanted),
+      ". Pass one class index per sample.");
+}
+
+// The local part of `t`, a DTensor in any layout or plain and replicated.
+at::Tensor local_in(
+    const char* argument,
+    const at::Tensor& t,
+    const Spec& logits,
+    const Placements& placements) {
+  if (is_dtensor(t)) {
+    DTENSOR_CHECK(
+        spec_of(t)->mesh() == logits.mesh(),
+        kWhere,
+        argument,
+        " is on another mesh: ",
+        *spec_of(t),
+        " beside ",
+        logits,
+        ". Bring both to one mesh.");
+    return redistribute_local(
+        local_of(t), spec_of(t), spec_of(t)->with_placements(placements));
+  }
+  const Placements whole(placements.size(), Replicate());
+  DTENSOR_CHECK(
+      t.numel() == 1 || loss_parallel_depth() > 0 ||
+          at::get_dtensor_allow_implicit_replication(),
+      kWhere,
+      "got mixed plain tensor and DTensor: ",
+      argument,
+      " is plain next to ",
+      logits,
+      ". Make it a DTensor with distribute_tensor.");
+  DTENSOR_CHECK_VALUE(
+      placements == whole,
+      kWhere,
+      argument,
+      " is a plain tensor, but beside ",
+      logits,
+      " every rank needs another part of it. Make it a DTensor with "
+      "distribute_tensor or DTensor::from_local.");
+  return t;
+}
+
+SpecPtr
+output_layout(const Spec& logits, int64_t class_dim, int64_t reduction) {
+  auto placements = target_layout(logits, class_dim);
+  Sizes sizes;
+  if (reduction == at::Reduction::None) {
+    sizes.assign(logits.sizes().begin(), logits.sizes().end());
+    sizes.erase(sizes.begin() + class_dim);
+  } else {
+    for (auto& p : placements) {
+      p = p.cuts() && reduction == at::Reduction::Sum ? Partial(ReduceOp::kSum)
+                                                      : Replicate();
+    }
+  }
+  return Spec::make(logits.mesh(), placements, sizes, logits.dtype(), kWhere);
+}
+
+struct PlanHolder : torch::CustomClassHolder {
+  explicit PlanHolder(CrossEntropyPlan p) : plan(std::move(p)) {}
+  CrossEntropyPlan plan;
+};
+
+// The gradient on this rank. A number that all ranks share gets the sum of
+// what they do with it, when it is differentiated again.
+at::Tensor local_grad(const CrossEntropyPlan& plan, const at::Tensor& grad) {
+  const auto& spec = spec_of(grad);
+  const auto placements = without_partial(plan.output->placements());
+  const auto placed =
+      redistribute_autograd(grad, spec->with_placements(placements));
+  auto layout = placements;
+  for (size_t m = 0; m < layout.size(); ++m) {
+    if (layout[m].is_replicate() && plan.logits->placements()[m].cuts()) {
+      layout[m] = Partial(ReduceOp::kSum);
+    }
+  }
+  return to_local_autograd(placed, layout);
+}
+
+// What is not differentiated, in one argument: apply() takes no undefined
+// tensors.
+struct Constants {
+  at::Tensor target;
+  at::Tensor weight;
+};
+
+struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& logits,
+      const Constants& c,
+      const CrossEntropyPlan& plan) {
+    auto state =
+        cross_entropy_forward(plan, local_of(logits), c.target, c.weight);
+    ctx->set_materialize_grads(false);
+    ctx->save_for_backward(
+        {logits, c.target, c.weight, state.log_sum, state.total});
+    ctx->saved_data["plan"] =
+        c10::IValue::make_capsule(c10::make_intrusive<PlanHolder>(plan));
+    return wrap(std::move(state.loss), plan.output);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    variable_list result(3);
+    if (!grads[0].defined()) {
+      return result;
+    }
+    const auto& plan =
+        static_cast<PlanHolder*>(ctx->saved_data["plan"].toCapsule().get())
+            ->plan;
+    const auto saved = ctx->get_saved_variables();
+    const bool again = c10::GradMode::is_enabled();
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        !again || plan.class_mesh_dim < 0,
+        "loss_parallel",
+        "cross_entropy on sharded classes cannot be differentiated twice. "
+        "Leave loss_parallel out, or create_graph.");
+    result[0] = from_local_autograd(
+        cross_entropy_backward(
+            plan,
+            local_grad(plan, grads[0]),
+            to_local_autograd(saved[0]),
+            saved[1],
+            saved[2],
+            again ? at::Tensor() : saved[3],
+            saved[4]),
+        plan.logits);
+    return result;
+  }
+};
+
+CrossEntropyPlan make_plan(
+    const Spec& logits,
+    const CrossEntropyOptions& options) {
+  CrossEntropyPlan plan;
+  plan.class_dim = logits.dim() == 1 ? 0 : 1;
+  const bool parallel = loss_parallel_depth() > 0;
+  if (parallel) {
+    plan.class_mesh_dim = find_class_mesh_dim(logits, plan.class_dim);
+  }
+  plan.logits = logits_layout(logits, plan.class_dim, parallel);
+  plan.output = output_layout(*plan.logits, plan.class_dim, options.reduction);
+  plan.reduction = options.reduction;
+  plan.ignore_index = options.ignore_index;
+  plan.label_smoothing = options.label_smoothing;
+  return plan;
+}
+
+void check_options(const Spec& logits, const CrossEntropyOptions& options) {
+  DTENSOR_CHECK_VALUE(
+      logits.dim() >= 1,
+      kWhere,
+      "logits need a class dimension, got ",
+      logits,
+      ". Pass (C), (N, C) or (N, C, ...).");
+  DTENSOR_CHECK_VALUE(
+      options.label_smoothing >= 0 && options.label_smoothing <= 1,
+      kWhere,
+      "label_smoothing must be between 0 and 1, got ",
+      options.label_smoothing,
+      ". Pass such a value.");
+  if (!options.weight.defined()) {
+    return;
+  }
+  const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
+  DTENSOR_CHECK_VALUE(
+      options.weight.dim() == 1 && options.weight.numel() == classes,
+      kWhere,
+      "weight must have one number for each of the ",
+      classes,
+      " classes, got shape ",
+      options.weight.sizes(),
+      ". Pass such a tensor.");
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !options.weight.requires_grad() || !c10::GradMode::is_enabled(),
+      kWhere,
+      "weight cannot have a gradient. Detach it.");
+}
+
+} // namespace
+
+int& loss_parallel_depth() {
+  thread_local int depth = 0;
+  return depth;
+}
+
+at::Tensor cross_entropy(
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const CrossEntropyOptions& options) {
+  check_options(*spec_of(logits), options);
+  const auto plan = make_plan(*spec_of(logits), options);
+  check_target(*plan.logits, target, plan.class_dim);
+  if (!plan.logits->mesh().contains_this_rank()) {
+    return wrap(at::empty({0}, local_of(logits).options()), plan.output);
+  }
+  const auto my_target = local_in(
+      "the target",
+      target,
+      *plan.logits,
+      target_layout(*plan.logits, plan.class_dim));
+  const Placements whole(plan.logits->placements().size(), Replicate());
+  const auto weight = options.weight.defined()
+      ? local_in("weight", options.weight, *plan.logits, whole)
+      : at::Tensor();
+  if (c10::GradMode::is_enabled() && logits.requires_grad()) {
+    return CrossEntropy::apply(
+        redistribute_autograd(logits, plan.logits),
+        Constants{my_target, weight},
+        plan);
+  }
+  const auto local =
+      redistribute_local(local_of(logits), spec_of(logits), plan.logits);
+  return wrap(
+      cross_entropy_forward(plan, local, my_target, weight).loss, plan.output);
+}
+
+} // namespace dtensor::detail

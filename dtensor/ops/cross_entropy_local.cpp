@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/cross_entropy_local_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/error.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+namespace dtensor::detail {
+namespace {
+
+at::ScalarType accumulation_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+at::Tensor reduce_over_classes(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& t,
+    ReduceOp op) {
+  return plan.class_mesh_dim < 0
+      ? t
+      : get_group(plan.logits->mesh(), plan.class_mesh_dim).all_reduce(t, op);
+}
+
+at::Tensor largest(const CrossEntropyPlan& plan, const at::Tensor& logits) {
+  if (logits.size(plan.class_dim) > 0) {
+    return logits.amax(plan.class_dim);
+  }
+  auto sizes = logits.sizes().vec();
+  sizes.erase(sizes.begin() + plan.class_dim);
+  return at::full(
+      sizes, -std::numeric_limits<double>::infinity(), logits.options());
+}
+
+struct Targets {
+  at::Tensor ignored; // bool
+  at::Tensor held;    // bool: this rank has the target's logit
+  at::Tensor local;   // its position here; 0 where not held
+  at::Tensor global;  // 0 where ignored
+};
+
+Targets look_up(const CrossEntropyPlan& plan, const at::Tensor& target) {
+  Targets t;
+  t.ignored = target.eq(plan.ignore_index);
+  t.global = target.to(at::kLong).masked_fill(t.ignored, 0);
+  const auto outside = t.global.lt(0).logical_or_(t.global.ge(plan.classes()));
+  DTENSOR_CHECK_INDEX(
+      !outside.any().item<bool>(),
+      "cross_entropy",
+      "a target is out of bounds: there are ",
+      plan.classes(),
+      " classes. Use targets from 0 to ",
+      plan.classes() - 1,
+      ", or ignore_index (",
+      plan.ignore_index,
+      ").");
+  const auto mine = plan.my_classes();
+  t.held = t.global.ge(mine.begin)
+               .logical_and_(t.global.lt(mine.end))
+               .logical_and_(t.ignored.logical_not());
+  t.local = (t.global - mine.begin).masked_fill(t.held.logical_not(), 0);
+  return t;
+}
+
+// (C) as a tensor that multiplies logits.
+at::Tensor along_classes(const at::Tensor& w, int64_t class_dim, int64_t dim) {
+  std::vector<int64_t> shape(static_cast<size_t>(dim), 1);
+  shape[static_cast<size_t>(class_dim)] = w.size(0);
+  return w.view(shape);
+}
+
+at::Tensor my_weight(const CrossEntropyPlan& plan, const at::Tensor& weight) {
+  const auto mine = plan.my_classes();
+  return along_classes(
+      weight.narrow(0, mine.begin, mine.size()),
+      plan.class_dim,
+      plan.logits->dim());
+}
+
+// Logit of each target less the largest one, on the rank that holds it.
+at::Tensor target_logit(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& shifted,
+    const Targets& t) {
+  if (shifted.size(plan.class_dim) == 0) {
+    return at::zeros(t.held.sizes(), shifted.options());
+  }
+  return shifted.gather(plan.class_dim, t.local.unsqueeze(plan.class_dim))
+      .squeeze(plan.class_dim)
+      .masked_fill_(t.held.logical_not(), 0);
+}
+
+// Weight of each sample's class; 0 for ignored samples.
+at::Tensor sample_weight(
+    const Targets& t,
+    const at::Tensor& weight,
+    const at::Tensor& like) {
+  auto w = weight.defined()
+      ? weight.index_select(0, t.global.reshape(-1)).view(t.global.sizes())
+      : at::ones_like(like);
+  return w.masked_fill(t.ignored, 0);
+}
+
+at::Tensor sum_over_batch(const CrossEntropyPlan& plan, at::Tensor t) {
+  for (int64_t m = 0; m < plan.logits->mesh().ndim(); ++m) {
+    const auto& p = plan.logits->placements()[static_cast<size_t>(m)];
+    if (p.cuts() && m != plan.class_mesh_dim) {
+      t = get_group(plan.logits->mesh(), m).all_reduce(t, ReduceOp::kSum);
+    }
+  }
+  return t;
+}
+
+// Sum of the weights of all classes, in the smoothed part of the loss.
+at::Scalar all_weights(const CrossEntropyPlan& plan, const at::Tensor& weight) {
+  return weight.defined() ? weight.sum().item()
+                          : at::Scalar(static_cast<double>(plan.classes()));
+}
+
+double smoothing_per_class(const CrossEntropyPlan& plan) {
+  return plan.label_smoothing / static_cast<double>(plan.classes());
+}
+
+void reduce_loss(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& losses,
+    const at::Tensor& weights,
+    CrossEntropyState& state) {
+  const auto dtype = plan.output->dtype();
+  if (plan.reduction == at::Reduction::None) {
+    state.loss = losses.to(dtype);
+  } else if (plan.reduction == at::Reduction::Sum) {
+    state.loss = losses.sum().to(dtype);
+  } else {
+    const auto sums =
+        sum_over_batch(plan, at::stack({losses.sum(), weights.sum()}));
+    state.total = sums[1];
+    state.loss = (sums[0] / sums[1]).to(dtype);
+  }
+}
+
+} // namespace
+
+Interval CrossEntropyPlan::my_classes() const {
+  if (class_mesh_dim < 0) {
+    return {0, classes()};
+  }
+  const auto& mesh = logits->mesh();
+  return chunk(
+      classes(),
+      mesh.size(class_mesh_dim),
+      mesh.get_local_rank(class_mesh_dim));
+}
+
+CrossEntropyState cross_entropy_forward(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const at::Tensor& class_weight) {
+  const auto c = plan.class_dim;
+  const auto x = logits.to(accumulation_dtype(logits.scalar_type()));
+  const auto weight =
+      class_weight.defined() ? class_weight.to(x.scalar_type()) : class_weight;
+  const auto t = look_up(plan, target);
+
+  const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
+  const auto shifted = x - max.unsqueeze(c);
+  auto sums = shifted.exp().sum(c);
+  at::Tensor smooth; // sum over classes of weight * shifted
+  if (plan.label_smoothing > 0) {
+    smooth = weight.defined() ? (shifted * my_weight(plan, weight)).sum(c)
+                              : shifted.sum(c);
+    sums = at::stack({sums, smooth});
+  }
+  sums = reduce_over_classes(plan, sums, ReduceOp::kSum);
+  const auto picked =
+      reduce_over_classes(plan, target_logit(plan, shifted, t), ReduceOp::kSum);
+  if (plan.label_smoothing > 0) {
+    smooth = sums[1];
+    sums = sums[0];
+  }
+
+  CrossEntropyState state;
+  const auto log_sum = sums.log();
+  state.log_sum = log_sum + max;
+  const auto weights = sample_weight(t, weight, log_sum);
+  auto losses = (log_sum - picked) * weights;
+  if (plan.label_smoothing > 0) {
+    losses = losses * (1 - plan.label_smoothing) +
+        (log_sum * all_weights(plan, weight) - smooth) *
+            smoothing_per_class(plan);
+  }
+  losses.masked_fill_(t.ignored, 0);
+  reduce_loss(plan, losses, weights, state);
+  return state;
+}
+
+at::Tensor cross_entropy_backward(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& grad,
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const at::Tensor& class_weight,
+    const at::Tensor& log_sum,
+    const at::Tensor& total) {
+  const auto c = plan.class_dim;
+  const auto x = logits.to(accumulation_dtype(logits.scalar_type()));
+  const auto weight =
+      class_weight.defined() ? class_weight.to(x.scalar_type()) : class_weight;
+  const auto t = look_up(plan, target);
+  auto probabilities =
+      log_sum.defined() ? (x - log_sum.unsqueeze(c)).exp_() : at::softmax(x, c);
+  auto coefficient = grad.to(x.scalar_type());
+  if (plan.reduction == at::Reduction::Mean) {
+    coefficient = coefficient / total;
+  }
+  coefficient = coefficient * t.ignored.logical_not();
+
+  // (1 - s) w_t (p - onehot) + s/C (W p - w)
+  const auto hard =
+      sample_weight(t, weight, coefficient) * (1 - plan.label_smoothing);
+  auto gradient = probabilities *
+      (plan.label_smoothing > 0 ? hard +
+               all_weights(plan, weight).toDouble() * smoothing_per_class(plan)
+                                : hard)
+          .unsqueeze(c);
+  if (x.size(c) > 0) {
+    gradient = gradient.scatter_add(
+        c,
+        t.local.unsqueeze(c),
+        (-hard).masked_fill(t.held.logical_not(), 0).unsqueeze(c));
+  }
+  if (plan.label_smoothing > 0) {
+    gradient = gradient -
+        (weight.defined() ? my_weight(plan, weight)
+                          : at::ones_like(coefficient).unsqueeze(c)) *
+            smoothing_per_class(plan);
+  }
+  return (gradient * coefficient.unsqueeze(c)).to(logits.scalar_type());
+}
+
+} // namespace dtensor::detail

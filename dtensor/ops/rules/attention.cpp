@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scaled_dot_product_attention: batches and heads are independent of each
+// other, so those dimensions may be sharded; sequences are whole.
+//
+// Dropout of the attention weights is by global index (tensor/random.h).
+#include <dtensor/ops/registry.h>
+
+#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/tensor/sample_impl.h>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+// Batch dimensions broadcast, except the heads of keys and values that are
+// shared by groups of query heads.
+Sizes output_sizes(const OpCall& call) {
+  const auto q = call.inputs[0].sizes();
+  const auto k = call.inputs[1].sizes();
+  const auto v = call.inputs[2].sizes();
+  const bool grouped = call.bool_arg("enable_gqa");
+  const auto batch = [&](SizesRef t) {
+    return at::IntArrayRef(t).slice(
+        0, t.size() - std::min<size_t>(t.size(), grouped ? 3 : 2));
+  };
+  auto sizes = at::infer_size(batch(q), batch(k));
+  sizes = at::infer_size(sizes, batch(v));
+  Sizes result(sizes.begin(), sizes.end());
+  if (grouped && q.size() > 2) {
+    result.push_back(q[q.size() - 3]);
+  }
+  result.push_back(q[q.size() - 2]);
+  result.push_back(v.back());
+  return result;
+}
+
+// In memory the heads of one position stand together, which is how the fused
+// kernels write it: merging heads after transpose(1, 2) copies nothing.
+Sizes output_strides(SizesRef s) {
+  if (s.size() != 4) {
+    return contiguous_strides(s);
+  }
+  return {s[2] * s[1] * s[3], s[3], s[1] * s[3], 1};
+}
+
+std::vector<OutputMeta> attention_meta(const OpCall& call) {
+  const auto sizes = output_sizes(call);
+  return {{sizes, output_strides(sizes), call.inputs[0].spec->dtype(), true}};
+}
+
+// Groups of query heads stay with their key and value head: both head counts
+// must divide by the number of ranks that cut them.
+bool groups_divide(const OpCall& call, int64_t mesh_dim, int64_t head_dim) {
+  int64_t parts = 1;
+  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
+    bool cut = m == mesh_dim;
+    for (size_t i = 0; i < 3; ++i) {
+      cut |= call.inputs[i].placement(m).cuts(head_dim);
+    }
+    parts *= cut ? call.mesh.size(m) : 1;
+  }
+  const auto heads = [&](size_t i) {
+    return call.inputs[i].sizes()[static_cast<size_t>(head_dim)];
+  };
+  return heads(0) % parts == 0 && (heads(1) % parts == 0 || heads(1) == 1) &&
+      (heads(2) % parts == 0 || heads(2) == 1);
+}
+
+// Dimension `d` of the output is cut; where is that in an operand?
+Placement operand_placement(
+    const OpCall& call,
+    size_t operand,
+    int64_t d,
+    bool grouped_heads) {
+  const auto& input = call.inputs[operand];
+  const auto own = d - (call.outputs[0].dim() - input.dim());
+  if (own < 0) {
+    return Replicate();
+  }
+  const auto size = input.sizes()[static_cast<size_t>(own)];
+  const bool same = size == call.outputs[0].sizes[static_cast<size_t>(d)];
+  return same || (grouped_heads && size != 1) ? Shard(own) : Replicate();
+}
+
+Strategies attention(const OpCall& call, int64_t mesh_dim) {
+  const auto dim = call.outputs[0].dim();
+  Strategies all;
+  for (int64_t d = 0; d + 2 < dim; ++d) {
+    const bool grouped_heads = call.bool_arg("enable_gqa") && d == dim - 3;
+    if (grouped_heads && !groups_divide(call, mesh_dim, d)) {
+      continue;
+    }
+    Strategy s;
+    s.outputs = {Shard(d)};
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      s.inputs.push_back(operand_placement(call, i, d, grouped_heads && i < 3));
+    }
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+// Weights of the plain operator, dropped by global index, times the values.
+at::Tensor
+with_dropout(const detail::KernelArgs& args, const Spec& output, double p) {
+  const auto query = args.tensor("query");
+  auto value = args.tensor("value");
+  const auto scale =
+      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale"));
+  auto weights = std::get<1>(at::_scaled_dot_product_attention_math(
+      query,
+      args.tensor("key"),
+      value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1))),
+      args.optional_tensor("attn_mask"),
+      0,
+      args.flag("is_causal"),
+      std::nullopt,
+      scale,
+      args.flag("enable_gqa")));
+  Sizes sizes(output.sizes().begin(), output.sizes().end());
+  sizes.back() = weights.size(-1);
+  const auto spec = Spec::make(
+      output.mesh(), output.placements(), sizes, weights.scalar_type());
+  const auto keep = detail::sample_bernoulli(*spec, detail::next_draw(), 1 - p);
+  weights = weights * keep * (p == 1 ? 0 : 1 / (1 - p));
+  if (args.flag("enable_gqa") && value.size(-3) != 0) {
+    value = value.repeat_interleave(weights.size(-3) / value.size(-3), -3);
+  }
+  return weights.matmul(value);
+}
+
+at::Tensor without_dropout(
+    const c10::OperatorHandle& op,
+    const detail::KernelArgs& args,
+    const torch::jit::Stack& stack) {
+  if (args.tensor("query").numel() > 0 && args.tensor("key").numel() > 0) {
+    const auto count = op.schema().arguments().size();
+    torch::jit::Stack call(
+        stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+    op.callBoxed(&call);
+    return call.back().toTensor();
+  }
+  // The fused kernels refuse tensors without elements.
+  return std::get<0>(at::_scaled_dot_product_attention_math(
+      args.tensor("query"),
+      args.tensor("key"),
+      args.tensor("value"),
+      args.optional_tensor("attn_mask"),
+      0,
+      args.flag("is_causal"),
+      std::nullopt,
+      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale")),
+      args.flag("enable_gqa")));
+}
+
+void attention_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  const auto p = args.real("dropout_p");
+  auto output = p > 0 ? with_dropout(args, *decision.outputs[0], p)
+                      : without_dropout(op, args, *stack);
+  if (output.dim() == 4 && !output.transpose(1, 2).is_contiguous()) {
+    output = output.transpose(1, 2).contiguous().transpose(1, 2);
+  }
+  args.returns(std::move(output));
+}
+
+} // namespace
+
+DTENSOR_RULES(attention) {
+  rules.dim_rule("scaled_dot_product_attention", attention)
+      .with_meta(attention_meta)
+      .with_local_kernel(attention_local)
+      .no_strided();
+}
+
+} // namespace dtensor

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// KernelArgs: the arguments of a boxed call by their names in the schema, for
+// kernels that replace a call altogether.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtensor::detail {
+
+class KernelArgs {
+ public:
+  KernelArgs(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : schema_(op.schema()),
+        stack_(stack),
+        base_(stack.size() - op.schema().arguments().size()) {}
+
+  /// "aten::uniform_", for messages.
+  std::string name() const {
+    const auto& n = schema_.operator_name();
+    return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+  }
+
+  /// Position in the schema; -1 if there is no such argument.
+  int find(std::string_view argument) const {
+    const auto& arguments = schema_.arguments();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].name() == argument) {
+        return static_cast<int>(i);
+      }
+    }
+    return -1;
+  }
+
+  const c10::IValue& at(int position) const {
+    return stack_[base_ + static_cast<size_t>(position)];
+  }
+  const c10::IValue& at(std::string_view argument) const {
+    const int position = find(argument);
+    TORCH_INTERNAL_ASSERT(
+        position >= 0, schema_, " has no ", std::string(argument));
+    return at(position);
+  }
+
+  bool is_none(std::string_view argument) const {
+    return at(argument).isNone();
+  }
+  /// Undefined for None.
+  at::Tensor tensor(std::string_view argument) const {
+    const auto& value = at(argument);
+    return value.isNone() ? at::Tensor() : value.toTensor();
+  }
+  std::optional<at::Tensor> optional_tensor(std::string_view argument) const {
+    auto t = tensor(argument);
+    return t.defined() ? std::optional(std::move(t)) : std::nullopt;
+  }
+  double real(std::string_view argument) const {
+    return at(argument).toScalar().toDouble();
+  }
+  int64_t integer(std::string_view argument) const {
+    return at(argument).toInt();
+  }
+  /// False for None.
+  bool flag(std::string_view argument) const {
+    const auto& value = at(argument);
+    return !value.isNone() && value.toBool();
+  }
+
+  /// Pops the arguments and pushes the results; to be called once, last.
+  template <class... Results>
+  void returns(Results&&... results) {
+    torch::jit::drop(stack_, stack_.size() - base_);
+    torch::jit::push(stack_, std::forward<Results>(results)...);
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  torch::jit::Stack& stack_;
+  size_t base_;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Losses. Elementwise ones compute where their inputs are; a mean divides the
+// local sum by the global number of elements, so that uneven shards are exact.
+#include <dtensor/ops/rules/loss_impl.h>
+
+#include <ATen/TensorOperators.h>
+
+namespace dtensor {
+namespace {
+
+using detail::cuts_any;
+using detail::dense;
+using detail::keep_specs;
+using detail::keeps_shape;
+using detail::set_arg;
+
+constexpr auto kSum = ReduceOp::kSum;
+
+// `self` is as large as all operands broadcast together.
+bool self_is_largest(const OpCall& call, size_t self) {
+  const auto sizes = call.inputs[self].sizes();
+  return std::all_of(
+      call.inputs.begin() + static_cast<std::ptrdiff_t>(self),
+      call.inputs.end(),
+      [&](const OpInput& input) {
+        const auto own = input.sizes();
+        if (own.size() > sizes.size()) {
+          return false;
+        }
+        const auto shift = sizes.size() - own.size();
+        for (size_t d = 0; d < own.size(); ++d) {
+          if (own[d] != sizes[d + shift] && own[d] != 1) {
+            return false;
+          }
+        }
+        return true;
+      });
+}
+
+Placement
+broadcast_placement(const OpInput& self, const OpInput& input, int64_t d) {
+  const auto own = d - (self.dim() - input.dim());
+  return own >= 0 &&
+          input.sizes()[static_cast<size_t>(own)] ==
+              self.sizes()[static_cast<size_t>(d)]
+      ? Shard(own)
+      : Replicate();
+}
+
+// self, target, weights... -> loss
+Strategies elementwise(const OpCall& call, int64_t) {
+  Strategies all;
+  if (!self_is_largest(call, 0)) {
+    return all;
+  }
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    Strategy s;
+    for (const auto& input : call.inputs) {
+      s.inputs.push_back(broadcast_placement(call.inputs[0], input, d));
+    }
+    s.outputs = {keeps_shape(call) ? Shard(d) : Partial(kSum)};
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+Sizes broadcast_sizes(const OpCall& call) {
+  Sizes sizes;
+  for (const auto& input : call.inputs) {
+    const auto own = input.sizes();
+    if (own.size() > sizes.size()) {
+      sizes.insert(sizes.begin(), own.size() - sizes.size(), 1);
+    }
+    const auto shift = sizes.size() - own.size();
+    for (size_t d = 0; d < own.size(); ++d) {
+      if (sizes[d + shift] == 1) {
+        sizes[d + shift] = own[d];
+      }
+    }
+  }
+  return sizes;
+}
+
+std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
+  auto dtype = call.inputs[0].spec->dtype();
+  dtype = c10::promoteTypes(dtype, call.inputs[1].spec->dtype());
+  return {dense(keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, dtype)};
+}
+
+double largest_numel(const Decision& decision, size_t first) {
+  int64_t numel = 0;
+  for (size_t i = first; i < decision.inputs.size(); ++i) {
+    if (decision.inputs[i] != nullptr) {
+      numel = std::max(numel, decision.inputs[i]->numel());
+    }
+  }
+  return static_cast<double>(numel);
+}
+
+// A mean is a sum divided by the global number of elements. Operands that
+// broadcast each other do not come here sharded, and keep their own mean.
+void elementwise_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const detail::KernelArgs args(op, *stack);
+  const bool sharded = decision.outputs[0]->has_partial();
+  if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
+    op.callBoxed(stack);
+    return;
+  }
+  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  op.callBoxed(stack);
+  stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
+}
+
+// grad_output, self, target, weight... -> gradient of self
+Strategies elementwise_backward(const OpCall& call, int64_t) {
+  Strategies all;
+  if (!self_is_largest(call, 1)) {
+    return all;
+  }
+  for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
+    Strategy s;
+    s.inputs.push_back(
+        keeps_shape(call)
+            ? broadcast_placement(call.inputs[1], call.inputs[0], d)
+            : Replicate());
+    for (size_t i = 1; i < call.inputs.size(); ++i) {
+      s.inputs.push_back(
+          broadcast_placement(call.inputs[1], call.inputs[i], d));
+    }
+    s.outputs = {Shard(d)};
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+std::vector<OutputMeta> elementwise_backward_meta(const OpCall& call) {
+  OpCall operands(
+      call.schema,
+      call.args,
+      call.mesh,
+      {call.inputs.begin() + 1, call.inputs.end()});
+  return {dense(broadcast_sizes(operands), call.inputs[1].spec->dtype())};
+}
+
+void elementwise_backward_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const detail::KernelArgs args(op, *stack);
+  if (args.integer("reduction") != at::Reduction::Mean ||
+      !cuts_any(*decision.outputs[0])) {
+    op.callBoxed(stack);
+    return;
+  }
+  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  op.callBoxed(stack);
+  stack->back() = stack->back().toTensor() / largest_numel(decision, 1);
+}
+
+} // namespace
+
+DTENSOR_RULES(loss) {
+  for (const char* name :
+       {"mse_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "soft_margin_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits"}) {
+    rules.dim_rule(name, elementwise)
+        .with_meta(elementwise_meta)
+        .with_localize(keep_specs)
+        .with_local_kernel(elementwise_local);
+  }
+  for (const char* name :
+       {"mse_loss_backward",
+        "smooth_l1_loss_backward",
+        "huber_loss_backward",
+        "soft_margin_loss_backward",
+        "binary_cross_entropy_backward"}) {
+    rules.dim_rule(name, elementwise_backward)
+        .with_meta(elementwise_backward_meta)
+        .with_localize(keep_specs)
+        .with_local_kernel(elementwise_backward_local);
+  }
+}
+
+} // namespace dtensor

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Normalizations. What is normalized together stays together; the other
+// dimensions may be sharded, and the gradients of weight and bias are then
+// sums over ranks.
+#include <dtensor/ops/registry.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/rules/kernel_args_impl.h>
+
+#include <ATen/TensorOperators.h>
+
+namespace dtensor {
+namespace {
+
+OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
+  return {
+      Sizes(sizes.begin(), sizes.end()),
+      contiguous_strides(sizes),
+      dtype,
+      true};
+}
+
+OutputMeta undefined() {
+  return {{}, {}, at::kFloat, false};
+}
+
+// Results as large as the first tensor.
+std::vector<OutputMeta> like_first(const OpCall& call) {
+  const auto& spec = *call.inputs[0].spec;
+  return {dense(spec.sizes(), spec.dtype())};
+}
+
+// Dimensions of `input` before those of normalized_shape.
+int64_t leading_dims(const OpCall& call) {
+  return call.input("input")->dim() -
+      static_cast<int64_t>(call.ints_arg("normalized_shape").size());
+}
+
+// One strategy for each of the first `dims` dimensions: the first `cut` inputs
+// are cut there and the rest is replicated.
+Strategies cut_leading(
+    const OpCall& call,
+    int64_t dims,
+    size_t cut,
+    const Placements& outputs_beyond_first = {}) {
+  Strategies all;
+  for (int64_t d = 0; d < dims; ++d) {
+    Strategy s;
+    s.inputs.resize(call.inputs.size(), Replicate());
+    for (size_t i = 0; i < cut; ++i) {
+      s.inputs[i] = Shard(d);
+    }
+    s.outputs.push_back(Shard(d));
+    s.outputs.append(outputs_beyond_first.begin(), outputs_beyond_first.end());
+    s.outputs.resize(call.outputs.size(), Shard(d));
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+// Output alone, or output and statistics, which have the leading dimensions.
+Strategies layer_norm(const OpCall& call, int64_t) {
+  return cut_leading(call, leading_dims(call), 1);
+}
+
+// grad_out, input, mean, rstd, weight?, bias?
+Strategies layer_norm_backward(const OpCall& call, int64_t) {
+  return cut_leading(
+      call,
+      leading_dims(call),
+      4,
+      {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)});
+}
+
+at::ScalarType statistics_dtype(const OpCall& call) {
+  const auto dtype = call.input("input")->spec->dtype();
+  const auto* weight = call.input("weight");
+  return weight != nullptr && dtype != at::kDouble ? weight->spec->dtype()
+                                                   : dtype;
+}
+
+std::vector<OutputMeta> layer_norm_meta(const OpCall& call) {
+  const auto& spec = *call.inputs[0].spec;
+  Sizes statistics(spec.sizes().begin(), spec.sizes().end());
+  const auto lead = static_cast<size_t>(leading_dims(call));
+  std::fill(
+      statistics.begin() + static_cast<std::ptrdiff_t>(lead),
+      statistics.end(),
+      1);
+  const auto dtype = statistics_dtype(call);
+  return {
+      dense(spec.sizes(), spec.dtype()),
+      dense(statistics, dtype),
+      dense(statistics, dtype)};
+}
+
+// Gradients of input, weight and bias, those that output_mask asks for.
+std::vector<OutputMeta> norm_backward_meta(
+    const OpCall& call,
+    SizesRef parameter_sizes) {
+  const auto mask = call.arg("output_mask").toBoolList();
+  const auto& input = *call.input("input")->spec;
+  const auto* weight = call.input("weight");
+  const auto dtype = weight ? weight->spec->dtype() : input.dtype();
+  const auto parameter = dense(parameter_sizes, dtype);
+  return {
+      mask[0] ? dense(input.sizes(), input.dtype()) : undefined(),
+      mask[1] ? parameter : undefined(),
+      mask[2] ? parameter : undefined()};
+}
+
+std::vector<OutputMeta> layer_norm_backward_meta(const OpCall& call) {
+  return norm_backward_meta(call, call.ints_arg("normalized_shape"));
+}
+
+// --- group_norm: samples are independent ---------------------------------
+
+Strategies group_norm(const OpCall& call, int64_t) {
+  return cut_leading(call, 1, 1);
+}
+
+// grad_out, input, mean, rstd, weight?
+Strategies group_norm_backward(const OpCall& call, int64_t) {
+  return cut_leading(
+      call, 1, 4, {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)});
+}
+
+std::vector<OutputMeta> group_norm_meta(const OpCall& call) {
+  const auto& spec = *call.inputs[0].spec;
+  const Sizes statistics{call.int_arg("N"), call.int_arg("group")};
+  const auto dtype = statistics_dtype(call);
+  return {
+      dense(spec.sizes(), spec.dtype()),
+      dense(statistics, dtype),
+      dense(statistics, dtype)};
+}
+
+std::vector<OutputMeta> group_norm_backward_meta(const OpCall& call) {
+  return norm_backward_meta(call, {call.int_arg("C")});
+}
+
+// The argument N is the number of local samples.
+void localize_samples(const OpCall& call, Decision& decision) {
+  const auto i = static_cast<size_t>(call.input_index("input"));
+  const auto& spec =
+      decision.inputs[i] ? decision.inputs[i] : call.inputs[i].spec;
+  decision.args.emplace_back(call.arg_index("N"), spec->local_sizes()[0]);
+}
+
+// --- batch_norm: channels are independent --------------------------------
+
+bool uses_batch_statistics(const OpCall& call) {
+  return call.bool_arg("training") || call.input("running_mean") == nullptr;
+}
+
+Strategies batch_norm(const OpCall& call, int64_t mesh_dim) {
+  const auto* running = call.input("running_mean");
+  const bool updates = call.bool_arg("training") && running != nullptr;
+  Strategies all;
+  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    if (d != 1 && uses_batch_statistics(call)) {
+      continue; // statistics over what other ranks hold
+    }
+    if (updates && !running->placement(mesh_dim).cuts(0)) {
+      continue; // updated where they are
+    }
+    Strategy s;
+    s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
+    s.inputs[0] = Shard(d);
+    s.outputs = {Shard(d)};
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+// Of an input without elements, which batch_norm refuses; connected to all
+// parameters, so that each has a gradient on this rank too.
+at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
+  auto output = args.tensor("input");
+  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
+  shape[1] = output.size(1);
+  if (const auto weight = args.tensor("weight"); weight.defined()) {
+    output = output * weight.view(shape);
+  }
+  if (const auto bias = args.tensor("bias"); bias.defined()) {
+    output = output + bias.view(shape);
+  }
+  return args.tensor("input").is_same(output) ? output.clone() : output;
+}
+
+// Running statistics are updated in place, so they must be where they are.
+void batch_norm_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const detail::KernelArgs args(op, *stack);
+  size_t index = 0;
+  for (const char* name :
+       {"input", "weight", "bias", "running_mean", "running_var"}) {
+    if (!args.tensor(name).defined()) {
+      continue;
+    }
+    const bool running = std::string_view(name).starts_with("running");
+    DTENSOR_CHECK(
+        !running || !args.flag("training") || decision.inputs[index] == nullptr,
+        args.name(),
+        "the layout of ",
+        name,
+        " is not that of the input's channels, so it cannot be updated in "
+        "place. Shard both alike, or replicate both.");
+    ++index;
+  }
+  if (args.tensor("input").numel() == 0) {
+    auto empty = scaled_and_shifted(args);
+    torch::jit::drop(*stack, op.schema().arguments().size());
+    stack->emplace_back(std::move(empty));
+    return;
+  }
+  op.callBoxed(stack);
+}
+
+} // namespace
+
+DTENSOR_RULES(normalization) {
+  rules.dim_rule("layer_norm", layer_norm).with_meta(like_first);
+  rules.dim_rule("rms_norm", layer_norm).with_meta(like_first);
+  rules.dim_rule("_fused_rms_norm", layer_norm);
+  rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
+  rules.dim_rule("native_layer_norm_backward", layer_norm_backward)
+      .with_meta(layer_norm_backward_meta);
+  rules.dim_rule("group_norm", group_norm).with_meta(like_first);
+  rules.dim_rule("native_group_norm", group_norm)
+      .with_meta(group_norm_meta)
+      .with_localize(localize_samples);
+  rules.dim_rule("native_group_norm_backward", group_norm_backward)
+      .with_meta(group_norm_backward_meta)
+      .with_localize(localize_samples);
+  rules.dim_rule("batch_norm", batch_norm)
+      .with_meta(like_first)
+      .with_local_kernel(batch_norm_local);
+}
+
+} // namespace dtensor

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random operators: every element is drawn by its global index (see
+// tensor/random.h), so a layout never changes the values.
+//
+// All of them are kernels of their own: nothing is redistributed but
+// probabilities, and ranks that hold nothing still take their position of the
+// stream.
+#include <dtensor/ops/registry.h>
+
+#include <dtensor/ops/rules/random_impl.h>
+#include <dtensor/redistribute/execute.h>
+
+#include <cmath>
+
+namespace dtensor {
+namespace {
+
+using detail::Draw;
+using detail::dtype_of;
+using detail::fill_self;
+using detail::KernelArgs;
+using detail::local_of;
+using detail::new_like;
+using detail::spec_of;
+
+using RealSampler =
+    at::Tensor (*)(const Spec&, at::ScalarType, Draw, double, double);
+using RealSampler1 = at::Tensor (*)(const Spec&, at::ScalarType, Draw, double);
+
+void check_floating(const KernelArgs& args) {
+  const auto dtype = args.tensor("self").scalar_type();
+  DTENSOR_CHECK_TYPE(
+      c10::isFloatingType(dtype),
+      args.name(),
+      "needs a floating-point tensor, got ",
+      short_name(dtype),
+      ". Convert it first.");
+}
+
+// Distributions with two real parameters.
+DTensorKernel real2(
+    const char* first,
+    const char* second,
+    RealSampler sampler,
+    bool (*valid)(double, double),
+    const char* needs) {
+  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    check_floating(args);
+    const auto a = args.real(first);
+    const auto b = args.real(second);
+    DTENSOR_CHECK_VALUE(
+        valid(a, b),
+        args.name(),
+        needs,
+        ", got ",
+        first,
+        " = ",
+        a,
+        " and ",
+        second,
+        " = ",
+        b,
+        ". Pass others.");
+    fill_self(args, [&](const Spec& spec, Draw draw) {
+      return sampler(spec, spec.dtype(), draw, a, b);
+    });
+  };
+}
+
+DTensorKernel real1(
+    const char* parameter,
+    RealSampler1 sampler,
+    bool (*valid)(double),
+    const char* needs) {
+  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    const auto a = args.real(parameter);
+    DTENSOR_CHECK_VALUE(
+        valid(a), args.name(), needs, ", got ", a, ". Pass another.");
+    fill_self(args, [&](const Spec& spec, Draw draw) {
+      return sampler(spec, spec.dtype(), draw, a);
+    });
+  };
+}
+
+// --- Bernoulli -----------------------------------------------------------
+
+void check_probability(const KernelArgs& args, double p) {
+  DTENSOR_CHECK_VALUE(
+      p >= 0 && p <= 1,
+      args.name(),
+      "p must be a probability, got ",
+      p,
+      ". Pass one from 0 to 1.");
+}
+
+void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto p = args.real("p");
+  check_probability(args, p);
+  fill_self(args, [&](const Spec& spec, Draw draw) {
+    return detail::sample_bernoulli(spec, draw, p);
+  });
+}
+
+// Probabilities of shape and layout `like`, local.
+at::Tensor
+local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
+  if (!is_dtensor(p)) {
+    DTENSOR_CHECK(
+        p.numel() == 1,
+        args.name(),
+        "got mixed plain tensor and DTensor: argument \"p\" is plain next to ",
+        like,
+        ". Make it a DTensor with distribute_tensor.");
+    return p.expand(like.local_sizes());
+  }
+  if (p.sizes() != like.sizes()) {
+    p = p.expand(like.sizes());
+  }
+  const auto& spec = spec_of(p);
+  auto local = redistribute_local(
+      local_of(p), spec, spec->with_placements(like.placements()));
+  DTENSOR_CHECK_VALUE(
+      local.ge(0).logical_and_(local.le(1)).all().item<bool>(),
+      args.name(),
+      "p must hold probabilities. Pass values from 0 to 1.");
+  return local;
+}
+
+void bernoulli_tensor_(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  DTENSOR_CHECK(
+      is_dtensor(args.tensor("self")),
+      args.name(),
+      "self is a plain tensor, p is a DTensor. Make self a DTensor.");
+  fill_self(args, [&](const Spec& spec, Draw draw) {
+    return detail::sample_bernoulli(
+        spec, draw, local_probabilities(args, args.tensor("p"), spec));
+  });
+}
+
+// bernoulli(probabilities), bernoulli.p(like, p), bernoulli.Tensor(like, p).
+void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
+    return detail::sample_bernoulli(
+        spec, draw, local_probabilities(args, self, spec));
+  });
+}
+
+void bernoulli_p(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  const auto p = args.real("p");
+  check_probability(args, p);
+  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
+    return detail::sample_bernoulli(spec, draw, p);
+  });
+}
+
+void bernoulli_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
+    return detail::sample_bernoulli(
+        spec, draw, local_probabilities(args, args.tensor("p"), spec));
+  });
+}
+
+// rand_like, randn_like.
+DTensorKernel real_like(RealSampler sampler) {
+  return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    KernelArgs args(op, *stack);
+    const auto dtype = dtype_of(args);
+    DTENSOR_CHECK_TYPE(
+        c10::isFloatingType(dtype),
+        args.name(),
+        "needs a floating-point dtype, got ",
+        short_name(dtype),
+        ". Pass a dtype.");
+    new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
+      return sampler(s, dtype, draw, 0, 1);
+    });
+  };
+}
+
+bool valid_std(double, double std) {
+  return std >= 0;
+}
+bool valid_log_std(double, double std) {
+  return std > 0;
+}
+bool valid_interval(double from, double to) {
+  return from <= to && std::isfinite(to - from);
+}
+bool valid_rate(double lambda) {
+  return lambda > 0;
+}
+bool valid_geometric(double p) {
+  return p > 0 && p < 1;
+}
+
+} // namespace
+
+DTENSOR_RULES(random) {
+  rules.kernel(
+      "uniform_",
+      real2(
+          "from",
+          "to",
+          detail::sample_uniform,
+          valid_interval,
+          "needs finite from <= to"));
+  rules.kernel(
+      "normal_",
+      real2("mean", "std", detail::sample_normal, valid_std, "needs std >= 0"));
+  rules.kernel(
+      "log_normal_",
+      real2(
+          "mean",
+          "std",
+          detail::sample_log_normal,
+          valid_log_std,
+          "needs std > 0"));
+  rules.kernel(
+      "cauchy_",
+      real2(
+          "median",
+          "sigma",
+          detail::sample_cauchy,
+          valid_log_std,
+          "needs sigma > 0"));
+  rules.kernel(
+      "exponential_",
+      real1(
+          "lambd", detail::sample_exponential, valid_rate, "needs lambd > 0"));
+  rules.kernel(
+      "geometric_",
+      real1("p", detail::sample_geometric, valid_geometric, "needs 0 < p < 1"));
+  rules.kernel("bernoulli_.float", bernoulli_float_);
+  rules.kernel("bernoulli_.Tensor", bernoulli_tensor_);
+  rules.kernel("bernoulli", bernoulli);
+  rules.kernel("bernoulli.p", bernoulli_p);
+  rules.kernel("bernoulli.Tensor", bernoulli_tensor);
+  for (const char* name : {"rand_like", "rand_like.generator"}) {
+    rules.kernel(name, real_like(detail::sample_uniform));
+  }
+  for (const char* name : {"randn_like", "randn_like.generator"}) {
+    rules.kernel(name, real_like(detail::sample_normal));
+  }
+}
+
+} // namespace dtensor

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the random operators share.
+#pragma once
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/sample_impl.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+
+namespace dtensor::detail {
+
+inline void refuse_generator(const KernelArgs& args) {
+  const auto i = args.find("generator");
+  DTENSOR_CHECK_VALUE(
+      i < 0 || args.at(i).isNone() ||
+          args.at(i).toGenerator() == at::detail::getDefaultCPUGenerator(),
+      args.name(),
+      "a generator was given, but a DTensor draws by global index from the "
+      "stream of its rank. Leave the generator out, and seed the stream with "
+      "dtensor::manual_seed.");
+}
+
+inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
+  DTENSOR_CHECK_VALUE(
+      !spec.has_partial(),
+      args.name(),
+      "cannot fill ",
+      spec,
+      " with random values: they would be reduced over ranks. Redistribute it "
+      "to Shard or Replicate first.");
+}
+
+inline bool is_mine(const Spec& spec) {
+  return spec.mesh().contains_this_rank();
+}
+
+// self.op_(...): `sample(spec, draw)` gives the new local values.
+template <class Sample>
+void fill_self(KernelArgs& args, const Sample& sample) {
+  refuse_generator(args);
+  const auto self = args.tensor("self");
+  const auto spec = spec_of(self);
+  refuse_partial(args, *spec);
+  const auto draw = next_draw();
+  if (is_mine(*spec)) {
+    local_of(self).copy_(sample(*spec, draw));
+  }
+  args.returns(self);
+}
+
+inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
+  return Spec::make(
+      spec.mesh(),
+      detail::without_partial(spec.placements()),
+      spec.sizes(),
+      dense_strides(spec.sizes(), spec.strides()),
+      dtype);
+}
+
+inline at::Tensor empty_local(const Spec& spec) {
+  return at::empty(
+      is_mine(spec) ? spec.local_sizes() : SizesRef{0},
+      at::TensorOptions(spec.dtype()).device(spec.mesh().device_type()));
+}
+
+// A new tensor in the layout of `like`, replicated where that is Partial.
+template <class Sample>
+void new_like(
+    KernelArgs& args,
+    const at::Tensor& like,
+    at::ScalarType dtype,
+    const Sample& sample) {
+  refuse_generator(args);
+  const auto spec = without_partial(*spec_of(like), dtype);
+  const auto draw = next_draw();
+  auto local =
+      is_mine(*spec) ? sample(*spec, draw).to(dtype) : empty_local(*spec);
+  args.returns(wrap(std::move(local), spec));
+}
+
+inline at::ScalarType dtype_of(const KernelArgs& args) {
+  return args.is_none("dtype") ? args.tensor("self").scalar_type()
+                               : args.at("dtype").toScalarType();
+}
+
+} // namespace dtensor::detail

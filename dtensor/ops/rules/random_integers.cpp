@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random integers: random_, randint_like, multinomial.
+#include <dtensor/ops/registry.h>
+
+#include <dtensor/ops/rules/random_impl.h>
+#include <dtensor/redistribute/execute.h>
+
+#include <ATen/ops/multinomial.h>
+
+#include <limits>
+
+namespace dtensor {
+namespace {
+
+using detail::Draw;
+using detail::dtype_of;
+using detail::empty_local;
+using detail::fill_self;
+using detail::is_mine;
+using detail::KernelArgs;
+using detail::local_of;
+using detail::new_like;
+using detail::refuse_generator;
+using detail::spec_of;
+
+struct Range {
+  int64_t from = 0;
+  uint64_t count = 0; // 0 stands for 2^64
+};
+
+// As large as the dtype holds exactly, from `from` on.
+int64_t largest(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return int64_t{1} << std::numeric_limits<double>::digits;
+    case at::kFloat:
+      return int64_t{1} << std::numeric_limits<float>::digits;
+    case at::kHalf:
+      return int64_t{1} << std::numeric_limits<c10::Half>::digits;
+    case at::kBFloat16:
+      return int64_t{1} << std::numeric_limits<c10::BFloat16>::digits;
+    case at::kByte:
+      return std::numeric_limits<uint8_t>::max();
+    case at::kChar:
+      return std::numeric_limits<int8_t>::max();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::max();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    case at::kBool:
+      return 1;
+    default:
+      return std::numeric_limits<int64_t>::max();
+  }
+}
+
+Range range_of(const KernelArgs& args, int64_t from, int64_t to) {
+  DTENSOR_CHECK_VALUE(
+      from < to,
+      args.name(),
+      "the range is empty: from ",
+      from,
+      " to ",
+      to,
+      ". Pass from < to.");
+  return {from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from)};
+}
+
+// [from, largest value of the dtype], both included.
+Range range_from(int64_t from, at::ScalarType dtype) {
+  return {
+      from,
+      static_cast<uint64_t>(largest(dtype)) - static_cast<uint64_t>(from) + 1};
+}
+
+void check_holds(const KernelArgs& args, const Range& range, at::ScalarType t) {
+  if (range.count == 0 || !c10::isIntegralType(t, true)) {
+    return;
+  }
+  const auto last =
+      static_cast<int64_t>(static_cast<uint64_t>(range.from) + range.count - 1);
+  const auto least = t == at::kBool || t == at::kByte ? 0 : -largest(t) - 1;
+  DTENSOR_CHECK_VALUE(
+      range.from >= least && last <= largest(t),
+      args.name(),
+      "values from ",
+      range.from,
+      " to ",
+      last,
+      " do not fit into ",
+      short_name(t),
+      ". Pass a smaller range.");
+}
+
+void fill_integers(KernelArgs& args, const Range& range) {
+  check_holds(args, range, args.tensor("self").scalar_type());
+  fill_self(args, [&](const Spec& spec, Draw draw) {
+    return detail::sample_integers(spec, draw, range.from, range.count);
+  });
+}
+
+void random_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  fill_integers(args, range_from(0, args.tensor("self").scalar_type()));
+}
+
+void random_to_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  fill_integers(args, range_of(args, 0, args.integer("to")));
+}
+
+void random_from_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto from = args.integer("from");
+  fill_integers(
+      args,
+      args.is_none("to") ? range_from(from, args.tensor("self").scalar_type())
+                         : range_of(args, from, args.integer("to")));
+}
+
+// randint_like(self, high), (self, low, high).
+void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto range = range_of(
+      args,
+      args.find("low") < 0 ? 0 : args.integer("low"),
+      args.integer("high"));
+  const auto dtype = dtype_of(args);
+  check_holds(args, range, dtype);
+  new_like(args, args.tensor("self"), dtype, [&](const Spec& s, Draw draw) {
+    return detail::sample_integers(s, draw, range.from, range.count);
+  });
+}
+
+// On whole probabilities every rank draws the same samples, from a generator
+// that the stream seeds.
+void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  refuse_generator(args);
+  const auto self = args.tensor("self");
+  const auto& spec = spec_of(self);
+  const Placements whole(spec->placements().size(), Replicate());
+  const auto draw = detail::next_draw();
+  auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
+  const auto samples = args.integer("num_samples");
+  DTENSOR_CHECK_VALUE(
+      !sizes.empty(),
+      args.name(),
+      "probabilities need one or two dimensions, got ",
+      *spec,
+      ". Reshape them.");
+  sizes.back() = samples;
+  const auto result = Spec::make(spec->mesh(), whole, sizes, at::kLong);
+  if (!is_mine(*spec)) {
+    args.returns(detail::wrap(empty_local(*result), result));
+    return;
+  }
+  const auto p =
+      redistribute_local(local_of(self), spec, spec->with_placements(whole));
+  const auto generator = at::detail::createCPUGenerator(
+      draw.seed ^ (0x9E3779B97F4A7C15 * (draw.position + 1)));
+  auto local =
+      at::multinomial(p.cpu(), samples, args.flag("replacement"), generator);
+  args.returns(detail::wrap(local.to(p.device()), result));
+}
+
+} // namespace
+
+DTENSOR_RULES(random_integers) {
+  rules.kernel("random_", random_);
+  rules.kernel("random_.to", random_to_);
+  rules.kernel("random_.from", random_from_);
+  for (const char* name :
+       {"randint_like",
+        "randint_like.low_dtype",
+        "randint_like.generator",
+        "randint_like.low_generator_dtype"}) {
+    rules.kernel(name, randint_like);
+  }
+  rules.kernel("multinomial", multinomial);
+}
+
+} // namespace dtensor

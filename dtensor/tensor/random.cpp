@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/random.h>
+
+#include <dtensor/comm/rank_generator.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/sample_impl.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+struct Stream {
+  uint64_t seed = 0;
+  uint64_t position = 0;
+  uint64_t seedings = 0;
+  bool started = false;
+};
+
+// A rank is a thread, so each rank has its own.
+Stream& stream() {
+  thread_local Stream mine;
+  return mine;
+}
+
+using Sampler =
+    at::Tensor (*)(const Spec&, at::ScalarType, detail::Draw, double, double);
+
+DTensor sampled(
+    const char* where,
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options,
+    Sampler sampler,
+    double a,
+    double b) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
+  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  const auto dtype = options.dtype.value_or(
+      c10::typeMetaToScalarType(c10::get_default_dtype()));
+  const auto spec = Spec::make(
+      mesh,
+      placements.empty() ? PlacementsRef(whole) : placements,
+      size,
+      dtype,
+      where);
+  DTENSOR_CHECK_VALUE(
+      !spec->has_partial(),
+      where,
+      "random values cannot be Partial: ",
+      *spec,
+      ". Use Shard or Replicate.");
+  const auto draw = detail::next_draw();
+  at::Tensor local = mesh.contains_this_rank()
+      ? sampler(*spec, dtype, draw, a, b)
+      : at::empty({0}, at::TensorOptions(dtype).device(mesh.device_type()));
+  auto result = detail::wrap(std::move(local), spec);
+  result.set_requires_grad(options.requires_grad);
+  return DTensor(result);
+}
+
+} // namespace
+
+void manual_seed(uint64_t seed) {
+  detail::rank_seedings(); // from now on seedings are counted
+  seed_rank_generator(seed);
+}
+
+DTensor rand(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  return sampled(
+      "rand", size, mesh, placements, options, detail::sample_uniform, 0, 1);
+}
+
+DTensor randn(
+    SizesRef size,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FactoryOptions& options) {
+  return sampled(
+      "randn", size, mesh, placements, options, detail::sample_normal, 0, 1);
+}
+
+namespace detail {
+
+Draw next_draw() {
+  auto& s = stream();
+  const auto seedings = rank_seedings();
+  if (!s.started || s.seedings != seedings) {
+    s = {
+        at::detail::getDefaultCPUGenerator().current_seed(), 0, seedings, true};
+  }
+  return {s.seed, s.position++};
+}
+
+} // namespace detail
+} // namespace dtensor

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Samples for one rank's part of a tensor, by global index.
+//
+// A Draw is what one random operator takes from the rank's stream. Element i
+// (row-major global index) of a draw has either a 32-bit word, number i of the
+// draw, or a 64-bit one; the samplers below turn words into numbers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+#include <dtensor/layout/spec.h>
+
+#include <cstdint>
+
+namespace dtensor::detail {
+
+/// One position of a stream.
+struct Draw {
+  uint64_t seed = 0;
+  uint64_t position = 0;
+};
+
+/// The next one of this rank's stream.
+Draw next_draw();
+
+/// Calls visit(global, local, count) for every run of elements that this rank
+/// holds and that is consecutive in both the global and the local tensor, both
+/// row-major.
+void for_each_run(
+    const Spec& spec,
+    c10::function_ref<void(int64_t, int64_t, int64_t)> visit);
+
+// Each returns a new contiguous local tensor of spec.local_sizes(), of `dtype`
+// where one is given. `spec` must not be Partial.
+
+/// Uniform in [from, to).
+at::Tensor sample_uniform(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    double from,
+    double to);
+at::Tensor sample_normal(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    double mean,
+    double std);
+/// e to the power of a normal.
+at::Tensor sample_log_normal(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    double mean,
+    double std);
+at::Tensor sample_exponential(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    double lambda);
+at::Tensor sample_cauchy(
+    const Spec& spec,
+    at::ScalarType dtype,
+    Draw draw,
+    double median,
+    double sigma);
+/// Number of trials to the first success: 1, 2, ...
+at::Tensor
+sample_geometric(const Spec& spec, at::ScalarType dtype, Draw draw, double p);
+/// bool; true with probability p. The same for every dtype.
+at::Tensor sample_bernoulli(const Spec& spec, Draw draw, double p);
+/// bool; `p` is local and has the shape spec.local_sizes().
+at::Tensor sample_bernoulli(const Spec& spec, Draw draw, const at::Tensor& p);
+/// int64, uniform in [from, from + range); range 0 stands for 2^64.
+at::Tensor
+sample_integers(const Spec& spec, Draw draw, int64_t from, uint64_t range);
+
+} // namespace dtensor::detail

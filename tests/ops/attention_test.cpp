@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/random.h>
+
+#include "oracle.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+const Placements kAll =
+    {Replicate(), Shard(0), Shard(1), Shard(2), Partial(ReduceOp::kSum)};
+
+at::Tensor attend(
+    const Tensors& t,
+    const std::optional<at::Tensor>& mask = std::nullopt,
+    bool causal = false,
+    std::optional<double> scale = std::nullopt,
+    bool grouped = false) {
+  return at::scaled_dot_product_attention(
+      t[0], t[1], t[2], mask, 0, causal, scale, grouped);
+}
+
+TEST(AttentionTest, SameAsPlain) {
+  for (const bool causal : {false, true}) {
+    expect_same_as_plain(
+        {causal ? "causal" : "attention",
+         {variable({3, 5, 4, 2}, 1),
+          variable({3, 5, 4, 2}, 2),
+          variable({3, 5, 4, 2}, 3)},
+         {kAll, kAll, kAll},
+         [=](const Tensors& t) { return attend(t, {}, causal, 0.3); }});
+  }
+}
+
+TEST(AttentionTest, Masks) {
+  const std::vector<at::Tensor> masks = {
+      uniform({4, 6}, 4).gt(0.4),
+      uniform({3, 1, 4, 6}, 4).gt(0.3),
+      uniform({1, 5, 4, 6}, 4),
+      uniform({3, 5, 4, 6}, 4)};
+  for (const auto& mask : masks) {
+    expect_same_as_plain(
+        {"mask " + std::to_string(mask.numel()),
+         {variable({3, 5, 4, 2}, 1),
+          variable({3, 5, 6, 2}, 2),
+          variable({3, 5, 6, 3}, 3),
+          mask},
+         {kAll, kAll, kAll, {Replicate(), Shard(0), Shard(1)}},
+         [=](const Tensors& t) { return attend(t, t[3]); }});
+  }
+}
+
+TEST(AttentionTest, GroupedHeads) {
+  for (const auto heads : {1, 2, 4}) {
+    expect_same_as_plain(
+        {"grouped heads " + std::to_string(heads),
+         {variable({2, 4, 3, 2}, 1),
+          variable({2, heads, 3, 2}, 2),
+          variable({2, heads, 3, 2}, 3)},
+         {kAll, kAll, kAll},
+         [](const Tensors& t) { return attend(t, {}, true, {}, true); }});
+  }
+}
+
+TEST(AttentionTest, OtherShapes) {
+  const Placements three = {Replicate(), Shard(0), Shard(1)};
+  expect_same_as_plain(
+      {"three dimensions",
+       {variable({3, 4, 2}, 1), variable({3, 4, 2}, 2), variable({3, 4, 2}, 3)},
+       {three, three, three},
+       [](const Tensors& t) { return attend(t); }});
+  expect_same_as_plain(
+      {"keys for all batches",
+       {variable({3, 2, 4, 2}, 1),
+        variable({1, 2, 4, 2}, 2),
+        variable({1, 2, 4, 2}, 3)},
+       {kAll, kAll, kAll},
+       [](const Tensors& t) { return attend(t); }});
+}
+
+TEST(AttentionTest, ShardedHeadsNeedNoCommunication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    Tensors t;
+    for (int i = 0; i < 3; ++i) {
+      t.push_back(spread(
+          uniform({2, 4, 3, 2}, static_cast<uint64_t>(i)), mesh, {Shard(1)}));
+      t.back().set_requires_grad(true);
+    }
+    Collectives collectives;
+    const auto y = attend(t, {}, true);
+    EXPECT_TRUE(DTensor(y).placements()[0] == Shard(1));
+    EXPECT_TRUE(y.transpose(1, 2).is_contiguous());
+    EXPECT_TRUE(DTensor(y).to_local().transpose(1, 2).is_contiguous());
+    y.backward(y.detach());
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_TRUE(DTensor(t[0].grad()).placements()[0] == Shard(1));
+  });
+}
+
+TEST(AttentionTest, DropsTheSameWeightsInEveryLayout) {
+  at::Tensor value;
+  at::Tensor grad;
+  Failures failures;
+  for (const auto ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks});
+      for (const auto& layout : kAll) {
+        Tensors t;
+        for (uint64_t i = 0; i < 3; ++i) {
+          t.push_back(
+              spread(uniform({3, i == 0 ? 6 : 3, 4, 2}, i), mesh, {layout}));
+          t.back().set_requires_grad(true);
+        }
+        manual_seed(6);
+        const auto y = at::scaled_dot_product_attention(
+            t[0], t[1], t[2], {}, 0.5, true, {}, true);
+        y.backward(spread(uniform({3, 6, 4, 2}, 9), mesh, {Replicate()}));
+        if (!value.defined()) {
+          value = full(y.detach());
+          grad = full(t[0].grad());
+        }
+        if (!close(full(y.detach()), value) ||
+            !close(full(t[0].grad()), grad)) {
+          failures.add(to_string(layout) + " on " + std::to_string(ranks));
+        }
+      }
+    });
+  }
+  EXPECT_EQ(failures.text(), "");
+  const auto t = Tensors{
+      uniform({3, 6, 4, 2}, 0),
+      uniform({3, 3, 4, 2}, 1),
+      uniform({3, 3, 4, 2}, 2)};
+  EXPECT_FALSE(close(value, attend(t, {}, true, {}, true)));
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "oracle.h"
+
+#include <ATen/core/Reduction.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+constexpr int64_t kReductions[] = {
+    at::Reduction::None,
+    at::Reduction::Mean,
+    at::Reduction::Sum};
+
+const Placements kAll = {
+    Replicate(),
+    Shard(0),
+    Shard(1),
+    Partial(ReduceOp::kSum)};
+const Placements kTarget = {Replicate(), Shard(0)};
+
+at::Tensor classes(at::IntArrayRef sizes, int64_t count, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randint(count, sizes, generator, at::kLong);
+}
+
+TEST(CrossEntropyTest, SameAsPlain) {
+  auto target = classes({5}, 4, 1);
+  target[1] = -100;
+  for (const auto reduction : kReductions) {
+    for (const double smoothing : {0.0, 0.2}) {
+      for (const bool weighted : {false, true}) {
+        expect_same_as_plain(
+            {"cross_entropy " + std::to_string(reduction),
+             {variable({5, 4}, 1), target, uniform({4}, 3)},
+             {kAll, kTarget, kTarget},
+             [=](const Tensors& t) {
+               return at::cross_entropy_loss(
+                   t[0],
+                   t[1],
+                   weighted ? std::optional(t[2]) : std::nullopt,
+                   reduction,
+                   -100,
+                   smoothing);
+             }});
+      }
+    }
+  }
+}
+
+TEST(CrossEntropyTest, OtherShapes) {
+  for (const auto reduction : kReductions) {
+    expect_same_as_plain(
+        {"one sample",
+         {variable({4}, 1), at::tensor(2, at::kLong)},
+         {{Replicate(), Shard(0), Partial(ReduceOp::kSum)}, {Replicate()}},
+         [=](const Tensors& t) {
+           return at::cross_entropy_loss(t[0], t[1], {}, reduction);
+         }});
+    expect_same_as_plain(
+        {"positions",
+         {variable({2, 4, 3}, 1), classes({2, 3}, 4, 2)},
+         {{Replicate(), Shard(0), Shard(1), Shard(2)},
+          {Replicate(), Shard(0), Shard(1)}},
+         [=](const Tensors& t) {
+           return at::cross_entropy_loss(t[0], t[1], {}, reduction, 1);
+         }});
+    expect_same_as_plain(
+        {"probabilities",
+         {variable({5, 4}, 1), uniform({5, 4}, 2), uniform({4}, 3)},
+         {kAll, kAll, kTarget},
+         [=](const Tensors& t) {
+           return at::cross_entropy_loss(
+               t[0], t[1], t[2], reduction, -100, 0.1);
+         }});
+  }
+}
+
+TEST(CrossEntropyTest, DifferentiatesTwice) {
+  const auto x = variable({5, 4}, 1);
+  const auto target = classes({5}, 4, 1);
+  const auto twice = [](const at::Tensor& logits, const at::Tensor& t) {
+    const auto loss = at::cross_entropy_loss(logits, t);
+    const auto grad = torch::autograd::grad({loss}, {logits}, {}, {}, true)[0];
+    return torch::autograd::grad({(grad * grad).sum()}, {logits})[0];
+  };
+  const auto truth = twice(x, target);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& layout : {Replicate(), Shard(0)}) {
+      auto mine = spread(x, mesh, {layout});
+      mine.set_requires_grad(true);
+      const auto t = spread(target, mesh, {layout});
+      EXPECT_TRUE(close(full(twice(mine, t)), truth)) << layout;
+    }
+  });
+}
+
+TEST(CrossEntropyTest, ShardedClassesAreGatheredOnce) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto x = spread(variable({6, 4}, 1), mesh, {Shard(1)});
+    x.set_requires_grad(true);
+    const auto t = spread(classes({6}, 4, 1), mesh, {Replicate()});
+    Collectives collectives;
+    const auto loss = at::cross_entropy_loss(x, t);
+    EXPECT_EQ(collectives.take(), "all_gather 96");
+    loss.backward();
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_TRUE(DTensor(x.grad()).placements()[0] == Shard(1));
+  });
+}
+
+TEST(NllLossTest, SameAsPlain) {
+  auto target = classes({5}, 4, 1);
+  target[0] = 2;
+  for (const auto reduction : kReductions) {
+    for (const bool weighted : {false, true}) {
+      expect_same_as_plain(
+          {"nll_loss " + std::to_string(reduction),
+           {variable({5, 4}, 1), target, uniform({4}, 3)},
+           {kAll, kTarget, kTarget},
+           [=](const Tensors& t) {
+             return at::nll_loss(
+                 t[0],
+                 t[1],
+                 weighted ? std::optional(t[2]) : std::nullopt,
+                 reduction,
+                 2);
+           }});
+      expect_same_as_plain(
+          {"nll_loss2d " + std::to_string(reduction),
+           {variable({3, 4, 2, 5}, 1),
+            classes({3, 2, 5}, 4, 1),
+            uniform({4}, 3)},
+           {{Replicate(), Shard(0), Shard(1), Shard(2), Shard(3)},
+            {Replicate(), Shard(0), Shard(2)},
+            kTarget},
+           [=](const Tensors& t) {
+             return at::nll_loss2d(
+                 t[0],
+                 t[1],
+                 weighted ? std::optional(t[2]) : std::nullopt,
+                 reduction,
+                 2);
+           }});
+    }
+  }
+}
+
+struct Loss {
+  std::string name;
+  std::function<at::Tensor(const Tensors&, int64_t)> fn;
+};
+
+TEST(ElementwiseLossTest, SameAsPlain) {
+  const std::vector<Loss> losses = {
+      {"mse_loss", [](auto& t, auto r) { return at::mse_loss(t[0], t[1], r); }},
+      {"l1_loss", [](auto& t, auto r) { return at::l1_loss(t[0], t[1], r); }},
+      {"smooth_l1_loss",
+       [](auto& t, auto r) { return at::smooth_l1_loss(t[0], t[1], r, 0.2); }},
+      {"huber_loss",
+       [](auto& t, auto r) { return at::huber_loss(t[0], t[1], r, 0.2); }},
+      {"soft_margin_loss",
+       [](auto& t, auto r) { return at::soft_margin_loss(t[0], t[1], r); }},
+      {"kl_div", [](auto& t, auto r) { return at::kl_div(t[0], t[1], r); }},
+      {"binary_cross_entropy",
+       [](auto& t, auto r) {
+         return at::binary_cross_entropy(t[0], t[1], t[2], r);
+       }},
+      {"binary_cross_entropy_with_logits",
+       [](auto& t, auto r) {
+         return at::binary_cross_entropy_with_logits(t[0], t[1], t[2], t[3], r);
+       }},
+  };
+  for (const auto& loss : losses) {
+    for (const auto reduction : kReductions) {
+      expect_same_as_plain(
+          {loss.name + " " + std::to_string(reduction),
+           {uniform({5, 3}, 1).requires_grad_(true),
+            uniform({5, 3}, 2),
+            uniform({5, 3}, 3),
+            uniform({3}, 4)},
+           {kAll, kAll, kAll, kTarget},
+           [&](const Tensors& t) { return loss.fn(t, reduction); }},
+          25);
+    }
+  }
+}
+
+TEST(ElementwiseLossTest, MeanOfUnevenShardsStaysPartial) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto a = spread(uniform({5}, 1), mesh, {Shard(0)});
+    const auto b = spread(uniform({5}, 2), mesh, {Shard(0)});
+    Collectives collectives;
+    const auto loss = at::mse_loss(a, b);
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_TRUE(DTensor(loss).placements()[0] == Partial(ReduceOp::kSum));
+  });
+}
+
+} // namespace
+} // namespace dtensor

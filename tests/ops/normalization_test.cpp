@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "oracle.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+const Placements kInput =
+    {Replicate(), Shard(0), Shard(1), Shard(2), Partial(ReduceOp::kSum)};
+const Placements kVector = {Replicate(), Shard(0)};
+
+TEST(NormalizationTest, LayerNorm) {
+  for (const auto rows : {1, 5}) {
+    expect_same_as_plain(
+        {"layer_norm",
+         {variable({rows, 3, 4}, 1), variable({4}, 2), variable({4}, 3)},
+         {kInput, kVector, kVector},
+         [](const Tensors& t) {
+           return at::layer_norm(t[0], {4}, t[1], t[2]);
+         }});
+  }
+  expect_same_as_plain(
+      {"layer_norm without parameters, two dimensions",
+       {variable({5, 3, 4}, 1)},
+       {kInput},
+       [](const Tensors& t) {
+         return at::layer_norm(t[0], {3, 4});
+       }});
+}
+
+TEST(NormalizationTest, RmsNorm) {
+  expect_same_as_plain(
+      {"rms_norm",
+       {variable({5, 3, 4}, 1), variable({4}, 2)},
+       {kInput, kVector},
+       [](const Tensors& t) { return at::rms_norm(t[0], {4}, t[1], 1e-5); }});
+  expect_same_as_plain(
+      {"rms_norm without weight",
+       {variable({5, 3, 4}, 1)},
+       {kInput},
+       [](const Tensors& t) { return at::rms_norm(t[0], {4}); }});
+}
+
+TEST(NormalizationTest, NativeLayerNorm) {
+  expect_same_as_plain(
+      {"native_layer_norm",
+       {variable({5, 3, 4}, 1), variable({4}, 2), variable({4}, 3)},
+       {kInput, kVector, kVector},
+       [](const Tensors& t) {
+         return std::get<0>(at::native_layer_norm(t[0], {4}, t[1], t[2], 1e-5));
+       }});
+}
+
+TEST(NormalizationTest, GroupNorm) {
+  expect_same_as_plain(
+      {"group_norm",
+       {variable({5, 4, 3}, 1), variable({4}, 2), variable({4}, 3)},
+       {kInput, kVector, kVector},
+       [](const Tensors& t) { return at::group_norm(t[0], 2, t[1], t[2]); }});
+  expect_same_as_plain(
+      {"native_group_norm",
+       {variable({5, 4, 3}, 1), variable({4}, 2), variable({4}, 3)},
+       {kInput, kVector, kVector},
+       [](const Tensors& t) {
+         return std::get<0>(
+             at::native_group_norm(t[0], t[1], t[2], 5, 4, 3, 2, 1e-5));
+       }});
+}
+
+TEST(NormalizationTest, BatchNorm) {
+  expect_same_as_plain(
+      {"batch_norm in training",
+       {variable({5, 4, 3}, 1), variable({4}, 2), variable({4}, 3)},
+       {kInput, kVector, kVector},
+       [](const Tensors& t) {
+         return at::batch_norm(
+             t[0], t[1], t[2], {}, {}, true, 0.1, 1e-5, false);
+       }});
+  expect_same_as_plain(
+      {"batch_norm in evaluation",
+       {variable({5, 4, 3}, 1),
+        variable({4}, 2),
+        variable({4}, 3),
+        uniform({4}, 4),
+        uniform({4}, 5)},
+       {kInput, kVector, kVector, kVector, kVector},
+       [](const Tensors& t) {
+         return at::batch_norm(
+             t[0], t[1], t[2], t[3], t[4], false, 0.1, 1e-5, false);
+       }});
+}
+
+TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
+  const auto x = uniform({5, 4, 3}, 1);
+  auto plain_mean = at::zeros({4}, at::kDouble);
+  auto plain_var = at::ones({4}, at::kDouble);
+  at::batch_norm(x, {}, {}, plain_mean, plain_var, true, 0.1, 1e-5, false);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto run = [&](const Placement& input, const Placement& running) {
+      const auto mean = spread(at::zeros({4}, at::kDouble), mesh, {running});
+      const auto var = spread(at::ones({4}, at::kDouble), mesh, {running});
+      at::batch_norm(
+          spread(x, mesh, {input}), {}, {}, mean, var, true, 0.1, 1e-5, false);
+      EXPECT_TRUE(close(full(mean), plain_mean));
+      EXPECT_TRUE(close(full(var), plain_var));
+    };
+    run(Replicate(), Replicate());
+    run(Shard(1), Shard(0));
+    run(Shard(0), Replicate());
+    run(Shard(1), Replicate());
+    run(Replicate(), Shard(0));
+    try {
+      run(Shard(1), Partial(ReduceOp::kSum));
+      ADD_FAILURE() << "no error";
+    } catch (const c10::Error& e) {
+      EXPECT_STREQ(
+          e.what_without_backtrace(),
+          "[aten::batch_norm] the layout of running_mean is not that of the "
+          "input's channels, so it cannot be updated in place. Shard both "
+          "alike, or replicate both.");
+    }
+  });
+}
+
+TEST(NormalizationTest, SequenceShardsNormalizeWithoutCommunication) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = spread(variable({2, 4, 4}, 1), mesh, {Shard(1)});
+    auto w = spread(variable({4}, 2), mesh, {Replicate()});
+    w.set_requires_grad(true);
+    Collectives collectives;
+    const auto y = at::layer_norm(x, {4}, w);
+    EXPECT_TRUE(DTensor(y).placements()[0] == Shard(1));
+    y.backward(y.detach());
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_TRUE(DTensor(w.grad()).placements()[0] == Partial(ReduceOp::kSum));
+  });
+}
+
+} // namespace
+} // namespace dtensor

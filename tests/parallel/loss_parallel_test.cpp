@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// loss_parallel: cross entropy on sharded classes.
+#include <dtensor/parallel/loss_parallel.h>
+
+#include <tests/ops/oracle.h>
+
+#include <ATen/core/Reduction.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+constexpr int64_t kReductions[] = {
+    at::Reduction::None,
+    at::Reduction::Mean,
+    at::Reduction::Sum};
+
+at::Tensor classes(at::IntArrayRef sizes, int64_t count, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randint(count, sizes, generator, at::kLong);
+}
+
+struct Setup {
+  at::IntArrayRef mesh;
+  Placements logits;
+  Placements target;
+};
+
+void expect_exact(
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const std::vector<Setup>& setups) {
+  const auto weight = uniform({logits.size(logits.dim() == 1 ? 0 : 1)}, 5);
+  Failures failures;
+  for (const auto& s : setups) {
+    run_ranks(c10::multiply_integers(s.mesh), [&] {
+      const auto mesh = init_device_mesh(at::kCPU, s.mesh.vec());
+      const auto t = spread(target, mesh, s.target);
+      const Placements whole(s.mesh.size(), Replicate());
+      const auto w = spread(weight, mesh, whole);
+      for (int options = 0; options < 12; ++options) {
+        const auto reduction = kReductions[options % 3];
+        const auto smoothing = options % 2 == 0 ? 0.0 : 0.3;
+        const bool weighted = options >= 6;
+        const auto loss = [&](const Tensors& o, const at::Tensor& l) {
+          return at::cross_entropy_loss(
+              o[0],
+              l,
+              weighted ? std::optional(o[1]) : std::nullopt,
+              reduction,
+              2,
+              smoothing);
+        };
+        const Oracle oracle{
+            "loss_parallel " + std::to_string(options),
+            {logits, weight},
+            {},
+            {}};
+        auto plain = oracle;
+        plain.fn = [&](const Tensors& o) { return loss(o, target); };
+        auto parallel = oracle;
+        parallel.fn = [&](const Tensors& o) {
+          const auto guard = loss_parallel();
+          return loss(o, t);
+        };
+        compare(
+            oracle,
+            differentiate(plain, plain.operands),
+            differentiate(parallel, {spread(logits, mesh, s.logits), w}),
+            oracle.name + " " + text_of({s.logits}),
+            failures);
+      }
+    });
+  }
+  EXPECT_EQ(failures.text(), "");
+}
+
+TEST(LossParallelTest, SameAsPlain) {
+  const Placement r = Replicate();
+  expect_exact(
+      variable({5, 7}, 1),
+      classes({5}, 7, 2),
+      {{{2}, {Shard(1)}, {r}},
+       {{3}, {Shard(1)}, {r}},
+       {{2, 2}, {r, Shard(1)}, {r, r}},
+       {{2, 2}, {Shard(1), Shard(0)}, {r, Shard(0)}},
+       {{2, 3}, {Shard(0), Shard(1)}, {Shard(0), r}},
+       {{2, 3}, {Shard(0), Shard(1)}, {r, r}},
+       {{2}, {Shard(0)}, {Shard(0)}}});
+}
+
+TEST(LossParallelTest, EmptyClassShards) {
+  const Placement r = Replicate();
+  expect_exact(
+      variable({2, 4}, 1),
+      classes({2}, 4, 2),
+      {{{3}, {Shard(1)}, {r}}, {{2, 3}, {Shard(0), Shard(1)}, {Shard(0), r}}});
+}
+
+TEST(LossParallelTest, OneSampleAndPositions) {
+  const Placement r = Replicate();
+  expect_exact(
+      variable({7}, 1), at::tensor(3, at::kLong), {{{2}, {Shard(0)}, {r}}});
+  expect_exact(
+      variable({2, 5, 3}, 1),
+      classes({2, 3}, 5, 2),
+      {{{2}, {Shard(1)}, {r}}, {{2, 2}, {Shard(2), Shard(1)}, {Shard(1), r}}});
+}
+
+std::string collectives_of(
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const std::optional<at::Tensor>& weight,
+    double smoothing) {
+  auto leaf = logits.detach();
+  leaf.set_requires_grad(true);
+  Collectives collectives;
+  at::Tensor loss;
+  {
+    const auto guard = loss_parallel();
+    loss = at::cross_entropy_loss(
+        leaf, target, weight, at::Reduction::Mean, -100, smoothing);
+  }
+  const auto forward = collectives.take();
+  loss.backward();
+  EXPECT_EQ(collectives.take(), "");
+  EXPECT_TRUE(DTensor(loss).placements() == PlacementsRef({Replicate()}));
+  EXPECT_TRUE(DTensor(leaf.grad()).placements() == PlacementsRef({Shard(1)}));
+  EXPECT_EQ(leaf.grad().scalar_type(), logits.scalar_type());
+  return forward;
+}
+
+TEST(LossParallelTest, ThreeAllReducesForwardNoneBackward) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto target = classes({6}, 8, 1); // plain
+    const auto weight = uniform({8}, 2).to(at::kFloat);
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const auto x = spread(uniform({6, 8}, 1).to(dtype), mesh, {Shard(1)});
+      EXPECT_EQ(
+          collectives_of(x, target, {}, 0),
+          "all_reduce 24, all_reduce 24, all_reduce 24");
+      EXPECT_EQ(
+          collectives_of(x, target, weight, 0.1),
+          "all_reduce 24, all_reduce 48, all_reduce 24");
+    }
+  });
+}
+
+TEST(LossParallelTest, ReducedPrecisionIsComputedInFloat32) {
+  const auto x = uniform({16, 40}, 1) * 20;
+  const auto target = classes({16}, 40, 1);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+      const auto reduced = x.to(dtype);
+      const auto guard = loss_parallel();
+      const auto loss =
+          at::cross_entropy_loss(spread(reduced, mesh, {Shard(1)}), target);
+      const auto truth =
+          at::cross_entropy_loss(reduced.to(at::kFloat), target).to(dtype);
+      EXPECT_TRUE(at::equal(full(loss), truth));
+    }
+  });
+}
+
+TEST(LossParallelTest, OutputLayouts) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    const auto x = spread(uniform({4, 6}, 1), mesh, {Shard(0), Shard(1)});
+    const auto t = spread(classes({4}, 6, 1), mesh, {Shard(0), Replicate()});
+    const auto guard = loss_parallel();
+    const auto layout = [&](int64_t reduction) {
+      return to_string(
+          DTensor(at::cross_entropy_loss(x, t, {}, reduction)).placements());
+    };
+    EXPECT_EQ(layout(at::Reduction::None), "S(0) R");
+    EXPECT_EQ(layout(at::Reduction::Sum), "P(sum) R");
+    EXPECT_EQ(layout(at::Reduction::Mean), "R R");
+  });
+}
+
+TEST(LossParallelTest, EndsWithItsScope) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = spread(uniform({6, 8}, 1), mesh, {Shard(1)});
+    const auto t = spread(classes({6}, 8, 1), mesh, {Replicate()});
+    Collectives collectives;
+    const auto expect = [&](const std::string& what) {
+      at::cross_entropy_loss(x, t);
+      EXPECT_EQ(collectives.take(), what);
+    };
+    const std::string parallel = "all_reduce 48, all_reduce 48, all_reduce 48";
+    const std::string gathered = "all_gather 192";
+    expect(gathered);
+    try {
+      const auto outer = loss_parallel();
+      {
+        const auto inner = loss_parallel();
+        expect(parallel);
+      }
+      expect(parallel);
+      throw std::runtime_error("leaves the scope");
+    } catch (const std::runtime_error&) {
+    }
+    expect(gathered);
+  });
+}
+
+std::string error_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(LossParallelTest, Errors) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    const auto target = classes({4}, 8, 1);
+    const auto guard = loss_parallel();
+    const auto twice = spread(uniform({4, 8}, 1), mesh, {Shard(1), Shard(1)});
+    EXPECT_EQ(
+        error_of([&] { at::cross_entropy_loss(twice, target); }),
+        "[loss_parallel] the class dimension must be cut by one mesh "
+        "dimension, as Shard(1), but the logits are f64[4, 8] on (dp=2, tp=2): "
+        "S(1) S(1). Redistribute them.");
+    const auto x = spread(uniform({4, 8}, 1), mesh, {Shard(0), Shard(1)});
+    EXPECT_EQ(
+        error_of([&] { at::cross_entropy_loss(x, target); }),
+        "[cross_entropy] the target is a plain tensor, but beside f64[4, 8] on "
+        "(dp=2, tp=2): S(0) S(1) every rank needs another part of it. Make it "
+        "a DTensor with distribute_tensor or DTensor::from_local.");
+    const Placements whole = {Replicate(), Replicate()};
+    EXPECT_EQ(
+        error_of([&] {
+          at::cross_entropy_loss(x, spread(target.to(at::kInt), mesh, whole));
+        }),
+        "[cross_entropy] class indices must be int64 or uint8, but the target "
+        "is i32. Convert it, or pass probabilities in the shape of the "
+        "logits.");
+    EXPECT_EQ(
+        error_of([&] {
+          at::cross_entropy_loss(x, spread(classes({3}, 8, 1), mesh, whole));
+        }),
+        "[cross_entropy] the target has shape [3], but logits f64[4, 8] on "
+        "(dp=2, tp=2): S(0) S(1) need [4]. Pass one class index per sample.");
+    EXPECT_EQ(
+        error_of([&] {
+          at::cross_entropy_loss(x, spread(target + 8, mesh, whole));
+        }),
+        "[cross_entropy] a target is out of bounds: there are 8 classes. Use "
+        "targets from 0 to 7, or ignore_index (-100).");
+  });
+}
+
+} // namespace
+} // namespace dtensor
