@@ -7,6 +7,10 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 namespace dtensor::detail {
 namespace {
 
@@ -36,6 +40,31 @@ const SpecHolder& saved(AutogradContext* ctx) {
 
 at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
   return t.scalar_type() == dtype ? t : t.to(dtype);
+}
+
+// `part` with its dimensions in memory in the order of `strides`. The spec of a
+// gradient must not depend on how this rank's kernel happened to lay its part
+// out: ranks with unlike specs would communicate differently.
+at::Tensor in_order_of(SizesRef strides, const at::Tensor& part) {
+  const auto wanted = dense_strides(part.sizes(), strides);
+  std::vector<int64_t> order(static_cast<size_t>(part.dim()));
+  std::iota(order.begin(), order.end(), 0);
+  bool same = true;
+  for (const auto d : order) {
+    const auto i = static_cast<size_t>(d);
+    same &= part.size(d) <= 1 || part.stride(d) == wanted[i];
+  }
+  if (same || part.numel() == 0) {
+    return part;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return wanted[static_cast<size_t>(a)] > wanted[static_cast<size_t>(b)];
+  });
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return part.permute(order).contiguous().permute(back);
 }
 
 struct FromLocal : torch::autograd::Function<FromLocal> {
@@ -73,13 +102,13 @@ struct ToLocal : torch::autograd::Function<ToLocal> {
       return {at::Tensor(), at::Tensor()};
     }
     const auto& s = saved(ctx);
-    const auto spec = s.spec->with_tensor(
-        s.grad,
-        s.spec->sizes(),
-        dense_strides(s.spec->sizes(), grads[0].strides()));
-    return {
-        from_local_autograd(grads[0], spec->with_dtype(grads[0].scalar_type())),
-        at::Tensor()};
+    const auto strides = dense_strides(s.spec->sizes(), s.spec->strides());
+    const auto spec = s.spec->with_tensor(s.grad, s.spec->sizes(), strides)
+                          ->with_dtype(grads[0].scalar_type());
+    const auto part = s.spec->mesh().contains_this_rank()
+        ? in_order_of(strides, grads[0])
+        : grads[0];
+    return {from_local_autograd(part, spec), at::Tensor()};
   }
 };
 
