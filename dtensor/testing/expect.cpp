@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/testing/expect.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/randn.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/api.h>
+
+#include <algorithm>
+
+namespace dtensor::testing {
+
+at::Tensor
+seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
+  return at::randn(
+      sizes,
+      at::detail::createCPUGenerator(seed),
+      at::TensorOptions().dtype(dtype));
+}
+
+void expect_close(
+    const at::Tensor& actual,
+    const at::Tensor& expected,
+    double rtol,
+    double atol) {
+  const c10::NoGradGuard no_grad;
+  const bool distributed = is_dtensor(actual);
+  const at::Tensor whole =
+      distributed ? DTensor(actual).full_tensor() : actual.detach();
+  const auto layout =
+      distributed ? to_string(*DTensor(actual).spec()) : "a plain tensor";
+  DTENSOR_CHECK(
+      whole.sizes() == expected.sizes() &&
+          whole.scalar_type() == expected.scalar_type(),
+      "expect_close",
+      layout,
+      " is ",
+      short_name(whole.scalar_type()),
+      whole.sizes(),
+      ", expected ",
+      short_name(expected.scalar_type()),
+      expected.sizes(),
+      ".");
+  DTENSOR_CHECK(
+      at::allclose(whole, expected, rtol, atol, /*equal_nan=*/true),
+      "expect_close",
+      layout,
+      " differs by up to ",
+      (whole - expected).abs().max().item<double>(),
+      ".");
+}
+
+void expect_layout(const at::Tensor& t, std::string_view placements) {
+  DTENSOR_CHECK(
+      is_dtensor(t),
+      "expect_layout",
+      "the tensor is plain, expected ",
+      std::string(placements),
+      ".");
+  const DTensor d(t);
+  const auto wanted = parse_placements(placements);
+  DTENSOR_CHECK(
+      d.placements() == PlacementsRef(wanted),
+      "expect_layout",
+      *d.spec(),
+      ", expected ",
+      std::string(placements),
+      ".");
+}
+
+CollectiveLog::CollectiveLog() : guard_(*this) {}
+
+void CollectiveLog::on_collective(const CollectiveEvent& event) {
+  kinds_.push_back(event.kind);
+  wire_bytes_ += event.wire_bytes;
+}
+
+int64_t CollectiveLog::total() const {
+  return static_cast<int64_t>(kinds_.size());
+}
+
+int64_t CollectiveLog::count(CollectiveKind kind) const {
+  return std::count(kinds_.begin(), kinds_.end(), kind);
+}
+
+double CollectiveLog::wire_bytes() const {
+  return wire_bytes_;
+}
+
+std::string CollectiveLog::text() const {
+  std::string text;
+  for (const auto kind : kinds_) {
+    text += text.empty() ? "" : ", ";
+    text += to_string(kind);
+  }
+  return text;
+}
+
+void CollectiveLog::clear() {
+  kinds_.clear();
+  wire_bytes_ = 0;
+}
+
+} // namespace dtensor::testing

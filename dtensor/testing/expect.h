@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Expectations on DTensors for the tests of programs that use dtensor. They
+// throw c10::Error, so they work under any test framework, and inside
+// run_ranks a failure on one rank ends all.
+//
+//   run_ranks(2, [] {
+//     auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+//     auto full = testing::seeded_randn({5, 3}, at::kDouble, 7);
+//     auto d = distribute_tensor(full, mesh, {Shard(0)});
+//     testing::CollectiveLog log;
+//     testing::expect_close(d.sum(0), full.sum(0));
+//     testing::expect_layout(d.sum(0), "P(sum)");
+//   });
+//
+// Link dtensor::testing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
+#include <dtensor/comm/observer.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor::testing {
+
+/// Standard normal numbers that depend on shape, dtype and seed alone: the
+/// same on every rank, whatever it drew before.
+DTENSOR_API at::Tensor
+seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed);
+
+/// Throws unless `actual` (whole, if it is a DTensor) has the shape and dtype
+/// of the plain `expected` and is close to it: every difference at most
+/// atol + rtol * |expected|, NaN equal to NaN. Names the largest difference.
+/// Collective if `actual` is a DTensor.
+DTENSOR_API void expect_close(
+    const at::Tensor& actual,
+    const at::Tensor& expected,
+    double rtol = 1e-12,
+    double atol = 1e-12);
+
+/// Throws unless `t` is a DTensor with these placements, written as in
+/// layout/text.h: "S(0) P(sum)".
+DTENSOR_API void expect_layout(
+    const at::Tensor& t,
+    std::string_view placements);
+
+/// Collects this rank's collectives while it lives.
+class DTENSOR_API CollectiveLog : public CommObserver {
+ public:
+  CollectiveLog();
+  void on_collective(const CollectiveEvent& event) override;
+
+  /// Number of collectives, of all kinds or of one.
+  int64_t total() const;
+  int64_t count(CollectiveKind kind) const;
+  /// Sum of CollectiveEvent::wire_bytes.
+  double wire_bytes() const;
+  /// In order: "all_gather, all_reduce"; "" if there were none.
+  std::string text() const;
+  void clear();
+
+ private:
+  std::vector<CollectiveKind> kinds_;
+  double wire_bytes_ = 0;
+  CommObserverGuard guard_;
+};
+
+} // namespace dtensor::testing
