@@ -40,6 +40,8 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/thread_backend.h
 )
 set(DTENSOR_COMM_SOURCES
+  dtensor/comm/assumed_shapes.cpp
+  dtensor/comm/assumed_shapes_impl.h
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/channel.cpp
@@ -197,6 +199,8 @@ set(DTENSOR_DEBUG_SOURCES
 
 # The target dtensor::testing, a library of its own.
 set(DTENSOR_TESTING_HEADERS
+  dtensor/testing/expect.h
 )
 set(DTENSOR_TESTING_SOURCES
+  dtensor/testing/expect.cpp
 )

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/layout/text.h>
 
@@ -130,6 +131,9 @@ std::optional<std::string> disagreement(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label) {
+  if (auto why = contradiction(calls, ranks, label)) {
+    return why;
+  }
   if (all_fit(calls)) {
     return std::nullopt;
   }

@@ -13,6 +13,8 @@
 
 namespace dtensor::detail {
 
+class AssumedShapes;
+
 /// Lives on the caller's stack from arrival to departure. Tensors are
 /// contiguous and carry no gradient.
 struct Call {
@@ -28,6 +30,8 @@ struct Call {
   /// A position in the group.
   int64_t root = 0;
   std::string text;
+  /// What this rank took for granted; null: nothing.
+  const AssumedShapes* assumed = nullptr;
   /// A result that peers read, set between two steps of one collective.
   at::Tensor output;
 

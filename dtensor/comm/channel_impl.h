@@ -11,6 +11,7 @@
 // peers still read our buffers.
 #pragma once
 
+#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/thread_world_impl.h>
 
 #include <deque>
@@ -34,6 +35,12 @@ class Channel {
   }
   std::vector<const Call*> calls() const;
 
+  /// What a member took for granted since the last collective. Its own to
+  /// change, but between arrival and departure.
+  AssumedShapes& assumed(int64_t member) {
+    return seats_[static_cast<size_t>(member)].assumed;
+  }
+
   /// Hands a tensor over; take() returns it to the member `to`.
   void post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor);
   at::Tensor
@@ -49,6 +56,7 @@ class Channel {
     /// How often this member has arrived and synced.
     std::atomic<int64_t> arrivals{0};
     int64_t syncs = 0;
+    AssumedShapes assumed;
   };
 
   int64_t size() const {

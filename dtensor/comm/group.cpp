@@ -257,4 +257,10 @@ std::vector<std::string> Group::exchange(const std::string& mine) {
   return do_exchange(mine);
 }
 
+void Group::assume(const Spec& spec) {
+  if (size() > 1) {
+    do_assume(spec);
+  }
+}
+
 } // namespace dtensor

@@ -12,7 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/api.h>
-#include <dtensor/layout/placement.h>
+#include <dtensor/layout/spec.h>
 
 #include <memory>
 #include <string>
@@ -88,6 +88,11 @@ class DTENSOR_API Group {
   /// Strings of all ranks, for checks that ranks agree. Not observed.
   std::vector<std::string> exchange(const std::string& mine);
 
+  /// Notes that this rank took the global shape of `spec` for granted. Nothing
+  /// is communicated: the next collective throws ValueError on every rank if
+  /// the ranks noted different shapes.
+  void assume(const Spec& spec);
+
  protected:
   Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
       : ranks_(std::move(ranks)),
@@ -113,6 +118,7 @@ class DTENSOR_API Group {
   do_recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
   virtual void do_barrier() = 0;
   virtual std::vector<std::string> do_exchange(const std::string& mine) = 0;
+  virtual void do_assume(const Spec& spec) = 0;
 
  private:
   std::vector<int64_t> ranks_;

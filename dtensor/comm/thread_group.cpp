@@ -77,22 +77,29 @@ auto ThreadGroup::in_place(std::string_view name, const Body& body) {
 }
 
 template <typename Body>
-auto ThreadGroup::meet(const Call& call, const Body& body) {
+auto ThreadGroup::meet(Call& call, const Body& body) {
   return in_place(call.name(), [&] {
     finish_device_work(call);
+    auto& assumed = channel_->assumed(rank());
+    call.assumed = assumed.empty() ? nullptr : &assumed;
     channel_->arrive(rank(), label(), call);
     struct Departure {
       ThreadGroup& group;
       const Call& call;
+      bool agreed = false;
       ~Departure() {
         finish_device_work(call);
         group.channel_->sync(group.rank());
+        if (agreed && call.assumed != nullptr) {
+          group.channel_->assumed(group.rank()).clear();
+        }
       }
     } departure{*this, call};
     const auto why = disagreement(channel_->calls(), ranks(), label());
     if (why) {
       throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
     }
+    departure.agreed = true;
     return body();
   });
 }
@@ -334,6 +341,10 @@ std::vector<std::string> ThreadGroup::do_exchange(const std::string& mine) {
     }
     return result;
   });
+}
+
+void ThreadGroup::do_assume(const Spec& spec) {
+  channel_->assumed(rank()).add(spec);
 }
 
 } // namespace dtensor::detail

@@ -36,11 +36,12 @@ class ThreadGroup final : public Group {
       override;
   void do_barrier() override;
   std::vector<std::string> do_exchange(const std::string& mine) override;
+  void do_assume(const Spec& spec) override;
 
  private:
   /// Runs `body` between arrival and departure, when all calls agree.
   template <typename Body>
-  auto meet(const Call& call, const Body& body);
+  auto meet(Call& call, const Body& body);
   /// Notes where an error of this rank came from.
   template <typename Body>
   auto in_place(std::string_view name, const Body& body);

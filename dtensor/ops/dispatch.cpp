@@ -4,7 +4,6 @@
 #include <dtensor/ops/slot_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -15,6 +14,7 @@
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 namespace dtensor::detail {
 namespace {
@@ -105,11 +105,13 @@ const SpecPtr& output_spec(const Decision& decision, size_t index) {
   return decision.outputs[index];
 }
 
-// A rank outside the mesh has nothing to compute.
+// A rank outside the mesh has nothing to compute. `inputs` are those that
+// require gradients, if this is above autograd.
 void outside_mesh(
     const OpInfo& info,
     const Decision& decision,
     const SpecPtr& any,
+    at::TensorList inputs,
     torch::jit::Stack* stack) {
   DTENSOR_CHECK(
       !decision.shapes_from_results && info.num_returns > 0,
@@ -127,11 +129,7 @@ void outside_mesh(
     return;
   }
   for (const auto& spec : decision.outputs) {
-    const auto options = at::TensorOptions()
-                             .dtype(spec ? spec->dtype() : at::kFloat)
-                             .device(any->mesh().device_type());
-    stack->emplace_back(
-        spec ? wrap(at::empty({0}, options), spec) : at::Tensor());
+    stack->emplace_back(spec ? nothing_from(inputs, spec) : at::Tensor());
   }
 }
 
@@ -151,16 +149,24 @@ bool refuse_write_to_copy(const OpInfo& info, const at::Tensor& self) {
   return copied_view;
 }
 
+// In inference mode too, where a view of a normal tensor is a normal tensor.
+at::Tensor wrap_normal(at::Tensor local, SpecPtr spec) {
+  const c10::InferenceMode normal(false);
+  return wrap(std::move(local), std::move(spec));
+}
+
 void run(
     const OpInfo& info,
     const Decision& decision,
     torch::jit::Stack* stack) {
   const auto any = any_spec(*stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
-    outside_mesh(info, decision, any, stack);
+    outside_mesh(info, decision, any, {}, stack);
     return;
   }
   auto* const args = stack->data() + (stack->size() - info.num_args);
+  const bool normal_view = info.is_view && c10::InferenceMode::is_enabled() &&
+      args[0].isTensor() && !args[0].toTensor().is_inference();
   at::Tensor self;
   at::Tensor viewed;
   std::shared_ptr<const Boundaries> boundaries;
@@ -198,7 +204,9 @@ void run(
     }
     auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
                                              : output_spec(decision, i);
-    auto result = wrap(std::move(local), std::move(spec));
+    auto result = normal_view
+        ? wrap_normal(std::move(local), std::move(spec))
+        : wrap(std::move(local), std::move(spec));
     if (boundaries != nullptr) {
       meta_of(result).boundaries = boundaries;
     }
@@ -244,6 +252,19 @@ at::Tensor region_input(
                              : std::optional(decision.grads[index]));
 }
 
+std::vector<at::Tensor> with_gradients(
+    const OpInfo& info,
+    const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> found;
+  visit_tensors(
+      last_args(stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
+        if (is_dtensor(t) && t.requires_grad()) {
+          found.push_back(t);
+        }
+      });
+  return found;
+}
+
 void region_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
   if (!needs_grad(info, *stack)) {
     at::AutoDispatchBelowADInplaceOrView below;
@@ -256,6 +277,10 @@ void region_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
   }
   const auto decision = decide(info, *stack);
   const auto any = any_spec(*stack, info.num_args);
+  if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
+    outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
+    return;
+  }
   auto* const args = stack->data() + (stack->size() - info.num_args);
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return region_input(t, *decision, i, *any);

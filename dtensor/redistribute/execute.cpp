@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/redistribute/moves_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -330,6 +331,18 @@ at::Tensor redistribute_local(
   for (const Step& step : steps->steps) {
     result = execute({*from, step}, result);
   }
+  DTENSOR_CHECK_VALUE(
+      result.sizes() == to->local_sizes(),
+      "redistribute",
+      "the ranks' parts do not make up the tensor: this rank got ",
+      result.sizes(),
+      " where ",
+      *to,
+      " has ",
+      to->local_sizes(),
+      ". Give every rank the part that ",
+      *from,
+      " describes.");
   return own_memory(result, local);
 }
 

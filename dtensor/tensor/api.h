@@ -30,18 +30,18 @@ struct FromLocalOptions {
   bool run_check = false;
   /// Global shape and strides; needed when shards are uneven. Strides default
   /// to row-major for `shape`.
-  std::optional<std::vector<int64_t>> shape;
-  std::optional<std::vector<int64_t>> stride;
+  std::optional<std::vector<int64_t>> shape = std::nullopt;
+  std::optional<std::vector<int64_t>> stride = std::nullopt;
   /// Layout in which the gradient arrives at the local tensor; default: the
   /// forward layout with Partial replaced by Replicate.
-  std::optional<Placements> grad_placements;
+  std::optional<Placements> grad_placements = std::nullopt;
 };
 
 struct RedistributeOptions {
   /// Cast before communicating; the result has this dtype.
-  std::optional<at::ScalarType> forward_dtype;
+  std::optional<at::ScalarType> forward_dtype = std::nullopt;
   /// Cast the gradient to this before communicating it, and back afterwards.
-  std::optional<at::ScalarType> backward_dtype;
+  std::optional<at::ScalarType> backward_dtype = std::nullopt;
 };
 
 class DTENSOR_API DTensor : public at::Tensor {

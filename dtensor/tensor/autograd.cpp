@@ -2,7 +2,8 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -24,6 +25,8 @@ struct SpecHolder : torch::CustomClassHolder {
         grad(std::move(g)) {}
   SpecPtr spec;
   Placements grad;
+  // Backward collectives are the doing of the module that ran forward.
+  std::string_view module = ModuleScope::current();
 };
 
 // Undefined gradients stay undefined: a zero of the global shape would be a
@@ -81,6 +84,7 @@ struct FromLocal : torch::autograd::Function<FromLocal> {
       return {at::Tensor(), at::Tensor(), at::Tensor()};
     }
     const auto& s = saved(ctx);
+    const ModuleScope scope(s.module, /*backward=*/true);
     const auto target = spec_of(grads[0])->with_placements(s.grad);
     return {
         to_local_autograd(redistribute_autograd(grads[0], target)),
@@ -88,6 +92,13 @@ struct FromLocal : torch::autograd::Function<FromLocal> {
         at::Tensor()};
   }
 };
+
+at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
+  return redistribute_local(
+      cast(local_of(dtensor), to->dtype()),
+      spec_of(dtensor)->with_dtype(to->dtype()),
+      to);
+}
 
 struct ToLocal : torch::autograd::Function<ToLocal> {
   static at::Tensor forward(
@@ -102,6 +113,7 @@ struct ToLocal : torch::autograd::Function<ToLocal> {
       return {at::Tensor(), at::Tensor()};
     }
     const auto& s = saved(ctx);
+    const ModuleScope scope(s.module, /*backward=*/true);
     const auto strides = dense_strides(s.spec->sizes(), s.spec->strides());
     const auto spec = s.spec->with_tensor(s.grad, s.spec->sizes(), strides)
                           ->with_dtype(grads[0].scalar_type());
@@ -121,7 +133,7 @@ struct Redistribute : torch::autograd::Function<Redistribute> {
     const auto& from = spec_of(dtensor);
     save(ctx, from, without_partial(from->placements()));
     ctx->saved_data["grad_dtype"] = static_cast<int64_t>(grad_dtype);
-    auto local = redistribute_local(local_of(dtensor), from, to);
+    auto local = cast_and_redistribute(dtensor, to);
     return wrap(
         local.is_same(local_of(dtensor)) ? local.detach() : std::move(local),
         to);
@@ -133,12 +145,40 @@ struct Redistribute : torch::autograd::Function<Redistribute> {
     const auto dtype =
         static_cast<at::ScalarType>(ctx->saved_data["grad_dtype"].toInt());
     const auto& s = saved(ctx);
-    const auto grad = cast(grads[0], dtype);
-    const auto target = spec_of(grad)->with_placements(s.grad);
+    const ModuleScope scope(s.module, /*backward=*/true);
+    const auto target =
+        spec_of(grads[0])->with_placements(s.grad)->with_dtype(dtype);
     return {
-        cast(redistribute_autograd(grad, target), s.spec->dtype()),
+        cast(redistribute_autograd(grads[0], target), s.spec->dtype()),
         at::Tensor(),
         at::Tensor()};
+  }
+};
+
+at::Tensor nothing(const SpecPtr& spec) {
+  const auto options = at::TensorOptions()
+                           .dtype(spec->dtype())
+                           .device(spec->mesh().device_type());
+  return wrap(at::empty({0}, options), spec);
+}
+
+struct Nothing : torch::autograd::Function<Nothing> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::TensorList& inputs,
+      const SpecPtr& spec) {
+    ctx->set_materialize_grads(false);
+    ctx->save_for_backward(inputs.vec());
+    return nothing(spec);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    variable_list result;
+    for (const auto& input : ctx->get_saved_variables()) {
+      result.push_back(
+          grads[0].defined() ? nothing(spec_of(input)) : at::Tensor());
+    }
+    result.emplace_back(); // of the spec
+    return result;
   }
 };
 
@@ -183,16 +223,22 @@ at::Tensor to_local_autograd(
           without_partial(spec_of(dtensor)->placements())));
 }
 
+at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
+  return inputs.empty() ? nothing(spec) : Nothing::apply(inputs, spec);
+}
+
 at::Tensor redistribute_autograd(
     const at::Tensor& dtensor,
     const SpecPtr& to,
     std::optional<at::ScalarType> backward_dtype) {
   const auto& from = spec_of(dtensor);
-  if (from == to || from->placements() == to->placements()) {
+  if (from == to ||
+      (from->placements() == to->placements() &&
+       from->dtype() == to->dtype())) {
     return dtensor;
   }
   if (!records(dtensor)) {
-    return wrap(redistribute_local(local_of(dtensor), from, to), to);
+    return wrap(cast_and_redistribute(dtensor, to), to);
   }
   return Redistribute::apply(
       dtensor, to, backward_dtype.value_or(dtensor.scalar_type()));

@@ -26,12 +26,17 @@ at::Tensor to_local_autograd(
     const at::Tensor& dtensor,
     const std::optional<Placements>& grad_placements = std::nullopt);
 
-/// `dtensor` in layout `to` (same mesh and sizes); itself if it has it. The
-/// gradient is communicated in `backward_dtype`, if given.
+/// `dtensor` in layout and dtype `to` (same mesh and sizes), cast before it is
+/// communicated; itself if it has them. The gradient is communicated in
+/// `backward_dtype`, by default the dtype of `dtensor`.
 at::Tensor redistribute_autograd(
     const at::Tensor& dtensor,
     const SpecPtr& to,
     std::optional<at::ScalarType> backward_dtype = std::nullopt);
+
+/// What an operator on the DTensors `inputs`, which require gradients, results
+/// in on a rank outside their mesh: nothing, and nothing flows back.
+at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
 
 /// Placements with every Partial replaced by Replicate.
 Placements without_partial(PlacementsRef placements);

@@ -22,10 +22,6 @@ const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
   return detail::meta_of(t);
 }
 
-at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
-  return t.scalar_type() == dtype ? t : t.to(dtype);
-}
-
 } // namespace
 
 DTensor::DTensor(at::Tensor t) : at::Tensor(std::move(t)) {
@@ -66,14 +62,11 @@ DTensor DTensor::redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options) const {
   checked_meta(*this);
-  at::Tensor source = *this;
-  if (options.forward_dtype) {
-    source = cast(source, *options.forward_dtype);
-  }
+  const auto dtype = options.forward_dtype.value_or(scalar_type());
   const auto to =
-      detail::spec_of(source)->with_placements(placements, "redistribute");
+      spec()->with_placements(placements, "redistribute")->with_dtype(dtype);
   return DTensor(
-      detail::redistribute_autograd(source, to, options.backward_dtype));
+      detail::redistribute_autograd(*this, to, options.backward_dtype));
 }
 
 DTensor DTensor::redistribute(

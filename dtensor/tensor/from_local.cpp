@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/api.h>
 
-#include <ATen/ops/empty.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -101,6 +100,22 @@ at::Tensor same_replicas(const at::Tensor& local, const Spec& spec) {
   return result;
 }
 
+// The global shape was inferred from this rank's part alone.
+void note_inferred(const Spec& spec) {
+  if (spec.mesh().groups() == nullptr) {
+    return;
+  }
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    get_group(spec.mesh(), m).assume(spec);
+  }
+}
+
+// A rank outside the mesh holds nothing. It stays differentiable, so that one
+// program with a backward pass runs on all ranks.
+at::Tensor nothing_of(const at::Tensor& local) {
+  return local.reshape({-1}).narrow(0, 0, 0);
+}
+
 } // namespace
 
 DTensor DTensor::from_local(
@@ -124,7 +139,7 @@ DTensor DTensor::from_local(
   }
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
-    return DTensor(detail::wrap(at::empty({0}, mine.options()), spec));
+    return DTensor(detail::from_local_autograd(nothing_of(mine), spec));
   }
   DTENSOR_CHECK_VALUE(
       mine.sizes() == spec->local_sizes(),
@@ -141,6 +156,8 @@ DTensor DTensor::from_local(
   if (options.run_check) {
     check_ranks_agree(mine, *spec);
     mine = same_replicas(mine, *spec);
+  } else if (!options.shape) {
+    note_inferred(*spec);
   }
   std::optional<Placements> grad;
   if (options.grad_placements) {

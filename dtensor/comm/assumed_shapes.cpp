@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/assumed_shapes_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/hash.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr size_t kKept = 64;
+
+// Not the local sizes, which may differ where the global shape agrees.
+uint64_t fingerprint(const Spec& spec) {
+  size_t hash = static_cast<size_t>(spec.dtype());
+  for (const auto size : spec.sizes()) {
+    hash = c10::hash_combine(hash, static_cast<size_t>(size));
+  }
+  for (const auto& placement : spec.placements()) {
+    hash = c10::hash_combine(hash, placement.hash());
+  }
+  return hash;
+}
+
+std::string text_of(at::ScalarType dtype, SizesRef sizes) {
+  return c10::str(short_name(dtype), "[", c10::Join(", ", sizes), "]");
+}
+
+const AssumedShape* at(const Call& call, size_t index) {
+  const auto* shapes = call.assumed;
+  return shapes == nullptr || index >= shapes->first().size()
+      ? nullptr
+      : &shapes->first()[index];
+}
+
+// Which tensor, in order, the members do not all know alike.
+size_t first_difference(const std::vector<const Call*>& calls) {
+  for (size_t index = 0; index < kKept; ++index) {
+    const auto* a = at(*calls[0], index);
+    for (const auto* call : calls) {
+      const auto* b = at(*call, index);
+      if ((a == nullptr) != (b == nullptr) ||
+          (a != nullptr &&
+           (a->sizes != b->sizes || a->placements != b->placements ||
+            a->dtype != b->dtype))) {
+        return index;
+      }
+    }
+  }
+  return kKept;
+}
+
+std::string describe(const AssumedShape* shape) {
+  if (shape == nullptr) {
+    return "no such tensor";
+  }
+  return c10::str(
+      text_of(shape->dtype, shape->sizes),
+      " in ",
+      to_string(PlacementsRef(shape->placements)),
+      " of its ",
+      text_of(shape->dtype, shape->local_sizes));
+}
+
+// Ranks that say the same stand together, in order of the first of them.
+std::string describe_all(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    size_t index) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
+  for (size_t member = 0; member < calls.size(); ++member) {
+    const auto text = describe(at(*calls[member], index));
+    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
+      return entry.first == text;
+    });
+    if (known != said.end()) {
+      known->second.push_back(ranks[member]);
+    } else {
+      said.push_back({text, {ranks[member]}});
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [text, who] : said) {
+    parts.push_back(
+        rank_list(who) + (who.size() == 1 ? " makes " : " make ") + text);
+  }
+  return c10::Join("; ", parts);
+}
+
+bool all_agree(const std::vector<const Call*>& calls) {
+  static const AssumedShapes none;
+  const auto* first = calls[0]->assumed;
+  return std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+    return call->assumed == first ||
+        (call->assumed ? *call->assumed : none)
+            .agrees_with(first ? *first : none);
+  });
+}
+
+} // namespace
+
+void AssumedShapes::add(const Spec& spec) {
+  hash_ = c10::hash_combine(hash_, fingerprint(spec));
+  ++count_;
+  if (first_.size() < kKept) {
+    first_.push_back(
+        {{spec.sizes().begin(), spec.sizes().end()},
+         {spec.local_sizes().begin(), spec.local_sizes().end()},
+         {spec.placements().begin(), spec.placements().end()},
+         spec.dtype()});
+  }
+}
+
+void AssumedShapes::clear() {
+  hash_ = 0;
+  count_ = 0;
+  first_.clear();
+}
+
+std::optional<std::string> contradiction(
+    const std::vector<const Call*>& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  if (all_agree(calls)) {
+    return std::nullopt;
+  }
+  const auto index = first_difference(calls);
+  return c10::str(
+      "[from_local] ranks of \"",
+      label,
+      "\" disagree about a tensor made without a global shape",
+      index < kKept ? ": " + describe_all(calls, ranks, index)
+                    : c10::str(", after the first ", kKept),
+      ". Pass the global shape to from_local on every rank.");
+}
+
+} // namespace dtensor::detail
