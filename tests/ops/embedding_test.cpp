@@ -37,7 +37,7 @@ TEST(EmbeddingTest, FewRowsAndNoTokens) {
        [](const Tensors& t) { return at::embedding(t[0], t[1]); }});
   expect_same_as_plain(
       {"one token",
-       {variable({4, 3}, 1), at::tensor(2, at::kLong)},
+       {variable({4, 3}, 1), at::scalar_tensor(2, at::kLong)},
        {kMatrix, {Replicate()}},
        [](const Tensors& t) { return at::embedding(t[0], t[1]); }});
   expect_same_as_plain(

@@ -53,7 +53,7 @@ TEST(CrossEntropyTest, OtherShapes) {
   for (const auto reduction : kReductions) {
     expect_same_as_plain(
         {"one sample",
-         {variable({4}, 1), at::tensor(2, at::kLong)},
+         {variable({4}, 1), at::scalar_tensor(2, at::kLong)},
          {{Replicate(), Shard(0), Partial(ReduceOp::kSum)}, {Replicate()}},
          [=](const Tensors& t) {
            return at::cross_entropy_loss(t[0], t[1], {}, reduction);

@@ -101,7 +101,7 @@ TEST(LossParallelTest, EmptyClassShards) {
 TEST(LossParallelTest, OneSampleAndPositions) {
   const Placement r = Replicate();
   expect_exact(
-      variable({7}, 1), at::tensor(3, at::kLong), {{{2}, {Shard(0)}, {r}}});
+      variable({7}, 1), at::scalar_tensor(3, at::kLong), {{{2}, {Shard(0)}, {r}}});
   expect_exact(
       variable({2, 5, 3}, 1),
       classes({2, 3}, 5, 2),
