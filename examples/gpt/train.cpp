@@ -115,14 +115,22 @@ int run_demo(Options options, const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
-int run_one(const Options& options, const gpt::Text& text, bool with_one_rank) {
+struct Prints {
+  bool comparison = false;
+  bool communication = false;
+};
+
+int run_one(const Options& options, const gpt::Text& text, Prints prints) {
   fmt::print(
       "{} on {} characters, alphabet of {}\n",
       name_of(options),
       text.ids.numel(),
       text.vocab());
   const auto result = gpt::train(options, text, progress_bar(options.steps));
-  if (with_one_rank) {
+  if (prints.communication) {
+    fmt::print("{}\n", result.communication);
+  }
+  if (prints.comparison) {
     auto alone = options;
     alone.ranks = 1;
     alone.parallel = {};
@@ -141,7 +149,7 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a GPT on a text, tensor-parallel in one process.");
   Options options;
   std::string text_path;
-  bool with_one_rank = false;
+  Prints prints;
   bool all_configurations = false;
   options.sample = 200;
   app.add_option("--ranks", options.ranks, "Ranks (threads)");
@@ -166,7 +174,8 @@ int main(int argc, char** argv) {
   app.add_option(
       "--sample", options.sample, "Characters to generate at the end");
   app.add_flag(
-      "--compare", with_one_rank, "Also train on one rank and compare");
+      "--compare", prints.comparison, "Also train on one rank and compare");
+  app.add_flag("--comm", prints.communication, "Collectives of one step");
   app.add_flag("--demo", all_configurations, "All configurations, compared");
   CLI11_PARSE(app, argc, argv);
 
@@ -177,7 +186,7 @@ int main(int argc, char** argv) {
       options.sample = 0;
       return run_demo(options, text);
     }
-    return run_one(options, text, with_one_rank);
+    return run_one(options, text, prints);
   } catch (const c10::Error& error) {
     fmt::print(stderr, "{}\n", error.what_without_backtrace());
     return 1;

@@ -10,13 +10,6 @@ namespace {
 using namespace dtensor;
 using Clock = std::chrono::steady_clock;
 
-struct Counter : CommObserver {
-  void on_collective(const CollectiveEvent&) override {
-    ++count;
-  }
-  int64_t count = 0;
-};
-
 torch::Tensor whole(const torch::Tensor& t) {
   const auto plain = is_dtensor(t) ? DTensor(t).full_tensor() : t;
   return plain.detach().clone();
@@ -87,12 +80,12 @@ train_rank(const Options& options, const Text& text, const Progress& progress) {
         options.batch,
         options.model.block,
         options.seed * 1000003 + static_cast<uint64_t>(i));
-    Counter counter;
     {
-      const CommObserverGuard guard(counter);
+      const CommDebugMode comm;
       result.losses.push_back(step(model, optimizer, options, batch));
+      result.collectives = comm.get_total_counts();
+      result.communication = comm.generate_comm_debug_tracing_table();
     }
-    result.collectives = counter.count;
     result.tokens += options.batch * options.model.block;
     result.seconds = seconds_since(begin);
     if (progress && get_rank() == 0) {

@@ -29,6 +29,7 @@ struct Result {
   torch::OrderedDict<std::string, torch::Tensor> gradients; // of the last step
   torch::OrderedDict<std::string, torch::Tensor> weights;
   int64_t collectives = 0; // of one step, optimizer included
+  std::string communication; // of one step, as a table
   double seconds = 0;
   int64_t tokens = 0;
   std::string sample;
