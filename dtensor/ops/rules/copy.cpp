@@ -8,26 +8,52 @@ namespace {
 
 using namespace detail;
 
-const std::vector<ReduceOp> kAllOps = {
-    ReduceOp::kSum,
-    ReduceOp::kAvg,
-    ReduceOp::kMin,
-    ReduceOp::kMax,
-    ReduceOp::kProduct,
-    ReduceOp::kBand,
-    ReduceOp::kBor,
-    ReduceOp::kBxor};
+std::vector<ReduceOp> all_ops() {
+  return {
+      ReduceOp::kSum,
+      ReduceOp::kAvg,
+      ReduceOp::kMin,
+      ReduceOp::kMax,
+      ReduceOp::kProduct,
+      ReduceOp::kBand,
+      ReduceOp::kBor,
+      ReduceOp::kBxor};
+}
 
 // A number that every rank writes is the value if the reduction of equal
-// numbers is that number.
-const std::vector<ReduceOp> kIdempotent = {
-    ReduceOp::kAvg,
-    ReduceOp::kMin,
-    ReduceOp::kMax,
-    ReduceOp::kBand,
-    ReduceOp::kBor};
+// numbers is that number; into a sum only one rank writes it.
+std::vector<ReduceOp> fill_ops() {
+  return {
+      ReduceOp::kSum,
+      ReduceOp::kAvg,
+      ReduceOp::kMin,
+      ReduceOp::kMax,
+      ReduceOp::kBand,
+      ReduceOp::kBor};
+}
+
+bool is_first_of_sum(const Spec& spec) {
+  const auto& coordinate = spec.mesh().get_coordinate();
+  for (size_t m = 0; m < spec.placements().size(); ++m) {
+    if (spec.placements()[m].is_partial(ReduceOp::kSum) &&
+        (*coordinate)[m] != 0) {
+      return false;
+    }
+  }
+  return true;
+}
 
 } // namespace
+
+void detail::write_number_once(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (!is_first_of_sum(*decision.outputs[0])) {
+    stack->back() = at::Scalar(0);
+  }
+  op.callBoxed(stack);
+}
 
 DTENSOR_RULES(copy) {
   for (const auto* name :
@@ -41,14 +67,15 @@ DTENSOR_RULES(copy) {
         "lift",
         "lift_fresh",
         "lift_fresh_copy"}) {
-    rules.dim_rule(name, pointwise_rule({kAllOps, {{0}}}));
+    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
   }
   // self keeps its layout, the source is brought to it.
-  rules.dim_rule("copy", pointwise_rule({kSelectOps, {{0, 1}}}));
-  rules.dim_rule("copy_", pointwise_rule({kSelectOps, {{0, 1}}}));
-  rules.dim_rule("fill.Scalar", pointwise_rule({kIdempotent, {{0}}}));
-  rules.dim_rule("fill.Tensor", pointwise_rule({kSelectOps, {{0, 1}}}));
-  rules.dim_rule("zero", pointwise_rule({kAllOps, {{0}}}));
+  rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
+      .with_local_kernel(write_number_once);
+  rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("zero", pointwise_rule({all_ops(), {{0}}}));
 }
 
 } // namespace dtensor

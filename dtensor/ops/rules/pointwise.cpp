@@ -8,6 +8,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 namespace dtensor {
 namespace detail {
@@ -98,8 +100,15 @@ void add_all(
     RuleRegistry& rules,
     c10::ArrayRef<const char*> names,
     const PartialWays& ways = {}) {
+  const auto lacks_meta = [](std::string_view name) {
+    return std::find(std::begin(kWithoutMeta), std::end(kWithoutMeta), name) !=
+        std::end(kWithoutMeta);
+  };
   for (const auto* name : names) {
-    rules.dim_rule(name, pointwise_rule(ways));
+    auto& rule = rules.dim_rule(name, pointwise_rule(ways));
+    if (lacks_meta(name)) {
+      rule.with_meta(pointwise_meta);
+    }
   }
 }
 
@@ -118,21 +127,19 @@ DimRule detail::pointwise_rule(PartialWays ways) {
 
 DTENSOR_RULES(pointwise) {
   add_all(rules, kPointwise);
-  add_all(rules, kLinearInFirst, {kSumOps, {{0}}});
-  add_all(rules, kAdditive, {kSumOps, {{0, 1}}});
+  add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
+  add_all(rules, kAdditive, {sum_ops(), {{0, 1}}});
   add_all(rules, kAddsNumber, {{ReduceOp::kAvg}, {{0}}});
-  add_all(rules, kNonDecreasing, {kOrderOps, {{0}}});
-  add_all(rules, {"mul.Tensor"}, {kSumOps, {{0}, {1}}});
-  add_all(rules, {"addcmul"}, {kSumOps, {{0, 1}, {0, 2}}});
-  add_all(rules, {"addcdiv"}, {kSumOps, {{0, 1}}});
+  add_all(rules, kNonDecreasing, {order_ops(), {{0}}});
+  add_all(rules, {"mul.Tensor"}, {sum_ops(), {{0}, {1}}});
+  add_all(rules, {"addcmul"}, {sum_ops(), {{0, 1}, {0, 2}}});
+  add_all(rules, {"addcdiv"}, {sum_ops(), {{0, 1}}});
   add_all(rules, {"maximum", "clamp_min.Tensor"}, {{ReduceOp::kMax}, {{0, 1}}});
   add_all(rules, {"minimum", "clamp_max.Tensor"}, {{ReduceOp::kMin}, {{0, 1}}});
-  add_all(rules, {"where.self"}, {kSelectOps, {{1, 2}}});
-  add_all(rules, {"masked_fill.Tensor"}, {kSelectOps, {{0, 2}}});
-  // The number would be summed as often as there are ranks.
-  const std::vector<ReduceOp> idempotent = {
-      ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
-  add_all(rules, {"masked_fill.Scalar"}, {idempotent, {{0}}});
+  add_all(rules, {"where.self"}, {select_ops(), {{1, 2}}});
+  add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
+  rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
+      .with_local_kernel(write_number_once);
 }
 
 } // namespace dtensor

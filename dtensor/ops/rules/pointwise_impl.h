@@ -17,14 +17,21 @@ struct PartialWays {
   std::vector<std::vector<size_t>> operands;
 };
 
-inline const std::vector<ReduceOp> kSumOps = {ReduceOp::kSum, ReduceOp::kAvg};
-inline const std::vector<ReduceOp> kOrderOps = {ReduceOp::kMax, ReduceOp::kMin};
-/// Those to which a replicated operand can be turned.
-inline const std::vector<ReduceOp> kSelectOps = {
-    ReduceOp::kSum,
-    ReduceOp::kAvg,
-    ReduceOp::kMax,
-    ReduceOp::kMin};
+// Functions, for rules register before global objects are made.
+
+/// Linear operators keep these.
+inline std::vector<ReduceOp> sum_ops() {
+  return {ReduceOp::kSum, ReduceOp::kAvg};
+}
+/// Non-decreasing operators keep these.
+inline std::vector<ReduceOp> order_ops() {
+  return {ReduceOp::kMax, ReduceOp::kMin};
+}
+/// Operators that pick elements keep these, to which a replicated operand can
+/// be turned.
+inline std::vector<ReduceOp> select_ops() {
+  return {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
+}
 
 /// The placement of an operand of `sizes` when dimension `dim` of a result of
 /// `out_sizes` is sharded: it is sharded there as well unless it is broadcast.
@@ -37,5 +44,17 @@ DimRule pointwise_rule(PartialWays partial = {});
 /// Whether a reduction commutes with the conversion: equal types, or a wider
 /// type of the same kind. Rounding and wrapping do not commute.
 bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to);
+
+/// Local kernel of an operator whose last argument is a number that it writes:
+/// into a sum, one of the summed ranks writes it and the others write zero.
+void write_number_once(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack);
+
+/// Result shapes of a pointwise operator that has no meta kernel in C++: the
+/// operands broadcast, with the dtypes that the operator gives for operands of
+/// one element.
+std::vector<OutputMeta> pointwise_meta(const OpCall& call);
 
 } // namespace dtensor::detail

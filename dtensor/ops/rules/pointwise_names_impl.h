@@ -31,7 +31,7 @@ inline constexpr const char* kPointwise[] = {
     "isposinf", "lcm", "le.Scalar", "le.Tensor", "leaky_relu", "lgamma",
     "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logit", "lt.Scalar",
-    "lt.Tensor", "mish", "mvlgamma", "nan_to_num", "ne.Scalar", "ne.Tensor",
+    "lt.Tensor", "mish", "nan_to_num", "ne.Scalar", "ne.Tensor",
     "nextafter", "polar", "polygamma", "pow.Scalar", "pow.Tensor_Scalar",
     "pow.Tensor_Tensor", "pow_.Scalar", "pow_.Tensor", "reciprocal",
     "remainder.Scalar", "remainder.Scalar_Tensor", "remainder.Tensor",
@@ -110,5 +110,15 @@ inline constexpr const char* kNonDecreasing[] = {
     "asinh", "atan", "ceil", "clamp", "clamp_max", "clamp_min", "erf", "exp",
     "exp2", "expm1", "floor", "hardshrink", "hardtanh", "relu", "round",
     "sigmoid", "sinh", "tanh", "trunc"};
+
+/// Those of the above, and where, without a meta kernel in C++.
+inline constexpr const char* kWithoutMeta[] = {
+    "__ilshift__.Scalar", "__ilshift__.Tensor", "__irshift__.Scalar",
+    "__irshift__.Tensor", "__lshift__.Scalar", "__lshift__.Tensor",
+    "__rshift__.Scalar", "__rshift__.Tensor", "_conj_physical", "abs",
+    "angle", "complex", "conj_physical_", "floor_divide", "floor_divide.Scalar",
+    "hardswish", "hardswish_backward", "hardtanh", "hardtanh_backward", "isinf",
+    "isnan", "logical_and", "logical_not", "logical_or", "logical_xor", "logit",
+    "nan_to_num", "polar", "relu", "remainder.Scalar_Tensor", "where.self"};
 
 } // namespace dtensor::detail

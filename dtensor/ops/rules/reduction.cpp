@@ -255,19 +255,26 @@ void add_all(
   }
 }
 
+// Their backward scatters into a plain tensor of zeros, so they run with the
+// autograd of the local operator.
+void add_picking(RuleRegistry& rules) {
+  const auto whole = reduction_rule();
+  for (const auto* name : {"max.dim", "min.dim"}) {
+    rules.dim_rule(name, whole).as_region();
+  }
+  for (const auto* name : {"median.dim", "nanmedian.dim", "mode", "kthvalue"}) {
+    rules.dim_rule(name, whole)
+        .with_meta(reduction_meta(values_and_indices))
+        .as_region();
+  }
+}
+
 // std of a partial sum, or an index into a shard, means nothing.
 void add_whole(RuleRegistry& rules) {
   const auto whole = reduction_rule();
+  add_all(rules, {"argmax", "argmin", "aminmax"}, whole);
   add_all(
-      rules,
-      {"max.dim", "min.dim", "argmax", "argmin", "logsumexp", "aminmax"},
-      whole);
-  add_all(
-      rules,
-      {"median.dim", "nanmedian.dim", "mode", "kthvalue"},
-      whole,
-      reduction_meta(values_and_indices));
-  add_all(rules, {"median", "nanmedian"}, whole, reduction_meta(same));
+      rules, {"median", "nanmedian", "logsumexp"}, whole, reduction_meta(same));
   add_all(
       rules,
       {"var.correction", "std.correction"},
@@ -283,7 +290,7 @@ void add_whole(RuleRegistry& rules) {
 } // namespace
 
 DTENSOR_RULES(reduction) {
-  const auto sum = reduction_rule(ReduceOp::kSum, kSumOps);
+  const auto sum = reduction_rule(ReduceOp::kSum, sum_ops());
   add_all(rules, {"sum", "sum.dim_IntList"}, sum);
   const auto count = reduction_rule(ReduceOp::kSum);
   add_all(rules, {"nansum"}, count, reduction_meta(accumulated));
@@ -312,6 +319,7 @@ DTENSOR_RULES(reduction) {
       .with_local_kernel(or_identity(greatest));
   rules.kernel("mean", mean_kernel);
   rules.kernel("mean.dim", mean_kernel);
+  add_picking(rules);
   add_whole(rules);
 }
 

@@ -21,17 +21,26 @@ std::vector<OutputMeta> like_self(const OpCall& call) {
   return {values_and_indices(call)[0]};
 }
 
+// Each slice along `dim` is scaled by its own norm.
+Strategies renorm_rule(const OpCall& call, int64_t) {
+  const auto dim = call.dim_arg("dim", call.inputs[0].dim());
+  return {{{Shard(dim)}, {Shard(dim)}}};
+}
+
 } // namespace
 
 DTENSOR_RULES(scan) {
   rules.dim_rule("cumsum", along_dim_rule({0}));
   const auto whole = along_dim_rule();
-  for (const auto* name :
-       {"cumprod", "sort", "sort.stable", "topk", "renorm"}) {
-    rules.dim_rule(name, whole);
+  rules.dim_rule("cumprod", whole);
+  rules.dim_rule("renorm", renorm_rule);
+  // Those that pick scatter into plain zeros in their backward: they run with
+  // the autograd of the local operator.
+  for (const auto* name : {"sort", "sort.stable", "topk"}) {
+    rules.dim_rule(name, whole).as_region();
   }
   for (const auto* name : {"cummax", "cummin"}) {
-    rules.dim_rule(name, whole).with_meta(values_and_indices);
+    rules.dim_rule(name, whole).with_meta(values_and_indices).as_region();
   }
   for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
     rules.dim_rule(name, whole).with_meta(like_self);

@@ -5,11 +5,27 @@
 #include <dtensor/ops/rules/reduction_impl.h>
 
 namespace dtensor {
+namespace {
+
+std::vector<OutputMeta> like_self(const OpCall& call) {
+  const auto& spec = *call.inputs[0].spec;
+  const Sizes sizes(spec.sizes().begin(), spec.sizes().end());
+  const auto& dtype = call.arg("dtype");
+  return {
+      {sizes,
+       contiguous_strides(sizes),
+       dtype.isNone() ? spec.dtype() : dtype.toScalarType(),
+       true}};
+}
+
+} // namespace
 
 DTENSOR_RULES(softmax) {
-  for (const auto* name : {"_softmax", "_log_softmax", "_safe_softmax"}) {
+  for (const auto* name : {"_softmax", "_log_softmax"}) {
     rules.dim_rule(name, detail::along_dim_rule());
   }
+  rules.dim_rule("_safe_softmax", detail::along_dim_rule())
+      .with_meta(like_self);
   for (const auto* name :
        {"_softmax_backward_data", "_log_softmax_backward_data"}) {
     rules.dim_rule(name, detail::along_dim_rule({0}));

@@ -32,7 +32,7 @@ void localize(const OpCall& call, Decision& decision) {
 
 DTENSOR_RULES(triangle) {
   for (const auto* name : {"tril", "triu"}) {
-    rules.dim_rule(name, detail::pointwise_rule({detail::kSumOps, {{0}}}))
+    rules.dim_rule(name, detail::pointwise_rule({detail::sum_ops(), {{0}}}))
         .with_localize(localize)
         .no_strided();
   }

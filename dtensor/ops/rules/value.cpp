@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that give a plain value: the same on every rank, because a program
-// branches on it.
+// branches on it. Also those whose result has as many elements as the values
+// say.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -36,9 +38,36 @@ void equal(const c10::OperatorHandle&, torch::jit::Stack* stack) {
       at::_local_scalar_dense(whole(at::eq(self, other).all())).toBool());
 }
 
+// How many elements there are shows only in the whole tensor: the result is
+// replicated.
+void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto num_args = op.schema().arguments().size();
+  auto* const args = stack->data() + (stack->size() - num_args);
+  std::optional<DeviceMesh> mesh;
+  map_tensors(args, num_args, [&](const at::Tensor& t, size_t) {
+    if (is_dtensor(t)) {
+      mesh = spec_of(t)->mesh();
+    }
+    return whole(t);
+  });
+  op.callBoxed(stack);
+  const auto result = torch::jit::pop(*stack).toTensor();
+  const Placements everywhere(static_cast<size_t>(mesh->ndim()), Replicate());
+  stack->emplace_back(wrap(
+      result,
+      Spec::make(
+          *mesh,
+          everywhere,
+          result.sizes(),
+          result.strides(),
+          result.scalar_type())));
+}
+
 } // namespace
 
 DTENSOR_RULES(value) {
+  rules.kernel("nonzero", on_whole);
+  rules.kernel("masked_select", on_whole);
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);
   rules.keep_composite("allclose");

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Fused optimizer steps and gradient unscaling: lists of tensors that are
+// updated in place, element by element, each in its own layout.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/List_inl.h>
+
+namespace dtensor {
+namespace {
+
+using namespace detail;
+
+const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
+  DTENSOR_CHECK(
+      is_dtensor(t),
+      where,
+      "got mixed plain tensor and DTensor: a list holds a plain tensor. Make "
+      "it a DTensor with distribute_tensor or DTensor::from_local.");
+  DTENSOR_CHECK(
+      !spec_of(t)->has_partial(),
+      where,
+      "cannot update a partial tensor: ",
+      *spec_of(t),
+      ". Redistribute it to Replicate or Shard first.");
+  return spec_of(t);
+}
+
+at::Tensor local_scalar(const at::Tensor& t) {
+  return t.defined() && is_dtensor(t) ? local_of(t) : t;
+}
+
+// What stands beside a parameter must lie as it does; a step count, of one
+// element, is the same everywhere.
+at::Tensor local_beside(
+    const std::string& where,
+    const at::Tensor& t,
+    const SpecPtr& self) {
+  if (!is_dtensor(t) && t.numel() == 1) {
+    return t;
+  }
+  const auto& spec = checked_spec(where, t);
+  DTENSOR_CHECK(
+      spec->placements() == self->placements() || spec->is_replicated(),
+      where,
+      "a parameter and its gradient or state differ in layout: ",
+      *self,
+      " and ",
+      *spec,
+      ". Redistribute the gradient to the parameter's layout first.");
+  DTENSOR_CHECK(
+      spec->placements() == self->placements() || t.numel() == 1,
+      where,
+      "the state of a sharded parameter is replicated: ",
+      *self,
+      " and ",
+      *spec,
+      ". Make it with zeros_like(parameter).");
+  return local_of(t);
+}
+
+// Runs the operator on the local tensors, which it updates.
+void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& where = op.schema().name();
+  const auto num_args = op.schema().arguments().size();
+  const auto base = stack->size() - num_args;
+  std::vector<SpecPtr> specs;
+  for (const auto& t : (*stack)[base].toTensorVector()) {
+    specs.push_back(checked_spec(where, t));
+  }
+  for (size_t arg = 0; arg < num_args; ++arg) {
+    auto& value = (*stack)[base + arg];
+    if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      for (size_t i = 0; i < list.size(); ++i) {
+        list[i] = local_beside(where, list[i], specs[i]);
+      }
+      value = std::move(list);
+    } else if (value.isTensor()) {
+      value = local_scalar(value.toTensor());
+    }
+  }
+  op.callBoxed(stack);
+}
+
+// A rank whose shards are finite still skips the step if another's are not.
+void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto base = stack->size() - op.schema().arguments().size();
+  const auto gradients = (*stack)[base].toTensorVector();
+  const auto found = local_scalar((*stack)[base + 1].toTensor());
+  on_locals(op, stack);
+  if (gradients.empty()) {
+    return;
+  }
+  const auto& mesh = spec_of(gradients[0])->mesh();
+  const auto ndim = static_cast<size_t>(mesh.ndim());
+  const Placements anywhere(ndim, Partial(ReduceOp::kMax));
+  const Placements everywhere(ndim, Replicate());
+  const auto from =
+      Spec::make(mesh, anywhere, found.sizes(), found.scalar_type());
+  found.copy_(
+      redistribute_local(found, from, from->with_placements(everywhere)));
+}
+
+} // namespace
+
+DTENSOR_RULES(fused) {
+  for (const auto* name :
+       {"_fused_adam_",
+        "_fused_adam_.tensor_lr",
+        "_fused_adamw_",
+        "_fused_adamw_.tensor_lr"}) {
+    rules.kernel(name, on_locals);
+  }
+  for (const auto* name :
+       {"_fused_adam",
+        "_fused_adam.tensor_lr",
+        "_fused_adamw",
+        "_fused_adamw.tensor_lr"}) {
+    rules.keep_composite(name);
+  }
+  rules.kernel("_amp_foreach_non_finite_check_and_unscale_", unscale);
+}
+
+} // namespace dtensor

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// LibTorch's own optimizers and gradient clipping on distributed parameters,
+// against the same steps on plain ones.
+#include <gtest/gtest.h>
+#include <tests/ops/operands.h>
+
+#include <functional>
+#include <limits>
+
+namespace dtensor::testing {
+namespace {
+
+using Params = std::vector<at::Tensor>;
+using MakeOptimizer =
+    std::function<std::unique_ptr<torch::optim::Optimizer>(Params)>;
+
+constexpr int kSteps = 4;
+
+// Parameters of sizes that the ranks do not divide, and one smaller than them.
+const std::vector<std::vector<int64_t>> kSizes = {{5, 3}, {3, 5}, {4}, {1}};
+const std::vector<Placement> kLayouts = {
+    Shard(0),
+    Shard(1),
+    Replicate(),
+    Shard(0)};
+
+at::Tensor gradient_of(size_t param, int step) {
+  return uniform(kSizes[param], 100 * param + static_cast<size_t>(step)) - 0.5;
+}
+
+Params plain_params() {
+  Params params;
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    params.push_back(uniform(kSizes[i], i).requires_grad_());
+  }
+  return params;
+}
+
+Params placed_params(const DeviceMesh& mesh) {
+  Params params;
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    auto p = place(uniform(kSizes[i], i), mesh, kLayouts[i]).detach();
+    params.push_back(p.requires_grad_());
+  }
+  return params;
+}
+
+void set_gradients(const Params& params, int step, const DeviceMesh* mesh) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto g = gradient_of(i, step);
+    params[i].mutable_grad() = mesh ? place(g, *mesh, kLayouts[i]) : g;
+  }
+}
+
+void run_steps(
+    torch::optim::Optimizer& optimizer,
+    const Params& params,
+    const DeviceMesh* mesh) {
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    set_gradients(params, step, mesh);
+    optimizer.step();
+  }
+}
+
+void expect_like_plain(const MakeOptimizer& make) {
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks});
+      const auto plain = plain_params();
+      const auto placed = placed_params(mesh);
+      run_steps(*make(plain), plain, nullptr);
+      run_steps(*make(placed), placed, &mesh);
+      for (size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(at::allclose(
+            full(placed[i].detach()), plain[i].detach(), 1e-12, 1e-12))
+            << "parameter " << i << " on " << ranks << " ranks";
+        EXPECT_EQ(DTensor(placed[i]).placements()[0], kLayouts[i]);
+      }
+    });
+  }
+}
+
+template <class Optimizer, class Options>
+MakeOptimizer maker(Options options) {
+  return [options](Params params) {
+    return std::make_unique<Optimizer>(std::move(params), options);
+  };
+}
+
+TEST(Optimizer, Sgd) {
+  using torch::optim::SGD;
+  using torch::optim::SGDOptions;
+  expect_like_plain(maker<SGD>(SGDOptions(0.1)));
+  expect_like_plain(
+      maker<SGD>(SGDOptions(0.1).momentum(0.9).weight_decay(0.1)));
+  expect_like_plain(maker<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true)));
+}
+
+TEST(Optimizer, Adam) {
+  using torch::optim::Adam;
+  using torch::optim::AdamOptions;
+  expect_like_plain(maker<Adam>(AdamOptions(0.01)));
+  expect_like_plain(
+      maker<Adam>(AdamOptions(0.01).amsgrad(true).weight_decay(0.1)));
+}
+
+TEST(Optimizer, AdamW) {
+  using torch::optim::AdamW;
+  using torch::optim::AdamWOptions;
+  expect_like_plain(maker<AdamW>(AdamWOptions(0.01)));
+  expect_like_plain(maker<AdamW>(AdamWOptions(0.01).amsgrad(true)));
+}
+
+TEST(Optimizer, Adagrad) {
+  using torch::optim::AdagradOptions;
+  expect_like_plain(
+      maker<torch::optim::Adagrad>(AdagradOptions(0.01).lr_decay(0.1)));
+}
+
+TEST(Optimizer, RmsProp) {
+  using torch::optim::RMSprop;
+  using torch::optim::RMSpropOptions;
+  expect_like_plain(maker<RMSprop>(RMSpropOptions(0.01)));
+  expect_like_plain(
+      maker<RMSprop>(RMSpropOptions(0.01).centered(true).momentum(0.9)));
+}
+
+// Minimises the sum of squares of the parameters.
+double minimise(const Params& params) {
+  torch::optim::LBFGS optimizer(params, torch::optim::LBFGSOptions(0.5));
+  const auto loss = [&] {
+    optimizer.zero_grad();
+    at::Tensor total;
+    for (const auto& p : params) {
+      const auto term = (p * p + p).sum();
+      total = total.defined() ? total + term : term;
+    }
+    total.backward();
+    return total;
+  };
+  double last = 0;
+  for (int step = 0; step < 2; ++step) {
+    last = optimizer.step(loss).item<double>();
+  }
+  return last;
+}
+
+TEST(Optimizer, Lbfgs) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    // It flattens parameters, which only even shards can be.
+    const Params plain = {
+        uniform({4, 3}, 0).requires_grad_(), uniform({5}, 1).requires_grad_()};
+    const Params placed = {
+        place(uniform({4, 3}, 0), mesh, Shard(0)).detach().requires_grad_(),
+        place(uniform({5}, 1), mesh, Replicate()).detach().requires_grad_()};
+    EXPECT_NEAR(minimise(placed), minimise(plain), 1e-10);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(at::allclose(
+          full(placed[i].detach()), plain[i].detach(), 1e-9, 1e-9));
+    }
+  });
+}
+
+void expect_same_gradients(const Params& placed, const Params& plain) {
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(
+        at::allclose(full(placed[i].grad()), plain[i].grad(), 1e-12, 1e-12))
+        << "gradient " << i;
+    EXPECT_EQ(DTensor(placed[i].grad()).placements()[0], kLayouts[i]);
+  }
+}
+
+TEST(Optimizer, ClipGradNormOfMixedLayouts) {
+  constexpr auto kInf = std::numeric_limits<double>::infinity();
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks});
+      for (const double order : {2.0, 1.0, 3.0, 0.0, kInf}) {
+        const auto plain = plain_params();
+        const auto placed = placed_params(mesh);
+        set_gradients(plain, 0, nullptr);
+        set_gradients(placed, 0, &mesh);
+        const double expected =
+            torch::nn::utils::clip_grad_norm_(plain, 0.3, order, true);
+        const double norm =
+            torch::nn::utils::clip_grad_norm_(placed, 0.3, order, true);
+        EXPECT_NEAR(norm, expected, 1e-12 * expected) << "order " << order;
+        expect_same_gradients(placed, plain);
+      }
+    });
+  }
+}
+
+TEST(Optimizer, ClipGradNormOfAPartialGradient) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto plain = uniform({5, 3}, 0).requires_grad_();
+    plain.mutable_grad() = uniform({5, 3}, 1);
+    auto placed =
+        place(uniform({5, 3}, 0), mesh, Replicate()).detach().requires_grad_();
+    placed.mutable_grad() = place(uniform({5, 3}, 1), mesh, Partial());
+    const double expected = torch::nn::utils::clip_grad_norm_(plain, 0.3);
+    EXPECT_NEAR(
+        torch::nn::utils::clip_grad_norm_(placed, 0.3), expected, 1e-12);
+    EXPECT_TRUE(at::allclose(full(placed.grad()), plain.grad(), 1e-12, 1e-12));
+  });
+}
+
+TEST(Optimizer, ClipGradValueAndZeroGrad) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto plain = plain_params();
+    const auto placed = placed_params(mesh);
+    set_gradients(plain, 0, nullptr);
+    set_gradients(placed, 0, &mesh);
+    torch::nn::utils::clip_grad_value_(plain, 0.1);
+    torch::nn::utils::clip_grad_value_(placed, 0.1);
+    expect_same_gradients(placed, plain);
+    torch::optim::SGD optimizer(placed, torch::optim::SGDOptions(0.1));
+    optimizer.zero_grad(/*set_to_none=*/false);
+    for (const auto& p : placed) {
+      EXPECT_TRUE(at::equal(full(p.grad()), at::zeros(p.sizes(), at::kDouble)));
+    }
+  });
+}
+
+void fused_step(const Params& params, const Params& averages) {
+  Params grads, firsts, seconds, steps;
+  for (size_t i = 0; i < params.size(); ++i) {
+    grads.push_back(params[i].grad());
+    firsts.push_back(averages[2 * i]);
+    seconds.push_back(averages[2 * i + 1]);
+    steps.push_back(at::ones({}));
+  }
+  torch::NoGradGuard no_grad;
+  at::_fused_adamw_(
+      params,
+      grads,
+      firsts,
+      seconds,
+      {},
+      steps,
+      0.01,
+      0.9,
+      0.99,
+      0.1,
+      1e-8,
+      /*amsgrad=*/false,
+      /*maximize=*/false);
+}
+
+TEST(Optimizer, FusedAdamWStep) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto plain = plain_params();
+    const auto placed = placed_params(mesh);
+    set_gradients(plain, 0, nullptr);
+    set_gradients(placed, 0, &mesh);
+    Params plain_state, placed_state;
+    for (size_t i = 0; i < 2 * plain.size(); ++i) {
+      plain_state.push_back(uniform(kSizes[i / 2], i));
+      placed_state.push_back(
+          place(uniform(kSizes[i / 2], i), mesh, kLayouts[i / 2]));
+    }
+    fused_step(plain, plain_state);
+    fused_step(placed, placed_state);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(at::allclose(
+          full(placed[i].detach()), plain[i].detach(), 1e-12, 1e-12));
+    }
+  });
+}
+
+TEST(Optimizer, AnInfinityInOneShardIsFoundOnEveryRank) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto gradient = uniform({5, 3}, 0);
+    gradient[4][0] = std::numeric_limits<double>::infinity();
+    auto found = at::zeros({}, at::kFloat);
+    const auto finite = place(uniform({5, 3}, 0), mesh, Shard(0));
+    const auto scale = at::full({}, 0.5, at::kFloat);
+    at::_amp_foreach_non_finite_check_and_unscale_({finite}, found, scale);
+    EXPECT_EQ(found.item<float>(), 0);
+    EXPECT_TRUE(at::allclose(full(finite), uniform({5, 3}, 0) * 0.5));
+    at::_amp_foreach_non_finite_check_and_unscale_(
+        {place(gradient, mesh, Shard(0))}, found, scale);
+    EXPECT_EQ(found.item<float>(), 1);
+  });
+}
+
+TEST(Optimizer, AModuleOfDTensorsConvertsAndClones) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    torch::nn::Linear linear(4, 5);
+    const auto weight = linear->weight.detach().clone();
+    torch::NoGradGuard no_grad;
+    linear->weight.set_data(distribute_tensor(weight, mesh, {Shard(0)}));
+    const auto copy =
+        std::dynamic_pointer_cast<torch::nn::LinearImpl>(linear->clone());
+    linear->weight.zero_();
+    EXPECT_EQ(DTensor(copy->weight).placements()[0], Shard(0));
+    EXPECT_TRUE(at::allclose(
+        full(copy->weight), full(distribute_tensor(weight, mesh, {Shard(0)}))));
+    copy->to(at::kDouble);
+    EXPECT_EQ(copy->weight.scalar_type(), at::kDouble);
+    EXPECT_EQ(DTensor(copy->weight).to_local().scalar_type(), at::kDouble);
+    EXPECT_EQ(DTensor(copy->weight).placements()[0], Shard(0));
+  });
+}
+
+} // namespace
+} // namespace dtensor::testing
