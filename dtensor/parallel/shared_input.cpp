@@ -34,9 +34,12 @@ struct SharedInput {
   DeviceMesh mesh;
   uint32_t version = 0; // of the tensor
   bool grad_mode = false;
-  // The result: changed in place by nobody since, if its version is the same.
+  // The result: nobody has changed it in place since if the versions of the
+  // DTensors made of it, which count together, and of its part are the same.
   at::Tensor local;
   uint32_t local_version = 0;
+  c10::VariableVersion counter;
+  uint32_t counted = 0;
   SpecPtr spec;
   bool recorded = false;
   c10::weak_intrusive_ptr<Node> node{c10::intrusive_ptr<Node>()};
@@ -171,6 +174,7 @@ at::Tensor revive(
   if (shared.layouts != layouts || shared.mesh != mesh ||
       shared.version != version_of(x) ||
       shared.local_version != version_of(shared.local) ||
+      shared.counted != shared.counter.current_version() ||
       shared.grad_mode != c10::GradMode::is_enabled()) {
     return {};
   }
@@ -179,6 +183,7 @@ at::Tensor revive(
     return {};
   }
   auto result = wrap(shared.local, shared.spec);
+  result.unsafeGetTensorImpl()->set_version_counter(shared.counter);
   if (shared.recorded) {
     torch::autograd::impl::set_gradient_edge(result, {node, 0});
   }
@@ -215,6 +220,8 @@ at::Tensor shared_input(
           c10::GradMode::is_enabled(),
           local,
           version_of(local),
+          prepared.unsafeGetTensorImpl()->version_counter(),
+          version_of(prepared),
           spec_of(prepared),
           node != nullptr,
           c10::weak_intrusive_ptr<Node>(node)}));

@@ -25,6 +25,13 @@ c10::DispatchKeySet keys_for(const at::Tensor& local) {
 struct DTensorImpl final : c10::TensorImpl {
   DTensorImpl(at::Tensor local, SpecPtr spec)
       : TensorImpl(keys_for(local), local.dtype(), local.device()) {
+    if (C10_UNLIKELY(is_inference() && !local.is_inference())) {
+      // A view of a normal tensor is a normal tensor, in inference mode too.
+      key_set_ = key_set_ |
+          c10::getAutogradRelatedKeySetFromBackend(
+                     c10::BackendComponent::PrivateUse3Bit);
+      set_version_counter(c10::VariableVersion(0));
+    }
     set_sizes_and_strides(spec->sizes(), spec->strides());
     set_backend_meta(
         c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec)));

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DTENSOR_MODULE and the styles that act through its hooks; distribute_module.
+#include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/nn_modules.h>
+#include <dtensor/parallel/prepare_module.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+struct MixImpl : torch::nn::Module {
+  std::tuple<at::Tensor, int64_t, at::Tensor> forward(
+      const at::Tensor& a,
+      int64_t times,
+      at::Tensor b,
+      std::vector<int64_t>& log) {
+    log.push_back(times);
+    seen = {a, b};
+    return {a * times, times, b + 1};
+  }
+  std::vector<at::Tensor> seen;
+};
+DTENSOR_MODULE(Mix);
+
+struct TwiceImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) const {
+    return x * 2;
+  }
+};
+DTENSOR_MODULE(Twice);
+
+struct DoubleImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    return x * 2;
+  }
+};
+DTENSOR_MODULE(Double);
+
+struct UnhookedImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    return x;
+  }
+};
+TORCH_MODULE(Unhooked);
+
+template <class Fn>
+void on_two_ranks(const Fn& fn) {
+  run_ranks(2, [&] { fn(init_device_mesh(at::kCPU, {2}, {"tp"})); });
+}
+
+TEST(HooksTest, WithoutStylesNothingChanges) {
+  Mix mix;
+  std::vector<int64_t> log;
+  const auto x = uniform({2, 2}, 1);
+  const auto [a, times, b] = mix->forward(x, 3, x, log);
+  EXPECT_TRUE(at::equal(a, x * 3));
+  EXPECT_TRUE(at::equal(b, x + 1));
+  EXPECT_EQ(times, 3);
+  EXPECT_EQ(log, (std::vector<int64_t>{3}));
+}
+
+TEST(HooksTest, ConstForwardStaysConst) {
+  const Twice constant;
+  EXPECT_TRUE(at::equal(constant->forward(at::ones({2})), at::ones({2}) * 2));
+}
+
+TEST(PrepareModuleTest, InputsAndOutputsChangeLayout) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    Mix mix;
+    parallelize_module(
+        *mix,
+        mesh,
+        PrepareModuleInputOutput(
+            {.input_layouts = {Shard(0), std::nullopt},
+             .desired_input_layouts = {Replicate(), std::nullopt},
+             .output_layouts = {Replicate(), std::nullopt},
+             .desired_output_layouts = {Shard(1), std::nullopt},
+             .use_local_output = false}));
+    const auto whole = uniform({4, 2}, 3);
+    const auto leaf = part(whole, mesh, Shard(0)).requires_grad_(true);
+    const auto other = uniform({2, 2}, 4);
+    std::vector<int64_t> log;
+    const auto [a, times, b] = mix->forward(leaf, 3, other, log);
+    EXPECT_EQ(log, (std::vector<int64_t>{3})); // the caller's, not a copy
+    EXPECT_EQ(times, 3);
+    EXPECT_EQ(layout_of(mix->seen[0]), Replicate());
+    EXPECT_TRUE(mix->seen[1].is_same(other));
+    EXPECT_EQ(layout_of(a), Shard(1));
+    expect_close(a, whole * 3, "first result");
+    EXPECT_FALSE(is_dtensor(b));
+    DTensor(a).to_local().sum().backward();
+    expect_close(leaf.grad(), at::full({2, 2}, 3., at::kDouble), "gradient");
+  });
+}
+
+TEST(PrepareModuleTest, LocalInputsAndOutputs) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    Twice twice;
+    parallelize_module(
+        *twice,
+        mesh,
+        PrepareModuleInputOutput(
+            {.input_layouts = {Shard(0)},
+             .desired_input_layouts = {Replicate()},
+             .use_local_input = true,
+             .output_layouts = {Replicate()},
+             .desired_output_layouts = {Shard(1)}}));
+    const auto whole = uniform({4, 2}, 3);
+    const auto y = twice(part(whole, mesh, Shard(0)));
+    EXPECT_FALSE(is_dtensor(y));
+    expect_close(y, part(whole * 2, mesh, Shard(1)), "output");
+  });
+}
+
+TEST(PrepareModuleTest, InsideSequential) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    torch::nn::Sequential model(
+        torch::nn::Linear(4, 4), Double(), torch::nn::Linear(4, 4));
+    auto plain = filled(torch::nn::Sequential(
+        torch::nn::Linear(4, 4), Double(), torch::nn::Linear(4, 4)));
+    filled(model);
+    parallelize_module(
+        *model,
+        mesh,
+        {{"0", ColwiseParallel()},
+         {"1",
+          PrepareModuleInput(
+              {.input_layouts = {Shard(-1)},
+               .desired_input_layouts = {Replicate()},
+               .use_local_output = true})},
+         {"2", ColwiseParallel({.output_layouts = Replicate()})}});
+    const auto x = uniform({2, 4}, 3);
+    const auto y = model->forward(x);
+    y.sum().backward();
+    const auto truth = plain->forward(x);
+    truth.sum().backward();
+    expect_close(y, truth, "output");
+    expect_same_gradients(*model, *plain, "sequential");
+  });
+}
+
+// A module that writes to its input does not change what siblings share.
+struct InPlaceImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    return x.mul_(3);
+  }
+};
+DTENSOR_MODULE(InPlace);
+
+TEST(PrepareModuleTest, SiblingsSeeNoWritesOfEachOther) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    torch::nn::Sequential model{InPlace(), InPlace()};
+    parallelize_module(
+        *model,
+        mesh,
+        {{"*",
+          PrepareModuleInput(
+              {.input_layouts = {Shard(0)},
+               .desired_input_layouts = {Replicate()}})}});
+    const torch::NoGradGuard no_grad;
+    const auto whole = uniform({4, 2}, 3);
+    const at::Tensor x =
+        distribute_tensor(whole, mesh, {Shard(0)}, std::nullopt);
+    auto& first = *model->ptr(0)->as<Hooked<InPlaceImpl>>();
+    auto& second = *model->ptr(1)->as<Hooked<InPlaceImpl>>();
+    expect_close(first.forward(x), whole * 3, "first");
+    expect_close(second.forward(x), whole * 3, "second");
+  });
+}
+
+TEST(PrepareModuleTest, Errors) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    EXPECT_EQ(
+        error_of([] {
+          PrepareModuleInput(
+              {.input_layouts = {Shard(0), Shard(1)},
+               .desired_input_layouts = {Replicate()}});
+        }),
+        "[PrepareModuleInput] 2 input_layouts and 1 desired_input_layouts. "
+        "Give one of each per tensor, nullopt to pass it through.");
+    EXPECT_EQ(
+        error_of([] {
+          PrepareModuleOutput(
+              {.output_layouts = {}, .desired_output_layouts = {Replicate()}});
+        }),
+        "[PrepareModuleOutput] 0 output_layouts and 1 "
+        "desired_output_layouts. Give one of each per tensor, nullopt to pass "
+        "it through.");
+    EXPECT_EQ(
+        error_of([] {
+          PrepareModuleInput(
+              {.input_layouts = {Shard(0), std::nullopt},
+               .desired_input_layouts = {Replicate(), Replicate()}});
+        }),
+        "[PrepareModuleInput] input 1 has only one of its two layouts. Give "
+        "both, or nullopt for both.");
+    const PrepareModuleInput one(
+        {.input_layouts = {Shard(0)}, .desired_input_layouts = {Replicate()}});
+    Unhooked unhooked;
+    torch::nn::Sequential model(unhooked);
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(*model, mesh, {{"0", one}});
+        }),
+        "[PrepareModuleInput] module \"0\", a " + unhooked->name() +
+            ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+            "TORCH_MODULE.");
+    Mix mix;
+    parallelize_module(*mix, mesh, one);
+    std::vector<int64_t> log;
+    EXPECT_EQ(
+        error_of([&] { mix->forward(at::ones({2}), 1, at::ones({2}), log); }),
+        "[PrepareModuleInput] the module itself has 2 tensor inputs, and "
+        "layouts were given for 1. Give one layout per tensor, nullopt to "
+        "pass it through.");
+    EXPECT_EQ(
+        error_of([&] { parallelize_module(*mix, mesh, one); }),
+        "[parallelize_module] the module itself has the style "
+        "PrepareModuleInput already. Style a module once.");
+  });
+}
+
+TEST(DistributeModuleTest, ReplicatesWhatPartitionLeaves) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    torch::nn::Sequential model(
+        torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
+    auto plain = filled(torch::nn::Linear(4, 4));
+    filled(model);
+    std::vector<std::string> names;
+    distribute_module(
+        *model,
+        mesh,
+        [&](const std::string& name,
+            torch::nn::Module& module,
+            const DeviceMesh& m) {
+          names.push_back(name);
+          if (auto* linear = module.as<torch::nn::Linear>()) {
+            distribute_parameter(linear->weight, m, {Replicate(), Shard(0)});
+          }
+        });
+    EXPECT_EQ(names, (std::vector<std::string>{"", "0", "1"}));
+    auto& linear = *model->ptr(0)->as<torch::nn::Linear>();
+    EXPECT_EQ(
+        Placements(DTensor(linear.weight).placements()),
+        (Placements{Replicate(), Shard(0)}));
+    for (const auto& t : model->buffers()) {
+      ASSERT_TRUE(is_dtensor(t));
+      EXPECT_TRUE(DTensor(t).placements()[1].is_replicate());
+    }
+    const at::Tensor x = distribute_tensor(
+        uniform({4, 4}, 3), mesh, {Shard(0), Replicate()}, std::nullopt);
+    const auto y = linear.forward(x);
+    plain(uniform({4, 4}, 3)).sum().backward();
+    y.sum().backward();
+    expect_close(linear.weight.grad(), plain->weight.grad(), "weight");
+    expect_close(linear.bias.grad(), plain->bias.grad(), "bias");
+    EXPECT_EQ(
+        DTensor(linear.weight.grad()).placements(),
+        DTensor(linear.weight).placements());
+  });
+}
+
+TEST(DistributeModuleTest, InputAndOutputFunctionsNeedHooks) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    Twice twice;
+    distribute_module(
+        *twice,
+        mesh,
+        nullptr,
+        [](const std::vector<at::Tensor*>& inputs, const DeviceMesh& m) {
+          *inputs[0] = DTensor::from_local(*inputs[0], m, {Shard(0)});
+        },
+        [](const std::vector<at::Tensor*>& outputs, const DeviceMesh&) {
+          *outputs[0] = DTensor(*outputs[0]).full_tensor();
+        });
+    EXPECT_TRUE(at::equal(twice(at::ones({2})), at::ones({4}) * 2));
+    Unhooked unhooked;
+    EXPECT_EQ(
+        error_of([&] {
+          distribute_module(
+              *unhooked,
+              mesh,
+              nullptr,
+              [](const std::vector<at::Tensor*>&, const DeviceMesh&) {});
+        }),
+        "[distribute_module] the module itself, a " + unhooked->name() +
+            ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+            "TORCH_MODULE.");
+  });
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which modules a pattern means, and what parallelize_module says of plans
+// that it cannot carry out.
+#include <dtensor/parallel/sequence_parallel.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+// Notes the names it is applied to.
+class Notes final : public ParallelStyle {
+ public:
+  explicit Notes(std::vector<std::string>& names) : names_(&names) {}
+  void apply(const StyleTarget& target) const override {
+    names_->push_back(target.name);
+  }
+
+ private:
+  std::vector<std::string>* names_;
+};
+
+struct TreeImpl : torch::nn::Module {
+  explicit TreeImpl(const std::vector<std::string>& leaves) {
+    for (const auto& leaf : leaves) {
+      register_module(leaf, torch::nn::Linear(2, 2));
+    }
+  }
+  void add(const std::string& name, const std::vector<std::string>& leaves) {
+    register_module(name, std::make_shared<TreeImpl>(leaves));
+  }
+};
+
+std::shared_ptr<TreeImpl> tree() {
+  auto root = std::make_shared<TreeImpl>(std::vector<std::string>{"head"});
+  root->add("b0", {"wq", "wk", "w1"});
+  root->add("b1", {"wq", "w2", "w-"});
+  root->add("x[", {"^"});
+  return root;
+}
+
+std::vector<std::string> matches(const std::string& pattern) {
+  std::vector<std::string> names;
+  const auto root = tree();
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  parallelize_module(*root, mesh, {{pattern, Notes(names)}});
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(ParallelizeModuleTest, PatternsMatchAsPythonsFnmatch) {
+  EXPECT_EQ(matches(""), (Names{""}));
+  EXPECT_EQ(matches("head"), (Names{"head"}));
+  EXPECT_EQ(matches("*"), (Names{"head", "b0", "b1", "x["}));
+  EXPECT_EQ(matches("b*.wq"), (Names{"b0.wq", "b1.wq"}));
+  EXPECT_EQ(
+      matches("b?.w?"),
+      (Names{"b0.wq", "b0.wk", "b0.w1", "b1.wq", "b1.w2", "b1.w-"}));
+  EXPECT_EQ(matches("b0.w[qk]"), (Names{"b0.wq", "b0.wk"}));
+  EXPECT_EQ(matches("b?.w[0-9]"), (Names{"b0.w1", "b1.w2"}));
+  EXPECT_EQ(matches("b1.w[a-]"), (Names{"b1.w-"}));
+  EXPECT_EQ(matches("b0.w[!q]"), (Names{"b0.wk", "b0.w1"}));
+  EXPECT_EQ(matches("b[!0].wq"), (Names{"b1.wq"}));
+  EXPECT_EQ(matches("x[.*"), (Names{"x[.^"}));   // no set: it never ends
+  EXPECT_EQ(matches("x?.[^]"), (Names{"x[.^"})); // ^ negates nothing
+  EXPECT_EQ(matches("*.w2"), (Names{"b1.w2"}));  // b0 has none, and may
+  EXPECT_EQ(matches("*e*d*"), (Names{"head"}));
+}
+
+std::string error_of_pattern(const std::string& pattern) {
+  return error_of([&] { matches(pattern); });
+}
+
+TEST(ParallelizeModuleTest, UnmatchedPatternsNameWhatExists) {
+  EXPECT_EQ(
+      error_of_pattern("b*.w4"),
+      "[parallelize_module] no submodule matches \"b*.w4\". Names at that "
+      "level: wq, wk, w1.");
+  EXPECT_EQ(
+      error_of_pattern("c.wq"),
+      "[parallelize_module] no submodule matches \"c.wq\". Names at that "
+      "level: head, b0, b1, x[.");
+  EXPECT_EQ(
+      error_of_pattern("*q"),
+      "[parallelize_module] no submodule matches \"*q\". Names at that level: "
+      "head, b0, b1, x[.");
+  EXPECT_EQ(
+      error_of_pattern("head.x"),
+      "[parallelize_module] no submodule matches \"head.x\". There are no "
+      "names at that level.");
+}
+
+TEST(ParallelizeModuleTest, NothingChangesIfAPatternIsWrong) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  Mlp mlp(4, 8);
+  EXPECT_NE(
+      error_of([&] {
+        parallelize_module(
+            *mlp, mesh, {{"w1", ColwiseParallel()}, {"w3", RowwiseParallel()}});
+      }),
+      "");
+  EXPECT_FALSE(is_dtensor(mlp->w1->weight));
+}
+
+TEST(ParallelizeModuleTest, MeshHasOneDimension) {
+  run_ranks(2, [] {
+    Mlp mlp(4, 8);
+    const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
+    EXPECT_EQ(
+        error_of([&] { parallelize_module(*mlp, mesh, mlp_plan()); }),
+        "[parallelize_module] tensor parallelism runs along one mesh "
+        "dimension, and the mesh is (dp=1, tp=2). Pass a slice, as "
+        "mesh[\"tp\"].");
+    EXPECT_EQ(
+        error_of([&] { parallelize_module(*mlp, DeviceMesh(), mlp_plan()); }),
+        "[parallelize_module] the mesh is undefined. Use init_device_mesh.");
+    parallelize_module(*mlp, mesh["tp"], mlp_plan());
+    EXPECT_TRUE(is_dtensor(mlp->w1->weight));
+  });
+}
+
+TEST(ParallelizeModuleTest, EveryPatternHasAStyle) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  Mlp mlp(4, 8);
+  const std::shared_ptr<const ParallelStyle> none;
+  EXPECT_EQ(
+      error_of([&] {
+        parallelize_module(*mlp, mesh, {{"w1", none}});
+      }),
+      "[parallelize_module] the plan has no style for \"w1\". Give it one, as "
+      "ColwiseParallel().");
+}
+
+TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  torch::nn::Sequential model(
+      torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})),
+      torch::nn::Dropout());
+  EXPECT_EQ(
+      error_of([&] {
+        parallelize_module(*model, mesh, {{"0", ColwiseParallel()}});
+      }),
+      "[ColwiseParallel] cannot style module \"0\", a "
+      "torch::nn::LayerNormImpl: it does torch::nn::Linear and "
+      "torch::nn::Embedding. Style its children instead.");
+  EXPECT_EQ(
+      error_of([&] { parallelize_module(*model, mesh, RowwiseParallel()); }),
+      "[RowwiseParallel] cannot style the module itself, a "
+      "torch::nn::SequentialImpl: it does torch::nn::Linear and "
+      "torch::nn::Embedding. Style its children instead.");
+  EXPECT_EQ(
+      error_of([&] {
+        parallelize_module(*model, mesh, {{"1", SequenceParallel()}});
+      }),
+      "[SequenceParallel] module \"1\", a torch::nn::DropoutImpl, has neither "
+      "a weight nor hooks. Declare it with DTENSOR_MODULE instead of "
+      "TORCH_MODULE (dtensor::nn::Dropout for torch::nn::Dropout).");
+}
+
+TEST(ParallelizeModuleTest, AModuleIsStyledOnce) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Mlp mlp(4, 8);
+    parallelize_module(*mlp, mesh, mlp_plan());
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
+        }),
+        "[parallelize_module] module \"w1\" has a style already. Style a "
+        "module once.");
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(*mlp, mesh, {{"w1", RowwiseParallel()}});
+        }),
+        "[parallelize_module] module \"w1\": its weight is a DTensor already, "
+        "f32[8, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
+        "parameters need one layout; style a module once.");
+  });
+}
+
+TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Mlp mlp(4, 4);
+    mlp->w2->weight = mlp->w1->weight;
+    EXPECT_EQ(
+        error_of([&] { parallelize_module(*mlp, mesh, mlp_plan()); }),
+        "[parallelize_module] module \"w2\": its weight is a DTensor already, "
+        "f32[4, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
+        "parameters need one layout; style a module once.");
+    EXPECT_EQ(
+        error_of([&] {
+          const ColwiseParallel gathers({.output_layouts = Replicate()});
+          parallelize_module(*mlp, mesh, {{"w2", gathers}});
+        }),
+        "[parallelize_module] module \"w2\" is tied to module \"w1\" and "
+        "styled differently. Give both the same style.");
+  });
+}
+
+} // namespace
+} // namespace dtensor

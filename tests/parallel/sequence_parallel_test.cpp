@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SequenceParallel: norms and dropout on activations cut along the sequence.
+#include <dtensor/parallel/nn_modules.h>
+#include <dtensor/parallel/sequence_parallel.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+struct RmsNormImpl : torch::nn::Module {
+  explicit RmsNormImpl(int64_t width)
+      : weight(register_parameter("weight", torch::ones({width}))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::rms_norm(x, weight.sizes(), weight, 1e-6);
+  }
+  at::Tensor weight;
+};
+TORCH_MODULE(RmsNorm);
+
+template <class Make>
+void expect_like_plain(const Make& make) {
+  const auto whole = uniform({2, 5, 6}, 3); // 5 rows divide by neither 2 nor 3
+  auto plain = make();
+  const auto leaf = whole.clone().requires_grad_(true);
+  const auto truth = plain->forward(leaf);
+  const auto weight = uniform(truth.sizes(), 9);
+  truth.backward(weight);
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const bool local : {false, true}) {
+      for (const Placement& given : {Shard(1), Shard(0), Replicate()}) {
+        run_ranks(ranks, [&] {
+          const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+          auto mine = make();
+          parallelize_module(
+              *mine, mesh, SequenceParallel({.use_local_output = local}));
+          const at::Tensor x =
+              distribute_tensor(whole, mesh, {given}, std::nullopt)
+                  .requires_grad_(true);
+          const auto y = mine->forward(x);
+          ASSERT_EQ(is_dtensor(y), !local);
+          if (local) {
+            expect_close(y, part(truth, mesh, Shard(1)), "output");
+            y.backward(part(weight, mesh, Shard(1)));
+          } else {
+            EXPECT_EQ(layout_of(y), Shard(1));
+            expect_close(y, truth, "output");
+            y.backward(
+                distribute_tensor(weight, mesh, {Shard(1)}, std::nullopt));
+          }
+          expect_close(x.grad(), leaf.grad(), "gradient of the input");
+          expect_same_gradients(*mine, *plain, "norm");
+        });
+      }
+    }
+  }
+}
+
+TEST(SequenceParallelTest, LayerNormIsThePlainOne) {
+  expect_like_plain([] {
+    return filled(torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
+  });
+}
+
+TEST(SequenceParallelTest, RmsNormIsThePlainOne) {
+  expect_like_plain([] { return filled(RmsNorm(6)); });
+}
+
+TEST(SequenceParallelTest, PlainInputIsThisRanksPart) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto plain = filled(RmsNorm(6));
+    auto mine = filled(RmsNorm(6));
+    parallelize_module(*mine, mesh, SequenceParallel({.sequence_dim = 0}));
+    const auto x = uniform({4, 6}, 3);
+    const auto y = mine(part(x, mesh, Shard(0)));
+    EXPECT_EQ(layout_of(y), Shard(0));
+    expect_close(y, plain(x), "output");
+  });
+}
+
+TEST(SequenceParallelTest, DropoutDrawsByGlobalPosition) {
+  std::vector<at::Tensor> results;
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      torch::manual_seed(3);
+      nn::Dropout dropout(0.5);
+      parallelize_module(*dropout, mesh, SequenceParallel());
+      const at::Tensor x = distribute_tensor(
+          torch::ones({2, 5, 6}), mesh, {Shard(1)}, std::nullopt);
+      const auto y = dropout(x);
+      EXPECT_EQ(layout_of(y), Shard(1));
+      const auto whole = full(y);
+      if (rank == 0) {
+        results.push_back(whole);
+      }
+      dropout->eval();
+      EXPECT_TRUE(at::equal(full(dropout(x)), full(x)));
+    });
+  }
+  EXPECT_TRUE(at::equal(results[0], results[1]));
+  EXPECT_TRUE(at::equal(results[0], results[2]));
+  EXPECT_GT(results[0].eq(0).sum().item<int64_t>(), 0);
+  EXPECT_GT(results[0].eq(2).sum().item<int64_t>(), 0);
+}
+
+} // namespace
+} // namespace dtensor
