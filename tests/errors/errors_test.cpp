@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every message that bad input provokes is in tests/golden/errors.txt once:
+//
+//   == a title
+//   ValueError: [where] what is wrong: the values. What to do.
+//
+// Each has its provocation here. To review a changed text, run with
+// DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/prepare_module.h>
+#include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/parallel/style.h>
+#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/factories.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+namespace dtensor {
+namespace {
+
+std::filesystem::path golden_path() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path() /
+      "golden" / "errors.txt";
+}
+
+const char* type_of(const c10::Error& e) {
+  return dynamic_cast<const c10::ValueError*>(&e) ? "ValueError"
+      : dynamic_cast<const c10::IndexError*>(&e)  ? "IndexError"
+      : dynamic_cast<const c10::TypeError*>(&e)   ? "TypeError"
+      : dynamic_cast<const c10::NotImplementedError*>(&e)
+      ? "NotImplementedError"
+      : "RuntimeError";
+}
+
+std::string error_text(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& e) {
+    return std::string(type_of(e)) + ": " + e.what_without_backtrace();
+  }
+  return "no error";
+}
+
+// On two ranks, which must say the same.
+std::string on_ranks(const std::function<void(const DeviceMesh&)>& fn) {
+  std::string texts[2];
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    texts[rank] = error_text([&] { fn(mesh); });
+  });
+  EXPECT_EQ(texts[0], texts[1]);
+  return texts[0];
+}
+
+at::Tensor rows(const DeviceMesh& mesh, const Placement& p = Shard(0)) {
+  return distribute_tensor(at::ones({4, 6}), mesh, {p});
+}
+
+at::Tensor partial(const DeviceMesh& mesh) {
+  return DTensor::from_local(at::ones({4, 6}), mesh, {Partial()});
+}
+
+struct BareImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return x;
+  }
+};
+
+struct MlpImpl : torch::nn::Module {
+  MlpImpl() {
+    up = register_module("up", torch::nn::Linear(4, 4));
+    down = register_module("down", torch::nn::Linear(4, 4));
+    bare = register_module("bare", std::make_shared<BareImpl>());
+  }
+  torch::nn::Linear up{nullptr};
+  torch::nn::Linear down{nullptr};
+  std::shared_ptr<BareImpl> bare;
+};
+
+void style(const DeviceMesh& mesh, const ParallelizePlan& plan) {
+  MlpImpl mlp;
+  parallelize_module(mlp, mesh, plan);
+}
+
+using Provocation = std::function<void(const DeviceMesh&)>;
+
+const std::map<std::string, Provocation>& provocations() {
+  static const std::map<std::string, Provocation> all = {
+      // Meshes.
+      {"a mesh larger than the world",
+       [](const DeviceMesh&) { init_device_mesh(at::kCPU, {4}, {"tp"}); }},
+      {"a mesh name twice",
+       [](const DeviceMesh&) {
+         init_device_mesh(at::kCPU, {1, 2}, {"tp", "tp"});
+       }},
+      {"as many mesh names as dimensions",
+       [](const DeviceMesh&) {
+         init_device_mesh(at::kCPU, {2}, {"dp", "tp"});
+       }},
+      {"an unknown mesh name", [](const DeviceMesh& mesh) { mesh["dp"]; }},
+      {"a collective on a mesh without communication",
+       [](const DeviceMesh&) {
+         get_group(DeviceMesh(at::kCPU, {2}, {0, 1}), int64_t{0});
+       }},
+      // Layouts.
+      {"a Shard dimension out of range",
+       [](const DeviceMesh& mesh) { rows(mesh, Shard(2)); }},
+      {"placements of the wrong length",
+       [](const DeviceMesh& mesh) {
+         distribute_tensor(at::ones({4}), mesh, {Shard(0), Replicate()});
+       }},
+      {"different reductions in one layout",
+       [](const DeviceMesh&) {
+         const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
+         zeros({4}, mesh, {Partial(), Partial("max")});
+       }},
+      {"an unknown reduction", [](const DeviceMesh&) { Partial("median"); }},
+      {"a layout that cannot be read",
+       [](const DeviceMesh&) { parse_placements("S(0) Q"); }},
+      // from_local.
+      {"from_local of a DTensor",
+       [](const DeviceMesh& mesh) {
+         DTensor::from_local(rows(mesh), mesh, {Shard(0)});
+       }},
+      {"from_local without a mesh",
+       [](const DeviceMesh&) {
+         DTensor::from_local(at::ones({4}), DeviceMesh(), {Shard(0)});
+       }},
+      {"from_local with a stride alone",
+       [](const DeviceMesh& mesh) {
+         DTensor::from_local(
+             at::ones({4}),
+             mesh,
+             {Shard(0)},
+             {.stride = std::vector<int64_t>{1}});
+       }},
+      {"from_local of parts unlike the shape",
+       [](const DeviceMesh& mesh) {
+         // Seen from the same rank, so that both say the same.
+         DTensor::from_local(
+             at::ones({4}),
+             DeviceMesh(at::kCPU, {2}, mesh.ranks(), {"tp"}, 0),
+             {Replicate()},
+             {.shape = std::vector<int64_t>{5}});
+       }},
+      {"from_local of uneven parts without a shape",
+       [](const DeviceMesh& mesh) {
+         DTensor::from_local(at::ones({3 - mesh.get_rank()}), mesh, {Shard(0)})
+             .full_tensor();
+       }},
+      {"from_local whose check finds a difference",
+       [](const DeviceMesh& mesh) {
+         DTensor::from_local(
+             at::ones({3 - mesh.get_rank()}),
+             mesh,
+             {Shard(0)},
+             {.run_check = true});
+       }},
+      // distribute_tensor.
+      {"distribute_tensor of a non-leaf",
+       [](const DeviceMesh& mesh) {
+         const auto leaf = at::ones({4}).requires_grad_();
+         distribute_tensor(leaf * 2, mesh, {Shard(0)});
+       }},
+      {"distribute_tensor without a mesh",
+       [](const DeviceMesh&) {
+         distribute_tensor(at::ones({4}), DeviceMesh(), {Shard(0)});
+       }},
+      {"distribute_tensor of a DTensor in another layout",
+       [](const DeviceMesh& mesh) {
+         distribute_tensor(rows(mesh), mesh, {Shard(1)});
+       }},
+      {"distribute_tensor from a rank that is none",
+       [](const DeviceMesh& mesh) {
+         distribute_tensor(at::ones({4}), mesh, {Shard(0)}, 2);
+       }},
+      // DTensors.
+      {"a plain tensor as a DTensor",
+       [](const DeviceMesh&) { DTensor d(at::ones({2})); }},
+      {"an undefined DTensor", [](const DeviceMesh&) { DTensor().spec(); }},
+      {"data_ptr of a DTensor",
+       [](const DeviceMesh& mesh) { rows(mesh).data_ptr(); }},
+      {"redistribute to another Partial",
+       [](const DeviceMesh& mesh) {
+         DTensor(partial(mesh)).redistribute({Partial("max")});
+       }},
+      {"redistribute to another mesh",
+       [](const DeviceMesh& mesh) {
+         DTensor(rows(mesh))
+             .redistribute(
+                 init_device_mesh(at::kCPU, {2}, {"dp"}), {Replicate()});
+       }},
+      {"redistribute to layouts of the wrong length",
+       [](const DeviceMesh& mesh) {
+         DTensor(rows(mesh)).redistribute({Replicate(), Replicate()});
+       }},
+      // Creation.
+      {"ones that are Partial",
+       [](const DeviceMesh& mesh) { ones({4}, mesh, {Partial()}); }},
+      {"a negative size",
+       [](const DeviceMesh& mesh) { zeros({-4}, mesh, {Shard(0)}); }},
+      // Operators.
+      {"a plain tensor beside a DTensor",
+       [](const DeviceMesh& mesh) {
+         at::add(rows(mesh), at::ones({4, 6}));
+       }},
+      {"DTensors of two meshes",
+       [](const DeviceMesh& mesh) {
+         at::add(rows(mesh), rows(init_device_mesh(at::kCPU, {2}, {"dp"})));
+       }},
+      {"an in-place operator that would change the layout of self",
+       [](const DeviceMesh& mesh) { partial(mesh).relu_(); }},
+      {"a view that cannot keep its sharding",
+       [](const DeviceMesh& mesh) {
+         rows(mesh).view({3, 8});
+       }},
+      {"writing to a view that had to be redistributed",
+       [](const DeviceMesh& mesh) { rows(mesh).select(0, 0).mul_(2); }},
+      {"as_strided",
+       [](const DeviceMesh& mesh) { rows(mesh).as_strided({4}, {1}); }},
+      {"an operator without a rule",
+       [](const DeviceMesh& mesh) { at::cholesky_inverse(rows(mesh)); }},
+      // Styles.
+      {"a style for a module that it cannot style",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"bare", ColwiseParallel()}});
+       }},
+      {"a module styled twice",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", ColwiseParallel()}, {"u*", ColwiseParallel()}});
+       }},
+      {"a hook style for a module without hooks",
+       [](const DeviceMesh& mesh) {
+         style(
+             mesh,
+             {{"bare",
+               PrepareModuleInput(
+                   {.input_layouts = {Shard(0)},
+                    .desired_input_layouts = {Replicate()}})}});
+       }},
+      {"a pattern that matches nothing",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"w4", ColwiseParallel()}});
+       }},
+      {"styles on a mesh of two dimensions",
+       [](const DeviceMesh&) {
+         style(
+             init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}),
+             {{"up", ColwiseParallel()}});
+       }},
+      // Ranks.
+      {"ranks that call different collectives",
+       [](const DeviceMesh& mesh) {
+         if (mesh.get_rank() == 0) {
+           get_group(mesh).barrier();
+         } else {
+           get_group(mesh).all_reduce(at::ones({2}), ReduceOp::kSum);
+         }
+       }},
+  };
+  return all;
+}
+
+std::map<std::string, std::string> read_golden() {
+  std::map<std::string, std::string> texts;
+  std::ifstream in(golden_path());
+  std::string line;
+  std::string title;
+  while (std::getline(in, line)) {
+    if (line.rfind("== ", 0) == 0) {
+      title = line.substr(3);
+    } else if (!title.empty() && !line.empty()) {
+      texts[title] = line;
+    }
+  }
+  return texts;
+}
+
+std::string exception_in_one_rank() {
+  return error_text([] {
+    run_ranks(2, [](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+      TORCH_CHECK(rank == 0, "the disk is full");
+      get_group(mesh).barrier();
+    });
+  });
+}
+
+std::map<std::string, std::string> provoke_all() {
+  std::map<std::string, std::string> texts;
+  for (const auto& [title, provoke] : provocations()) {
+    texts[title] = on_ranks(provoke);
+  }
+  texts["an exception in one rank"] = exception_in_one_rank();
+  texts["run_ranks inside a rank"] =
+      error_text([] { run_ranks(1, [] { run_ranks(2, [] {}); }); });
+  texts["no ranks"] = error_text([] { run_ranks(0, [] {}); });
+  return texts;
+}
+
+TEST(Errors, AreThoseOfTheGoldenFile) {
+  const auto mine = provoke_all();
+  if (std::getenv("DTENSOR_WRITE_GOLDEN") != nullptr) {
+    std::ofstream out(golden_path());
+    out << "Every message that bad input provokes, once. See "
+           "tests/errors/errors_test.cpp.\n";
+    for (const auto& [title, text] : mine) {
+      out << "\n== " << title << "\n" << text << "\n";
+    }
+    return;
+  }
+  const auto golden = read_golden();
+  for (const auto& [title, text] : mine) {
+    const auto found = golden.find(title);
+    EXPECT_EQ(text, found == golden.end() ? "(not in the file)" : found->second)
+        << title;
+  }
+  for (const auto& [title, text] : golden) {
+    EXPECT_TRUE(mine.count(title)) << "nothing provokes: " << title;
+  }
+}
+
+// [where] what is wrong. What to do.
+TEST(Errors, HaveOneForm) {
+  for (const auto& [title, text] : read_golden()) {
+    const auto message = text.substr(text.find(": ") + 2);
+    EXPECT_EQ(message.front(), '[') << title;
+    EXPECT_EQ(message.find("INTERNAL ASSERT"), std::string::npos) << title;
+    if (title != "an exception in one rank") {
+      EXPECT_EQ(message.back(), '.') << title;
+    }
+    EXPECT_EQ(text.find('\n'), std::string::npos) << title;
+  }
+}
+
+} // namespace
+} // namespace dtensor

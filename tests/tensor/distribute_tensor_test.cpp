@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "support.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+TEST(DistributeTensor, GivesEveryRankItsPartOfTheFirstRanksData) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{5, 3}, {6, 4}, {1, 2}, {0, 2}}) {
+    on_meshes({{1}, {2}, {3}, {2, 2}, {2, 3}}, [&](const DeviceMesh& mesh) {
+      const auto full = counting(sizes);
+      const auto mine = full * static_cast<double>(1 + get_rank());
+      const auto ndim = static_cast<size_t>(mesh.ndim());
+      for (const auto& p :
+           {Replicate(),
+            Shard(0),
+            Shard(-1),
+            StridedShard(0, 2),
+            Partial(),
+            Partial(ReduceOp::kAvg),
+            Partial(ReduceOp::kMax)}) {
+        const Placements layout(ndim, p);
+        const auto d = distribute_tensor(mine, mesh, layout);
+        EXPECT_EQ(d.to_local().sizes(), d.spec()->local_sizes());
+        EXPECT_TRUE(d.to_local().is_contiguous());
+        expect_same(d.full_tensor(), full);
+      }
+    });
+  }
+}
+
+TEST(DistributeTensor, SourceCountsWithinEachMeshDimension) {
+  run_ranks(4, [](int64_t rank) {
+    const auto mesh = mesh_of({2, 2});
+    const auto mine = at::full({4}, static_cast<double>(rank), at::kDouble);
+    const auto d = distribute_tensor(mine, mesh, {Replicate(), Shard(0)}, 1);
+    expect_same(d.full_tensor(), at::full({4}, 3.0, at::kDouble));
+  });
+}
+
+TEST(DistributeTensor, WithoutASourceEveryRankCutsItsOwn) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto mine = at::full({4}, static_cast<double>(rank), at::kDouble);
+    Counter counter;
+    const auto d = distribute_tensor(mine, mesh, {Shard(0)}, std::nullopt);
+    EXPECT_EQ(counter.take(), "");
+    expect_same(d.to_local(), mine.narrow(0, 0, 2));
+    distribute_tensor(mine, mesh, {Shard(0)});
+    EXPECT_EQ(counter.take(), "1 scatter");
+    distribute_tensor(mine, mesh, {Replicate()});
+    EXPECT_EQ(counter.take(), "1 broadcast");
+    distribute_tensor(mine, mesh, {Partial()});
+    EXPECT_EQ(counter.take(), "1 broadcast");
+  });
+}
+
+TEST(DistributeTensor, IsALeafThatRequiresWhatTheTensorDid) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto leaf = counting({4}).requires_grad_();
+    auto d = distribute_tensor(leaf, mesh, {Shard(0)});
+    EXPECT_TRUE(d.is_leaf());
+    EXPECT_TRUE(d.requires_grad());
+    whole((d * 2).sum()).backward();
+    EXPECT_FALSE(leaf.grad().defined());
+    expect_same(whole(d.grad()), at::full({4}, 2.0, at::kDouble));
+    EXPECT_FALSE(
+        distribute_tensor(leaf.detach(), mesh, {Shard(0)}).requires_grad());
+  });
+}
+
+TEST(DistributeTensor, SharesNoMemoryWithTheTensor) {
+  on_meshes({{1}, {2}}, [](const DeviceMesh& mesh) {
+    for (const auto& p : {Replicate(), Shard(0), Partial()}) {
+      for (const auto& source : {std::optional<int64_t>(0), {}}) {
+        auto full = counting({4});
+        const auto d = distribute_tensor(full, mesh, {p}, source);
+        full.zero_();
+        expect_same(d.full_tensor(), counting({4}));
+      }
+    }
+  });
+}
+
+TEST(DistributeTensor, OfADTensorInThatLayoutIsItself) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto d = placed(counting({4}), mesh, {Shard(0)});
+    EXPECT_TRUE(distribute_tensor(d, mesh, {Shard(-1)}).is_same(d));
+  });
+}
+
+TEST(DistributeTensor, NumbersAndNonContiguousTensors) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto number = at::scalar_tensor(3.0, at::kDouble);
+    expect_same(
+        distribute_tensor(number, mesh, {Replicate()}).full_tensor(), number);
+    expect_same(
+        distribute_tensor(number, mesh, {Partial()}).full_tensor(), number);
+    const auto turned = counting({4, 5}).t();
+    for (const auto& source : {std::optional<int64_t>(0), {}}) {
+      const auto d = distribute_tensor(turned, mesh, {Shard(0)}, source);
+      expect_same(d.full_tensor(), turned);
+    }
+  });
+}
+
+TEST(DistributeTensor, MetaTensorsOnlyGetAShape) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    Counter counter;
+    const auto d =
+        distribute_tensor(at::empty({5, 2}, at::kMeta), mesh, {Shard(0)});
+    EXPECT_EQ(counter.take(), "");
+    EXPECT_TRUE(d.to_local().is_meta());
+    EXPECT_EQ(d.to_local().sizes(), d.spec()->local_sizes());
+  });
+}
+
+TEST(DistributeTensor, EveryDtype) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    for (const auto dtype :
+         {at::kBool,
+          at::kByte,
+          at::kLong,
+          at::kHalf,
+          at::kBFloat16,
+          at::kComplexDouble}) {
+      const auto full = counting({5}).to(dtype);
+      expect_same(
+          distribute_tensor(full, mesh, {Shard(0)}).full_tensor(), full);
+    }
+  });
+}
+
+} // namespace
+} // namespace dtensor

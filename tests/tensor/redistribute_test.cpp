@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// to_local, full_tensor and redistribute: values, gradients, and what they
+// communicate. That every pair of layouts is reached is tested with the plans.
+#include "support.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+const std::vector<Placement> kKinds = {
+    Replicate(),
+    Shard(0),
+    Shard(1),
+    StridedShard(0, 2),
+    Partial(),
+    Partial(ReduceOp::kAvg)};
+
+Placements without_partial(Placements layout) {
+  for (auto& p : layout) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  return layout;
+}
+
+// Every layout of one mesh dimension, and a few of two.
+std::vector<Placements> layouts_of(int64_t mesh_ndim) {
+  std::vector<Placements> layouts;
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    if (mesh_ndim == 1) {
+      layouts.push_back({kKinds[i]});
+    } else {
+      layouts.push_back({kKinds[i], kKinds[(i + 1) % kKinds.size()]});
+      layouts.push_back({kKinds[i], kKinds[i]});
+    }
+  }
+  return layouts;
+}
+
+TEST(ToLocal, IsTheStoredTensorWithoutGradMode) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto local = at::ones({3});
+    auto d = DTensor::from_local(local, mesh, {Shard(0)});
+    EXPECT_TRUE(d.to_local().is_same(local));
+    d.requires_grad_();
+    {
+      const at::NoGradGuard no_grad;
+      EXPECT_TRUE(d.to_local().is_same(local));
+    }
+    const auto out = d.to_local();
+    EXPECT_TRUE(out.requires_grad());
+    EXPECT_EQ(out.data_ptr(), local.data_ptr());
+  });
+}
+
+TEST(ToLocalBackward, TakesTheGradientToBeInGradPlacements) {
+  struct Case {
+    Placement layout;
+    std::optional<Placements> given;
+    const char* grad;
+  };
+  const std::vector<Case> cases = {
+      {Shard(0), std::nullopt, "f64[4] on (a=2): S(0)"},
+      {Replicate(), std::nullopt, "f64[4] on (a=2): R"},
+      {Partial(), std::nullopt, "f64[4] on (a=2): R"},
+      {Replicate(), Placements{Partial()}, "f64[4] on (a=2): P(sum)"},
+      {Shard(0), Placements{Shard(-1)}, "f64[4] on (a=2): S(0)"}};
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    for (const auto& c : cases) {
+      auto d = placed(counting({4}), mesh, {c.layout}, true);
+      const auto out = d.to_local(c.given);
+      Counter counter;
+      out.backward(at::full_like(out, 3));
+      EXPECT_EQ(counter.take(), "");
+      EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), c.grad);
+      expect_same(DTensor(d.grad()).to_local(), at::full_like(out.detach(), 3));
+    }
+  });
+}
+
+TEST(ToLocalBackward, StridesAreThoseOfTheTensor) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4, 6}), mesh, {Shard(0)}, true);
+    const auto out = d.to_local();
+    const auto grad = torch::autograd::grad(
+        {out}, {d}, {at::ones({6, 2}, at::kDouble).t()})[0];
+    EXPECT_EQ(grad.strides(), at::IntArrayRef({6, 1}));
+    expect_same(whole(grad), at::ones({4, 6}, at::kDouble));
+  });
+}
+
+TEST(ToLocalBackward, IsTwiceDifferentiable) {
+  on_meshes({{2}, {3}}, [](const DeviceMesh& mesh) {
+    const auto full = counting({5, 3});
+    for (const auto& p :
+         {Replicate(), Shard(0), Shard(1), StridedShard(0, 2)}) {
+      auto d = placed(full, mesh, {p}, true);
+      const auto first = torch::autograd::grad(
+          {d.to_local().pow(3).sum()}, {d}, {}, true, true);
+      expect_same(whole(first[0]), 3 * full.pow(2));
+      const auto second =
+          torch::autograd::grad({DTensor(first[0]).to_local().sum()}, {d});
+      expect_same(whole(second[0]), 6 * full);
+    }
+  });
+}
+
+TEST(FullTensor, IsTheWholeTensorOnEveryRank) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{5, 3}, {1, 1}, {0, 2}}) {
+    on_meshes({{1}, {2}, {3}, {2, 2}, {2, 3}}, [&](const DeviceMesh& mesh) {
+      const auto full = counting(sizes);
+      for (const auto& layout : layouts_of(mesh.ndim())) {
+        expect_same(whole(placed(full, mesh, layout)), full);
+      }
+    });
+  }
+  on_meshes({{2}, {2, 2}}, [&](const DeviceMesh& mesh) {
+    const auto number = at::scalar_tensor(7.0, at::kDouble);
+    const Placements layout(static_cast<size_t>(mesh.ndim()), Partial());
+    expect_same(whole(placed(number, mesh, layout)), number);
+  });
+}
+
+TEST(FullTensorBackward, TakesAReplicatedGradientUnlessToldOtherwise) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}), mesh, {Shard(0)}, true);
+    Counter counter;
+    d.full_tensor().sum().backward();
+    EXPECT_EQ(counter.take(), "1 all_gather");
+    EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f64[4] on (a=2): S(0)");
+    expect_same(whole(d.grad()), at::ones({4}, at::kDouble));
+
+    d.mutable_grad().reset();
+    counter.take();
+    const auto mine = static_cast<double>(rank + 1); // ranks use it differently
+    (d.full_tensor(Placements{Partial()}) * mine).sum().backward();
+    EXPECT_EQ(counter.take(), "1 all_gather, 1 reduce_scatter");
+    expect_same(whole(d.grad()), at::full({4}, 3.0, at::kDouble));
+  });
+}
+
+TEST(RedistributeBackward, GoesBackToTheSourceLayout) {
+  on_meshes({{1}, {2}, {3}, {2, 2}}, [](const DeviceMesh& mesh) {
+    const auto full = counting({5, 3});
+    for (const auto& from : layouts_of(mesh.ndim())) {
+      for (const auto& to : layouts_of(mesh.ndim())) {
+        auto d = placed(full, mesh, from, true);
+        std::optional<DTensor> moved;
+        try {
+          moved = d.redistribute(to);
+        } catch (const c10::ValueError&) { // sum to avg
+          continue;
+        }
+        EXPECT_EQ(
+            to_string(moved->placements()),
+            to_string(d.spec()->with_placements(to)->placements()));
+        const auto loss = whole(moved->pow(3).sum());
+        const auto first =
+            torch::autograd::grad({loss}, {d}, {}, true, /*create_graph=*/true);
+        if (from != to) {
+          EXPECT_EQ(
+              to_string(DTensor(first[0]).placements()),
+              to_string(d.spec()
+                            ->with_placements(without_partial(from))
+                            ->placements()))
+              << to_string(PlacementsRef(to));
+        }
+        expect_same(whole(first[0]), 3 * full.pow(2));
+        const auto second = torch::autograd::grad({whole(first[0].sum())}, {d});
+        expect_same(whole(second[0]), 6 * full);
+      }
+    }
+  });
+}
+
+TEST(RedistributeBackward, OfAPartialTargetIsReplicated) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}), mesh, {Replicate()}, true);
+    Counter counter;
+    const auto partial = d.redistribute({Partial()});
+    partial.to_local().sum().backward();
+    EXPECT_EQ(counter.take(), "");
+    EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f64[4] on (a=2): R");
+    expect_same(whole(d.grad()), at::ones({4}, at::kDouble));
+  });
+}
+
+// The counts of the Python version: gather for a sequence-parallel input.
+TEST(RedistributeBackward, GatherThenPartialGradientIsOneReduceScatter) {
+  run_ranks(4, [] {
+    const auto mesh = mesh_of({4});
+    auto d = placed(counting({8, 2}), mesh, {Shard(0)}, true);
+    Counter counter;
+    const auto local =
+        d.redistribute({Replicate()}).to_local(Placements{Partial()});
+    EXPECT_EQ(counter.take(), "1 all_gather");
+    local.sum().backward();
+    EXPECT_EQ(counter.take(), "1 reduce_scatter");
+    expect_same(whole(d.grad()), at::full({8, 2}, 4.0, at::kDouble));
+  });
+}
+
+TEST(Redistribute, ToItsOwnLayoutIsItself) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}), mesh, {Shard(0)}, true);
+    EXPECT_TRUE(d.redistribute({Shard(0)}).is_same(d));
+    EXPECT_TRUE(d.redistribute(mesh, {Shard(-1)}).is_same(d));
+  });
+}
+
+TEST(Redistribute, IsOutOfPlace) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto d = placed(counting({4}), mesh, {Replicate()});
+    auto shards = d.redistribute({Shard(0)});
+    shards.zero_();
+    expect_same(whole(d), counting({4}));
+  });
+}
+
+TEST(RedistributeDtypes, CastBeforeCommunicating) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}, at::kFloat), mesh, {Shard(0)}, true);
+    Counter counter;
+    const auto out =
+        d.redistribute({Replicate()}, {.forward_dtype = at::kBFloat16});
+    EXPECT_EQ(counter.take_bytes(), 2 * 2); // 2 elements of 2 bytes
+    EXPECT_EQ(to_string(*out.spec()), "bf16[4] on (a=2): R");
+    expect_same(out.to_local(), counting({4}, at::kBFloat16));
+
+    // The gradient is brought back in the input's dtype by default.
+    out.to_local(Placements{Partial()}).sum().backward();
+    EXPECT_EQ(counter.take_bytes(), 4 * 4);
+    EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f32[4] on (a=2): S(0)");
+    expect_same(whole(d.grad()), at::full({4}, 2.0f));
+
+    const auto same_layout =
+        d.redistribute({Shard(0)}, {.forward_dtype = at::kDouble});
+    EXPECT_EQ(to_string(*same_layout.spec()), "f64[4] on (a=2): S(0)");
+    EXPECT_TRUE(same_layout.requires_grad());
+  });
+}
+
+TEST(RedistributeDtypes, CastTheGradientBeforeCommunicating) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}, at::kBFloat16), mesh, {Shard(0)}, true);
+    Counter counter;
+    const auto out =
+        d.redistribute({Replicate()}, {.backward_dtype = at::kFloat});
+    EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(counter.take_bytes(), 2 * 2);
+    out.to_local(Placements{Partial()}).sum().backward();
+    EXPECT_EQ(counter.take_bytes(), 4 * 4);
+    EXPECT_EQ(d.grad().scalar_type(), at::kBFloat16);
+
+    // A sum that bfloat16 cannot tell apart while it adds.
+    auto r = placed(counting({4}, at::kFloat), mesh, {Replicate()}, true);
+    const auto narrow =
+        r.redistribute({Shard(0)}, {.forward_dtype = at::kBFloat16});
+    EXPECT_EQ(narrow.scalar_type(), at::kBFloat16);
+    narrow.to_local().sum().backward();
+    EXPECT_EQ(r.grad().scalar_type(), at::kFloat);
+  });
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// from_local without a shape takes all shards to be as large as this rank's.
+// Where they are not, the ranks must not go on with different global shapes:
+// the first collective that they enter says so on all of them.
+#include "support.h"
+
+#include <functional>
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+using Use = std::function<void(const DTensor&)>;
+
+const char* const kUneven =
+    "[from_local] ranks of \"a\" disagree about a tensor made without a "
+    "global shape: rank 0 makes f64[6, 4] in S(0) of its f64[3, 4]; rank 1 "
+    "makes f64[4, 4] in S(0) of its f64[2, 4]. Pass the global shape to "
+    "from_local on every rank.";
+
+DTensor rows(int64_t count, const DeviceMesh& mesh) {
+  return DTensor::from_local(counting({count, 4}), mesh, {Shard(0)});
+}
+
+// The error of every rank that uses a tensor of 3 rows here and 2 there.
+std::string error_of_use(const Use& use) {
+  std::string errors[2];
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto d = rows(3 - rank, mesh);
+    errors[rank] = error_of<c10::ValueError>([&] { use(d); });
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0];
+}
+
+TEST(UnevenFromLocal, EndsInTheFirstCollective) {
+  const std::vector<std::pair<const char*, Use>> uses = {
+      {"full_tensor", [](const DTensor& d) { d.full_tensor(); }},
+      {"sum", [](const DTensor& d) { whole(d.sum()); }},
+      {"mean", [](const DTensor& d) { whole(d.mean()); }},
+      {"item", [](const DTensor& d) { d.sum().item<double>(); }},
+      {"softmax", [](const DTensor& d) { whole(d.softmax(0)); }},
+      {"transpose", [](const DTensor& d) { whole(d.t() * 2); }},
+      {"matmul", [](const DTensor& d) { whole(d.matmul(d.t())); }},
+      {"inner product", [](const DTensor& d) { whole(d.t().matmul(d)); }},
+      {"view", [](const DTensor& d) { whole(d.flatten()); }},
+      {"cat",
+       [](const DTensor& d) {
+         whole(at::cat({d, d}, 1));
+       }},
+      {"to another dim",
+       [](const DTensor& d) { d.redistribute({Shard(1)}).to_local(); }},
+      {"backward",
+       [](const DTensor& d) {
+         auto leaf = DTensor(d.detach());
+         leaf.requires_grad_();
+         const auto loss = leaf.sum(0).pow(2).sum();
+         loss.backward(at::ones_like(loss));
+       }},
+  };
+  for (const auto& [name, use] : uses) {
+    EXPECT_EQ(error_of_use(use), kUneven) << name;
+  }
+}
+
+TEST(UnevenFromLocal, EndsInCollectivesOfAnySort) {
+  const auto group = [](const DTensor& d) -> Group& {
+    return get_group(d.device_mesh(), int64_t{0});
+  };
+  const auto x = at::ones({2});
+  const std::vector<Use> uses = {
+      [&](const DTensor& d) { group(d).barrier(); },
+      [&](const DTensor& d) { group(d).all_reduce(x, ReduceOp::kSum); },
+      [&](const DTensor& d) { group(d).broadcast(x, 0); },
+      [&](const DTensor& d) { group(d).exchange("text"); },
+      [&](const DTensor& d) {
+        group(d).all_to_all({x, x});
+      }};
+  for (const auto& use : uses) {
+    EXPECT_EQ(error_of_use(use), kUneven);
+  }
+}
+
+// Another handle to the same ranks is the same group to those who meet there.
+TEST(UnevenFromLocal, EndsInAGroupOfTheSameRanks) {
+  EXPECT_EQ(
+      error_of_use([](const DTensor&) {
+        new_group({0, 1}, "a")->barrier();
+      }),
+      kUneven);
+}
+
+// It is no error that passes: the tensor stays what it is.
+TEST(UnevenFromLocal, IsAnErrorAgain) {
+  EXPECT_EQ(
+      error_of_use([](const DTensor& d) {
+        EXPECT_EQ(error_of<c10::ValueError>([&] { d.full_tensor(); }), kUneven);
+        d.full_tensor();
+      }),
+      kUneven);
+}
+
+TEST(UnevenFromLocal, NamesTheFirstTensorThatDiffers) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    DTensor::from_local(at::ones({2}), mesh, {Replicate()});
+    const auto d =
+        DTensor::from_local(at::ones({2, 1 + rank}), mesh, {Shard(1)});
+    rows(2, mesh);
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        "[from_local] ranks of \"a\" disagree about a tensor made without a "
+        "global shape: rank 0 makes f32[2, 2] in S(1) of its f32[2, 1]; rank 1 "
+        "makes f32[2, 4] in S(1) of its f32[2, 2]. Pass the global shape to "
+        "from_local on every rank.");
+  });
+}
+
+TEST(UnevenFromLocal, CountsTensorsToo) {
+  run_ranks(3, [](int64_t rank) {
+    const auto mesh = mesh_of({3});
+    const auto d = rows(2, mesh);
+    if (rank == 1) {
+      rows(1, mesh);
+    }
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        "[from_local] ranks of \"a\" disagree about a tensor made without a "
+        "global shape: ranks 0, 2 make no such tensor; rank 1 makes f64[3, 4] "
+        "in S(0) of its f64[1, 4]. Pass the global shape to from_local on "
+        "every rank.");
+  });
+}
+
+TEST(UnevenFromLocal, IsFoundAfterManyTensors) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    for (int i = 0; i < 70; ++i) {
+      rows(2, mesh);
+    }
+    const auto d = rows(2 + rank, mesh);
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        "[from_local] ranks of \"a\" disagree about a tensor made without a "
+        "global shape, after the first 64. Pass the global shape to "
+        "from_local on every rank.");
+  });
+}
+
+// On two mesh dimensions those hear of it who hold different rows.
+TEST(UnevenFromLocal, OnAMeshOfTwoDimensions) {
+  run_ranks(4, [](int64_t rank) {
+    const auto mesh = mesh_of({2, 2});
+    const auto count = 3 - rank % 2; // along "b"
+    const auto d = DTensor::from_local(
+        counting({count, 4}), mesh, {Replicate(), Shard(0)});
+    get_group(mesh, "a").barrier(); // the ranks of "a" agree
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        c10::str(
+            "[from_local] ranks of \"b\" disagree about a tensor made without "
+            "a global shape: rank ",
+            rank / 2 * 2,
+            " makes f64[6, 4] in R S(0) of its f64[3, 4]; rank ",
+            rank / 2 * 2 + 1,
+            " makes f64[4, 4] in R S(0) of its f64[2, 4]. Pass the global "
+            "shape to from_local on every rank."));
+  });
+}
+
+TEST(UnevenFromLocal, WithAShapeIsRight) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto full = counting({5, 4});
+    const auto d = DTensor::from_local(
+        full.narrow(0, 3 * rank, 3 - rank),
+        mesh,
+        {Shard(0)},
+        {.shape = std::vector<int64_t>{5, 4}});
+    expect_same(d.full_tensor(), full);
+    expect_same(whole(d.mean()), full.mean());
+  });
+}
+
+TEST(UnevenFromLocal, OfEqualPartsIsRightEveryTime) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    for (int i = 0; i < 200; ++i) {
+      const auto d = rows(2, mesh);
+      if (i % 80 == 79) {
+        expect_same(
+            d.full_tensor(), at::cat({counting({2, 4}), counting({2, 4})}));
+      }
+    }
+  });
+}
+
+} // namespace
+} // namespace dtensor
