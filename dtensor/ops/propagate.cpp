@@ -12,6 +12,7 @@ namespace dtensor {
 namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
+constexpr double kLastResort = 1e300;
 
 double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
   auto bytes = static_cast<double>(spec.numel()) *
@@ -71,7 +72,8 @@ struct Cost {
   friend auto operator<=>(const Cost&, const Cost&) = default;
 };
 
-// A dimension is cut anew only if every rank gets something.
+// A dimension is cut anew only if every rank gets something, or if there is no
+// other way (an in-place operator whose self is cut like that).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
   return to.cuts() && input.placement(mesh_dim) != to &&
       input.sizes()[static_cast<size_t>(to.dim())] <
@@ -87,7 +89,7 @@ Cost cost_of(const OpCall& call, const Strategy& strategy, int64_t mesh_dim) {
       continue;
     }
     if (too_small(input, mesh_dim, to)) {
-      return {kImpossible, 0};
+      cost.bytes = kLastResort;
     }
     cost.bytes += transition_cost(*input.spec, mesh_dim, to);
     ++cost.changes;
@@ -144,7 +146,7 @@ Strategy choose(
       continue;
     }
     const auto cost = cost_of(call, option, mesh_dim);
-    if (cost < best_cost) {
+    if (cost.bytes < kImpossible && cost < best_cost) {
       best = &option;
       best_cost = cost;
     }
