@@ -54,9 +54,13 @@ to_output_layout(const at::Tensor& y, const Placement& output, bool use_local) {
   return use_local ? to_local_autograd(placed) : placed;
 }
 
+std::string describe_module(std::string_view name) {
+  return name.empty() ? "the module itself"
+                      : "module \"" + std::string(name) + "\"";
+}
+
 std::string describe(const StyleTarget& target) {
-  return target.name.empty() ? "the module itself"
-                             : "module \"" + target.name + "\"";
+  return describe_module(target.name);
 }
 
 void distribute_parameter(

@@ -11,6 +11,7 @@
 #include <dtensor/parallel/style.h>
 
 #include <string>
+#include <string_view>
 
 namespace dtensor::detail {
 
@@ -98,6 +99,7 @@ void attach_boundary(
     const BoundaryLayouts& layouts);
 
 /// "module \"blocks.0.attn\"", or "the module itself", for messages.
+std::string describe_module(std::string_view name);
 std::string describe(const StyleTarget& target);
 
 } // namespace dtensor::detail

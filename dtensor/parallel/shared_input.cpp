@@ -77,7 +77,9 @@ at::Tensor prepare(
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh,
       "boundary",
-      "the input is ",
+      "the input of ",
+      describe_module(ModuleScope::current()),
+      " is ",
       *spec,
       ", and the module is parallel on ",
       mesh,

@@ -291,5 +291,43 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
   });
 }
 
+// Cut unevenly along another dimension, a plain part does not tell the size of
+// the whole.
+TEST(LinearStylesTest, UnevenPlainSequencesAreAnError) {
+  std::string error;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    torch::nn::Linear linear(8, 8);
+    parallelize_module(
+        *linear, mesh, ColwiseParallel({.input_layouts = Shard(1)}));
+    const auto mine = error_of([&] { linear(torch::ones({2, 3 - rank, 8})); });
+    if (rank == 0) {
+      error = mine;
+    }
+  });
+  EXPECT_EQ(
+      error,
+      "[from_local] ranks of \"tp\" disagree about a tensor made without a "
+      "global shape: rank 0 makes f32[2, 6, 8] in S(1) of its f32[2, 3, 8]; "
+      "rank 1 makes f32[2, 4, 8] in S(1) of its f32[2, 2, 8]. Pass the global "
+      "shape to from_local on every rank.");
+}
+
+TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
+  run_ranks(2, [] {
+    const auto tp = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto dp = init_device_mesh(at::kCPU, {2}, {"dp"});
+    Mlp mlp(8, 8);
+    parallelize_module(*mlp, tp, mlp_plan());
+    const at::Tensor x =
+        DTensor::from_local(torch::ones({2, 8}), dp, {Replicate()});
+    EXPECT_EQ(
+        error_of([&] { mlp(x); }),
+        "[boundary] the input of module \"w1\" is f32[2, 8] on (dp=2): R, "
+        "and the module is parallel on (tp=2). Redistribute the input onto "
+        "that mesh.");
+  });
+}
+
 } // namespace
 } // namespace dtensor
