@@ -63,7 +63,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
-  is_region = rule != nullptr &&
+  // In place the stock autograd serves: a region makes new tensors.
+  is_region = rule != nullptr && !in_place &&
       (rule->region ||
        op.hasKernelForDispatchKey(
            c10::DispatchKey::CompositeImplicitAutograd));
