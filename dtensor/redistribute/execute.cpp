@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
@@ -296,8 +297,18 @@ at::Tensor execute(const Move& move, const at::Tensor& local) {
 }
 
 // Slices are views while a plan runs: what it returns shares no memory with
-// its input, nor keeps more than itself alive.
-at::Tensor own_memory(const at::Tensor& result, const at::Tensor& local) {
+// its input, nor keeps more than itself alive. Its dimensions lie in memory in
+// the order of the layout's strides, so that what is a view of the whole tensor
+// is a view of the parts.
+at::Tensor own_memory(
+    const at::Tensor& result,
+    const at::Tensor& local,
+    SizesRef strides) {
+  const auto wanted = dense_strides(result.sizes(), strides);
+  if (wanted != dtensor::contiguous_strides(result.sizes())) {
+    return at::empty_strided(result.sizes(), wanted, result.options())
+        .copy_(result);
+  }
   if (result.is_alias_of(local) ||
       result.storage().nbytes() > result.nbytes()) {
     return result.clone(at::MemoryFormat::Contiguous);
@@ -343,7 +354,7 @@ at::Tensor redistribute_local(
       ". Give every rank the part that ",
       *from,
       " describes.");
-  return own_memory(result, local);
+  return own_memory(result, local, to->strides());
 }
 
 } // namespace dtensor

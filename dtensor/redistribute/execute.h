@@ -10,7 +10,8 @@ namespace dtensor {
 /// The local tensor in layout `to` of a tensor whose local part in layout
 /// `from` is `local` (shape from->local_sizes()). The result never shares
 /// memory with other ranks; it is `local` itself when the plan is empty, and
-/// contiguous memory of its own otherwise. Every rank of the mesh must call it;
+/// memory of its own otherwise, in the order of the strides of `to`. Every rank
+/// of the mesh must call it;
 /// on a rank outside the mesh it returns an empty tensor. No autograd.
 /// Throws as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(

@@ -326,6 +326,18 @@ TEST(Execute, RanksOutsideTheMeshGetAnEmptyTensor) {
   });
 }
 
+TEST(Execute, PartsLieInMemoryInTheOrderOfTheStrides) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto from = Spec::make(mesh, {Shard(0)}, {4, 6}, {1, 4}, at::kFloat);
+    const auto whole = torch::arange(24.0).view({6, 4}).t().to(at::kFloat);
+    const auto result = redistribute_local(
+        whole.narrow(0, 2 * rank, 2), from, from->with_placements({Shard(1)}));
+    EXPECT_TRUE(torch::equal(result, whole.narrow(1, 3 * rank, 3)));
+    EXPECT_TRUE(result.t().is_contiguous());
+  });
+}
+
 TEST(Execute, ALocalTensorOfAnotherShapeIsRefused) {
   const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
   const auto from = Spec::make(mesh, {Shard(0)}, {4, 4}, at::kFloat);
