@@ -2,6 +2,7 @@
 // Vector norms. Each rank takes the norm of its shard; those of the ranks
 // combine as the elements do: norm(x) = norm(norm(x_1), norm(x_2), ...). Powers
 // of local norms are summed, so the whole root is taken once, of the total.
+#include <dtensor/error.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -175,12 +176,13 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       dtype = std::move(value);
     }
   }
-  TORCH_CHECK(
+  DTENSOR_CHECK(
       at::isFloatingType(self.scalar_type()) ||
           at::isComplexType(self.scalar_type()),
-      "linalg.vector_norm: Expected a floating point or complex tensor as "
-      "input. Got ",
-      self.scalar_type());
+      "aten::linalg_vector_norm",
+      "the norm of a tensor of ",
+      self.scalar_type(),
+      " is not defined. Cast it to a floating-point dtype.");
   stack->emplace_back(
       compute(self, describe(self, order, dim, keepdim, dtype)));
 }

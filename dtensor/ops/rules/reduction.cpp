@@ -2,6 +2,7 @@
 // Reductions. Over a sharded dimension every rank reduces what it has, and the
 // result is Partial; what does not compose (median, variance) needs the reduced
 // dimensions whole.
+#include <dtensor/error.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
@@ -233,11 +234,12 @@ void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   const auto self = torch::jit::pop(*stack).toTensor();
   const auto out_dtype = dtype.value_or(self.scalar_type());
-  TORCH_CHECK(
+  DTENSOR_CHECK(
       at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
-      "mean(): could not infer output dtype. Input dtype must be either a "
-      "floating point or complex dtype. Got: ",
-      out_dtype);
+      "aten::mean",
+      "the mean of a tensor of ",
+      out_dtype,
+      " is not defined. Pass a floating-point dtype.");
   const auto total = at::sum(self, dims, keepdim, dtype);
   const auto count = static_cast<double>(self.numel()) /
       static_cast<double>(std::max<int64_t>(total.numel(), 1));
