@@ -79,7 +79,10 @@ SizesList related_shapes(const std::string& name, Random& r) {
       {"_fused_rms_norm", 13},
       {"chain_matmul", 0},
       {"bilinear", 25},
-      {"group_norm", 14}};
+      {"group_norm", 14},
+      {"batch_norm", 26},
+      {"native_batch_norm", 26},
+      {"_native_batch_norm_legit", 26}};
   const auto found = family.find(name);
   switch (found == family.end() ? -1 : found->second) {
     case 0:
@@ -133,6 +136,8 @@ SizesList related_shapes(const std::string& name, Random& r) {
       return {{m}, {n}};
     case 22:
       return {{m, 5}, {m}, {5}};
+    case 26:
+      return {{b, 4, k}, {4}, {4}, {4}, {4}};
     default:
       return {};
   }
@@ -259,6 +264,15 @@ number(const std::string& name, const at::Tensor& self, Random& random) {
   }
   if (name == "reduction" || name == "n") {
     return random.below(3);
+  }
+  if (name == "N" || name == "C") { // of group_norm
+    return self.dim() > 1 ? self.size(name == "N" ? 0 : 1) : 0;
+  }
+  if (name == "HxW") {
+    return self.dim() > 2 ? self.size(2) : 1;
+  }
+  if (name == "group" || name == "num_groups") {
+    return 1 + random.below(2);
   }
   if (name == "ignore_index") {
     return -100;

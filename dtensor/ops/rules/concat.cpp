@@ -201,7 +201,10 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
       strategies.push_back({{whole}, {whole, Shard(map[d])}});
     }
   }
-  add_common_partial(call, mesh_dim, strategies);
+  // Terms may not be rounded to another dtype one by one.
+  if (call.inputs[0].spec->dtype() == call.inputs[1].spec->dtype()) {
+    add_common_partial(call, mesh_dim, strategies);
+  }
   return strategies;
 }
 

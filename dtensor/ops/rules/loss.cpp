@@ -91,6 +91,9 @@ double largest_numel(const Decision& decision, size_t first) {
   int64_t numel = 0;
   for (size_t i = first; i < decision.inputs.size(); ++i) {
     if (decision.inputs[i] != nullptr) {
+      if (decision.inputs[i]->numel() == 0) {
+        return 0;
+      }
       numel = std::max(numel, decision.inputs[i]->numel());
     }
   }
