@@ -45,7 +45,7 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
   if (C10_UNLIKELY(local.is_conj() || local.is_neg())) {
     local = local.resolve_conj().resolve_neg();
   }
-  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(
+  TORCH_INTERNAL_ASSERT(
       local.sizes() == spec->local_sizes(),
       "local tensor ",
       local.sizes(),

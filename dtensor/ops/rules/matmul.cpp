@@ -52,9 +52,11 @@ Strategies with_bias(Strategies products, int bias, const OpCall& call) {
     auto placement = out;
     if (out.cuts()) {
       const auto dim = out.dim() - (out_dim - spec.dim());
-      placement = dim < 0 || spec.sizes()[static_cast<size_t>(dim)] == 1
-          ? Replicate()
-          : out.with_dim(dim);
+      const auto& whole = call.outputs[0].sizes;
+      const bool broadcast = dim < 0 ||
+          spec.sizes()[static_cast<size_t>(dim)] !=
+              whole[static_cast<size_t>(out.dim())];
+      placement = broadcast ? Replicate() : out.with_dim(dim);
     }
     s.inputs.insert(s.inputs.begin() + bias, placement);
   }
