@@ -49,7 +49,7 @@ void expect_close(
       "expect_close",
       layout,
       " differs by up to ",
-      (whole - expected).abs().max().item<double>(),
+      whole.sub(expected).abs().max().item<double>(),
       ".");
 }
 
