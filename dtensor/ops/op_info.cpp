@@ -64,10 +64,9 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
   // In place the stock autograd serves: a region makes new tensors.
-  is_region = rule != nullptr && !in_place &&
-      (rule->region ||
-       op.hasKernelForDispatchKey(
-           c10::DispatchKey::CompositeImplicitAutograd));
+  is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
+      ((rule->region && !in_place) ||
+       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
   for (const auto& argument : arguments) {
     value_matters.push_back(
         value_decides(argument) ||

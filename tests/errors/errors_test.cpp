@@ -30,8 +30,7 @@ namespace dtensor {
 namespace {
 
 std::filesystem::path golden_path() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() /
-      "golden" / "errors.txt";
+  return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "errors.txt";
 }
 
 const char* type_of(const c10::Error& e) {

@@ -255,8 +255,7 @@ TEST(PlanCache, IsBounded) {
 // plan. To add one write its first three lines; to accept new plans run this
 // test with DTENSOR_UPDATE_GOLDEN=1.
 std::filesystem::path golden_file() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() /
-      "golden" / "plans.txt";
+  return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "plans.txt";
 }
 
 std::string golden_case(
