@@ -65,7 +65,7 @@ void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
       flat.size() == 1 ? flat[0] : at::cat(flat), ReduceOp::kSum);
   int64_t begin = 0;
   for (auto& p : parameters) {
-    const auto& local = local_of(p.grad());
+    const at::Tensor local = local_of(p.grad()); // outlives the old gradient
     set_gradient(p, sum.narrow(0, begin, local.numel()).view(local.sizes()));
     begin += local.numel();
   }
