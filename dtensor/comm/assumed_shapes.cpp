@@ -70,24 +70,11 @@ std::string describe_all(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,
     size_t index) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
-  for (size_t member = 0; member < calls.size(); ++member) {
-    const auto text = describe(at(*calls[member], index));
-    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
-      return entry.first == text;
-    });
-    if (known != said.end()) {
-      known->second.push_back(ranks[member]);
-    } else {
-      said.push_back({text, {ranks[member]}});
-    }
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    texts.push_back(describe(at(*call, index)));
   }
-  std::vector<std::string> parts;
-  for (const auto& [text, who] : said) {
-    parts.push_back(
-        rank_list(who) + (who.size() == 1 ? " makes " : " make ") + text);
-  }
-  return c10::Join("; ", parts);
+  return who_says(texts, ranks, "make");
 }
 
 bool all_agree(const std::vector<const Call*>& calls) {

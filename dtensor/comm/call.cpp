@@ -137,23 +137,9 @@ std::optional<std::string> disagreement(
   if (all_fit(calls)) {
     return std::nullopt;
   }
-  // Ranks that say the same stand together, in order of the first of them.
-  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
-  for (size_t member = 0; member < calls.size(); ++member) {
-    const std::string text = describe(*calls[member], ranks);
-    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
-      return entry.first == text;
-    });
-    if (known != said.end()) {
-      known->second.push_back(ranks[member]);
-    } else {
-      said.push_back({text, {ranks[member]}});
-    }
-  }
-  std::vector<std::string> parts;
-  for (const auto& [text, who] : said) {
-    const char* verb = who.size() == 1 ? " calls " : " call ";
-    parts.push_back(rank_list(who) + verb + text);
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    texts.push_back(describe(*call, ranks));
   }
   return c10::str(
       "[",
@@ -161,8 +147,31 @@ std::optional<std::string> disagreement(
       "] ranks of \"",
       label,
       "\" disagree: ",
-      c10::Join("; ", parts),
+      who_says(texts, ranks, "call"),
       ". Call the same collective with the same sizes on every rank.");
+}
+
+std::string who_says(
+    const std::vector<std::string>& texts,
+    const std::vector<int64_t>& ranks,
+    const std::string& verb) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
+  for (size_t member = 0; member < texts.size(); ++member) {
+    const auto known = std::find_if(said.begin(), said.end(), [&](auto& entry) {
+      return entry.first == texts[member];
+    });
+    if (known != said.end()) {
+      known->second.push_back(ranks[member]);
+    } else {
+      said.push_back({texts[member], {ranks[member]}});
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [text, who] : said) {
+    parts.push_back(c10::str(
+        rank_list(who), " ", verb, who.size() == 1 ? "s " : " ", text));
+  }
+  return c10::Join("; ", parts);
 }
 
 std::string rank_list(const std::vector<int64_t>& ranks) {

@@ -56,6 +56,13 @@ std::optional<std::string> disagreement(
     const std::vector<int64_t>& ranks,
     const std::string& label);
 
+/// "rank 0 calls X; ranks 1, 2 call Y" for the verb "call": one text per
+/// member; ranks that say the same stand together, in order of the first.
+std::string who_says(
+    const std::vector<std::string>& texts,
+    const std::vector<int64_t>& ranks,
+    const std::string& verb);
+
 /// "rank 1" or "ranks 0, 2".
 std::string rank_list(const std::vector<int64_t>& ranks);
 

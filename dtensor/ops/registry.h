@@ -35,8 +35,8 @@ class DTENSOR_API RuleRegistry {
   OpRule& mesh_rule(std::string_view name, MeshRule rule);
   /// An einsum: letters are dimensions, inputs are the tensor arguments in
   /// order. A letter of the output may be sharded everywhere it occurs; a
-  /// letter that is summed away gives Partial(sum). `linear_in`: inputs that
-  /// may be Partial(sum) while the others are replicated.
+  /// letter that is summed away gives Partial(sum). One input may be
+  /// Partial(sum) while the others are replicated.
   OpRule& einsum(std::string_view name, std::string_view equation);
   /// Written with DTensor operators (or by hand) instead of a local call.
   OpRule& kernel(std::string_view name, DTensorKernel kernel);

@@ -28,10 +28,10 @@ struct OpInfo {
   const OpRule* rule = nullptr; // its own, or that of its functional variant
   bool in_place = false;        // writes its first argument and returns it
   bool inplace_view = false;    // changes its shape, as squeeze_
-  bool is_view = false;         // its results share memory with its first argument
+  bool is_view = false; // its results share memory with its first argument
   bool random = false;
   bool is_out = false;
-  bool is_region = false; // intercepted at the autograd key
+  bool is_region = false;     // intercepted at the autograd key
   bool adds_in_place = false; // add_.Tensor, which a module's bias may meet
   std::vector<bool> value_matters; // per argument: part of the cache key
   std::optional<BoundaryRole> boundary;
@@ -56,15 +56,7 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call);
 
-/// Calls `visit(IValue&, arg, item)` for every defined tensor among the last
-/// num_args of the stack; a list is written back if `visit` returns true.
-template <class Visit>
-void for_each_tensor(
-    torch::jit::Stack& stack,
-    size_t num_args,
-    const Visit& visit);
-
-/// The specs of the decision's inputs on local tensors: see dispatch.cpp.
+/// The kernel registered for an operator, above autograd for a region.
 class SlotKernel final : public c10::OperatorKernel {
  public:
   SlotKernel(std::shared_ptr<const OpInfo> info, bool above_autograd)

@@ -11,8 +11,8 @@ namespace dtensor {
 /// `from` is `local` (shape from->local_sizes()). The result never shares
 /// memory with other ranks; it is `local` itself when the plan is empty, and
 /// memory of its own otherwise, in the order of the strides of `to`. Every rank
-/// of the mesh must call it;
-/// on a rank outside the mesh it returns an empty tensor. No autograd.
+/// of the mesh must call it; on a rank outside the mesh it returns an empty
+/// tensor. No autograd.
 /// Throws as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(
     const at::Tensor& local,
