@@ -92,6 +92,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
   dtensor/tensor/meta_impl.h
+  dtensor/tensor/no_data_impl.h
   dtensor/tensor/philox_impl.h
   dtensor/tensor/random.cpp
   dtensor/tensor/sample.cpp
@@ -121,6 +122,11 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/einsum.cpp
+  dtensor/ops/fast_kernel.cpp
+  dtensor/ops/fast_kernel_impl.h
+  dtensor/ops/fast_key_impl.h
+  dtensor/ops/fast_others.cpp
+  dtensor/ops/fast_pointwise.cpp
   dtensor/ops/in_backward.cpp
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+#include <dtensor/api.h>
 #include <dtensor/ops/strategy.h>
 
 #include <memory>
-#include <unordered_map>
 
 namespace dtensor::detail {
 
@@ -25,6 +26,7 @@ struct CacheKeyHash {
     }
     return static_cast<size_t>(h);
   }
+  using hash_policy = ska::power_of_two_hash_policy;
 };
 
 class DecisionCache {
@@ -51,10 +53,17 @@ class DecisionCache {
   }
 
  private:
-  std::unordered_map<CacheKey, DecisionPtr, CacheKeyHash> entries_;
+  ska::flat_hash_map<CacheKey, DecisionPtr, CacheKeyHash> entries_;
 };
 
-/// This rank's cache of the operator with that slot number.
+class FastTable; // ops/fast_key_impl.h
+
+/// This rank's cache of the operator with that slot number, and what its
+/// unboxed kernel looks up first.
 DecisionCache& decision_cache(size_t slot);
+FastTable& fast_table(size_t slot);
+
+/// Forgets all that this rank decided. Not for use inside a call.
+DTENSOR_API void clear_decisions();
 
 } // namespace dtensor::detail

@@ -5,6 +5,7 @@
 // keep their decomposition unless they have a rule; then they are regions,
 // intercepted at the autograd key. All others get a slot at the backend key:
 // without it a composite kernel would win over a fallback and read storage.
+#include <dtensor/ops/fast_kernel_impl.h>
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/variants_impl.h>
 
@@ -54,6 +55,16 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
 }
 
+torch::CppFunction kernel_of(
+    const std::shared_ptr<const OpInfo>& info,
+    bool above_autograd) {
+  if (const auto* fast = find_fast_op(info->op.operator_name())) {
+    return fast->make(info, above_autograd);
+  }
+  return torch::CppFunction::makeFromBoxedFunctor(
+      std::make_unique<SlotKernel>(info, above_autograd));
+}
+
 void install(
     const c10::OperatorHandle& op,
     torch::Library& backend,
@@ -74,15 +85,9 @@ void install(
       return;
     }
   }
-  backend.impl(
-      name.c_str(),
-      torch::CppFunction::makeFromBoxedFunctor(
-          std::make_unique<SlotKernel>(info, false)));
+  backend.impl(name.c_str(), kernel_of(info, false));
   if (info->is_region) {
-    autograd.impl(
-        name.c_str(),
-        torch::CppFunction::makeFromBoxedFunctor(
-            std::make_unique<SlotKernel>(info, true)));
+    autograd.impl(name.c_str(), kernel_of(info, true));
   }
 }
 

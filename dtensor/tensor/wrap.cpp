@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
 
 #include <c10/core/DispatchKeySet.h>
+
+#include <atomic>
+#include <mutex>
 
 namespace dtensor::detail {
 namespace {
@@ -22,6 +26,10 @@ c10::DispatchKeySet keys_for(const at::Tensor& local) {
       c10::getAutocastRelatedKeySetFromBackend(backend);
 }
 
+void set_message(c10::TensorImpl& impl) {
+  impl.release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoData);
+}
+
 struct DTensorImpl final : c10::TensorImpl {
   DTensorImpl(at::Tensor local, SpecPtr spec)
       : TensorImpl(keys_for(local), local.dtype(), local.device()) {
@@ -35,8 +43,61 @@ struct DTensorImpl final : c10::TensorImpl {
     set_sizes_and_strides(spec->sizes(), spec->strides());
     set_backend_meta(
         c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec)));
-    release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoData);
+    set_storage_access_should_throw();
   }
+  explicit DTensorImpl(const DTensorImpl& like)
+      : TensorImpl(like.key_set(), like.dtype(), like.device()) {}
+
+  // Whoever is about to read data asks this first. Only then the message is
+  // set: two strings a tensor would be a quarter of an operator's cost.
+  bool has_storage() const override {
+    if (!explained_) {
+      explain();
+    }
+    return false;
+  }
+  const c10::Storage& storage() const override {
+    has_storage();
+    return TensorImpl::storage();
+  }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& version_counter,
+      bool allow_tensor_metadata_change) const override {
+    auto copy = c10::make_intrusive<DTensorImpl>(*this);
+    copy_tensor_metadata(
+        this, copy.get(), version_counter, allow_tensor_metadata_change);
+    return finished(std::move(copy));
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version_counter,
+      bool allow_tensor_metadata_change) const override {
+    auto copy = c10::make_intrusive<DTensorImpl>(*this);
+    copy_tensor_metadata(
+        this,
+        copy.get(),
+        std::move(version_counter),
+        allow_tensor_metadata_change);
+    return finished(std::move(copy));
+  }
+
+ private:
+  static c10::intrusive_ptr<TensorImpl> finished(
+      c10::intrusive_ptr<DTensorImpl> copy) {
+    copy->refresh_numel();
+    copy->refresh_contiguous();
+    return copy;
+  }
+  void explain() const {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (!explained_) {
+      set_message(const_cast<DTensorImpl&>(*this));
+      explained_ = true;
+    }
+  }
+
+  mutable std::atomic<bool> explained_{false};
 };
 
 } // namespace
@@ -54,6 +115,10 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!is_dtensor(local));
   return at::Tensor(
       c10::make_intrusive<DTensorImpl>(std::move(local), std::move(spec)));
+}
+
+void explain_no_data(const at::Tensor& t) {
+  set_message(*t.unsafeGetTensorImpl());
 }
 
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {

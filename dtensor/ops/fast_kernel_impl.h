@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// FastKernel: the unboxed kernel of an operator that is called often.
+//
+// It does what dispatch() does for a decision that asks for nothing but the
+// local operator: look the decision up, call the operator on the local tensors,
+// wrap the results. Whatever else a call may need (a redistribution, other
+// arguments, a style's boundary, a gradient of a region) goes to the boxed
+// SlotKernel, which knows everything.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <dtensor/ops/fast_key_impl.h>
+#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/slot_impl.h>
+
+#include <torch/library.h>
+
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+namespace dtensor::detail {
+
+/// What the unboxed kernel of one operator knows of it; set at installation.
+struct FastSlot {
+  void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
+  bool boundaries_matter() const {
+    return info->boundary || info->carries_boundaries || info->adds_in_place;
+  }
+
+  std::shared_ptr<const OpInfo> info;
+  c10::KernelFunction boxed;
+};
+
+/// Whether a call with this decision needs nothing but the local operator.
+bool is_local_only(const OpInfo& info, const Decision& decision);
+
+inline const at::Tensor& local_arg(const at::Tensor& t) {
+  return is_dtensor(t) ? meta_of(t).local : t;
+}
+inline at::Tensor& local_arg(at::Tensor& t) {
+  return is_dtensor(t) ? meta_of(t).local : t;
+}
+inline std::optional<at::Tensor> local_arg(const std::optional<at::Tensor>& t) {
+  return t ? std::optional(local_arg(*t)) : std::nullopt;
+}
+inline std::vector<at::Tensor> local_arg(const at::ITensorListRef& list) {
+  std::vector<at::Tensor> locals;
+  locals.reserve(list.size());
+  for (const at::Tensor& t : list) {
+    locals.push_back(local_arg(t));
+  }
+  return locals;
+}
+template <class T>
+const T& local_arg(const T& value) {
+  return value;
+}
+
+inline at::Tensor wrap_fast(at::Tensor local, const SpecPtr& spec) {
+  return local.defined() ? wrap(std::move(local), spec) : local;
+}
+
+template <class... Results, size_t... i>
+std::tuple<Results...> wrap_fast(
+    std::tuple<Results...> locals,
+    const Decision& decision,
+    std::index_sequence<i...>) {
+  return {wrap_fast(std::move(std::get<i>(locals)), decision.outputs[i])...};
+}
+
+inline bool requires_grad(const at::Tensor& t) {
+  return t.requires_grad();
+}
+inline bool requires_grad(const std::optional<at::Tensor>& t) {
+  return t && t->requires_grad();
+}
+inline bool requires_grad(const at::ITensorListRef& list) {
+  return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) {
+    return t.requires_grad();
+  });
+}
+template <class T>
+bool requires_grad(const T&) {
+  return false;
+}
+
+struct NoGuard {};
+
+template <class Op, bool kAboveAutograd, class Schema = typename Op::schema>
+struct FastKernel;
+
+template <class Op, bool kAboveAutograd, class Result, class... Args>
+struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
+  static Result call(Args... args) {
+    const OpInfo& info = *slot.info;
+    if constexpr (kAboveAutograd) {
+      if (c10::GradMode::is_enabled() && (requires_grad(args) || ...)) {
+        return call_boxed(args...);
+      }
+    }
+    FastKey key;
+    add_all(key, info, std::index_sequence_for<Args...>(), args...);
+    if (C10_UNLIKELY(
+            !key.usable() ||
+            (key.has_boundaries() && slot.boundaries_matter()) ||
+            (info.is_view && c10::InferenceMode::is_enabled()))) {
+      return call_boxed(args...);
+    }
+    const auto* entry = fast_table(info.slot).find(key);
+    if (C10_UNLIKELY(entry == nullptr)) {
+      return call_new(key, args...);
+    }
+    if (entry->decision == nullptr) {
+      return call_boxed(args...);
+    }
+    return call_local(*entry->decision, args...);
+  }
+
+  static inline FastSlot slot;
+
+ private:
+  template <size_t... i>
+  static void add_all(
+      FastKey& key,
+      const OpInfo& info,
+      std::index_sequence<i...>,
+      const Args&... args) {
+    (add_to_fast_key(key, args, info.value_matters[i]), ...);
+    if (info.rule != nullptr && info.rule->in_gradients) {
+      key.push(in_backward());
+    }
+  }
+
+  static Result call_boxed(Args... args) {
+    return slot.boxed.template call<Result, Args...>(
+        slot.info->op, c10::DispatchKeySet(), std::forward<Args>(args)...);
+  }
+
+  static Result call_new(const FastKey& key, Args... args) {
+    const auto stack = c10::impl::boxArgs<Args...>(args...);
+    auto decision = decide(*slot.info, stack);
+    if (!is_local_only(*slot.info, *decision)) {
+      decision = nullptr;
+    }
+    fast_table(slot.info->slot).insert(key, std::move(decision));
+    return call_boxed(std::forward<Args>(args)...);
+  }
+
+  static Result call_local(const Decision& decision, Args... args) {
+    [[maybe_unused]] std::conditional_t<
+        kAboveAutograd,
+        at::AutoDispatchBelowADInplaceOrView,
+        NoGuard>
+        below;
+    if constexpr (std::is_same_v<Result, at::Tensor&>) {
+      Op::call(local_arg(args)...);
+      return std::get<0>(std::tie(args...));
+    } else if constexpr (std::is_same_v<Result, at::Tensor>) {
+      return wrap_fast(Op::call(local_arg(args)...), decision.outputs[0]);
+    } else {
+      return wrap_fast(
+          Op::call(local_arg(args)...),
+          decision,
+          std::make_index_sequence<std::tuple_size_v<Result>>());
+    }
+  }
+};
+
+/// An operator's unboxed kernels: `make(info, above_autograd)` sets the slot.
+struct FastOp {
+  std::string_view name; // "aten::add"
+  std::string_view overload;
+  torch::CppFunction (*make)(std::shared_ptr<const OpInfo>, bool);
+};
+
+template <class Op>
+FastOp fast_op() {
+  return {
+      Op::name,
+      Op::overload_name,
+      [](std::shared_ptr<const OpInfo> info, bool above) {
+        if (above) {
+          using Kernel = FastKernel<Op, true>;
+          Kernel::slot.set(std::move(info), true);
+          return torch::CppFunction(TORCH_FN(Kernel::call));
+        }
+        using Kernel = FastKernel<Op, false>;
+        Kernel::slot.set(std::move(info), false);
+        return torch::CppFunction(TORCH_FN(Kernel::call));
+      }};
+}
+
+const std::vector<FastOp>& fast_pointwise_ops();
+const std::vector<FastOp>& fast_other_ops();
+
+/// The kernels of operator `name`; null if it has only boxed ones.
+const FastOp* find_fast_op(const c10::OperatorName& name);
+
+} // namespace dtensor::detail
