@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -90,6 +91,26 @@ Placement normalize(
   return placement.split_factor() == 1 ? Shard(dim) : placement.with_dim(dim);
 }
 
+// The specs that this thread asked for last, found without a lock. They live on
+// while they are here: an operator whose result is dropped before the next call
+// would otherwise get a spec with a new id each time, and every decision that
+// follows from it would be made anew.
+class RecentSpecs {
+ public:
+  static RecentSpecs& of_this_thread() {
+    thread_local RecentSpecs recent;
+    return recent;
+  }
+
+  SpecPtr& at(size_t hash) {
+    return specs_[hash % kCount];
+  }
+
+ private:
+  static constexpr size_t kCount = 512;
+  std::vector<SpecPtr> specs_ = std::vector<SpecPtr>(kCount);
+};
+
 } // namespace
 
 // The table of all specs. It is never destroyed, for specs in static objects.
@@ -100,10 +121,15 @@ struct SpecTable {
   }
 
   static SpecPtr get(const SpecKey& key) {
-    return instance().get(
-        hash_of(key),
-        [&](const Spec& spec) { return matches(spec, key); },
-        [&] { return create(key); });
+    const size_t hash = hash_of(key);
+    SpecPtr& recent = RecentSpecs::of_this_thread().at(hash);
+    if (recent == nullptr || !matches(*recent, key)) {
+      recent = instance().get(
+          hash,
+          [&](const Spec& spec) { return matches(spec, key); },
+          [&] { return create(key); });
+    }
+    return recent;
   }
 
   static std::unique_ptr<Spec> create(const SpecKey& key) {

@@ -204,9 +204,8 @@ void run(
     }
     auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
                                              : output_spec(decision, i);
-    auto result = normal_view
-        ? wrap_normal(std::move(local), std::move(spec))
-        : wrap(std::move(local), std::move(spec));
+    auto result = normal_view ? wrap_normal(std::move(local), std::move(spec))
+                              : wrap(std::move(local), std::move(spec));
     if (boundaries != nullptr) {
       meta_of(result).boundaries = boundaries;
     }
@@ -265,7 +264,10 @@ std::vector<at::Tensor> with_gradients(
   return found;
 }
 
-void region_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
+void region_below_boundary(
+    const OpInfo& info,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
   if (!needs_grad(info, *stack)) {
     at::AutoDispatchBelowADInplaceOrView below;
     dispatch_below_boundary(info, stack);
@@ -276,6 +278,10 @@ void region_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
     return;
   }
   const auto decision = decide(info, *stack);
+  if (takes_stock_autograd(info, *decision, last_args(*stack, info.num_args))) {
+    info.stock->callBoxed(info.op, keys, stack);
+    return;
+  }
   const auto any = any_spec(*stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
     outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
@@ -314,29 +320,51 @@ void with_boundary(
     const Run& run_inner) {
   const auto boundary = find_boundary(info, *stack);
   if (boundary == nullptr) {
-    run_inner(info, stack);
+    run_inner();
     return;
   }
   const ModuleScope scope(boundary->module_name());
   const auto base = stack->size() - info.num_args;
   auto& input = (*stack)[base + info.boundary->input];
   input = boundary->prepare_input(input.toTensor());
-  run_inner(info, stack);
+  run_inner();
   auto& output = stack->back();
   output = boundary->finish_output(output.toTensor());
 }
 
 } // namespace
 
+// A region costs a node of the graph for each input and output. A product of
+// matrices that needs no communication does without: LibTorch's formula for its
+// gradients calls products of matrices again. (Others have operands to flatten,
+// which would have to keep their sharding.)
+bool takes_stock_autograd(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args) {
+  if (!info.stock || !is_local_only(info, decision)) {
+    return false;
+  }
+  bool matrices = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const bool is_bias = info.num_args > 2 && t.dim() == 1;
+    matrices &= is_dtensor(t) && (t.dim() == 2 || (is_bias && arg != 1));
+  });
+  return matrices;
+}
+
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(info.adds_in_place) && add_module_bias(stack)) {
     return; // in inference mode, where there is no autograd key
   }
-  with_boundary(info, stack, dispatch_below_boundary);
+  with_boundary(info, stack, [&] { dispatch_below_boundary(info, stack); });
 }
 
-void dispatch_region(const OpInfo& info, torch::jit::Stack* stack) {
-  with_boundary(info, stack, region_below_boundary);
+void dispatch_region(
+    const OpInfo& info,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  with_boundary(info, stack, [&] { region_below_boundary(info, keys, stack); });
 }
 
 } // namespace dtensor::detail

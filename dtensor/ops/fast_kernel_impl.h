@@ -36,9 +36,6 @@ struct FastSlot {
   c10::KernelFunction boxed;
 };
 
-/// Whether a call with this decision needs nothing but the local operator.
-bool is_local_only(const OpInfo& info, const Decision& decision);
-
 inline const at::Tensor& local_arg(const at::Tensor& t) {
   return is_dtensor(t) ? meta_of(t).local : t;
 }
@@ -96,12 +93,12 @@ struct FastKernel;
 
 template <class Op, bool kAboveAutograd, class Result, class... Args>
 struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
-  static Result call(Args... args) {
+  static Result call(c10::DispatchKeySet keys, Args... args) {
     const OpInfo& info = *slot.info;
-    if constexpr (kAboveAutograd) {
-      if (c10::GradMode::is_enabled() && (requires_grad(args) || ...)) {
-        return call_boxed(args...);
-      }
+    const bool records = kAboveAutograd && c10::GradMode::is_enabled() &&
+        (requires_grad(args) || ...);
+    if (records && !info.stock) {
+      return call_boxed(keys, args...);
     }
     FastKey key;
     add_all(key, info, std::index_sequence_for<Args...>(), args...);
@@ -109,14 +106,19 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
             !key.usable() ||
             (key.has_boundaries() && slot.boundaries_matter()) ||
             (info.is_view && c10::InferenceMode::is_enabled()))) {
-      return call_boxed(args...);
+      return call_boxed(keys, args...);
     }
     const auto* entry = fast_table(info.slot).find(key);
     if (C10_UNLIKELY(entry == nullptr)) {
-      return call_new(key, args...);
+      return call_new(key, keys, args...);
     }
-    if (entry->decision == nullptr) {
-      return call_boxed(args...);
+    if (entry->decision == nullptr || (records && !entry->stock)) {
+      return call_boxed(keys, args...);
+    }
+    if constexpr (kAboveAutograd && !std::is_reference_v<Result>) {
+      if (records) {
+        return call_stock(keys, args...);
+      }
     }
     return call_local(*entry->decision, args...);
   }
@@ -136,19 +138,28 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     }
   }
 
-  static Result call_boxed(Args... args) {
+  static Result call_boxed(c10::DispatchKeySet keys, Args... args) {
     return slot.boxed.template call<Result, Args...>(
-        slot.info->op, c10::DispatchKeySet(), std::forward<Args>(args)...);
+        slot.info->op, keys, std::forward<Args>(args)...);
   }
 
-  static Result call_new(const FastKey& key, Args... args) {
+  static Result call_stock(c10::DispatchKeySet keys, Args... args) {
+    auto stack = c10::impl::boxArgs<Args...>(args...);
+    slot.info->stock->callBoxed(slot.info->op, keys, &stack);
+    return c10::impl::PopResult<Result>::call(stack);
+  }
+
+  static Result
+  call_new(const FastKey& key, c10::DispatchKeySet keys, Args... args) {
     const auto stack = c10::impl::boxArgs<Args...>(args...);
     auto decision = decide(*slot.info, stack);
     if (!is_local_only(*slot.info, *decision)) {
       decision = nullptr;
     }
-    fast_table(slot.info->slot).insert(key, std::move(decision));
-    return call_boxed(std::forward<Args>(args)...);
+    const bool stock = decision != nullptr &&
+        takes_stock_autograd(*slot.info, *decision, stack);
+    fast_table(slot.info->slot).insert(key, std::move(decision), stock);
+    return call_boxed(keys, std::forward<Args>(args)...);
   }
 
   static Result call_local(const Decision& decision, Args... args) {

@@ -194,14 +194,19 @@ class FastTable {
     /// Null: such calls take the boxed path.
     std::shared_ptr<const Decision> decision;
     bool used = false;
+    /// See takes_stock_autograd().
+    bool stock = false;
   };
 
   const Entry* find(const FastKey& key) const {
     const Entry& entry = entries_[key.bucket(kBits)];
     return entry.used && entry.key == key ? &entry : nullptr;
   }
-  void insert(const FastKey& key, std::shared_ptr<const Decision> decision) {
-    entries_[key.bucket(kBits)] = {key, std::move(decision), true};
+  void insert(
+      const FastKey& key,
+      std::shared_ptr<const Decision> decision,
+      bool stock) {
+    entries_[key.bucket(kBits)] = {key, std::move(decision), true, stock};
   }
 
  private:

@@ -39,6 +39,12 @@ bool value_decides(const c10::Argument& argument) {
       type->kind() != c10::TypeKind::FloatType;
 }
 
+// Products of matrices: their gradients are products of matrices.
+bool has_formula(const std::string& name) {
+  return name == "aten::addmm" || name == "aten::linear" ||
+      name == "aten::matmul";
+}
+
 size_t next_slot() {
   static std::atomic<size_t> next{0};
   return next.fetch_add(1);
@@ -75,6 +81,9 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   adds_in_place = name == "aten::add_.Tensor";
   boundary = boundary_role(schema.name());
   carries_boundaries = detail::carries_boundaries(schema.name());
+  if (is_region && has_formula(name)) {
+    stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+  }
 }
 
 } // namespace dtensor::detail

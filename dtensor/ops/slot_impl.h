@@ -36,14 +36,31 @@ struct OpInfo {
   std::vector<bool> value_matters; // per argument: part of the cache key
   std::optional<BoundaryRole> boundary;
   bool carries_boundaries = false;
+  /// LibTorch's own autograd kernel, for a region whose gradient formula is
+  /// made of operators that have rules; null for others.
+  std::optional<c10::SafeKernelFunction> stock;
 };
 
 /// Runs the operator on the DTensors on the stack, below autograd.
 void dispatch(const OpInfo& info, torch::jit::Stack* stack);
 
+/// Whether a call with this decision needs nothing but the local operator.
+bool is_local_only(const OpInfo& info, const Decision& decision);
+
+/// Whether a region with this decision runs LibTorch's own autograd kernel on
+/// the DTensors, without the nodes that make its inputs local.
+bool takes_stock_autograd(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args);
+
 /// Runs it at the autograd key: inputs are redistributed and made local with
 /// autograd, the operator runs with its own, results become DTensors again.
-void dispatch_region(const OpInfo& info, torch::jit::Stack* stack);
+/// `keys` are those that it was called with.
+void dispatch_region(
+    const OpInfo& info,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack);
 
 /// The decision for this call, from this rank's cache or made now.
 std::shared_ptr<const Decision> decide(
@@ -65,10 +82,10 @@ class SlotKernel final : public c10::OperatorKernel {
 
   void operator()(
       const c10::OperatorHandle&,
-      c10::DispatchKeySet,
+      c10::DispatchKeySet keys,
       torch::jit::Stack* stack) {
     if (above_autograd_) {
-      dispatch_region(*info_, stack);
+      dispatch_region(*info_, keys, stack);
     } else {
       dispatch(*info_, stack);
     }

@@ -130,23 +130,36 @@ TEST(Spec, ARankOutsideTheMeshHoldsNothing) {
 // Invariant: an id is never used again.
 TEST(Spec, IdsAreNeverUsedAgain) {
   std::set<uint64_t> ids;
-  for (int i = 0; i < 100; ++i) {
+  // So many that each is gone when its shape comes back.
+  for (int64_t i = 0; i < 4'000; ++i) {
     const SpecPtr spec =
-        Spec::make(mesh_2d(), {Shard(0), Replicate()}, {8}, at::kFloat);
+        Spec::make(mesh_2d(), {Shard(0), Replicate()}, {i % 2'000}, at::kFloat);
     ids.insert(spec->id());
     EXPECT_EQ(spec->id(), spec->with_placements(spec->placements())->id());
   }
-  EXPECT_EQ(ids.size(), 100);
+  EXPECT_GT(ids.size(), 2'000);
 }
 
 TEST(Spec, TheTableDoesNotGrowOverChangingShapes) {
   const size_t before = live_specs();
-  for (int64_t n = 0; n < 10'000; ++n) {
-    const SpecPtr spec =
-        Spec::make(mesh_2d(), {Shard(0), Replicate()}, {n, 3}, at::kFloat);
-    ASSERT_EQ(live_specs(), before + 1);
-  }
+  std::thread([before] {
+    for (int64_t n = 0; n < 10'000; ++n) {
+      const SpecPtr spec =
+          Spec::make(mesh_2d(), {Shard(0), Replicate()}, {n, 3}, at::kFloat);
+      ASSERT_LE(live_specs(), before + 513);
+    }
+  }).join();
   EXPECT_EQ(live_specs(), before);
+}
+
+// What an operator returned and nobody kept is the same spec in the next step.
+TEST(Spec, ARecentSpecLivesOn) {
+  const auto make = [] {
+    return Spec::make(mesh_2d(), {Shard(0), Replicate()}, {77, 3}, at::kFloat)
+        ->id();
+  };
+  const auto first = make();
+  EXPECT_EQ(make(), first);
 }
 
 TEST(Spec, ASpecKeepsItsMeshAlive) {
