@@ -18,6 +18,14 @@ namespace {
 constexpr double kBatchSeconds = 100e-6;
 constexpr int64_t kLeastBatches = 11;
 
+// The value below which the part `q` of the values lies.
+double quantile(std::vector<double>& values, double q) {
+  const double last = static_cast<double>(values.size() - 1);
+  const auto at = values.begin() + std::lround(q * last);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
 double us_per_call(const std::function<void()>& call, int64_t calls) {
   const double begin = now();
   for (int64_t i = 0; i < calls; ++i) {
@@ -36,12 +44,19 @@ int64_t calls_per_batch(const std::function<void()>& call) {
 
 } // namespace
 
-Options parse(int argc, char** argv, const std::string& what) {
+Options parse(
+    int argc,
+    char** argv,
+    const std::string& what,
+    const std::vector<Flag>& flags) {
   CLI::App app(what);
   Options options;
   app.add_option("--only", options.only, "Benchmarks whose name begins so");
   app.add_option("--seconds", options.seconds, "Time for one comparison");
   app.add_flag("--smoke", options.smoke, "Run each once, to see that it runs");
+  for (const Flag& flag : flags) {
+    app.add_flag(flag.name, *flag.value, flag.help);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -51,19 +66,12 @@ Options parse(int argc, char** argv, const std::string& what) {
 }
 
 double median(std::vector<double> values) {
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return quantile(values, 0.5);
 }
 
-double spread(const std::vector<double>& values) {
-  const double center = median(values);
-  std::vector<double> distances;
-  for (const double value : values) {
-    distances.push_back(std::abs(value - center));
-  }
-  return median(distances);
+double spread(std::vector<double> values, double figure) {
+  const double range = quantile(values, 0.75) - quantile(values, 0.25);
+  return figure == 0 ? 0 : range / std::abs(figure);
 }
 
 void report(const std::string& benchmark, const Fields& fields) {
@@ -100,7 +108,8 @@ Comparison compare(
     ours.push_back(us_per_call(dtensor, calls));
     extras.push_back(ours.back() - plains.back());
   }
-  return {median(ours), median(plains), median(extras), spread(extras)};
+  const double extra = median(extras);
+  return {median(ours), median(plains), extra, spread(extras, extra)};
 }
 
 void run_pair(

@@ -29,12 +29,23 @@ struct Options {
   }
 };
 
+/// A switch that one program has.
+struct Flag {
+  std::string name;
+  std::string help;
+  bool* value;
+};
+
 /// Reads the command line; ends the program on --help or a wrong one.
-Options parse(int argc, char** argv, const std::string& what);
+Options parse(
+    int argc,
+    char** argv,
+    const std::string& what,
+    const std::vector<Flag>& flags = {});
 
 double median(std::vector<double> values);
-/// The median distance from the median.
-double spread(const std::vector<double>& values);
+/// The range of the middle half of `values` in relation to `figure`.
+double spread(std::vector<double> values, double figure);
 
 using Fields = std::vector<std::pair<std::string, double>>;
 /// Prints one result.
@@ -47,8 +58,8 @@ double now();
 struct Comparison {
   double us = 0;
   double plain_us = 0;
-  /// Medians of what a DTensor call takes longer than its plain neighbour in
-  /// time, and the spread of that.
+  /// What a DTensor call takes longer than its plain neighbour in time, and the
+  /// spread of that.
   double extra_us = 0;
   double spread = 0;
 };

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "op_cases.h"
 
-#include <dtensor/dtensor.h>
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/tensor/api.h>
+#include <torch/csrc/autograd/autograd.h>
 
 namespace bench {
 namespace {
 
 using namespace dtensor;
 using at::Tensor;
-namespace F = torch::nn::functional;
 
 constexpr int64_t kSide = 8;
 

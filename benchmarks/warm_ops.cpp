@@ -4,8 +4,9 @@
 #include "harness.h"
 #include "op_cases.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <dtensor/testing/fake_world.h>
-#include <torch/torch.h>
 
 namespace {
 
@@ -25,7 +26,7 @@ void run(
 
 void run_world(int64_t world_size, const bench::Options& options) {
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     run(bench::operator_cases(world_size), "no_grad", world_size, options);
     run(bench::conversion_cases(world_size), "no_grad", world_size, options);
   }
@@ -37,7 +38,7 @@ void run_world(int64_t world_size, const bench::Options& options) {
 int main(int argc, char** argv) {
   const auto options =
       bench::parse(argc, argv, "Warm operators without communication");
-  torch::set_num_threads(1);
+  at::set_num_threads(1);
   for (const int64_t world_size : {2, 8, 256}) {
     dtensor::testing::with_fake_world(
         0, world_size, [&] { run_world(world_size, options); });
