@@ -28,9 +28,10 @@ bench: bench-build
 	tools/bench.py $(BENCH)
 
 bench-instructions: bench-build
-	tools/instructions.py
+	tools/instructions.py $(BENCH)
 
-bench-build: setup
+bench-build:
+	@tools/setup.sh valgrind
 	cmake --preset bench
 	cmake --build --preset bench --parallel $(JOBS)
 
