@@ -8,7 +8,6 @@
 #include <examples/gpt/model.h>
 #include <examples/gpt/plan.h>
 
-#include <algorithm>
 #include <optional>
 
 namespace {
@@ -79,7 +78,7 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   for (int64_t i = 0; i < steps; ++i) {
     const auto ids = torch::randint(
         kModel.vocab, {kBatch, kModel.block + 1}, generator, torch::kLong);
-    if (profile != nullptr && i == std::min(kWarmUp, steps - 1)) {
+    if (profile != nullptr && i == kWarmUp) {
       profile->start();
     }
     const double begin = bench::now();
@@ -90,45 +89,42 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   return result;
 }
 
-void run(const Mode& mode, const bench::Options& options, bool profiling) {
-  if (!options.wants(mode.name)) {
-    return;
-  }
+Result
+train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
   Result result;
-  std::optional<bench::Profile> profile;
-  if (profiling) {
-    profile.emplace();
-  }
   run_ranks(
       mode.ranks,
       [&](int64_t rank) {
-        const bool mine = rank == 0;
-        auto trained = train(
-            mode,
-            options.smoke ? 1 : kSteps,
-            mine && profile ? &*profile : nullptr);
-        if (mine) {
-          result = std::move(trained);
+        auto mine = train(mode, steps, rank == 0 ? profile : nullptr);
+        if (rank == 0) {
+          result = std::move(mine);
         }
       },
       {.intra_op_threads = mode.intra_op_threads});
-  const auto warm_up = std::min<std::ptrdiff_t>(
-      kWarmUp, static_cast<std::ptrdiff_t>(result.seconds.size()) - 1);
+  return result;
+}
+
+void run(const Mode& mode, const bench::Options& options) {
+  const auto result = train_on_ranks(mode, options.smoke ? 1 : kSteps, nullptr);
   std::vector<double> us;
-  for (auto it = result.seconds.begin() + warm_up; it != result.seconds.end();
-       ++it) {
-    us.push_back(*it * 1e6);
+  for (size_t i = 0; i < result.seconds.size(); ++i) {
+    if (i >= kWarmUp || options.smoke) {
+      us.push_back(result.seconds[i] * 1e6);
+    }
   }
-  if (profile) {
-    profile->print(mode.name, static_cast<int64_t>(us.size()));
-    return;
-  }
+  const double figure = bench::median(us);
   bench::report(
       mode.name,
-      {{"us", bench::median(us)},
+      {{"us", figure},
        {"first_us", result.seconds.front() * 1e6},
        {"loss", result.loss},
-       {"spread", bench::spread(us, bench::median(us))}});
+       {"spread", bench::spread(us, figure)}});
+}
+
+void print_profile(const Mode& mode) {
+  bench::Profile profile;
+  train_on_ranks(mode, kSteps, &profile);
+  profile.print(mode.name, kSteps - kWarmUp);
 }
 
 } // namespace
@@ -141,6 +137,8 @@ int main(int argc, char** argv) {
       "A GPT training step",
       {{"--profile", "Print where rank 0's time goes", &profiling}});
   for (const Mode& mode : kModes) {
-    run(mode, options, profiling);
+    if (options.wants(mode.name)) {
+      profiling ? print_profile(mode) : run(mode, options);
+    }
   }
 }
