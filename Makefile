@@ -1,15 +1,18 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
+# make bench   the benchmarks and their anchors in turn, in one table
+# make bench-instructions  instructions of warm operators, which repeat exactly
 # make format  clang-format every source
 # make clean   remove what was built
 #
-# DEMO_STEPS=n makes the demo shorter, JOBS=n builds with n processes.
+# DEMO_STEPS=n makes the demo shorter, JOBS=n builds with n processes,
+# BENCH="--only gpt --rounds 5" are options of tools/bench.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test asan format clean setup
+.PHONY: demo test asan bench bench-instructions bench-build format clean setup
 
 demo: setup
 	cmake --preset release
@@ -20,6 +23,17 @@ test asan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)
+
+bench: bench-build
+	tools/bench.py $(BENCH)
+
+bench-instructions: bench-build
+	tools/instructions.py $(BENCH)
+
+bench-build:
+	@tools/setup.sh valgrind
+	cmake --preset bench
+	cmake --build --preset bench --parallel $(JOBS)
 
 setup:
 	@tools/setup.sh

@@ -206,7 +206,9 @@ set(DTENSOR_DEBUG_SOURCES
 # The target dtensor::testing, a library of its own.
 set(DTENSOR_TESTING_HEADERS
   dtensor/testing/expect.h
+  dtensor/testing/fake_world.h
 )
 set(DTENSOR_TESTING_SOURCES
   dtensor/testing/expect.cpp
+  dtensor/testing/fake_world.cpp
 )

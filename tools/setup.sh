@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs what a build needs and is not there yet, one line for each thing it
-# does; on a machine that has everything it does nothing.
+# does; on a machine that has everything it does nothing. Arguments are packages
+# of the distribution to install as well.
 #
 # LibTorch is taken from the first of: CMAKE_PREFIX_PATH; the torch package of
 # python3, if it is 2.13 or newer; the project's own .venv, made here.
@@ -35,7 +36,7 @@ apt_install() {
 
 if command -v apt-get >/dev/null; then
   apt_install g++ cmake ninja-build ccache libgtest-dev libgmock-dev \
-    libbenchmark-dev nlohmann-json3-dev libcli11-dev
+    libbenchmark-dev nlohmann-json3-dev libcli11-dev "$@"
 else
   for tool in c++ cmake ninja; do
     command -v "$tool" >/dev/null || die "needs $tool, and there is no apt-get"

@@ -173,7 +173,10 @@ GroupPtr new_group(
     const std::string& label) {
   check_members(ranks);
   const auto me = std::find(ranks.begin(), ranks.end(), get_rank());
-  RankContext* context = detail::current_rank();
+  const RankContext* context = detail::current_rank();
+  if (context != nullptr && context->make_group) {
+    return context->make_group(ranks, me - ranks.begin(), label);
+  }
   return std::make_shared<detail::ThreadGroup>(
       ranks,
       me - ranks.begin(),

@@ -11,11 +11,13 @@
 #include <ATen/core/Generator.h>
 #include <c10/util/FunctionRef.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/group.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -157,6 +159,10 @@ struct RankContext {
   int64_t rank = 0;
   /// The default generator of plain CPU tensors (comm/rank_generator.h).
   at::Generator generator;
+  /// Makes this rank's groups instead of new_group: of these global ranks, at
+  /// this position, with this label (testing/fake_world.h).
+  std::function<GroupPtr(std::vector<int64_t>, int64_t, std::string)>
+      make_group = nullptr;
 };
 RankContext* current_rank();
 void set_current_rank(RankContext* context);

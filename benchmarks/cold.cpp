@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the first call of an operator on a new shape costs more than the second
+// one: finding its layouts. Every sample takes a shape that was never seen.
+#include "harness.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/tensor/api.h>
+#include <dtensor/testing/fake_world.h>
+
+namespace {
+
+using namespace dtensor;
+using at::Tensor;
+using Call = std::function<void()>;
+
+constexpr int64_t kSide = 64;
+constexpr int64_t kSamples = 15;
+
+// Tensors on one mesh; what is cut is cut by its last dimension.
+class Operands {
+ public:
+  explicit Operands(const std::vector<int64_t>& mesh_shape)
+      : mesh_(init_device_mesh(at::kCPU, mesh_shape)) {}
+
+  Tensor whole(at::IntArrayRef sizes) const {
+    return make(sizes, Replicate());
+  }
+  Tensor cut(at::IntArrayRef sizes, int64_t dim) const {
+    return make(sizes, Shard(dim));
+  }
+
+ private:
+  Tensor make(at::IntArrayRef sizes, const Placement& last) const {
+    Placements placements(static_cast<size_t>(mesh_.ndim()), Replicate());
+    placements.back() = last;
+    return distribute_tensor(at::randn(sizes), mesh_, placements, std::nullopt)
+        .detach();
+  }
+
+  DeviceMesh mesh_;
+};
+
+// An operator on tensors whose shape follows from the number of the sample.
+using Make = std::function<Call(const Operands& on, int64_t sample)>;
+
+int64_t rows(int64_t sample) {
+  return kSide + 8 * sample;
+}
+
+Call add(const Operands& on, int64_t sample) {
+  return [a = on.cut({rows(sample), kSide}, 0),
+          b = on.cut({rows(sample), kSide}, 0)] { a + b; };
+}
+
+Call mm(const Operands& on, int64_t sample) {
+  return [x = on.whole({rows(sample), kSide}), w = on.cut({kSide, kSide}, 1)] {
+    at::mm(x, w);
+  };
+}
+
+Call addmm(const Operands& on, int64_t sample) {
+  return [bias = on.cut({kSide}, 0),
+          x = on.whole({rows(sample), kSide}),
+          w = on.cut({kSide, kSide}, 1)] { at::addmm(bias, x, w); };
+}
+
+Call view(const Operands& on, int64_t sample) {
+  return [x = on.cut({rows(sample), kSide}, 0), sample] {
+    x.view({rows(sample), 8, 8});
+  };
+}
+
+Call sum(const Operands& on, int64_t sample) {
+  return [x = on.cut({rows(sample), kSide}, 0)] { x.sum(); };
+}
+
+Call softmax(const Operands& on, int64_t sample) {
+  return [x = on.cut({rows(sample), kSide}, 0)] { at::softmax(x, -1); };
+}
+
+Call layer_norm(const Operands& on, int64_t sample) {
+  return
+      [x = on.cut({rows(sample), kSide}, 0),
+       weight = on.whole({kSide}),
+       bias = on.whole({kSide})] { at::layer_norm(x, {kSide}, weight, bias); };
+}
+
+Call attention(const Operands& on, int64_t sample) {
+  return [q = on.cut({2, 8, 16 + sample, 8}, 1)] {
+    at::scaled_dot_product_attention(q, q, q);
+  };
+}
+
+double us_of(const Call& call) {
+  const double begin = bench::now();
+  call();
+  return (bench::now() - begin) * 1e6;
+}
+
+void run(
+    const std::string& benchmark,
+    const Operands& on,
+    const Make& make,
+    const bench::Options& options) {
+  if (!options.wants(benchmark)) {
+    return;
+  }
+  make(on, 0)(); // whatever happens once in a process
+  std::vector<double> extras, warm;
+  for (int64_t sample = 1; sample <= (options.smoke ? 1 : kSamples); ++sample) {
+    const Call call = make(on, sample);
+    const double first = us_of(call);
+    warm.push_back(us_of(call));
+    extras.push_back(first - warm.back());
+  }
+  bench::report(
+      benchmark,
+      {{"us", bench::median(extras)},
+       {"warm_us", bench::median(warm)},
+       {"spread", bench::spread(extras, bench::median(extras))}});
+}
+
+void run_mesh(
+    const std::vector<int64_t>& shape,
+    const bench::Options& options) {
+  const at::NoGradGuard no_grad;
+  const Operands on(shape);
+  const std::pair<const char*, Make> operators[] = {
+      {"add", add},
+      {"mm", mm},
+      {"addmm", addmm},
+      {"view", view},
+      {"sum", sum},
+      {"softmax", softmax},
+      {"layer_norm", layer_norm},
+      {"attention", attention}};
+  for (const auto& [name, make] : operators) {
+    run(c10::str("cold/", name, "/", c10::Join("x", shape)), on, make, options);
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const auto options =
+      bench::parse(argc, argv, "The first call of an operator on a new shape");
+  at::set_num_threads(1);
+  const std::vector<std::vector<int64_t>> meshes = {
+      {8}, {2, 4}, {2, 2, 2}, {4, 4, 4}};
+  for (const auto& shape : meshes) {
+    testing::with_fake_world(
+        0, c10::multiply_integers(shape), [&] { run_mesh(shape, options); });
+  }
+}

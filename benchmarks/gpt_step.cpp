@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One training step of the example's GPT: one process with two threads, two
+// ranks with tensor parallelism, and two ranks with sequence parallelism and
+// loss_parallel. The losses say that the three do the same work.
+#include "harness.h"
+#include "profile.h"
+
+#include <examples/gpt/model.h>
+#include <examples/gpt/plan.h>
+
+#include <optional>
+
+namespace {
+
+using namespace dtensor;
+
+const gpt::Config kModel = {
+    .vocab = 4096,
+    .block = 128,
+    .layers = 4,
+    .heads = 8,
+    .width = 256,
+    .dropout = 0};
+constexpr int64_t kBatch = 4;
+constexpr int64_t kSteps = 20;
+constexpr int64_t kWarmUp = 3;
+
+struct Mode {
+  std::string name;
+  int64_t ranks = 1;
+  int intra_op_threads = 1;
+  /// Nothing: the plain model.
+  std::optional<gpt::Parallel> parallel;
+};
+
+const std::vector<Mode> kModes = {
+    {"gpt/single", 1, 2, std::nullopt},
+    {"gpt/tp", 2, 1, gpt::Parallel{}},
+    {"gpt/sp", 2, 1, gpt::Parallel{.sequence = true, .loss = true}}};
+
+double step(
+    gpt::GPT& model,
+    torch::optim::Optimizer& optimizer,
+    bool class_sharded,
+    const torch::Tensor& ids) {
+  const int64_t length = kModel.block;
+  std::optional<LossParallel> scope;
+  if (class_sharded) {
+    scope.emplace();
+  }
+  const auto loss =
+      gpt::loss_of(model(ids.narrow(1, 0, length)), ids.narrow(1, 1, length));
+  loss.backward();
+  scope.reset();
+  optimizer.step();
+  optimizer.zero_grad();
+  return loss.item<double>();
+}
+
+struct Result {
+  std::vector<double> seconds;
+  double loss = 0;
+};
+
+// What every rank runs.
+Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
+  const bench::Profile::Scope profiled(profile);
+  dtensor::manual_seed(0);
+  gpt::GPT model(kModel);
+  if (mode.parallel) {
+    gpt::parallelize(
+        model, init_device_mesh(torch::kCPU, {mode.ranks}), *mode.parallel);
+  }
+  torch::optim::AdamW optimizer(
+      model->parameters(), torch::optim::AdamWOptions(1e-3));
+  auto generator = at::detail::createCPUGenerator(1);
+  Result result;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto ids = torch::randint(
+        kModel.vocab, {kBatch, kModel.block + 1}, generator, torch::kLong);
+    if (profile != nullptr && i == kWarmUp) {
+      profile->start();
+    }
+    const double begin = bench::now();
+    result.loss =
+        step(model, optimizer, mode.parallel && mode.parallel->loss, ids);
+    result.seconds.push_back(bench::now() - begin);
+  }
+  return result;
+}
+
+Result
+train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
+  Result result;
+  run_ranks(
+      mode.ranks,
+      [&](int64_t rank) {
+        auto mine = train(mode, steps, rank == 0 ? profile : nullptr);
+        if (rank == 0) {
+          result = std::move(mine);
+        }
+      },
+      {.intra_op_threads = mode.intra_op_threads});
+  return result;
+}
+
+void run(const Mode& mode, const bench::Options& options) {
+  const auto result = train_on_ranks(mode, options.smoke ? 1 : kSteps, nullptr);
+  std::vector<double> us;
+  for (size_t i = 0; i < result.seconds.size(); ++i) {
+    if (i >= kWarmUp || options.smoke) {
+      us.push_back(result.seconds[i] * 1e6);
+    }
+  }
+  const double figure = bench::median(us);
+  bench::report(
+      mode.name,
+      {{"us", figure},
+       {"first_us", result.seconds.front() * 1e6},
+       {"loss", result.loss},
+       {"spread", bench::spread(us, figure)}});
+}
+
+void print_profile(const Mode& mode) {
+  bench::Profile profile;
+  train_on_ranks(mode, kSteps, &profile);
+  profile.print(mode.name, kSteps - kWarmUp);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  bool profiling = false;
+  const auto options = bench::parse(
+      argc,
+      argv,
+      "A GPT training step",
+      {{"--profile", "Print where rank 0's time goes", &profiling}});
+  for (const Mode& mode : kModes) {
+    if (options.wants(mode.name)) {
+      profiling ? print_profile(mode) : run(mode, options);
+    }
+  }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "harness.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+
+namespace bench {
+namespace {
+
+// A batch is long enough for the clock and short enough that most batches are
+// not interrupted.
+constexpr double kBatchSeconds = 100e-6;
+constexpr int64_t kLeastBatches = 11;
+
+// The value below which the part `q` of the values lies.
+double quantile(std::vector<double>& values, double q) {
+  const double last = static_cast<double>(values.size() - 1);
+  const auto at = values.begin() + std::lround(q * last);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+double us_per_call(const std::function<void()>& call, int64_t calls) {
+  const double begin = now();
+  for (int64_t i = 0; i < calls; ++i) {
+    call();
+  }
+  return (now() - begin) / static_cast<double>(calls) * 1e6;
+}
+
+// The number of calls in a batch; leaves caches warm.
+int64_t calls_per_batch(const std::function<void()>& call) {
+  us_per_call(call, 10);
+  const double us = std::max(us_per_call(call, 30), 1e-3);
+  const double calls = kBatchSeconds * 1e6 / us;
+  return std::clamp<int64_t>(std::lround(calls), 1, 1000);
+}
+
+} // namespace
+
+Options parse(
+    int argc,
+    char** argv,
+    const std::string& what,
+    const std::vector<Flag>& flags) {
+  CLI::App app(what);
+  Options options;
+  app.add_option("--only", options.only, "Benchmarks whose name begins so");
+  app.add_option("--seconds", options.seconds, "Time for one comparison");
+  app.add_flag("--smoke", options.smoke, "Run each once, to see that it runs");
+  for (const Flag& flag : flags) {
+    app.add_flag(flag.name, *flag.value, flag.help);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return options;
+}
+
+double median(std::vector<double> values) {
+  return quantile(values, 0.5);
+}
+
+double spread(std::vector<double> values, double figure) {
+  const double range = quantile(values, 0.75) - quantile(values, 0.25);
+  return figure == 0 ? 0 : range / std::abs(figure);
+}
+
+void report(const std::string& benchmark, const Fields& fields) {
+  nlohmann::ordered_json line;
+  line["benchmark"] = benchmark;
+  for (const auto& [name, value] : fields) {
+    line[name] = std::round(value * 1e4) / 1e4;
+  }
+  std::cout << line.dump() << std::endl;
+}
+
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+Comparison compare(
+    const std::function<void()>& dtensor,
+    const std::function<void()>& plain,
+    const Options& options) {
+  if (options.smoke) {
+    dtensor();
+    if (plain) {
+      plain();
+    }
+    return {};
+  }
+  const int64_t calls = calls_per_batch(dtensor);
+  const int64_t plain_calls = plain ? calls_per_batch(plain) : 0;
+  std::vector<double> ours, plains, extras;
+  const double end = now() + options.seconds;
+  for (int64_t i = 0; i < kLeastBatches || now() < end; ++i) {
+    plains.push_back(plain ? us_per_call(plain, plain_calls) : 0);
+    ours.push_back(us_per_call(dtensor, calls));
+    extras.push_back(ours.back() - plains.back());
+  }
+  const double extra = median(extras);
+  return {median(ours), median(plains), extra, spread(extras, extra)};
+}
+
+void run_pair(
+    const std::string& benchmark,
+    const std::function<void()>& dtensor,
+    const std::function<void()>& plain,
+    const Options& options) {
+  if (!options.wants(benchmark)) {
+    return;
+  }
+  const Comparison result = compare(dtensor, plain, options);
+  Fields fields = {{"us", result.us}};
+  if (plain) {
+    fields.emplace_back("plain_us", result.plain_us);
+    fields.emplace_back("extra_us", result.extra_us);
+  }
+  fields.emplace_back("spread", result.spread);
+  report(benchmark, fields);
+}
+
+} // namespace bench

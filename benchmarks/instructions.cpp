@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The warm operators under callgrind, which counts the instructions of each:
+// tools/instructions.py runs this and reads the counts. Alone it prints how
+// many calls a count is of.
+#include "harness.h"
+#include "op_cases.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <dtensor/tensor/random.h>
+#include <dtensor/testing/fake_world.h>
+#include <valgrind/callgrind.h>
+
+namespace {
+
+constexpr int64_t kWorldSize = 8;
+constexpr int64_t kCalls = 100;
+
+// One part of callgrind's output, called `name`.
+void count(const std::string& name, const std::function<void()>& call) {
+  for (int64_t i = 0; i < kCalls; ++i) { // what grows has grown
+    call();
+  }
+  CALLGRIND_ZERO_STATS;
+  for (int64_t i = 0; i < kCalls; ++i) {
+    call();
+  }
+  CALLGRIND_DUMP_STATS_AT(name.c_str());
+}
+
+void run(
+    const std::vector<bench::Case>& cases,
+    const std::string& mode,
+    const bench::Options& options) {
+  for (const auto& one : cases) {
+    const std::string name = "instructions/" + one.name + "/" + mode;
+    if (!options.wants(name)) {
+      continue;
+    }
+    count(name, one.dtensor);
+    if (one.plain) {
+      count(name + "/plain", one.plain);
+    }
+    bench::report(name, {{"calls", static_cast<double>(kCalls)}});
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const auto options =
+      bench::parse(argc, argv, "Warm operators, for callgrind to count");
+  at::set_num_threads(1);
+  dtensor::testing::with_fake_world(0, kWorldSize, [&] {
+    dtensor::manual_seed(0); // some kernels take longer for some values
+    std::vector<bench::Case> forward;
+    {
+      const at::NoGradGuard no_grad;
+      forward = bench::operator_cases(kWorldSize);
+      auto conversions = bench::conversion_cases(kWorldSize);
+      forward.insert(forward.end(), conversions.begin(), conversions.end());
+    }
+    const auto backward = bench::gradient_cases(kWorldSize);
+    CALLGRIND_START_INSTRUMENTATION;
+    {
+      const at::NoGradGuard no_grad;
+      run(forward, "no_grad", options);
+    }
+    run(backward, "grad", options);
+    CALLGRIND_STOP_INSTRUMENTATION;
+  });
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The warm operators that are measured: each as a call on DTensors and as the
+// same call on plain tensors of this rank's shape.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+struct Case {
+  std::string name;
+  std::function<void()> dtensor;
+  /// Empty where plain tensors have no counterpart.
+  std::function<void()> plain = nullptr;
+};
+
+/// Operators that communicate nothing, without autograd.
+std::vector<Case> operator_cases(int64_t world_size);
+
+/// from_local, to_local and one redistribution of each kind.
+std::vector<Case> conversion_cases(int64_t world_size);
+
+/// Forward and backward.
+std::vector<Case> gradient_cases(int64_t world_size);
+
+} // namespace bench

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "profile.h"
+
+#include "harness.h"
+
+#include <ATen/record_function.h>
+#include <dtensor/comm/thread_group_impl.h>
+#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace bench {
+namespace {
+
+using namespace dtensor;
+
+/// One call that has begun.
+struct Frame {
+  double begin = 0;
+  double within = 0; // seconds of the calls inside it
+};
+
+/// The rank that is watched, and its calls from the outermost in.
+thread_local Profile* watching = nullptr;
+thread_local std::vector<Frame> frames;
+
+void begin_call() {
+  frames.push_back({now(), 0});
+}
+
+void end_call(const std::string& name) {
+  const Frame frame = frames.back();
+  frames.pop_back();
+  const double seconds = now() - frame.begin;
+  if (!frames.empty()) {
+    frames.back().within += seconds;
+  }
+  watching->enter(name, seconds - frame.within);
+}
+
+bool has_dtensor(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return is_dtensor(value.toTensor());
+  }
+  if (!value.isTensorList()) {
+    return false;
+  }
+  const auto list = value.toTensorVector();
+  return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) {
+    return is_dtensor(t);
+  });
+}
+
+/// The name under which an operator is entered, found when it begins.
+struct OperatorName final : at::ObserverContext {
+  explicit OperatorName(std::string text) : name(std::move(text)) {}
+  std::string name;
+};
+
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& call) {
+  if (watching == nullptr) {
+    return nullptr;
+  }
+  const auto inputs = call.inputs();
+  const bool distributed =
+      std::any_of(inputs.begin(), inputs.end(), has_dtensor);
+  begin_call();
+  return std::make_unique<OperatorName>(
+      std::string(distributed ? "dtensor  " : "operator ") + call.name());
+}
+
+void on_end(const at::RecordFunction&, at::ObserverContext* context) {
+  if (watching != nullptr && context != nullptr) {
+    end_call(static_cast<OperatorName*>(context)->name);
+  }
+}
+
+/// Runs `body` as a call of that name.
+template <class Body>
+auto timed(const char* name, const Body& body) {
+  struct Call {
+    const char* name;
+    explicit Call(const char* what) : name(what) {
+      begin_call();
+    }
+    ~Call() {
+      end_call(std::string("collective ") + name);
+    }
+  } const call(name);
+  return body();
+}
+
+/// Passes collectives on and times them.
+class WatchedGroup final : public Group {
+ public:
+  explicit WatchedGroup(GroupPtr group)
+      : Group(group->ranks(), group->rank(), group->label()),
+        group_(std::move(group)) {}
+
+ protected:
+  at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) override {
+    return timed("all_reduce", [&] { return group_->all_reduce(input, op); });
+  }
+  at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) override {
+    return timed("all_gather", [&] { return group_->all_gather(input, dim); });
+  }
+  at::Tensor do_reduce_scatter(
+      const at::Tensor& input,
+      int64_t dim,
+      ReduceOp op) override {
+    return timed("reduce_scatter", [&] {
+      return group_->reduce_scatter(input, dim, op);
+    });
+  }
+  std::vector<at::Tensor> do_all_to_all(
+      const std::vector<at::Tensor>& inputs) override {
+    return timed("all_to_all", [&] { return group_->all_to_all(inputs); });
+  }
+  at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override {
+    return timed("broadcast", [&] { return group_->broadcast(input, root); });
+  }
+  at::Tensor do_scatter(
+      const std::vector<at::Tensor>& inputs,
+      const at::Tensor& like,
+      int64_t root) override {
+    return timed(
+        "scatter", [&] { return group_->scatter(inputs, like, root); });
+  }
+  std::vector<at::Tensor> do_gather(const at::Tensor& input, int64_t root)
+      override {
+    return timed("gather", [&] { return group_->gather(input, root); });
+  }
+  void do_send(const at::Tensor& input, int64_t to, int64_t tag) override {
+    timed("send", [&] { group_->send(input, to, tag); });
+  }
+  at::Tensor do_recv(const at::Tensor& like, int64_t from, int64_t tag)
+      override {
+    return timed("recv", [&] { return group_->recv(like, from, tag); });
+  }
+  void do_barrier() override {
+    timed("barrier", [&] { group_->barrier(); });
+  }
+  std::vector<std::string> do_exchange(const std::string& mine) override {
+    return timed("exchange", [&] { return group_->exchange(mine); });
+  }
+  void do_assume(const Spec& spec) override {
+    group_->assume(spec);
+  }
+
+ private:
+  GroupPtr group_;
+};
+
+GroupPtr
+watched_group(std::vector<int64_t> ranks, int64_t me, std::string label) {
+  const auto world = ranks.size() > 1 ? detail::current_rank()->world : nullptr;
+  return std::make_shared<WatchedGroup>(std::make_shared<detail::ThreadGroup>(
+      std::move(ranks), me, std::move(label), world));
+}
+
+} // namespace
+
+Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
+  if (active_) {
+    watching = profile;
+    detail::current_rank()->make_group = watched_group;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(on_begin, on_end).needsInputs(true));
+  }
+}
+
+Profile::Scope::~Scope() {
+  if (active_) {
+    at::removeCallback(handle_);
+    detail::current_rank()->make_group = nullptr;
+    watching = nullptr;
+  }
+}
+
+void Profile::start() {
+  entries_.clear();
+}
+
+void Profile::enter(const std::string& name, double seconds) {
+  Entry& entry = entries_[name];
+  ++entry.calls;
+  entry.seconds += seconds;
+}
+
+void Profile::print(const std::string& title, int64_t steps) const {
+  using Row = std::pair<std::string, Entry>;
+  std::vector<Row> rows(entries_.begin(), entries_.end());
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  std::map<std::string, double> kinds;
+  double total = 0;
+  for (const auto& [name, entry] : rows) {
+    kinds[name.substr(0, name.find(' '))] += entry.seconds;
+    total += entry.seconds;
+  }
+  const double n = static_cast<double>(steps);
+  std::printf("%s, per step of rank 0\n", title.c_str());
+  for (const auto& [kind, seconds] : kinds) {
+    std::printf(
+        "%8.2f ms  %4.1f %%  all: %s\n",
+        1e3 * seconds / n,
+        100 * seconds / total,
+        kind.c_str());
+  }
+  for (const auto& [name, entry] : rows) {
+    if (entry.seconds < total / 500) {
+      break;
+    }
+    std::printf(
+        "%8.2f ms  %4.1f %%  %6.1f calls  %s\n",
+        1e3 * entry.seconds / n,
+        100 * entry.seconds / total,
+        static_cast<double>(entry.calls) / n,
+        name.c_str());
+  }
+}
+
+} // namespace bench

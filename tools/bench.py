@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the benchmarks and their anchors in turn and compares them.
+
+Ours are the programs in build/bench/benchmarks; the anchors of the program
+NAME are benchmarks/anchors/NAME.py (called "python") and NAME_LABEL.py. All
+print one line of JSON for each figure; the same name means the same work.
+benchmarks/bars.json says what is good enough.
+
+Prints one table; appends every figure to build/bench/results.jsonl.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/bench"
+ANCHORS = ROOT / "benchmarks/anchors"
+# In the order of the table; those that are not built are left out. The second
+# is what the names of its figures begin with.
+PROGRAMS = {
+    "warm_ops": ("warm/",),
+    "cold": ("cold/",),
+    "mlp": ("mlp/",),
+    "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
+    "gpt_step": ("gpt/",),
+    "decode": ("decode/",),
+}
+QUIET = 0.5  # load average
+
+
+def run_lines(command: list[str]) -> list[dict]:
+    """The lines of JSON that a program prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {' '.join(command)} ended with {done.returncode}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def smoke(program: str) -> None:
+    """Whether a program runs and prints what we read."""
+    lines = run_lines([program, "--smoke"])
+    for line in lines:
+        if not isinstance(line["benchmark"], str) or len(line) < 2:
+            raise SystemExit(f"bench: not a figure: {line}")
+    if not lines:
+        raise SystemExit(f"bench: {program} --smoke prints no figure")
+    print(f"{len(lines)} figures")
+
+
+# --- running -----------------------------------------------------------------
+
+
+def binary_of(program: str) -> Path | None:
+    for name in (program, f"dtensor_{program}"):
+        if (path := BUILD / "benchmarks" / name).exists():
+            return path
+    return None
+
+
+def anchors_of(program: str) -> dict[str, Path]:
+    """Label -> script."""
+    result = {}
+    for path in sorted(ANCHORS.glob(f"{program}*.py")):
+        result[path.stem[len(program) + 1 :] or "python"] = path
+    return result
+
+
+def python_with_torch() -> str | None:
+    for python in (str(ROOT / ".venv/bin/python"), sys.executable):
+        if Path(python).exists():
+            check = [python, "-c", "import torch.distributed.tensor"]
+            if subprocess.run(check, capture_output=True).returncode == 0:
+                return python
+    return None
+
+
+def sides(program: str, options) -> dict[str, list[str]]:
+    """Label -> command, ours first."""
+    commands = {}
+    if binary := binary_of(program):
+        commands["ours"] = [str(binary)]
+    if options.python:
+        for label, path in anchors_of(program).items():
+            commands[label] = [options.python, str(path)]
+    return commands
+
+
+def wanted(program: str, only: str) -> bool:
+    return any(p.startswith(only) or only.startswith(p) for p in PROGRAMS[program])
+
+
+class Results:
+    """The figures of every side over all rounds."""
+
+    def __init__(self):
+        self.lines = {}  # (benchmark, side) -> lines
+
+    def add(self, side: str, line: dict) -> None:
+        self.lines.setdefault((line["benchmark"], side), []).append(line)
+
+    def benchmarks(self) -> list[str]:
+        return list(dict.fromkeys(name for name, _ in self.lines))
+
+    def anchors(self, benchmark: str) -> list[str]:
+        return [s for name, s in self.lines if name == benchmark and s != "ours"]
+
+    def figure(self, benchmark: str, side: str, field: str) -> float | None:
+        """The median over the rounds."""
+        lines = self.lines.get((benchmark, side), [])
+        values = [line[field] for line in lines if field in line]
+        return statistics.median(values) if values else None
+
+    def spread(self, benchmark: str, side: str, field: str) -> float:
+        """The range over the rounds, or, in one round, that of its middle
+        half, in relation to the figure."""
+        lines = self.lines[benchmark, side]
+        values = [line[field] for line in lines]
+        if len(values) == 1 or not (middle := statistics.median(values)):
+            return lines[0].get("spread", 0)
+        return (max(values) - min(values)) / abs(middle)
+
+
+def measure(options) -> Results:
+    results = Results()
+    facts = facts_of_this_run()
+    with (BUILD / "results.jsonl").open("a") as log:
+        for program in PROGRAMS:
+            if not wanted(program, options.only):
+                continue
+            for number in range(options.rounds):
+                for side, command in sides(program, options).items():
+                    note(f"{program}, round {number + 1}: {side}")
+                    if options.only:
+                        command = [*command, "--only", options.only]
+                    for line in figures_of(side, command):
+                        results.add(side, line)
+                        entry = {"side": side, **line, **facts, "round": number}
+                        log.write(json.dumps(entry) + "\n")
+    return results
+
+
+def figures_of(side: str, command: list[str]) -> list[dict]:
+    """An anchor that fails is left out; our own failure ends everything."""
+    try:
+        return run_lines(command)
+    except SystemExit as failure:
+        if side == "ours":
+            raise
+        note(f"{failure}; left out".removeprefix("bench: "))
+        return []
+
+
+def note(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def facts_of_this_run() -> dict:
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode
+    return {
+        "commit": head.stdout.strip() + ("+" if dirty else ""),
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds"),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+# --- bars --------------------------------------------------------------------
+
+
+class Bar:
+    """What one figure must reach; see benchmarks/bars.json."""
+
+    def __init__(self, entry: dict):
+        self.patterns = entry["benchmarks"]
+        self.field = entry.get("field", "us")
+        self.at_most = entry.get("at_most")
+        self.at_most_of = entry.get("at_most_of")
+        self.times_faster = entry.get("times_faster")
+
+    def matches(self, benchmark: str) -> bool:
+        return any(fnmatch.fnmatchcase(benchmark, p) for p in self.patterns)
+
+    def text(self) -> str:
+        parts = []
+        if self.at_most is not None:
+            parts.append(f"<= {time_text(self.at_most)}")
+        if of := self.at_most_of:
+            parts.append(f"<= {of['times']:g} {of['benchmark']}")
+        if faster := self.times_faster:
+            parts.append(f"{faster['times']:g}x {faster['anchor']}")
+        return ", ".join(parts)
+
+    def verdict(self, benchmark: str, results: Results) -> str:
+        """"yes", "NO", or "?" when there was nothing to compare with."""
+        ours = results.figure(benchmark, "ours", self.field)
+        if ours is None:
+            return "?"
+        limits = [] if self.at_most is None else [self.at_most]
+        if of := self.at_most_of:
+            other = results.figure(of["benchmark"], "ours", "us")
+            limits.append(other and other * of["times"])
+        if faster := self.times_faster:
+            other = results.figure(benchmark, faster["anchor"], self.field)
+            limits.append(other and other / faster["times"])
+        if any(limit is not None and ours > limit for limit in limits):
+            return "NO"
+        return "?" if None in limits else "yes"
+
+
+def load_bars() -> list[Bar]:
+    return [Bar(entry) for entry in json.loads((ROOT / "benchmarks/bars.json").read_text())]
+
+
+# --- table -------------------------------------------------------------------
+
+
+def time_text(us: float | None) -> str:
+    if us is None:
+        return "-"
+    if abs(us) >= 1e6:
+        return f"{us / 1e6:.2f} s"
+    if abs(us) >= 1e4:
+        return f"{us / 1e3:.1f} ms"
+    return f"{us:.0f} us" if abs(us) >= 1e3 else f"{us:.3g} us"
+
+
+def field_of(benchmark: str, bar: Bar | None, results: Results) -> str:
+    """The figure of a benchmark that the table shows."""
+    if bar:
+        return bar.field
+    extra = results.figure(benchmark, "ours", "extra_us")
+    return "us" if extra is None else "extra_us"
+
+
+def rows(results: Results, bars: list[Bar]) -> list[tuple]:
+    table = []
+    for benchmark in results.benchmarks():
+        bar = next((b for b in bars if b.matches(benchmark)), None)
+        field = field_of(benchmark, bar, results)
+        ours = results.figure(benchmark, "ours", field)
+        spread = "-"
+        if ours is not None:
+            spread = f"{100 * results.spread(benchmark, 'ours', field):.0f} %"
+        for number, anchor in enumerate(results.anchors(benchmark) or [None]):
+            theirs = results.figure(benchmark, anchor, field) if anchor else None
+            ratio = f"{theirs / ours:.1f}" if theirs and ours and ours > 0 else "-"
+            name = f"{anchor} {time_text(theirs)}" if anchor else "-"
+            judged = bar is not None and number == 0
+            table.append((
+                benchmark + (" extra" if field == "extra_us" else ""),
+                time_text(ours),
+                name,
+                ratio,
+                spread,
+                bar.text() if judged else "",
+                bar.verdict(benchmark, results) if judged else "",
+            ))
+    return table
+
+
+HEAD = ("benchmark", "ours", "anchor", "ratio", "spread", "bar", "met")
+
+
+def print_table(head: tuple, table: list[tuple]) -> None:
+    lines = [head, *table]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    rule = tuple("-" * width for width in widths)
+    for line in (head, rule, *table):
+        cells = (cell.ljust(width) for cell, width in zip(line, widths))
+        print("| " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="of each program")
+    parser.add_argument("--only", default="", help="figures whose name begins so")
+    parser.add_argument("--no-anchors", action="store_true", help="only ours")
+    parser.add_argument("--smoke", metavar="PROGRAM", help="only see that it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        return smoke(options.smoke)
+    if (load := os.getloadavg()[0]) > QUIET:
+        note(f"WARNING: load average {load:.2f}; timings need a quiet machine")
+    options.python = None if options.no_anchors else python_with_torch()
+    if not options.no_anchors and options.python is None:
+        note("no Python with torch: the anchors are left out")
+    print_table(HEAD, rows(measure(options), load_bars()))
+
+
+if __name__ == "__main__":
+    main()
