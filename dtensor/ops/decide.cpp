@@ -34,6 +34,16 @@ SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   return found;
 }
 
+DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
+  DecisionCache::Pins specs;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      specs.push_back(spec_of(t));
+    }
+  });
+  return specs;
+}
+
 bool decides_gradient(const OpInfo& info) {
   return info.rule != nullptr && info.rule->in_gradients && in_backward();
 }
@@ -295,7 +305,8 @@ std::shared_ptr<const Decision> decide(
     return *found;
   }
   const CacheKey cold_key = key; // deciding may call other operators
-  return cache.insert(cold_key, decide_cold(info, args));
+  auto decision = decide_cold(info, args);
+  return cache.insert(cold_key, std::move(decision), specs_in(args));
 }
 
 } // namespace dtensor::detail

@@ -33,9 +33,15 @@ FastTable& fast_table(size_t slot) {
   return at_slot(tables, slot);
 }
 
-void clear_decisions() {
-  caches.clear();
-  tables.clear();
+DecisionCounts decision_counts() {
+  DecisionCounts counts;
+  for (const auto& cache : caches) {
+    if (cache != nullptr) {
+      counts.made += cache->made();
+      counts.kept += cache->size();
+    }
+  }
+  return counts;
 }
 
 } // namespace dtensor::detail

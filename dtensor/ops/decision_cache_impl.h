@@ -7,11 +7,12 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
-#include <c10/util/flat_hash_map.h>
 #include <dtensor/api.h>
 #include <dtensor/ops/strategy.h>
 
+#include <array>
 #include <memory>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -26,34 +27,67 @@ struct CacheKeyHash {
     }
     return static_cast<size_t>(h);
   }
-  using hash_policy = ska::power_of_two_hash_policy;
 };
 
 class DecisionCache {
  public:
   using DecisionPtr = std::shared_ptr<const Decision>;
-  static constexpr size_t kCapacity = 1024;
+  /// The specs in a key. They live as long as the entry: one that died would
+  /// come back with another id, which the key does not name.
+  using Pins = c10::SmallVector<SpecPtr, 3>;
+  static constexpr size_t kSets = 256;
+  static constexpr size_t kWays = 4;
+  static constexpr size_t kCapacity = kSets * kWays;
 
   const DecisionPtr* find(const CacheKey& key) const {
-    const auto it = entries_.find(key);
-    return it == entries_.end() ? nullptr : &it->second;
-  }
-
-  // A full cache starts anew: shapes that keep changing do not let it grow,
-  // and those still in use come back at the cost of one decision each.
-  const DecisionPtr& insert(const CacheKey& key, DecisionPtr decision) {
-    if (entries_.size() >= kCapacity) {
-      entries_.clear();
+    const size_t hash = CacheKeyHash()(key);
+    for (const Entry& entry : sets_[hash % kSets]) {
+      if (entry.hash == hash && entry.key == key) {
+        return &entry.decision;
+      }
     }
-    return entries_.insert_or_assign(key, std::move(decision)).first->second;
+    return nullptr;
   }
 
+  /// A full set loses one of its entries by chance: a loop over more shapes
+  /// than fit still finds many of them, where losing the oldest finds none.
+  const DecisionPtr&
+  insert(const CacheKey& key, DecisionPtr decision, Pins pins) {
+    ++made_;
+    const size_t hash = CacheKeyHash()(key);
+    auto& set = sets_[hash % kSets];
+    if (set.size() < kWays) {
+      set.push_back({hash, key, std::move(decision), std::move(pins)});
+      return set.back().decision;
+    }
+    dice_ = dice_ * 6364136223846793005ull + 1442695040888963407ull;
+    auto& victim = set[(dice_ >> 60) % kWays];
+    victim = {hash, key, std::move(decision), std::move(pins)};
+    return victim.decision;
+  }
+
+  /// How often insert() was called.
+  size_t made() const {
+    return made_;
+  }
   size_t size() const {
-    return entries_.size();
+    size_t count = 0;
+    for (const auto& set : sets_) {
+      count += set.size();
+    }
+    return count;
   }
 
  private:
-  ska::flat_hash_map<CacheKey, DecisionPtr, CacheKeyHash> entries_;
+  struct Entry {
+    size_t hash = 0;
+    CacheKey key;
+    DecisionPtr decision;
+    Pins pins;
+  };
+  std::array<std::vector<Entry>, kSets> sets_;
+  uint64_t dice_ = 1;
+  size_t made_ = 0;
 };
 
 class FastTable; // ops/fast_key_impl.h
@@ -63,7 +97,11 @@ class FastTable; // ops/fast_key_impl.h
 DecisionCache& decision_cache(size_t slot);
 FastTable& fast_table(size_t slot);
 
-/// Forgets all that this rank decided. Not for use inside a call.
-DTENSOR_API void clear_decisions();
+/// How many decisions this rank has made, and how many it holds.
+struct DecisionCounts {
+  size_t made = 0;
+  size_t kept = 0;
+};
+DTENSOR_API DecisionCounts decision_counts();
 
 } // namespace dtensor::detail

@@ -5,7 +5,6 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/tensor/api.h>
-#include <dtensor/tensor/no_data_impl.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {
@@ -19,7 +18,6 @@ void distribute_parameter(
   const bool requires_grad = parameter.requires_grad();
   parameter.set_data(
       distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
-  detail::explain_no_data(parameter);
   parameter.set_requires_grad(requires_grad);
   detail::keep_gradient_in_layout(parameter);
 }

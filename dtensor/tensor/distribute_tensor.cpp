@@ -10,6 +10,7 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
 
 namespace dtensor {
 namespace {
@@ -158,6 +159,7 @@ DTensor distribute_tensor(
   const auto spec =
       Spec::make(mesh, layout, full.sizes(), full.scalar_type(), kWhere);
   auto result = detail::wrap(local_part(full, spec, src_data_rank), spec);
+  detail::explain_no_data(result);
   result.set_requires_grad(tensor.requires_grad());
   return DTensor(std::move(result));
 }

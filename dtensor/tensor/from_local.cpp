@@ -6,6 +6,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
 
 namespace dtensor {
 namespace {
@@ -163,7 +164,9 @@ DTensor DTensor::from_local(
   if (options.grad_placements) {
     grad = normalize_placements(mesh, *options.grad_placements, ndim, kWhere);
   }
-  return DTensor(detail::from_local_autograd(mine, spec, grad));
+  auto result = detail::from_local_autograd(mine, spec, grad);
+  detail::explain_no_data(result);
+  return DTensor(std::move(result));
 }
 
 } // namespace dtensor

@@ -6,8 +6,8 @@
 
 namespace dtensor::detail {
 
-/// Sets the message on a tensor that took a DTensor's data over by set_data():
-/// it keeps its own TensorImpl, which does not know the message by itself.
+/// Sets the message at once. A parameter that takes this tensor over by
+/// set_data() keeps its own TensorImpl, which has no other way to know it.
 void explain_no_data(const at::Tensor& dtensor);
 
 } // namespace dtensor::detail

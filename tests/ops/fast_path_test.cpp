@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls that find their decision made: each is tried often enough that its
 // unboxed kernel runs, next to calls that differ from it in one thing only.
+#include <dtensor/ops/decision_cache_impl.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
@@ -256,23 +257,36 @@ TEST(FastPath, MixedPlainOperandsAreRefusedEachTime) {
   });
 }
 
-// Shapes that keep changing: every result is right, and those of before still
-// are.
-TEST(FastPath, ChangingShapes) {
-  run_ranks(2, [] {
+// Sums of tensors of `shapes` shapes in turn, several times over; how many
+// decisions the last round took.
+size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
+  size_t made = 0;
+  run_ranks(1, [&] {
     const at::NoGradGuard no_grad;
-    const auto mesh = init_device_mesh(at::kCPU, {2});
-    for (int64_t round = 0; round < 3; ++round) {
-      for (int64_t n = 1; n < 300; ++n) {
-        const auto ones = at::ones({n, 2}, at::kDouble);
-        const auto x = distribute_tensor(ones, mesh, {Shard(0)}, std::nullopt);
-        const auto y = x + x;
-        ASSERT_EQ(y.size(0), n);
-        ASSERT_EQ(DTensor(y).to_local().size(0), DTensor(x).to_local().size(0));
-        ASSERT_EQ(full(y.sum()).item<double>(), 4 * static_cast<double>(n));
+    const auto mesh = init_device_mesh(at::kCPU, {1});
+    for (int64_t round = 0; round < rounds; ++round) {
+      const auto before = detail::decision_counts().made;
+      for (int64_t n = 1; n <= shapes; ++n) {
+        const auto x = DTensor::from_local(at::ones({n}), mesh, {Shard(0)});
+        const auto y = x.sum(); // keeps nothing of x alive
+        ASSERT_EQ(DTensor(y).to_local().item<double>(), n);
       }
+      made = detail::decision_counts().made - before;
+      ASSERT_LE(
+          detail::decision_counts().kept,
+          static_cast<size_t>(detail::DecisionCache::kCapacity) + 8);
     }
   });
+  return made;
+}
+
+TEST(FastPath, ChangingShapesNeitherGrowTheCacheNorDefeatIt) {
+  constexpr auto kCapacity =
+      static_cast<int64_t>(detail::DecisionCache::kCapacity);
+  EXPECT_EQ(decisions_of_last_round(100, 2), 0);
+  EXPECT_LT(decisions_of_last_round(kCapacity / 2, 3), kCapacity / 20);
+  // A loop over more shapes than fit still finds a third of them.
+  EXPECT_LT(decisions_of_last_round(kCapacity * 5 / 4, 5), kCapacity * 5 / 6);
 }
 
 } // namespace
