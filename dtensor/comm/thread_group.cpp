@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <dtensor/comm/plain_tensors_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/reduce_loops_impl.h>
 #include <dtensor/comm/thread_group_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
 namespace {
-
-// Below autograd, whatever the caller's grad mode is.
-struct PlainTensors {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::NoGradGuard no_grad;
-};
 
 // What peers read: row-major and complete, also on a device with a queue.
 at::Tensor published(const at::Tensor& tensor) {
@@ -46,11 +42,8 @@ at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   return out;
 }
 
-// With many ranks or much data each rank reduces its part and reads the other
-// parts: 3 passes over the data instead of one per rank.
-bool worth_splitting(const at::Tensor& input, int64_t ranks) {
-  return ranks > 2 && input.nbytes() >= (size_t{1} << 15);
-}
+// Results are written block by block to all members, while they are near.
+constexpr int64_t kBlockBytes = 1 << 18;
 
 } // namespace
 
@@ -104,6 +97,32 @@ auto ThreadGroup::meet(Call& call, const Body& body) {
   });
 }
 
+template <typename Combine>
+std::optional<at::Tensor> ThreadGroup::meet_small(
+    const Signature& signature,
+    const at::Tensor* given,
+    at::IntArrayRef sizes,
+    const Combine& combine) {
+  if (signature.small == 0 || !channel_->assumed(rank()).empty()) {
+    return std::nullopt;
+  }
+  return in_place(
+      to_string(signature.kind), [&]() -> std::optional<at::Tensor> {
+        channel_->post(rank(), label(), signature, given);
+        // While the others come.
+        const at::Tensor out = at::detail::empty_cpu(sizes, signature.dtype);
+        if (!channel_->met_small(rank(), label(), signature)) {
+          return std::nullopt;
+        }
+        c10::SmallVector<const void*, 8> members;
+        for (int64_t member = 0; member < size(); ++member) {
+          members.push_back(channel_->posted(rank(), member));
+        }
+        combine(members, out);
+        return out;
+      });
+}
+
 at::Tensor ThreadGroup::input_of(int64_t member, const at::Tensor& mine) const {
   const at::Tensor& theirs = channel_->call(member).input();
   return theirs.device() == mine.device() ? theirs : theirs.to(mine.device());
@@ -118,58 +137,122 @@ std::vector<at::Tensor> ThreadGroup::all_inputs(const at::Tensor& mine) const {
 }
 
 at::Tensor ThreadGroup::do_all_reduce(const at::Tensor& input, ReduceOp op) {
+  Signature signature = sign(CollectiveKind::kAllReduce, input);
+  signature.op = op;
+  const auto small = meet_small(
+      signature,
+      &input,
+      input.sizes(),
+      [&](Published members, const at::Tensor& out) {
+        reduce_small(signature, members, out);
+      });
+  if (small) {
+    return *small;
+  }
   const PlainTensors guard;
   Call call;
   call.kind = CollectiveKind::kAllReduce;
   call.inputs = {published(input)};
   call.op = op;
-  at::Tensor out = empty(input.sizes(), input);
-  return meet(call, [&] {
-    if (worth_splitting(input, size())) {
-      reduce_in_parts(call, out);
-    } else {
-      reduce_into(out, all_inputs(input), op);
+  call.output = empty(input.sizes(), input);
+  meet(call, [&] {
+    try {
+      reduce_part();
+      finish_device_work(call.output);
+    } catch (...) {
+      channel_->fail(rank());
+      throw;
     }
-    finish_device_work(out);
-    return out;
   });
+  if (channel_->any_failed(rank())) {
+    throw RankEnded(); // that member throws the reason
+  }
+  return call.output;
 }
 
-// Peers read `out` through call.output after the middle sync, and the
-// departure keeps it until all have. Every member syncs, come what may.
-void ThreadGroup::reduce_in_parts(Call& call, at::Tensor& out) {
-  const at::Tensor flat = out.view({-1});
-  std::exception_ptr failure;
-  try {
-    const Interval mine = chunk(flat.numel(), size(), rank());
-    std::vector<at::Tensor> parts = all_inputs(out);
-    for (at::Tensor& part : parts) {
-      part = part.view({-1}).narrow(0, mine.begin, mine.size());
-    }
-    reduce_into(flat.narrow(0, mine.begin, mine.size()), parts, call.op);
-    finish_device_work(out);
-    call.output = flat;
-  } catch (...) {
-    failure = std::current_exception();
+// Together the members read every input once and write every output once.
+void ThreadGroup::reduce_part() {
+  const Call& call = channel_->call(rank());
+  const at::Tensor flat = call.output.view({-1});
+  const Interval mine = chunk(flat.numel(), size(), rank());
+  if (mine.size() == 0 || reduce_part_in_loop(mine)) {
+    return;
   }
-  channel_->sync(rank());
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  for (int64_t member = 0; member < size(); ++member) {
-    const at::Tensor& theirs = channel_->call(member).output;
-    if (!theirs.defined()) {
-      throw RankEnded(); // that member throws the reason
+  const auto inputs = all_inputs(flat);
+  const int64_t block = flat.is_cpu() ? kBlockBytes / flat.element_size()
+                                      : std::max<int64_t>(mine.size(), 1);
+  for (int64_t begin = mine.begin; begin < mine.end; begin += block) {
+    const int64_t length = std::min(block, mine.end - begin);
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& input : inputs) {
+      parts.push_back(input.view({-1}).narrow(0, begin, length));
     }
-    const Interval part = chunk(flat.numel(), size(), member);
-    if (member != rank()) {
-      flat.narrow(0, part.begin, part.size())
-          .copy_(theirs.narrow(0, part.begin, part.size()));
+    const at::Tensor part = flat.narrow(0, begin, length);
+    reduce_into(part, parts, call.op);
+    for (int64_t member = 0; member < size(); ++member) {
+      if (member != rank()) {
+        channel_->call(member)
+            .output.view({-1})
+            .narrow(0, begin, length)
+            .copy_(part);
+      }
     }
   }
+}
+
+// False if there is no loop for these tensors.
+bool ThreadGroup::reduce_part_in_loop(const Interval& mine) {
+  const Call& call = channel_->call(rank());
+  const at::ScalarType dtype = call.output.scalar_type();
+  const auto ranks = static_cast<size_t>(size());
+  if (!has_loop(dtype, call.op)) {
+    return false;
+  }
+  c10::SmallVector<const std::byte*, 8> inputs;
+  c10::SmallVector<std::byte*, 8> outputs;
+  for (const Call* peer : channel_->calls()) {
+    if (!is_plain(peer->input()) || !is_plain(peer->output)) {
+      return false;
+    }
+    inputs.push_back(
+        static_cast<const std::byte*>(peer->input().const_data_ptr()));
+    outputs.push_back(static_cast<std::byte*>(peer->output.data_ptr()));
+  }
+  const int64_t item = call.output.element_size();
+  at::parallel_for(
+      mine.begin, mine.end, kBlockBytes / item, [&](int64_t from, int64_t to) {
+        constexpr int64_t kNear = 1 << 13;
+        for (int64_t begin = from; begin < to; begin += kNear / item) {
+          const int64_t length = std::min(kNear / item, to - begin);
+          c10::SmallVector<const void*, 8> parts;
+          for (const std::byte* input : inputs) {
+            parts.push_back(input + begin * item);
+          }
+          std::byte* const part = outputs[0] + begin * item;
+          reduce_loop(dtype, call.op, parts, part, length);
+          for (size_t member = 1; member < ranks; ++member) {
+            std::memcpy(
+                outputs[member] + begin * item,
+                part,
+                static_cast<size_t>(length * item));
+          }
+        }
+      });
+  return true;
 }
 
 at::Tensor ThreadGroup::do_all_gather(const at::Tensor& input, int64_t dim) {
+  Signature signature = sign(CollectiveKind::kAllGather, input);
+  signature.dim = static_cast<uint8_t>(dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(dim)] *= size();
+  const auto small = meet_small(
+      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+        gather_small(signature, members, out);
+      });
+  if (small) {
+    return *small;
+  }
   const PlainTensors guard;
   Call call;
   call.kind = CollectiveKind::kAllGather;
@@ -177,12 +260,12 @@ at::Tensor ThreadGroup::do_all_gather(const at::Tensor& input, int64_t dim) {
   call.dim = dim;
   return meet(call, [&] {
     const auto parts = all_inputs(input);
-    std::vector<int64_t> sizes = input.sizes().vec();
-    sizes[static_cast<size_t>(dim)] = 0;
+    std::vector<int64_t> total = input.sizes().vec();
+    total[static_cast<size_t>(dim)] = 0;
     for (const at::Tensor& part : parts) {
-      sizes[static_cast<size_t>(dim)] += part.size(dim);
+      total[static_cast<size_t>(dim)] += part.size(dim);
     }
-    at::Tensor out = empty(sizes, input);
+    at::Tensor out = empty(total, input);
     at::cat_out(out, parts, dim);
     finish_device_work(out);
     return out;
@@ -193,6 +276,19 @@ at::Tensor ThreadGroup::do_reduce_scatter(
     const at::Tensor& input,
     int64_t dim,
     ReduceOp op) {
+  const Interval mine = chunk(input.size(dim), size(), rank());
+  Signature signature = sign(CollectiveKind::kReduceScatter, input);
+  signature.op = op;
+  signature.dim = static_cast<uint8_t>(dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(dim)] = mine.size();
+  const auto small = meet_small(
+      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+        reduce_scatter_small(signature, members, rank(), out);
+      });
+  if (small) {
+    return *small;
+  }
   const PlainTensors guard;
   Call call;
   call.kind = CollectiveKind::kReduceScatter;
@@ -200,12 +296,11 @@ at::Tensor ThreadGroup::do_reduce_scatter(
   call.dim = dim;
   call.op = op;
   return meet(call, [&] {
-    const Interval mine = chunk(input.size(dim), size(), rank());
     std::vector<at::Tensor> parts = all_inputs(input);
     for (at::Tensor& part : parts) {
       part = part.narrow(dim, mine.begin, mine.size());
     }
-    at::Tensor out = empty(parts.front().sizes(), input);
+    at::Tensor out = empty(sizes, input);
     reduce_into(out, parts, op);
     finish_device_work(out);
     return out;
@@ -233,11 +328,27 @@ std::vector<at::Tensor> ThreadGroup::do_all_to_all(
 }
 
 at::Tensor ThreadGroup::do_broadcast(const at::Tensor& input, int64_t root) {
+  Signature signature = sign(CollectiveKind::kBroadcast, input);
+  signature.root = static_cast<uint16_t>(root);
+  const bool gives = rank() == root;
+  const auto small = meet_small(
+      signature,
+      gives ? &input : nullptr,
+      input.sizes(),
+      [&](Published members, const at::Tensor& out) {
+        if (out.nbytes() > 0) {
+          std::memcpy(
+              out.data_ptr(), members[static_cast<size_t>(root)], out.nbytes());
+        }
+      });
+  if (small) {
+    return *small;
+  }
   const PlainTensors guard;
   Call call;
   call.kind = CollectiveKind::kBroadcast;
   // Only the root's contents are read.
-  call.inputs = {rank() == root ? published(input) : input};
+  call.inputs = {gives ? published(input) : input};
   call.root = root;
   return meet(call, [&] {
     at::Tensor out = copy_to(input.device(), channel_->call(root).input());
@@ -326,6 +437,12 @@ ThreadGroup::do_recv(const at::Tensor& like, int64_t from, int64_t tag) {
 }
 
 void ThreadGroup::do_barrier() {
+  Signature signature;
+  signature.small = 1;
+  if (meet_small(
+          signature, nullptr, {0}, [](Published, const at::Tensor&) {})) {
+    return;
+  }
   Call call;
   call.kind = CollectiveKind::kBarrier;
   meet(call, [] {});
