@@ -64,6 +64,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/thread_backend.cpp
   dtensor/comm/thread_group.cpp
   dtensor/comm/thread_group_impl.h
+  dtensor/comm/thread_meeting_impl.h
+  dtensor/comm/thread_reduce.cpp
   dtensor/comm/thread_world.cpp
   dtensor/comm/thread_world_impl.h
 )

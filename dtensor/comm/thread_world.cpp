@@ -79,8 +79,8 @@ std::shared_ptr<Channel> ThreadWorld::channel(
 // what ranks that keep step wait for each other.
 bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
   using std::chrono::steady_clock;
-  constexpr int kPauses = 128;
-  constexpr std::chrono::microseconds kAwake(100);
+  constexpr int kPauses = 64;
+  constexpr std::chrono::microseconds kAwake(500);
   constexpr std::chrono::microseconds kAwakeWithoutCore(20);
   if (fits_ && pause_until(done, kPauses)) {
     return true;
@@ -88,7 +88,7 @@ bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
   const auto deadline =
       steady_clock::now() + (fits_ ? kAwake : kAwakeWithoutCore);
   do {
-    if (pause_until(done, fits_ ? kPauses / 4 : 1)) {
+    if (pause_until(done, fits_ ? kPauses / 2 : 1)) {
       return true;
     }
     std::this_thread::yield();
