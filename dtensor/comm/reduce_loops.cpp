@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/reduce_loops_impl.h>
 
+#include <c10/macros/Macros.h>
+#include <c10/util/BFloat16.h>
+
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 namespace dtensor::detail {
@@ -83,6 +87,72 @@ void reduce(
   }
 }
 
+// bf16 by its bits: without branches, these become vector instructions too.
+float widened(c10::BFloat16 value) {
+  return std::bit_cast<float>(uint32_t{value.x} << 16);
+}
+
+c10::BFloat16 rounded(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t result = value != value ? 0x7fc0 : nearest;
+  return {static_cast<uint16_t>(result), c10::BFloat16::from_bits()};
+}
+
+template <typename Op>
+C10_ALWAYS_INLINE void reduce_block(
+    c10::ArrayRef<const void*> inputs,
+    c10::BFloat16* out,
+    int64_t begin,
+    int64_t length,
+    bool average) {
+  float wide[64];
+  const auto* first = static_cast<const c10::BFloat16*>(inputs[0]) + begin;
+  for (int64_t j = 0; j < length; ++j) {
+    wide[j] = widened(first[j]);
+  }
+  for (const void* input : inputs.slice(1)) {
+    const auto* next = static_cast<const c10::BFloat16*>(input) + begin;
+    for (int64_t j = 0; j < length; ++j) {
+      wide[j] = Op::of(wide[j], widened(next[j]));
+    }
+  }
+  if (average) {
+    divide(wide, length, inputs.size());
+  }
+  for (int64_t j = 0; j < length; ++j) {
+    out[begin + j] = rounded(wide[j]);
+  }
+}
+
+// In f32, rounded once.
+template <typename Op>
+void reduce_bf16(
+    c10::ArrayRef<const void*> inputs,
+    c10::BFloat16* out,
+    int64_t count,
+    bool average) {
+  constexpr int64_t kBlock = 64;
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    reduce_block<Op>(inputs, out, i, kBlock, average);
+  }
+  reduce_block<Op>(inputs, out, i, count - i, average);
+}
+
+template <typename T, typename Op>
+void reduce_any(
+    c10::ArrayRef<const void*> inputs,
+    T* out,
+    int64_t count,
+    bool average) {
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {
+    reduce_bf16<Op>(inputs, out, count, average);
+  } else {
+    reduce<T, Op>(inputs, out, count, average);
+  }
+}
+
 template <typename T>
 void reduce_as(
     ReduceOp op,
@@ -92,11 +162,11 @@ void reduce_as(
   T* const to = static_cast<T*>(out);
   switch (op) {
     case ReduceOp::kMin:
-      return reduce<T, Min>(inputs, to, count, false);
+      return reduce_any<T, Min>(inputs, to, count, false);
     case ReduceOp::kMax:
-      return reduce<T, Max>(inputs, to, count, false);
+      return reduce_any<T, Max>(inputs, to, count, false);
     default:
-      return reduce<T, Sum>(inputs, to, count, op == ReduceOp::kAvg);
+      return reduce_any<T, Sum>(inputs, to, count, op == ReduceOp::kAvg);
   }
 }
 
@@ -107,7 +177,7 @@ bool has_loop(at::ScalarType dtype, ReduceOp op) {
       op == ReduceOp::kMin || op == ReduceOp::kMax;
   return known &&
       (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kInt ||
-       dtype == at::kLong);
+       dtype == at::kLong || dtype == at::kBFloat16);
 }
 
 void reduce_loop(
@@ -121,6 +191,8 @@ void reduce_loop(
       return reduce_as<float>(op, inputs, out, count);
     case at::kDouble:
       return reduce_as<double>(op, inputs, out, count);
+    case at::kBFloat16:
+      return reduce_as<c10::BFloat16>(op, inputs, out, count);
     case at::kInt:
       return reduce_as<int32_t>(op, inputs, out, count);
     default:

@@ -9,7 +9,8 @@
 
 namespace dtensor::detail {
 
-/// Whether there is a loop: f32, f64, i32 and i64 with sum, avg, min, max.
+/// Whether there is a loop: f32, f64, bf16, i32 and i64 with sum, avg, min,
+/// max.
 bool has_loop(at::ScalarType dtype, ReduceOp op);
 
 /// out[i] = inputs[0][i] op inputs[1][i] op ..., combined from left to right,
