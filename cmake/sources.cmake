@@ -51,14 +51,21 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/observer.cpp
+  dtensor/comm/plain_tensors_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/ranks.cpp
   dtensor/comm/reduce.cpp
   dtensor/comm/reduce_impl.h
+  dtensor/comm/reduce_loops.cpp
+  dtensor/comm/reduce_loops_impl.h
+  dtensor/comm/small.cpp
+  dtensor/comm/small_impl.h
   dtensor/comm/thread_backend.cpp
   dtensor/comm/thread_group.cpp
   dtensor/comm/thread_group_impl.h
+  dtensor/comm/thread_meeting_impl.h
+  dtensor/comm/thread_reduce.cpp
   dtensor/comm/thread_world.cpp
   dtensor/comm/thread_world_impl.h
 )

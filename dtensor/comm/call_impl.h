@@ -32,7 +32,7 @@ struct Call {
   std::string text;
   /// What this rank took for granted; null: nothing.
   const AssumedShapes* assumed = nullptr;
-  /// A result that peers read, set between two steps of one collective.
+  /// A result that all members write, each its part.
   at::Tensor output;
 
   const at::Tensor& input() const {

@@ -1,12 +1,75 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/channel_impl.h>
 
+#include <utility>
+
 namespace dtensor::detail {
 namespace {
 
 constexpr int64_t kClosed = int64_t{1} << 62;
 
 } // namespace
+
+/// Waits for all members to post, or for one that says that all must arrive.
+class NoticeWait : public Wait {
+ public:
+  NoticeWait(
+      Channel& channel,
+      int64_t member,
+      std::string_view name,
+      const std::string& label,
+      int64_t round)
+      : Wait(
+            channel.ranks_[static_cast<size_t>(member)],
+            name,
+            label,
+            channel.sleepers_),
+        channel_(channel),
+        member_(static_cast<size_t>(member)),
+        round_(round) {}
+
+  bool ready() const override {
+    bool complete = true;
+    for (const Channel::Seat& seat : channel_.seats_) {
+      const Notice& notice = Channel::notice(seat, round_);
+      if (notice.round.load() != round_) {
+        complete = false;
+      } else if (notice.signature.small == 0) {
+        return true;
+      }
+    }
+    return complete;
+  }
+
+  std::vector<int64_t> missing() const override {
+    std::vector<int64_t> result;
+    for (size_t i = 0; i < channel_.seats_.size(); ++i) {
+      const Notice& notice = Channel::notice(channel_.seats_[i], round_);
+      if (i != member_ && notice.round.load() != round_) {
+        result.push_back(channel_.ranks_[i]);
+      }
+    }
+    return result;
+  }
+
+  // The others may complete the round with what this member posted.
+  bool give_up() override {
+    if (ready()) {
+      return false;
+    }
+    channel_.arrivals_.fetch_or(kClosed);
+    return true;
+  }
+
+  bool broken() const override {
+    return (channel_.arrivals_.load() & kClosed) != 0;
+  }
+
+ private:
+  Channel& channel_;
+  size_t member_;
+  int64_t round_;
+};
 
 /// Waits for all members to arrive in a round.
 class ArrivalWait : public Wait {
@@ -95,14 +158,64 @@ class MailWait : public Wait {
 Channel::Channel(ThreadWorld& world, std::vector<int64_t> ranks)
     : world_(world),
       ranks_(std::move(ranks)),
-      seats_(ranks_.size()) {}
+      seats_(ranks_.size()),
+      calls_(ranks_.size()) {}
+
+void Channel::post(
+    int64_t member,
+    const std::string& label,
+    const Signature& signature,
+    const at::Tensor* given) {
+  Seat& seat = seats_[static_cast<size_t>(member)];
+  ++seat.round;
+  if (arrivals_.load(std::memory_order_relaxed) & kClosed) {
+    NoticeWait wait(
+        *this, member, to_string(signature.kind), label, seat.round);
+    world_.wait(wait); // throws: it can never be ready
+  }
+  Notice& mine = notice(seat, seat.round);
+  mine.signature = signature;
+  if (given != nullptr && given->numel() > 0) {
+    std::memcpy(mine.data.data(), given->const_data_ptr(), given->nbytes());
+  }
+  seat.has_posted = true;
+  mine.round.store(seat.round, std::memory_order_release);
+}
+
+bool Channel::met_small(
+    int64_t member,
+    const std::string& label,
+    const Signature& signature) {
+  Seat& seat = seats_[static_cast<size_t>(member)];
+  NoticeWait wait(*this, member, to_string(signature.kind), label, seat.round);
+  world_.wait(wait);
+  // Orders our notice before the look for sleepers: whoever does not see the
+  // one registers in time for the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  world_.wake(ranks_, sleepers_);
+  for (const Seat& other : seats_) {
+    const Notice& theirs = notice(other, seat.round);
+    if (theirs.round.load(std::memory_order_acquire) != seat.round ||
+        !(theirs.signature == signature)) {
+      return false;
+    }
+  }
+  seat.has_posted = false;
+  return true;
+}
 
 void Channel::arrive(
     int64_t member,
     const std::string& label,
     const Call& call) {
   Seat& seat = seats_[static_cast<size_t>(member)];
-  seat.call = &call;
+  if (!std::exchange(seat.has_posted, false)) {
+    Notice& mine = notice(seat, ++seat.round);
+    mine.signature = Signature();
+    mine.round.store(seat.round);
+    world_.wake(ranks_, sleepers_);
+  }
+  calls_[static_cast<size_t>(member)] = &call;
   const int64_t round = seat.arrivals.load(std::memory_order_relaxed) + 1;
   seat.arrivals.store(round);
   ArrivalWait wait(*this, member, label, call, round);
@@ -130,12 +243,19 @@ void Channel::sync(int64_t member) noexcept {
   });
 }
 
-std::vector<const Call*> Channel::calls() const {
-  std::vector<const Call*> result;
+void Channel::fail(int64_t member) {
+  Seat& seat = seats_[static_cast<size_t>(member)];
+  seat.failed[static_cast<size_t>(seat.round % 2)] = seat.round;
+}
+
+bool Channel::any_failed(int64_t member) const {
+  const int64_t round = seats_[static_cast<size_t>(member)].round;
   for (const Seat& seat : seats_) {
-    result.push_back(seat.call);
+    if (seat.failed[static_cast<size_t>(round % 2)].load() == round) {
+      return true;
+    }
   }
-  return result;
+  return false;
 }
 
 bool Channel::has_mail(const Address& address) {

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Channel: where the members of one group meet.
 //
-// A collective has two steps. Everybody publishes its call and arrives; when
-// all have arrived, each reads the calls and the tensors of the others in
+// Small tensors are met first: everybody posts a notice, a signature with the
+// data itself. When all notices are small and their signatures equal, the
+// collective is complete, and nobody waits again: a member has two notices,
+// for odd and even rounds, and writes one only when all others have posted the
+// next, so have done with it.
+//
+// Any other collective has two steps. Everybody publishes its call and arrives;
+// when all have arrived, each reads the calls and the tensors of the others in
 // place. Then everybody departs, and only when all have done so does anybody
 // return, so no buffer that is being read is changed or freed.
 //
@@ -12,8 +18,10 @@
 #pragma once
 
 #include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/small_impl.h>
 #include <dtensor/comm/thread_world_impl.h>
 
+#include <array>
 #include <deque>
 #include <tuple>
 
@@ -23,6 +31,25 @@ class Channel {
  public:
   Channel(ThreadWorld& world, std::vector<int64_t> ranks);
 
+  /// Publishes what `signature` says of this member's next collective, with
+  /// the data of `given` (null: none). Throws when a member has given up.
+  void post(
+      int64_t member,
+      const std::string& label,
+      const Signature& signature,
+      const at::Tensor* given);
+  /// Waits for what the others posted. Returns false, on all members alike,
+  /// unless all signatures are small and equal; the members arrive() then.
+  bool met_small(
+      int64_t member,
+      const std::string& label,
+      const Signature& signature);
+  /// What a member posted. After met_small() until the next post().
+  const void* posted(int64_t member, int64_t of) const {
+    const Seat& seat = seats_[static_cast<size_t>(of)];
+    return notice(seat, seats_[static_cast<size_t>(member)].round).data.data();
+  }
+
   /// Publishes `call` and waits until every member has published one.
   void arrive(int64_t member, const std::string& label, const Call& call);
   /// Returns when every member has called it. Any number of times between two
@@ -31,9 +58,16 @@ class Channel {
 
   /// What a member published. Between arrival and departure only.
   const Call& call(int64_t member) const {
-    return *seats_[static_cast<size_t>(member)].call;
+    return *calls_[static_cast<size_t>(member)];
   }
-  std::vector<const Call*> calls() const;
+  const std::vector<const Call*>& calls() const {
+    return calls_;
+  }
+
+  /// Says that this member could not do its part of the round, before it
+  /// departs; whether any member could not, after departure.
+  void fail(int64_t member);
+  bool any_failed(int64_t member) const;
 
   /// What a member took for granted since the last collective. Its own to
   /// change, but between arrival and departure.
@@ -47,17 +81,30 @@ class Channel {
   take(int64_t from, int64_t to, int64_t tag, const std::string& label);
 
  private:
+  friend class NoticeWait;
   friend class ArrivalWait;
   friend class MailWait;
   using Address = std::tuple<int64_t, int64_t, int64_t>; // from, to, tag
 
   struct alignas(64) Seat {
-    const Call* call = nullptr;
+    std::array<Notice, 2> notices;
+    /// The member's last round, and whether it has posted but not arrived.
+    int64_t round = 0;
+    bool has_posted = false;
+    /// The last odd and even round that the member failed in.
+    std::array<std::atomic<int64_t>, 2> failed{};
     /// How often this member has arrived and synced.
     std::atomic<int64_t> arrivals{0};
     int64_t syncs = 0;
     AssumedShapes assumed;
   };
+
+  static Notice& notice(Seat& seat, int64_t round) {
+    return seat.notices[static_cast<size_t>(round % 2)];
+  }
+  static const Notice& notice(const Seat& seat, int64_t round) {
+    return seat.notices[static_cast<size_t>(round % 2)];
+  }
 
   int64_t size() const {
     return static_cast<int64_t>(ranks_.size());
@@ -67,6 +114,7 @@ class Channel {
   ThreadWorld& world_;
   const std::vector<int64_t> ranks_;
   std::vector<Seat> seats_;
+  std::vector<const Call*> calls_;
   /// Arrivals of all members together: round r is complete at r * size. The
   /// bit kClosed says that a member has given up, and no more will come.
   alignas(64) std::atomic<int64_t> arrivals_{0};

@@ -5,6 +5,7 @@
 
 #include <dtensor/comm/channel_impl.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
 
@@ -46,7 +47,19 @@ class ThreadGroup final : public Group {
   template <typename Body>
   auto in_place(std::string_view name, const Body& body);
 
-  void reduce_in_parts(Call& call, at::Tensor& out);
+  /// The result of a collective over small tensors: `combine` computes it from
+  /// what the members published, this one the data of `given`. Nothing if the
+  /// members do not all call it.
+  template <typename Combine>
+  std::optional<at::Tensor> meet_small(
+      const Signature& signature,
+      const at::Tensor* given,
+      at::IntArrayRef sizes,
+      const Combine& combine);
+
+  /// Reduces this member's part of the inputs, to all members' outputs.
+  void reduce_part();
+  bool reduce_part_in_loop(const Interval& mine);
   /// Member `member`'s single input, on the device of `mine`.
   at::Tensor input_of(int64_t member, const at::Tensor& mine) const;
   std::vector<at::Tensor> all_inputs(const at::Tensor& mine) const;

@@ -23,6 +23,16 @@ void pause_briefly() {
 #endif
 }
 
+bool pause_until(c10::function_ref<bool()> done, int pauses) {
+  for (int i = 0; i < pauses; ++i) {
+    if (done()) {
+      return true;
+    }
+    pause_briefly();
+  }
+  return false;
+}
+
 bool fits_on_cores(int64_t ranks) {
   return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
@@ -47,13 +57,10 @@ std::string Wait::place() const {
   return c10::str(name_, " on \"", label_, "\"");
 }
 
-// A peer that runs on a core of its own is worth some microseconds of
-// spinning; one that needs ours gets it.
 ThreadWorld::ThreadWorld(int64_t size, std::chrono::milliseconds timeout)
     : size_(size),
       timeout_(timeout),
-      spins_(fits_on_cores(size) ? 2000 : 0),
-      yields_(fits_on_cores(size) ? 0 : 8),
+      fits_(fits_on_cores(size)),
       ranks_(static_cast<size_t>(size)) {}
 
 std::shared_ptr<Channel> ThreadWorld::channel(
@@ -66,19 +73,26 @@ std::shared_ptr<Channel> ThreadWorld::channel(
   return channel;
 }
 
+// A peer that runs on a core of its own is worth some microseconds of spinning.
+// One that needs ours gets it, and may also if it should have one of its own:
+// other programs run too. Falling asleep and being woken costs more than
+// what ranks that keep step wait for each other.
 bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
-  for (int i = 0; i < spins_; ++i) {
-    if (done()) {
-      return true;
-    }
-    pause_briefly();
+  using std::chrono::steady_clock;
+  constexpr int kPauses = 64;
+  constexpr std::chrono::microseconds kAwake(500);
+  constexpr std::chrono::microseconds kAwakeWithoutCore(20);
+  if (fits_ && pause_until(done, kPauses)) {
+    return true;
   }
-  for (int i = 0; i < yields_; ++i) {
-    if (done()) {
+  const auto deadline =
+      steady_clock::now() + (fits_ ? kAwake : kAwakeWithoutCore);
+  do {
+    if (pause_until(done, fits_ ? kPauses / 2 : 1)) {
       return true;
     }
     std::this_thread::yield();
-  }
+  } while (steady_clock::now() < deadline);
   return done();
 }
 

@@ -140,8 +140,8 @@ class ThreadWorld {
 
   const int64_t size_;
   const std::chrono::milliseconds timeout_;
-  const int spins_;
-  const int yields_;
+  /// Whether each rank can have a core.
+  const bool fits_;
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::shared_ptr<Channel>> channels_;

@@ -16,6 +16,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
+#include <utility>
+
 namespace dtensor::detail {
 namespace {
 
@@ -301,6 +303,8 @@ void region_below_boundary(
   });
 }
 
+thread_local const Boundary* applied_boundary = nullptr;
+
 BoundaryPtr find_boundary(const OpInfo& info, const torch::jit::Stack& stack) {
   if (!info.boundary) {
     return nullptr;
@@ -310,8 +314,28 @@ BoundaryPtr find_boundary(const OpInfo& info, const torch::jit::Stack& stack) {
     return nullptr;
   }
   const auto& boundaries = meta_of(value.toTensor()).boundaries;
-  return boundaries == nullptr ? nullptr : boundaries->get(info.boundary->kind);
+  if (boundaries == nullptr) {
+    return nullptr;
+  }
+  const auto& boundary = boundaries->get(info.boundary->kind);
+  return boundary.get() == applied_boundary ? nullptr : boundary;
 }
+
+// While it lives, the operators that another one decomposes into do not apply
+// its boundary again.
+class AppliedBoundary {
+ public:
+  explicit AppliedBoundary(const Boundary* boundary)
+      : outer_(std::exchange(applied_boundary, boundary)) {}
+  ~AppliedBoundary() {
+    applied_boundary = outer_;
+  }
+  AppliedBoundary(const AppliedBoundary&) = delete;
+  AppliedBoundary& operator=(const AppliedBoundary&) = delete;
+
+ private:
+  const Boundary* outer_;
+};
 
 template <class Run>
 void with_boundary(
@@ -327,7 +351,10 @@ void with_boundary(
   const auto base = stack->size() - info.num_args;
   auto& input = (*stack)[base + info.boundary->input];
   input = boundary->prepare_input(input.toTensor());
-  run_inner();
+  {
+    const AppliedBoundary applied(boundary.get());
+    run_inner();
+  }
   auto& output = stack->back();
   output = boundary->finish_output(output.toTensor());
 }

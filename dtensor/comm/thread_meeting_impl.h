@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a ThreadGroup's collectives are written: what they do between meeting and
+// parting, and what they do it with.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/plain_tensors_impl.h>
+#include <dtensor/comm/thread_group_impl.h>
+
+#include <optional>
+
+namespace dtensor::detail {
+
+// What peers read: row-major and complete, also on a device with a queue.
+inline at::Tensor published(const at::Tensor& tensor) {
+  return tensor.contiguous();
+}
+
+inline void finish_device_work(const at::Tensor& tensor) {
+  if (tensor.defined() && !tensor.device().is_cpu()) {
+    const c10::impl::VirtualGuardImpl device(tensor.device().type());
+    device.getStream(tensor.device()).synchronize();
+  }
+}
+
+inline void finish_device_work(const Call& call) {
+  for (const at::Tensor& tensor : call.inputs) {
+    finish_device_work(tensor);
+  }
+}
+
+inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
+  return at::empty(sizes, like.options());
+}
+
+inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
+  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device));
+  out.copy_(tensor);
+  return out;
+}
+
+template <typename Body>
+auto ThreadGroup::in_place(std::string_view name, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    world_->set_place(
+        ranks()[static_cast<size_t>(rank())],
+        c10::str(name, " on \"", label(), "\""),
+        std::current_exception());
+    throw;
+  }
+}
+
+template <typename Body>
+auto ThreadGroup::meet(Call& call, const Body& body) {
+  return in_place(call.name(), [&] {
+    finish_device_work(call);
+    auto& assumed = channel_->assumed(rank());
+    call.assumed = assumed.empty() ? nullptr : &assumed;
+    channel_->arrive(rank(), label(), call);
+    struct Departure {
+      ThreadGroup& group;
+      const Call& call;
+      bool agreed = false;
+      ~Departure() {
+        finish_device_work(call);
+        group.channel_->sync(group.rank());
+        if (agreed && call.assumed != nullptr) {
+          group.channel_->assumed(group.rank()).clear();
+        }
+      }
+    } departure{*this, call};
+    const auto why = disagreement(channel_->calls(), ranks(), label());
+    if (why) {
+      throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
+    }
+    departure.agreed = true;
+    return body();
+  });
+}
+
+template <typename Combine>
+std::optional<at::Tensor> ThreadGroup::meet_small(
+    const Signature& signature,
+    const at::Tensor* given,
+    at::IntArrayRef sizes,
+    const Combine& combine) {
+  if (signature.small == 0 || !channel_->assumed(rank()).empty()) {
+    return std::nullopt;
+  }
+  return in_place(
+      to_string(signature.kind), [&]() -> std::optional<at::Tensor> {
+        channel_->post(rank(), label(), signature, given);
+        // While the others come.
+        const at::Tensor out = at::detail::empty_cpu(sizes, signature.dtype);
+        if (!channel_->met_small(rank(), label(), signature)) {
+          return std::nullopt;
+        }
+        c10::SmallVector<const void*, 8> members;
+        for (int64_t member = 0; member < size(); ++member) {
+          members.push_back(channel_->posted(rank(), member));
+        }
+        combine(members, out);
+        return out;
+      });
+}
+
+} // namespace dtensor::detail
