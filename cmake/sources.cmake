@@ -54,6 +54,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
+  dtensor/comm/rank_memory.cpp
+  dtensor/comm/rank_memory_impl.h
   dtensor/comm/ranks.cpp
   dtensor/comm/reduce.cpp
   dtensor/comm/reduce_impl.h

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/failure_report_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/thread_group_impl.h>
 #include <dtensor/error.h>
@@ -121,6 +122,7 @@ void run_ranks(
       " ms and ",
       options.intra_op_threads,
       ". Leave them out to get the defaults.");
+  detail::keep_freed_memory();
   const int callers_threads = at::get_num_threads();
   detail::CallerGenerator generator(n);
   const auto world = std::make_shared<ThreadWorld>(n, options.timeout);
