@@ -172,17 +172,19 @@ CrossEntropyState cross_entropy_forward(
   const auto t = look_up(plan, target);
 
   const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
-  const auto shifted = x - max.unsqueeze(c);
-  auto sums = shifted.exp().sum(c);
+  auto shifted = x - max.unsqueeze(c);
+  auto picked = target_logit(plan, shifted, t);
   at::Tensor smooth; // sum over classes of weight * shifted
   if (plan.label_smoothing > 0) {
     smooth = weight.defined() ? (shifted * my_weight(plan, weight)).sum(c)
                               : shifted.sum(c);
+  }
+  auto sums = shifted.exp_().sum(c);
+  if (plan.label_smoothing > 0) {
     sums = at::stack({sums, smooth});
   }
   sums = reduce_over_classes(plan, sums, ReduceOp::kSum);
-  const auto picked =
-      reduce_over_classes(plan, target_logit(plan, shifted, t), ReduceOp::kSum);
+  picked = reduce_over_classes(plan, picked, ReduceOp::kSum);
   if (plan.label_smoothing > 0) {
     smooth = sums[1];
     sums = sums[0];
@@ -224,27 +226,31 @@ at::Tensor cross_entropy_backward(
   }
   coefficient = coefficient * t.ignored.logical_not();
 
-  // (1 - s) w_t (p - onehot) + s/C (W p - w)
+  // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient
   const auto hard =
       sample_weight(t, weight, coefficient) * (1 - plan.label_smoothing);
-  auto gradient = probabilities *
-      (plan.label_smoothing > 0 ? hard +
-               all_weights(plan, weight).toDouble() * smoothing_per_class(plan)
-                                : hard)
-          .unsqueeze(c);
+  auto of_softmax = hard;
+  if (plan.label_smoothing > 0) {
+    of_softmax = of_softmax +
+        all_weights(plan, weight).toDouble() * smoothing_per_class(plan);
+  }
+  const auto factor = (of_softmax * coefficient).unsqueeze(c);
+  // softmax is there to be differentiated again, and keeps its result for it.
+  auto gradient =
+      log_sum.defined() ? probabilities.mul_(factor) : probabilities * factor;
   if (x.size(c) > 0) {
-    gradient = gradient.scatter_add(
+    gradient.scatter_add_(
         c,
         t.local.unsqueeze(c),
-        (-hard).masked_fill(t.held.logical_not(), 0).unsqueeze(c));
+        (-hard * coefficient)
+            .masked_fill_(t.held.logical_not(), 0)
+            .unsqueeze(c));
   }
   if (plan.label_smoothing > 0) {
-    gradient = gradient -
-        (weight.defined() ? my_weight(plan, weight)
-                          : at::ones_like(coefficient).unsqueeze(c)) *
-            smoothing_per_class(plan);
+    const auto each = coefficient.unsqueeze(c) * smoothing_per_class(plan);
+    gradient.sub_(weight.defined() ? my_weight(plan, weight) * each : each);
   }
-  return (gradient * coefficient.unsqueeze(c)).to(logits.scalar_type());
+  return gradient.to(logits.scalar_type());
 }
 
 } // namespace dtensor::detail

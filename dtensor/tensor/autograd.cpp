@@ -6,7 +6,8 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <numeric>
@@ -15,30 +16,55 @@
 namespace dtensor::detail {
 namespace {
 
-using torch::autograd::AutogradContext;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Specs ride in the context as opaque values.
-struct SpecHolder : torch::CustomClassHolder {
-  SpecHolder(SpecPtr s, Placements g)
-      : spec(std::move(s)),
-        grad(std::move(g)) {}
-  SpecPtr spec;
-  Placements grad;
+// One input, one output, and what brings the gradient of one to the other.
+// torch::autograd::Function would do, at several times the cost: it keeps what
+// it saves in a dictionary, under a lock.
+class LayoutNode : public Node {
+ public:
+  /// Undefined gradients stay undefined: a zero of the global shape would be a
+  /// plain tensor.
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(1);
+    if (grads[0].defined()) {
+      const ModuleScope scope(module_, /*backward=*/true);
+      result[0] = backward(grads[0]);
+    }
+    return result;
+  }
+  std::string name() const override {
+    return name_;
+  }
+
+ protected:
+  explicit LayoutNode(const char* name) : name_(name) {}
+  virtual at::Tensor backward(const at::Tensor& grad) = 0;
+
+ private:
+  const char* name_;
   // Backward collectives are the doing of the module that ran forward.
-  std::string_view module = ModuleScope::current();
+  std::string_view module_ = ModuleScope::current();
 };
 
-// Undefined gradients stay undefined: a zero of the global shape would be a
-// plain tensor.
-void save(AutogradContext* ctx, SpecPtr spec, Placements grad) {
-  ctx->set_materialize_grads(false);
-  ctx->saved_data["spec"] = c10::IValue::make_capsule(
-      c10::make_intrusive<SpecHolder>(std::move(spec), std::move(grad)));
+// `output` is what `node` made of `input`.
+template <class NodeType>
+at::Tensor record(
+    c10::intrusive_ptr<NodeType> node,
+    const at::Tensor& input,
+    at::Tensor output) {
+  node->set_next_edges(torch::autograd::collect_next_edges(input));
+  torch::autograd::set_history(output, std::move(node));
+  return output;
 }
 
-const SpecHolder& saved(AutogradContext* ctx) {
-  return *static_cast<SpecHolder*>(ctx->saved_data["spec"].toCapsule().get());
+// The same data and version counter, without history.
+at::Tensor without_history(const at::Tensor& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  return at::Tensor(impl->shallow_copy_and_detach(
+      t.is_inference() ? c10::VariableVersion() : impl->version_counter(),
+      /*allow_tensor_metadata_change=*/true));
 }
 
 at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
@@ -70,27 +96,18 @@ at::Tensor in_order_of(SizesRef strides, const at::Tensor& part) {
   return part.permute(order).contiguous().permute(back);
 }
 
-struct FromLocal : torch::autograd::Function<FromLocal> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& local,
-      const SpecPtr& spec,
-      const Placements& grad) {
-    save(ctx, spec, grad);
-    return wrap(local.detach(), spec);
+struct FromLocalBackward final : LayoutNode {
+  explicit FromLocalBackward(Placements g)
+      : LayoutNode("FromLocalBackward"),
+        grad_layout(std::move(g)) {}
+  at::Tensor backward(const at::Tensor& grad) override {
+    const auto& spec = spec_of(grad);
+    return to_local_autograd(
+        spec->placements() == PlacementsRef(grad_layout)
+            ? grad
+            : redistribute_autograd(grad, spec->with_placements(grad_layout)));
   }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    if (!grads[0].defined()) {
-      return {at::Tensor(), at::Tensor(), at::Tensor()};
-    }
-    const auto& s = saved(ctx);
-    const ModuleScope scope(s.module, /*backward=*/true);
-    const auto target = spec_of(grads[0])->with_placements(s.grad);
-    return {
-        to_local_autograd(redistribute_autograd(grads[0], target)),
-        at::Tensor(),
-        at::Tensor()};
-  }
+  Placements grad_layout;
 };
 
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
@@ -100,59 +117,37 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
       to);
 }
 
-struct ToLocal : torch::autograd::Function<ToLocal> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& dtensor,
-      const Placements& grad) {
-    save(ctx, spec_of(dtensor), grad);
-    return local_of(dtensor).detach();
+struct ToLocalBackward final : LayoutNode {
+  ToLocalBackward(const SpecPtr& spec, const Placements& grad_layout)
+      : LayoutNode("ToLocalBackward"),
+        strides(dense_strides(spec->sizes(), spec->strides())),
+        grad_spec(spec->with_tensor(grad_layout, spec->sizes(), strides)) {}
+  at::Tensor backward(const at::Tensor& grad) override {
+    const auto spec = grad.scalar_type() == grad_spec->dtype()
+        ? grad_spec
+        : grad_spec->with_dtype(grad.scalar_type());
+    const auto part =
+        spec->mesh().contains_this_rank() ? in_order_of(strides, grad) : grad;
+    return from_local_autograd(part, spec);
   }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    if (!grads[0].defined()) {
-      return {at::Tensor(), at::Tensor()};
-    }
-    const auto& s = saved(ctx);
-    const ModuleScope scope(s.module, /*backward=*/true);
-    const auto strides = dense_strides(s.spec->sizes(), s.spec->strides());
-    const auto spec = s.spec->with_tensor(s.grad, s.spec->sizes(), strides)
-                          ->with_dtype(grads[0].scalar_type());
-    const auto part = s.spec->mesh().contains_this_rank()
-        ? in_order_of(strides, grads[0])
-        : grads[0];
-    return {from_local_autograd(part, spec), at::Tensor()};
-  }
+  Sizes strides;
+  SpecPtr grad_spec;
 };
 
-struct Redistribute : torch::autograd::Function<Redistribute> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& dtensor,
-      const SpecPtr& to,
-      at::ScalarType grad_dtype) {
-    const auto& from = spec_of(dtensor);
-    save(ctx, from, without_partial(from->placements()));
-    ctx->saved_data["grad_dtype"] = static_cast<int64_t>(grad_dtype);
-    auto local = cast_and_redistribute(dtensor, to);
-    return wrap(
-        local.is_same(local_of(dtensor)) ? local.detach() : std::move(local),
-        to);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    if (!grads[0].defined()) {
-      return {at::Tensor(), at::Tensor(), at::Tensor()};
-    }
-    const auto dtype =
-        static_cast<at::ScalarType>(ctx->saved_data["grad_dtype"].toInt());
-    const auto& s = saved(ctx);
-    const ModuleScope scope(s.module, /*backward=*/true);
+struct RedistributeBackward final : LayoutNode {
+  RedistributeBackward(SpecPtr f, at::ScalarType dtype)
+      : LayoutNode("RedistributeBackward"),
+        from(std::move(f)),
+        grad_dtype(dtype) {}
+  at::Tensor backward(const at::Tensor& grad) override {
     const auto target =
-        spec_of(grads[0])->with_placements(s.grad)->with_dtype(dtype);
-    return {
-        cast(redistribute_autograd(grads[0], target), s.spec->dtype()),
-        at::Tensor(),
-        at::Tensor()};
+        spec_of(grad)
+            ->with_placements(without_partial(from->placements()))
+            ->with_dtype(grad_dtype);
+    return cast(redistribute_autograd(grad, target), from->dtype());
   }
+  SpecPtr from;
+  at::ScalarType grad_dtype;
 };
 
 at::Tensor nothing(const SpecPtr& spec) {
@@ -162,24 +157,20 @@ at::Tensor nothing(const SpecPtr& spec) {
   return wrap(at::empty({0}, options), spec);
 }
 
-struct Nothing : torch::autograd::Function<Nothing> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::TensorList& inputs,
-      const SpecPtr& spec) {
-    ctx->set_materialize_grads(false);
-    ctx->save_for_backward(inputs.vec());
-    return nothing(spec);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+// All inputs get nothing for nothing.
+struct NothingBackward final : Node {
+  explicit NothingBackward(std::vector<SpecPtr> s) : specs(std::move(s)) {}
+  variable_list apply(variable_list&& grads) override {
     variable_list result;
-    for (const auto& input : ctx->get_saved_variables()) {
-      result.push_back(
-          grads[0].defined() ? nothing(spec_of(input)) : at::Tensor());
+    for (const auto& spec : specs) {
+      result.push_back(grads[0].defined() ? nothing(spec) : at::Tensor());
     }
-    result.emplace_back(); // of the spec
     return result;
   }
+  std::string name() const override {
+    return "NothingBackward";
+  }
+  std::vector<SpecPtr> specs;
 };
 
 bool records(const at::Tensor& t) {
@@ -205,10 +196,11 @@ at::Tensor from_local_autograd(
   if (!records(local)) {
     return wrap(local.requires_grad() ? local.detach() : local, spec);
   }
-  return FromLocal::apply(
+  return record(
+      c10::make_intrusive<FromLocalBackward>(
+          grad_placements.value_or(without_partial(spec->placements()))),
       local,
-      spec,
-      grad_placements.value_or(without_partial(spec->placements())));
+      wrap(without_history(local), spec));
 }
 
 at::Tensor to_local_autograd(
@@ -217,14 +209,26 @@ at::Tensor to_local_autograd(
   if (!records(dtensor)) {
     return local_of(dtensor);
   }
-  return ToLocal::apply(
+  const auto& spec = spec_of(dtensor);
+  return record(
+      c10::make_intrusive<ToLocalBackward>(
+          spec, grad_placements.value_or(without_partial(spec->placements()))),
       dtensor,
-      grad_placements.value_or(
-          without_partial(spec_of(dtensor)->placements())));
+      without_history(local_of(dtensor)));
 }
 
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
-  return inputs.empty() ? nothing(spec) : Nothing::apply(inputs, spec);
+  auto result = nothing(spec);
+  if (!inputs.empty()) {
+    std::vector<SpecPtr> specs;
+    for (const auto& input : inputs) {
+      specs.push_back(spec_of(input));
+    }
+    auto node = c10::make_intrusive<NothingBackward>(std::move(specs));
+    node->set_next_edges(torch::autograd::collect_next_edges(inputs.vec()));
+    torch::autograd::set_history(result, std::move(node));
+  }
+  return result;
 }
 
 at::Tensor redistribute_autograd(
@@ -240,8 +244,15 @@ at::Tensor redistribute_autograd(
   if (!records(dtensor)) {
     return wrap(cast_and_redistribute(dtensor, to), to);
   }
-  return Redistribute::apply(
-      dtensor, to, backward_dtype.value_or(dtensor.scalar_type()));
+  auto local = cast_and_redistribute(dtensor, to);
+  return record(
+      c10::make_intrusive<RedistributeBackward>(
+          from, backward_dtype.value_or(dtensor.scalar_type())),
+      dtensor,
+      wrap(
+          local.is_same(local_of(dtensor)) ? without_history(local)
+                                           : std::move(local),
+          to));
 }
 
 } // namespace dtensor::detail
