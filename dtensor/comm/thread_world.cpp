@@ -33,6 +33,23 @@ bool pause_until(c10::function_ref<bool()> done, int pauses) {
   return false;
 }
 
+using Clock = std::chrono::steady_clock;
+
+// A program beside us that is given our core keeps it for milliseconds, while
+// one that is woken gets it back at once: until then, rather sleep than yield.
+thread_local Clock::time_point keep_core_until;
+
+void yield_core() {
+  constexpr std::chrono::microseconds kLong(1000);
+  constexpr std::chrono::milliseconds kKeep(200);
+  const auto before = Clock::now();
+  std::this_thread::yield();
+  const auto after = Clock::now();
+  if (after - before > kLong) {
+    keep_core_until = after + kKeep;
+  }
+}
+
 bool fits_on_cores(int64_t ranks) {
   return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
@@ -73,26 +90,30 @@ std::shared_ptr<Channel> ThreadWorld::channel(
   return channel;
 }
 
-// A peer that runs on a core of its own is worth some microseconds of spinning.
-// One that needs ours gets it, and may also if it should have one of its own:
-// other programs run too. Falling asleep and being woken costs more than
-// what ranks that keep step wait for each other.
+// A peer that runs on a core of its own is worth some microseconds of spinning:
+// falling asleep and being woken costs more than ranks that keep step wait for
+// each other. One that needs our core gets it, which may also be so where there
+// are enough cores, since other programs run too.
 bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
-  using std::chrono::steady_clock;
   constexpr int kPauses = 64;
   constexpr std::chrono::microseconds kAwake(500);
-  constexpr std::chrono::microseconds kAwakeWithoutCore(20);
+  constexpr std::chrono::microseconds kAwakeBesideOthers(20);
   if (fits_ && pause_until(done, kPauses)) {
     return true;
   }
+  auto now = Clock::now();
+  const bool may_yield = !fits_ || now >= keep_core_until;
   const auto deadline =
-      steady_clock::now() + (fits_ ? kAwake : kAwakeWithoutCore);
-  do {
+      now + (fits_ && may_yield ? kAwake : kAwakeBesideOthers);
+  while (now < deadline) {
     if (pause_until(done, fits_ ? kPauses / 2 : 1)) {
       return true;
     }
-    std::this_thread::yield();
-  } while (steady_clock::now() < deadline);
+    if (may_yield) {
+      yield_core();
+    }
+    now = Clock::now();
+  }
   return done();
 }
 
