@@ -59,12 +59,37 @@ at::Tensor record(
   return output;
 }
 
-// The same data and version counter, without history.
-at::Tensor without_history(const at::Tensor& t) {
-  auto* impl = t.unsafeGetTensorImpl();
-  return at::Tensor(impl->shallow_copy_and_detach(
-      t.is_inference() ? c10::VariableVersion() : impl->version_counter(),
-      /*allow_tensor_metadata_change=*/true));
+// The same data without history, whose changes `counter` counts.
+at::Tensor alias(const at::Tensor& t, const c10::VariableVersion& counter) {
+  return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      counter, /*allow_tensor_metadata_change=*/true));
+}
+
+const c10::VariableVersion& counter_of(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->version_counter();
+}
+
+// A graph that saved a tensor refuses to run backward after a change of it,
+// which it sees by a counter of the tensor's changes. What an operator writes
+// to a DTensor counts there and not at its local tensor. So whatever shares
+// memory with a DTensor and is not inside it shares its counter.
+at::Tensor wrap_counted(
+    const at::Tensor& local,
+    const SpecPtr& spec,
+    const at::Tensor& counted) {
+  auto result = wrap(
+      local.requires_grad() ? alias(local, counter_of(local)) : local, spec);
+  if (!counted.is_inference() && !result.is_inference()) {
+    result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
+  }
+  return result;
+}
+
+at::Tensor local_counted(const at::Tensor& dtensor) {
+  const auto& local = local_of(dtensor);
+  return dtensor.is_inference() || local.is_inference()
+      ? local
+      : alias(local, counter_of(dtensor));
 }
 
 at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
@@ -194,27 +219,27 @@ at::Tensor from_local_autograd(
     const SpecPtr& spec,
     const std::optional<Placements>& grad_placements) {
   if (!records(local)) {
-    return wrap(local.requires_grad() ? local.detach() : local, spec);
+    return wrap_counted(local, spec, local);
   }
   return record(
       c10::make_intrusive<FromLocalBackward>(
           grad_placements.value_or(without_partial(spec->placements()))),
       local,
-      wrap(without_history(local), spec));
+      wrap_counted(local, spec, local));
 }
 
 at::Tensor to_local_autograd(
     const at::Tensor& dtensor,
     const std::optional<Placements>& grad_placements) {
   if (!records(dtensor)) {
-    return local_of(dtensor);
+    return local_counted(dtensor);
   }
   const auto& spec = spec_of(dtensor);
   return record(
       c10::make_intrusive<ToLocalBackward>(
           spec, grad_placements.value_or(without_partial(spec->placements()))),
       dtensor,
-      without_history(local_of(dtensor)));
+      alias(local_of(dtensor), counter_of(dtensor)));
 }
 
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
@@ -241,18 +266,18 @@ at::Tensor redistribute_autograd(
        from->dtype() == to->dtype())) {
     return dtensor;
   }
+  const auto local = cast_and_redistribute(dtensor, to);
+  auto result = local.is_same(local_of(dtensor))
+      ? wrap_counted(local, to, dtensor) // nothing had to move
+      : wrap(local, to);
   if (!records(dtensor)) {
-    return wrap(cast_and_redistribute(dtensor, to), to);
+    return result;
   }
-  auto local = cast_and_redistribute(dtensor, to);
   return record(
       c10::make_intrusive<RedistributeBackward>(
           from, backward_dtype.value_or(dtensor.scalar_type())),
       dtensor,
-      wrap(
-          local.is_same(local_of(dtensor)) ? without_history(local)
-                                           : std::move(local),
-          to));
+      std::move(result));
 }
 
 } // namespace dtensor::detail
