@@ -48,6 +48,21 @@ class LayoutNode : public Node {
   std::string_view module_ = ModuleScope::current();
 };
 
+// A leaf takes its gradient over without a copy when nobody else holds the
+// tensor. It cannot see who else holds the memory behind a DTensor or a local
+// tensor: here is where to look, or two leaves that were added would end with
+// one memory for both gradients, and clipping would scale it twice.
+bool is_held_elsewhere(const at::Tensor& plain) {
+  return plain.use_count() > 1 || plain.storage().use_count() > 1;
+}
+
+bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
+  const auto* impl = dtensor.unsafeGetTensorImpl();
+  return dtensor.use_count() > 1 ||
+      impl->get_backend_meta_intrusive_ptr().use_count() > 2 ||
+      is_held_elsewhere(local_of(dtensor));
+}
+
 // `output` is what `node` made of `input`.
 template <class NodeType>
 at::Tensor record(
@@ -122,17 +137,21 @@ at::Tensor in_order_of(SizesRef strides, const at::Tensor& part) {
 }
 
 struct FromLocalBackward final : LayoutNode {
-  explicit FromLocalBackward(Placements g)
+  FromLocalBackward(Placements g, bool leaf)
       : LayoutNode("FromLocalBackward"),
-        grad_layout(std::move(g)) {}
+        grad_layout(std::move(g)),
+        of_leaf(leaf) {}
   at::Tensor backward(const at::Tensor& grad) override {
     const auto& spec = spec_of(grad);
-    return to_local_autograd(
+    const bool copies = of_leaf && is_held_elsewhere_dtensor(grad);
+    const auto local = to_local_autograd(
         spec->placements() == PlacementsRef(grad_layout)
             ? grad
             : redistribute_autograd(grad, spec->with_placements(grad_layout)));
+    return copies ? local.clone() : local;
   }
   Placements grad_layout;
+  bool of_leaf;
 };
 
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
@@ -143,8 +162,9 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
 }
 
 struct ToLocalBackward final : LayoutNode {
-  ToLocalBackward(const SpecPtr& spec, const Placements& grad_layout)
+  ToLocalBackward(const SpecPtr& spec, const Placements& grad_layout, bool leaf)
       : LayoutNode("ToLocalBackward"),
+        of_leaf(leaf),
         strides(dense_strides(spec->sizes(), spec->strides())),
         grad_spec(spec->with_tensor(grad_layout, spec->sizes(), strides)) {}
   at::Tensor backward(const at::Tensor& grad) override {
@@ -153,8 +173,10 @@ struct ToLocalBackward final : LayoutNode {
         : grad_spec->with_dtype(grad.scalar_type());
     const auto part =
         spec->mesh().contains_this_rank() ? in_order_of(strides, grad) : grad;
-    return from_local_autograd(part, spec);
+    const bool copies = of_leaf && is_held_elsewhere(grad);
+    return from_local_autograd(copies ? part.clone() : part, spec);
   }
+  bool of_leaf;
   Sizes strides;
   SpecPtr grad_spec;
 };
@@ -223,7 +245,8 @@ at::Tensor from_local_autograd(
   }
   return record(
       c10::make_intrusive<FromLocalBackward>(
-          grad_placements.value_or(without_partial(spec->placements()))),
+          grad_placements.value_or(without_partial(spec->placements())),
+          local.is_leaf()),
       local,
       wrap_counted(local, spec, local));
 }
@@ -237,7 +260,9 @@ at::Tensor to_local_autograd(
   const auto& spec = spec_of(dtensor);
   return record(
       c10::make_intrusive<ToLocalBackward>(
-          spec, grad_placements.value_or(without_partial(spec->placements()))),
+          spec,
+          grad_placements.value_or(without_partial(spec->placements())),
+          dtensor.is_leaf()),
       dtensor,
       alias(local_of(dtensor), counter_of(dtensor)));
 }

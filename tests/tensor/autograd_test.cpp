@@ -210,5 +210,43 @@ TEST_F(Autograd, BackwardRunsInTheRanksThread) {
   });
 }
 
+// Gradients that one tensor flows into must not become one memory: what is done
+// to one in place would be done to the other.
+TEST(Gradients, OfDifferentLeavesDoNotShareMemory) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto leaf = [&](const Placement& p) {
+      return at::Tensor(placed(counting({4, 4}), mesh, {p}))
+          .detach()
+          .requires_grad_();
+    };
+    const auto expect_apart = [](const at::Tensor& sum,
+                                 const at::Tensor& a,
+                                 const at::Tensor& b,
+                                 double grad) {
+      (sum * 3).sum().backward();
+      b.grad().mul_(100);
+      const auto mine =
+          is_dtensor(a) ? DTensor(a.grad()).to_local() : a.grad();
+      EXPECT_TRUE(mine.eq(grad).all().item<bool>()) << mine;
+    };
+    for (const auto& p : {Placement(Shard(0)), Placement(Replicate())}) {
+      const auto a = leaf(p), b = leaf(p);
+      expect_apart(DTensor(a).to_local() + DTensor(b).to_local(), a, b, 3);
+      const auto c = leaf(p), d = leaf(p);
+      expect_apart(DTensor(c).to_local() + DTensor(d).to_local() * 1, c, d, 3);
+      const auto e = counting({2, 4}).requires_grad_();
+      const auto f = counting({2, 4}).requires_grad_();
+      expect_apart(
+          DTensor::from_local(e, mesh, {p}) + DTensor::from_local(f, mesh, {p}),
+          e,
+          f,
+          3);
+      const auto g = leaf(p), h = leaf(p);
+      expect_apart(g + h, g, h, 3);
+    }
+  });
+}
+
 } // namespace
 } // namespace dtensor
