@@ -134,18 +134,8 @@ with_dropout(const detail::KernelArgs& args, const Spec& output, double p) {
   return weights.matmul(value);
 }
 
-at::Tensor without_dropout(
-    const c10::OperatorHandle& op,
-    const detail::KernelArgs& args,
-    const torch::jit::Stack& stack) {
-  if (args.tensor("query").numel() > 0 && args.tensor("key").numel() > 0) {
-    const auto count = op.schema().arguments().size();
-    torch::jit::Stack call(
-        stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
-    op.callBoxed(&call);
-    return call.back().toTensor();
-  }
-  // The fused kernels refuse tensors without elements.
+// The fused kernels refuse tensors without elements.
+at::Tensor of_no_elements(const detail::KernelArgs& args) {
   return std::get<0>(at::_scaled_dot_product_attention_math(
       args.tensor("query"),
       args.tensor("key"),
@@ -158,18 +148,40 @@ at::Tensor without_dropout(
       args.flag("enable_gqa")));
 }
 
+// Batch, positions, heads, width, as the layout says (attention_meta).
+at::Tensor in_memory_order(at::Tensor output) {
+  if (output.dim() != 4 || output.numel() == 0) {
+    return output;
+  }
+  const auto lies = [&](int64_t dim, int64_t stride) {
+    return output.size(dim) == 1 || output.stride(dim) == stride;
+  };
+  const auto width = output.size(3);
+  const auto row = output.size(1) * width;
+  const bool right = lies(3, 1) && lies(1, width) && lies(2, row) &&
+      lies(0, output.size(2) * row);
+  return right ? output : output.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
 void attention_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
-  const auto p = args.real("dropout_p");
-  auto output = p > 0 ? with_dropout(args, *decision.outputs[0], p)
-                      : without_dropout(op, args, *stack);
-  if (output.dim() == 4 && !output.transpose(1, 2).is_contiguous()) {
-    output = output.transpose(1, 2).contiguous().transpose(1, 2);
+  // query, key, value, attn_mask, dropout_p, ...: by position, since names
+  // cost as much as the rest of a call.
+  const auto* given =
+      stack->data() + (stack->size() - op.schema().arguments().size());
+  const auto p = given[4].toDouble();
+  if (p == 0 && given[0].toTensor().numel() > 0 &&
+      given[1].toTensor().numel() > 0) {
+    op.callBoxed(stack);
+    stack->back() = in_memory_order(std::move(stack->back()).toTensor());
+    return;
   }
-  args.returns(std::move(output));
+  detail::KernelArgs args(op, *stack);
+  args.returns(in_memory_order(
+      p > 0 ? with_dropout(args, *decision.outputs[0], p)
+            : of_no_elements(args)));
 }
 
 } // namespace
