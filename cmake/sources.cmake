@@ -178,6 +178,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h
+  dtensor/ops/with_boundary_impl.h
 )
 
 set(DTENSOR_PARALLEL_HEADERS

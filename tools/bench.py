@@ -60,10 +60,8 @@ def smoke(program: str) -> None:
 
 
 def binary_of(program: str) -> Path | None:
-    for name in (program, f"dtensor_{program}"):
-        if (path := BUILD / "benchmarks" / name).exists():
-            return path
-    return None
+    path = BUILD / "benchmarks" / program
+    return path if path.exists() else None
 
 
 def anchors_of(program: str) -> dict[str, Path]:

@@ -4,11 +4,11 @@
 #include <dtensor/ops/slot_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/with_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -16,13 +16,17 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
-#include <utility>
-
 namespace dtensor::detail {
 namespace {
 
-// The mesh of the first DTensor; taken before the arguments turn local.
-SpecPtr any_spec(const torch::jit::Stack& stack, size_t num_args) {
+// A spec on the call's mesh; taken before the arguments turn local.
+SpecPtr any_spec(
+    const Decision& decision,
+    const torch::jit::Stack& stack,
+    size_t num_args) {
+  if (!decision.outputs.empty() && decision.outputs[0] != nullptr) {
+    return decision.outputs[0];
+  }
   SpecPtr found;
   visit_tensors(
       last_args(stack, num_args), [&](const at::Tensor& t, size_t, int) {
@@ -161,7 +165,7 @@ void run(
     const OpInfo& info,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  const auto any = any_spec(*stack, info.num_args);
+  const auto any = any_spec(decision, *stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
     outside_mesh(info, decision, any, {}, stack);
     return;
@@ -284,7 +288,7 @@ void region_below_boundary(
     info.stock->callBoxed(info.op, keys, stack);
     return;
   }
-  const auto any = any_spec(*stack, info.num_args);
+  const auto any = any_spec(*decision, *stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
     outside_mesh(info, *decision, any, with_gradients(info, *stack), stack);
     return;
@@ -301,62 +305,6 @@ void region_below_boundary(
         : output_spec(*decision, i);
     return from_local_autograd(local, spec);
   });
-}
-
-thread_local const Boundary* applied_boundary = nullptr;
-
-BoundaryPtr find_boundary(const OpInfo& info, const torch::jit::Stack& stack) {
-  if (!info.boundary) {
-    return nullptr;
-  }
-  const auto& value = last_args(stack, info.num_args)[info.boundary->parameter];
-  if (!value.isTensor() || !is_dtensor(value.toTensor())) {
-    return nullptr;
-  }
-  const auto& boundaries = meta_of(value.toTensor()).boundaries;
-  if (boundaries == nullptr) {
-    return nullptr;
-  }
-  const auto& boundary = boundaries->get(info.boundary->kind);
-  return boundary.get() == applied_boundary ? nullptr : boundary;
-}
-
-// While it lives, the operators that another one decomposes into do not apply
-// its boundary again.
-class AppliedBoundary {
- public:
-  explicit AppliedBoundary(const Boundary* boundary)
-      : outer_(std::exchange(applied_boundary, boundary)) {}
-  ~AppliedBoundary() {
-    applied_boundary = outer_;
-  }
-  AppliedBoundary(const AppliedBoundary&) = delete;
-  AppliedBoundary& operator=(const AppliedBoundary&) = delete;
-
- private:
-  const Boundary* outer_;
-};
-
-template <class Run>
-void with_boundary(
-    const OpInfo& info,
-    torch::jit::Stack* stack,
-    const Run& run_inner) {
-  const auto boundary = find_boundary(info, *stack);
-  if (boundary == nullptr) {
-    run_inner();
-    return;
-  }
-  const ModuleScope scope(boundary->module_name());
-  const auto base = stack->size() - info.num_args;
-  auto& input = (*stack)[base + info.boundary->input];
-  input = boundary->prepare_input(input.toTensor());
-  {
-    const AppliedBoundary applied(boundary.get());
-    run_inner();
-  }
-  auto& output = stack->back();
-  output = boundary->finish_output(output.toTensor());
 }
 
 } // namespace

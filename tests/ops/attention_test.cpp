@@ -91,11 +91,34 @@ TEST(AttentionTest, ShardedHeadsNeedNoCommunication) {
     Collectives collectives;
     const auto y = attend(t, {}, true);
     EXPECT_TRUE(DTensor(y).placements()[0] == Shard(1));
-    EXPECT_TRUE(y.transpose(1, 2).is_contiguous());
-    EXPECT_TRUE(DTensor(y).to_local().transpose(1, 2).is_contiguous());
     y.backward(y.detach());
     EXPECT_EQ(collectives.take(), "");
     EXPECT_TRUE(DTensor(t[0].grad()).placements()[0] == Shard(1));
+  });
+}
+
+// Merging heads after transpose(1, 2) must copy as much, or as little, as it
+// does on the plain result.
+TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto heads_inside = uniform({2, 3, 4, 2}, 1).transpose(1, 2);
+    for (const auto& full_q : {heads_inside, heads_inside.contiguous()}) {
+      const auto plain = attend({full_q, full_q, full_q}, {}, true);
+      for (const auto& p : {Placement(Shard(0)), Placement(Shard(1))}) {
+        // What a sharded projection gives: the same order in memory.
+        const auto q = full_q.is_contiguous()
+            ? spread(full_q, mesh, {p})
+            : spread(
+                  full_q.transpose(1, 2), mesh, {p.dim() == 1 ? Shard(2) : p})
+                  .transpose(1, 2);
+        const auto y = attend({q, q, q}, {}, true);
+        EXPECT_EQ(y.strides(), plain.strides());
+        EXPECT_EQ(
+            DTensor(y).to_local().transpose(1, 2).is_contiguous(),
+            plain.transpose(1, 2).is_contiguous());
+      }
+    }
   });
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
@@ -39,18 +40,21 @@ Sizes output_sizes(const OpCall& call) {
   return result;
 }
 
-// In memory the heads of one position stand together, which is how the fused
-// kernels write it: merging heads after transpose(1, 2) copies nothing.
-Sizes output_strides(SizesRef s) {
-  if (s.size() != 4) {
-    return contiguous_strides(s);
-  }
-  return {s[2] * s[1] * s[3], s[3], s[1] * s[3], 1};
+// In memory the dimensions stand in the order of the query's, which is how the
+// fused kernels write them.
+Sizes output_strides(SizesRef sizes, const OpInput& query) {
+  return query.dim() == static_cast<int64_t>(sizes.size())
+      ? dense_strides(sizes, query.spec->strides())
+      : contiguous_strides(sizes);
 }
 
 std::vector<OutputMeta> attention_meta(const OpCall& call) {
   const auto sizes = output_sizes(call);
-  return {{sizes, output_strides(sizes), call.inputs[0].spec->dtype(), true}};
+  return {
+      {sizes,
+       output_strides(sizes, call.inputs[0]),
+       call.inputs[0].spec->dtype(),
+       true}};
 }
 
 // Groups of query heads stay with their key and value head: both head counts
@@ -148,19 +152,18 @@ at::Tensor of_no_elements(const detail::KernelArgs& args) {
       args.flag("enable_gqa")));
 }
 
-// Batch, positions, heads, width, as the layout says (attention_meta).
-at::Tensor in_memory_order(at::Tensor output) {
-  if (output.dim() != 4 || output.numel() == 0) {
+at::Tensor in_memory_order(at::Tensor output, const Spec& spec) {
+  const auto wanted = dense_strides(output.sizes(), spec.strides());
+  bool right = true;
+  for (int64_t d = 0; d < output.dim(); ++d) {
+    right &= output.size(d) == 1 ||
+        output.stride(d) == wanted[static_cast<size_t>(d)];
+  }
+  if (right || output.numel() == 0) {
     return output;
   }
-  const auto lies = [&](int64_t dim, int64_t stride) {
-    return output.size(dim) == 1 || output.stride(dim) == stride;
-  };
-  const auto width = output.size(3);
-  const auto row = output.size(1) * width;
-  const bool right = lies(3, 1) && lies(1, width) && lies(2, row) &&
-      lies(0, output.size(2) * row);
-  return right ? output : output.transpose(1, 2).contiguous().transpose(1, 2);
+  return at::empty_strided(output.sizes(), wanted, output.options())
+      .copy_(output);
 }
 
 void attention_local(
@@ -175,13 +178,15 @@ void attention_local(
   if (p == 0 && given[0].toTensor().numel() > 0 &&
       given[1].toTensor().numel() > 0) {
     op.callBoxed(stack);
-    stack->back() = in_memory_order(std::move(stack->back()).toTensor());
+    stack->back() = in_memory_order(
+        std::move(stack->back()).toTensor(), *decision.outputs[0]);
     return;
   }
   detail::KernelArgs args(op, *stack);
   args.returns(in_memory_order(
       p > 0 ? with_dropout(args, *decision.outputs[0], p)
-            : of_no_elements(args)));
+            : of_no_elements(args),
+      *decision.outputs[0]));
 }
 
 } // namespace

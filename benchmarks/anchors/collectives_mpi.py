@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The collectives of benchmarks/collectives.cpp by MPI: runs mpi_collectives.
+
+The program is built where CMake finds an MPI; without it this prints nothing.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build/bench/benchmarks/mpi_collectives"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    options = parser.parse_args()
+    if not PROGRAM.exists() or not shutil.which("mpirun"):
+        return
+    # More ranks than cores, and root in a container, only when told twice.
+    environment = os.environ | {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    for ranks in options.ranks:
+        subprocess.run(
+            ["mpirun", "-n", str(ranks), PROGRAM], env=environment, check=True
+        )
+
+
+if __name__ == "__main__":
+    main()
