@@ -51,8 +51,8 @@ at::Tensor input_of(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
   const at::Tensor index = torch::arange(numel, at::kDouble) + 1;
   // Not sin(): its vector library may take another code path in one of several
   // threads that call it first.
-  const at::Tensor angle = index * (0.7390851332151607 * (rank * 2 + 3));
-  const at::Tensor values = (angle.frac() * 200 - 100).view(sizes);
+  const at::Tensor turns = index * (rank * 2 + 3) * 0.7390851332151607;
+  const at::Tensor values = (turns.frac() * 200 - 100).view(sizes);
   return at::isIntegralType(dtype, true) ? values.to(at::kLong).to(dtype)
                                          : values.to(dtype);
 }
