@@ -151,6 +151,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/creation.cpp
   dtensor/ops/rules/cross_entropy.cpp
   dtensor/ops/rules/dropout.cpp
+  dtensor/ops/rules/dtype_limits_impl.h
   dtensor/ops/rules/embedding.cpp
   dtensor/ops/rules/fused.cpp
   dtensor/ops/rules/indexing.cpp

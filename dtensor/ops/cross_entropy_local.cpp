@@ -13,12 +13,23 @@
 #include <ATen/ops/zeros.h>
 
 #include <limits>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
 
 at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+// Both in the dtype to add up in.
+std::pair<at::Tensor, at::Tensor> to_accumulate(
+    const at::Tensor& logits,
+    const at::Tensor& class_weight) {
+  const auto dtype = accumulation_dtype(logits.scalar_type());
+  return {
+      logits.to(dtype),
+      class_weight.defined() ? class_weight.to(dtype) : class_weight};
 }
 
 at::Tensor reduce_over_classes(
@@ -166,9 +177,7 @@ CrossEntropyState cross_entropy_forward(
     const at::Tensor& target,
     const at::Tensor& class_weight) {
   const auto c = plan.class_dim;
-  const auto x = logits.to(accumulation_dtype(logits.scalar_type()));
-  const auto weight =
-      class_weight.defined() ? class_weight.to(x.scalar_type()) : class_weight;
+  const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up(plan, target);
 
   const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
@@ -214,9 +223,7 @@ at::Tensor cross_entropy_backward(
     const at::Tensor& log_sum,
     const at::Tensor& total) {
   const auto c = plan.class_dim;
-  const auto x = logits.to(accumulation_dtype(logits.scalar_type()));
-  const auto weight =
-      class_weight.defined() ? class_weight.to(x.scalar_type()) : class_weight;
+  const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up(plan, target);
   auto probabilities =
       log_sum.defined() ? (x - log_sum.unsqueeze(c)).exp_() : at::softmax(x, c);

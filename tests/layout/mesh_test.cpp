@@ -3,12 +3,15 @@
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 
 #include <thread>
 #include <vector>
 
 namespace dtensor {
 namespace {
+
+using test_text::error_of;
 
 using List = std::vector<int64_t>;
 using Names = std::vector<std::string>;
@@ -53,16 +56,6 @@ List iota(int64_t n) {
 DeviceMesh mesh_3d(int64_t rank, std::shared_ptr<MeshGroups> groups = nullptr) {
   return DeviceMesh(
       at::kCPU, {2, 3, 4}, iota(24), {"pp", "dp", "tp"}, rank, groups);
-}
-
-template <typename Error, typename F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "no such error";
 }
 
 TEST(DeviceMesh, SaysItsParts) {

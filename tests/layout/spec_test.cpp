@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 
 #include <set>
 #include <thread>
@@ -12,20 +13,12 @@
 namespace dtensor {
 namespace {
 
+using test_text::error_of;
+
 // (dp=2, tp=4)
 DeviceMesh mesh_2d(int64_t rank = 0) {
   return DeviceMesh(
       at::kCPU, {2, 4}, {0, 1, 2, 3, 4, 5, 6, 7}, {"dp", "tp"}, rank);
-}
-
-template <typename Error, typename F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "no such error";
 }
 
 TEST(Spec, SaysItsParts) {

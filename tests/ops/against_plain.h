@@ -5,6 +5,7 @@
 
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -285,14 +286,6 @@ inline OpCase unary(
       }};
 }
 
-/// The text of the error that `fn` throws.
-inline std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "nothing was thrown";
-}
+using test_text::error_of;
 
 } // namespace dtensor::against_plain

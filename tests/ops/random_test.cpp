@@ -6,10 +6,14 @@
 
 #include "oracle.h"
 
+#include <tests/error_of.h>
+
 #include <ATen/core/PhiloxRNGEngine.h>
 
 namespace dtensor {
 namespace {
+
+using test_text::error_of;
 
 using namespace dtensor::testing;
 
@@ -273,15 +277,6 @@ TEST(RandomTest, RanksOutsideTheMeshKeepPace) {
     }
     EXPECT_TRUE(at::equal(after, rand({5}, whole).full_tensor()));
   });
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "no error";
 }
 
 TEST(RandomTest, RefusesWhatItCannotDo) {

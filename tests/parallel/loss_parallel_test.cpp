@@ -2,12 +2,15 @@
 // loss_parallel: cross entropy on sharded classes.
 #include <dtensor/parallel/loss_parallel.h>
 
+#include <tests/error_of.h>
 #include <tests/ops/oracle.h>
 
 #include <ATen/core/Reduction.h>
 
 namespace dtensor {
 namespace {
+
+using test_text::error_of;
 
 using namespace dtensor::testing;
 
@@ -101,7 +104,9 @@ TEST(LossParallelTest, EmptyClassShards) {
 TEST(LossParallelTest, OneSampleAndPositions) {
   const Placement r = Replicate();
   expect_exact(
-      variable({7}, 1), at::scalar_tensor(3, at::kLong), {{{2}, {Shard(0)}, {r}}});
+      variable({7}, 1),
+      at::scalar_tensor(3, at::kLong),
+      {{{2}, {Shard(0)}, {r}}});
   expect_exact(
       variable({2, 5, 3}, 1),
       classes({2, 3}, 5, 2),
@@ -206,15 +211,6 @@ TEST(LossParallelTest, EndsWithItsScope) {
     }
     expect(gathered);
   });
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "no error";
 }
 
 TEST(LossParallelTest, Errors) {

@@ -6,19 +6,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 #include <torch/torch.h>
 
 namespace dtensor::testing {
 namespace {
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
+using test_text::error_of;
 
 TEST(Expect, SeededNumbersAreTheSameOnEveryRank) {
   const auto here = seeded_randn({3, 4}, at::kDouble, 7);

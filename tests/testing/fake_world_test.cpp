@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 #include <torch/torch.h>
 
 #include <optional>
@@ -14,14 +15,7 @@
 namespace dtensor::testing {
 namespace {
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
+using test_text::error_of;
 
 TEST(FakeWorld, ThisThreadIsOneRankAndThenNoneAgain) {
   with_fake_world(5, 256, [] {

@@ -2,6 +2,7 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
+#include <dtensor/ops/rules/dtype_limits_impl.h>
 #include <dtensor/ops/rules/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 
@@ -39,18 +40,8 @@ int64_t largest(at::ScalarType dtype) {
       return int64_t{1} << std::numeric_limits<c10::Half>::digits;
     case at::kBFloat16:
       return int64_t{1} << std::numeric_limits<c10::BFloat16>::digits;
-    case at::kByte:
-      return std::numeric_limits<uint8_t>::max();
-    case at::kChar:
-      return std::numeric_limits<int8_t>::max();
-    case at::kShort:
-      return std::numeric_limits<int16_t>::max();
-    case at::kInt:
-      return std::numeric_limits<int32_t>::max();
-    case at::kBool:
-      return 1;
     default:
-      return std::numeric_limits<int64_t>::max();
+      return detail::greatest_integer(dtype);
   }
 }
 

@@ -4,6 +4,7 @@
 // dimensions whole.
 #include <dtensor/error.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/dtype_limits_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
@@ -180,20 +181,7 @@ at::Scalar greatest(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
     return std::numeric_limits<double>::infinity();
   }
-  switch (dtype) {
-    case at::kBool:
-      return 1;
-    case at::kByte:
-      return std::numeric_limits<uint8_t>::max();
-    case at::kChar:
-      return std::numeric_limits<int8_t>::max();
-    case at::kShort:
-      return std::numeric_limits<int16_t>::max();
-    case at::kInt:
-      return std::numeric_limits<int32_t>::max();
-    default:
-      return std::numeric_limits<int64_t>::max();
-  }
+  return detail::greatest_integer(dtype);
 }
 
 // The operator has no value for an empty shard: its result is the identity of

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The largest values of dtypes.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace dtensor::detail {
+
+/// Of an integer dtype; 1 for bool.
+inline int64_t greatest_integer(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool:
+      return 1;
+    case at::kByte:
+      return std::numeric_limits<uint8_t>::max();
+    case at::kChar:
+      return std::numeric_limits<int8_t>::max();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::max();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    default:
+      return std::numeric_limits<int64_t>::max();
+  }
+}
+
+} // namespace dtensor::detail
