@@ -118,6 +118,14 @@ class WatchedGroup final : public Group {
       const std::vector<at::Tensor>& inputs) override {
     return timed("all_to_all", [&] { return group_->all_to_all(inputs); });
   }
+  at::Tensor do_shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim) override {
+    return timed("shard_dim_alltoall", [&] {
+      return group_->shard_dim_alltoall(input, gather_dim, shard_dim);
+    });
+  }
   at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override {
     return timed("broadcast", [&] { return group_->broadcast(input, root); });
   }

@@ -35,6 +35,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/group.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/observer.h
+  dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
   dtensor/comm/ranks.h
   dtensor/comm/thread_backend.h
@@ -42,13 +43,20 @@ set(DTENSOR_COMM_HEADERS
 set(DTENSOR_COMM_SOURCES
   dtensor/comm/assumed_shapes.cpp
   dtensor/comm/assumed_shapes_impl.h
+  dtensor/comm/async_meeting.cpp
+  dtensor/comm/async_meeting_impl.h
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/channel.cpp
   dtensor/comm/channel_impl.h
+  dtensor/comm/combine.cpp
+  dtensor/comm/combine_impl.h
   dtensor/comm/failure_report.cpp
   dtensor/comm/failure_report_impl.h
   dtensor/comm/group.cpp
+  dtensor/comm/group_async.cpp
+  dtensor/comm/group_checks.cpp
+  dtensor/comm/group_checks_impl.h
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/observer.cpp
   dtensor/comm/plain_tensors_impl.h
@@ -63,11 +71,11 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/reduce_loops_impl.h
   dtensor/comm/small.cpp
   dtensor/comm/small_impl.h
+  dtensor/comm/thread_async.cpp
   dtensor/comm/thread_backend.cpp
   dtensor/comm/thread_group.cpp
   dtensor/comm/thread_group_impl.h
   dtensor/comm/thread_meeting_impl.h
-  dtensor/comm/thread_reduce.cpp
   dtensor/comm/thread_world.cpp
   dtensor/comm/thread_world_impl.h
 )
@@ -85,6 +93,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
   dtensor/redistribute/search_impl.h
+  dtensor/redistribute/steps.cpp
+  dtensor/redistribute/steps_impl.h
 )
 
 set(DTENSOR_TENSOR_HEADERS

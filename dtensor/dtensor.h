@@ -7,6 +7,7 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/thread_backend.h>

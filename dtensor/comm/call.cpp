@@ -32,7 +32,7 @@ bool scatter_fits(const Call& root, const Call& mine, size_t member) {
 }
 
 // Whether members 0 and `member` take part in the same collective.
-bool fits(const std::vector<const Call*>& calls, size_t member) {
+bool fits(const Calls& calls, size_t member) {
   const Call& a = *calls[0];
   const Call& b = *calls[member];
   if (a.kind != b.kind) {
@@ -44,8 +44,12 @@ bool fits(const std::vector<const Call*>& calls, size_t member) {
     case CollectiveKind::kReduceScatter:
       return same_meta(a.input(), b.input()) && a.op == b.op && a.dim == b.dim;
     case CollectiveKind::kAllGather:
-      return a.dim == b.dim && same_beside(a.input(), b.input(), a.dim);
+      return a.dim == b.dim && a.gathered_size == b.gathered_size &&
+          same_beside(a.input(), b.input(), a.dim);
     case CollectiveKind::kAllToAll:
+      return a.input().scalar_type() == b.input().scalar_type() &&
+          a.dim == b.dim && a.shard_dim == b.shard_dim &&
+          (a.shard_dim < 0 || same_beside(a.input(), b.input(), a.dim));
     case CollectiveKind::kGather:
       return a.input().scalar_type() == b.input().scalar_type() &&
           a.root == b.root;
@@ -58,7 +62,7 @@ bool fits(const std::vector<const Call*>& calls, size_t member) {
   }
 }
 
-bool all_fit(const std::vector<const Call*>& calls) {
+bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
     if (!fits(calls, member)) {
       return false;
@@ -74,6 +78,35 @@ bool all_fit(const std::vector<const Call*>& calls) {
     }
   }
   return true;
+}
+
+// The parts of an all_gather that was to end with a certain size.
+std::optional<std::string> wrong_total(
+    const Calls& calls,
+    const std::string& label) {
+  const Call& first = *calls[0];
+  if (first.gathered_size < 0) {
+    return std::nullopt;
+  }
+  int64_t total = 0;
+  for (const Call* call : calls) {
+    total += call->input().size(first.dim);
+  }
+  if (total == first.gathered_size) {
+    return std::nullopt;
+  }
+  return c10::str(
+      "[",
+      first.name(),
+      "] the parts on \"",
+      label,
+      "\" have size ",
+      total,
+      " along dim ",
+      first.dim,
+      " together, not ",
+      first.gathered_size,
+      ". Give every rank the part that the layout describes.");
 }
 
 std::string describe_all(const std::vector<at::Tensor>& tensors) {
@@ -114,9 +147,24 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
           " with ",
           to_string(call.op));
     case CollectiveKind::kAllGather:
-      return c10::str(name, " of ", given, " along dim ", call.dim);
+      return c10::str(
+          name,
+          " of ",
+          given,
+          " along dim ",
+          call.dim,
+          call.gathered_size < 0 ? ""
+                                 : c10::str(" to size ", call.gathered_size));
     case CollectiveKind::kAllToAll:
-      return c10::str(name, " of ", given);
+      return call.shard_dim < 0 ? c10::str(name, " of ", given)
+                                : c10::str(
+                                      name,
+                                      " of ",
+                                      given,
+                                      " from dim ",
+                                      call.dim,
+                                      " to dim ",
+                                      call.shard_dim);
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kScatter:
       return c10::str(name, " of ", given, " from rank ", root);
@@ -128,14 +176,14 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
 }
 
 std::optional<std::string> disagreement(
-    const std::vector<const Call*>& calls,
+    const Calls& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label) {
   if (auto why = contradiction(calls, ranks, label)) {
     return why;
   }
   if (all_fit(calls)) {
-    return std::nullopt;
+    return wrong_total(calls, label);
   }
   std::vector<std::string> texts;
   for (const Call* call : calls) {

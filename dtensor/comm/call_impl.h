@@ -15,8 +15,8 @@ namespace dtensor::detail {
 
 class AssumedShapes;
 
-/// Lives on the caller's stack from arrival to departure. Tensors are
-/// contiguous and carry no gradient.
+/// Lives on the caller's stack from arrival to departure, or in the
+/// AsyncMeeting. Tensors are contiguous and carry no gradient.
 struct Call {
   /// Nothing: an exchange of strings.
   std::optional<CollectiveKind> kind;
@@ -27,12 +27,18 @@ struct Call {
   at::Tensor like;
   ReduceOp op = ReduceOp::kSum;
   int64_t dim = 0;
+  /// The dimension that a shard_dim_alltoall cuts, which gathers `dim`; -1
+  /// for one of a tensor for each member.
+  int64_t shard_dim = -1;
+  /// The size along `dim` that an asynchronous all_gather is to end with.
+  int64_t gathered_size = -1;
   /// A position in the group.
   int64_t root = 0;
   std::string text;
   /// What this rank took for granted; null: nothing.
   const AssumedShapes* assumed = nullptr;
-  /// A result that all members write, each its part.
+  /// Where the result goes. That of an all_reduce is written by all members,
+  /// each its part; others may be undefined and then have memory of their own.
   at::Tensor output;
 
   const at::Tensor& input() const {
@@ -43,6 +49,9 @@ struct Call {
   }
 };
 
+/// The calls of all members, in rank order.
+using Calls = std::vector<const Call*>;
+
 /// "f32[4, 2]".
 std::string describe(const at::Tensor& tensor);
 
@@ -52,7 +61,7 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks);
 /// Why these calls, one per member, are not one collective; nothing if they
 /// are. The text is the same on every rank.
 std::optional<std::string> disagreement(
-    const std::vector<const Call*>& calls,
+    const Calls& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label);
 

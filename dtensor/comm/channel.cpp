@@ -155,6 +155,47 @@ class MailWait : public Wait {
   Channel::Address address_;
 };
 
+/// Waits for all members to join an asynchronous collective.
+class JoinWait : public Wait {
+ public:
+  JoinWait(
+      Channel& channel,
+      int64_t member,
+      const std::string& label,
+      const AsyncMeeting& meeting)
+      : Wait(
+            channel.ranks_[static_cast<size_t>(member)],
+            meeting.call(member).name(),
+            label,
+            channel.sleepers_),
+        channel_(channel),
+        meeting_(meeting) {}
+
+  bool ready() const override {
+    return meeting_.complete();
+  }
+  std::vector<int64_t> missing() const override {
+    std::vector<int64_t> result;
+    for (int64_t member = 0; member < channel_.size(); ++member) {
+      if (!meeting_.has_joined(member)) {
+        result.push_back(channel_.ranks_[static_cast<size_t>(member)]);
+      }
+    }
+    return result;
+  }
+  // What this member gave stays, so the others can do without it.
+  bool give_up() override {
+    return true;
+  }
+  bool broken() const override {
+    return false;
+  }
+
+ private:
+  Channel& channel_;
+  const AsyncMeeting& meeting_;
+};
+
 Channel::Channel(ThreadWorld& world, std::vector<int64_t> ranks)
     : world_(world),
       ranks_(std::move(ranks)),
@@ -256,6 +297,55 @@ bool Channel::any_failed(int64_t member) const {
     }
   }
   return false;
+}
+
+AsyncMeetingPtr Channel::join(int64_t member, Call call) {
+  AsyncMeetingPtr meeting;
+  {
+    const std::lock_guard<std::mutex> lock(join_mutex_);
+    Seat& seat = seats_[static_cast<size_t>(member)];
+    const auto at = static_cast<size_t>(seat.joins++ - past_meetings_);
+    if (at == meetings_.size()) {
+      meetings_.push_back(std::make_shared<AsyncMeeting>(size()));
+    }
+    meeting = meetings_[at];
+    meeting->join(member, std::move(call), seat.assumed);
+    if (meeting->complete()) {
+      meetings_.pop_front();
+      ++past_meetings_;
+    }
+  }
+  if (meeting->complete()) {
+    world_.wake(ranks_, sleepers_);
+  }
+  return meeting;
+}
+
+void Channel::await(
+    int64_t member,
+    const std::string& label,
+    AsyncMeeting& meeting) {
+  JoinWait wait(*this, member, label, meeting);
+  world_.wait(wait);
+}
+
+void Channel::reduce(int64_t member, AsyncMeeting& meeting) {
+  try {
+    meeting.reduce_blocks(member);
+  } catch (...) {
+    world_.wake(ranks_, sleepers_);
+    throw;
+  }
+  if (meeting.is_reduced()) {
+    world_.wake(ranks_, sleepers_);
+  } else {
+    world_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
+      return meeting.is_reduced();
+    });
+  }
+  if (meeting.has_failed()) {
+    throw RankEnded(); // the member that failed throws the reason
+  }
 }
 
 bool Channel::has_mail(const Address& address) {

@@ -15,9 +15,13 @@
 // Arriving may fail (a peer has ended). Once all have arrived, every member is
 // certain to depart, so departing cannot be interrupted: it must not be, since
 // peers still read our buffers.
+//
+// Asynchronous collectives meet beside these, in meetings of their own that
+// are counted apart (async_meeting_impl.h).
 #pragma once
 
 #include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/async_meeting_impl.h>
 #include <dtensor/comm/small_impl.h>
 #include <dtensor/comm/thread_world_impl.h>
 
@@ -60,7 +64,7 @@ class Channel {
   const Call& call(int64_t member) const {
     return *calls_[static_cast<size_t>(member)];
   }
-  const std::vector<const Call*>& calls() const {
+  const Calls& calls() const {
     return calls_;
   }
 
@@ -75,6 +79,14 @@ class Channel {
     return seats_[static_cast<size_t>(member)].assumed;
   }
 
+  /// Publishes what this member gives to its next asynchronous collective.
+  AsyncMeetingPtr join(int64_t member, Call call);
+  /// Waits until every member has joined.
+  void await(int64_t member, const std::string& label, AsyncMeeting& meeting);
+  /// Does this member's share of an all_reduce that every member has joined,
+  /// and returns when all is done.
+  void reduce(int64_t member, AsyncMeeting& meeting);
+
   /// Hands a tensor over; take() returns it to the member `to`.
   void post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor);
   at::Tensor
@@ -84,6 +96,7 @@ class Channel {
   friend class NoticeWait;
   friend class ArrivalWait;
   friend class MailWait;
+  friend class JoinWait;
   using Address = std::tuple<int64_t, int64_t, int64_t>; // from, to, tag
 
   struct alignas(64) Seat {
@@ -96,6 +109,8 @@ class Channel {
     /// How often this member has arrived and synced.
     std::atomic<int64_t> arrivals{0};
     int64_t syncs = 0;
+    /// How many asynchronous collectives it has joined.
+    int64_t joins = 0;
     AssumedShapes assumed;
   };
 
@@ -114,7 +129,7 @@ class Channel {
   ThreadWorld& world_;
   const std::vector<int64_t> ranks_;
   std::vector<Seat> seats_;
-  std::vector<const Call*> calls_;
+  Calls calls_;
   /// Arrivals of all members together: round r is complete at r * size. The
   /// bit kClosed says that a member has given up, and no more will come.
   alignas(64) std::atomic<int64_t> arrivals_{0};
@@ -122,6 +137,11 @@ class Channel {
   alignas(64) std::atomic<int64_t> sleepers_{0};
   std::mutex mail_mutex_;
   std::map<Address, std::deque<at::Tensor>> mail_;
+  /// Those that not all members have joined, the oldest first, and how many
+  /// there were before. They are joined in order, so they fill up in order.
+  std::mutex join_mutex_;
+  std::deque<AsyncMeetingPtr> meetings_;
+  int64_t past_meetings_ = 0;
 };
 
 } // namespace dtensor::detail

@@ -2,66 +2,23 @@
 // What all groups share: a group of one rank returns its input, arguments are
 // checked, and this rank's observers hear of the call.
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/observer.h>
+#include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
 namespace dtensor {
+
+using namespace detail;
+
 namespace {
 
-int64_t bytes(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.nbytes());
-}
-
-int64_t bytes(const std::vector<at::Tensor>& tensors) {
+int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
   int64_t total = 0;
   for (const at::Tensor& tensor : tensors) {
     total += bytes(tensor);
   }
   return total;
-}
-
-// (n - 1) / n * total: what a ring sends of a buffer that n ranks share.
-double ring_bytes(const Group& group, int64_t total) {
-  const auto n = static_cast<double>(group.size());
-  return (n - 1) * static_cast<double>(total) / n;
-}
-
-void tell(
-    const Group& group,
-    CollectiveKind kind,
-    int64_t payload,
-    double wire) {
-  if (detail::comm_observed()) {
-    detail::notify_comm_observers(
-        {kind, payload, wire, group.size(), group.label()});
-  }
-}
-
-void check_defined(std::string_view where, const at::Tensor& tensor) {
-  DTENSOR_CHECK_VALUE(
-      tensor.defined(),
-      where,
-      "the tensor is undefined. Pass a tensor on every rank.");
-}
-
-int64_t
-wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim) {
-  check_defined(where, tensor);
-  DTENSOR_CHECK_INDEX(
-      dim >= -tensor.dim() && dim < tensor.dim(),
-      where,
-      "no dimension ",
-      dim,
-      " in a tensor of ",
-      tensor.dim(),
-      " dimensions. Use one from ",
-      -tensor.dim(),
-      " to ",
-      tensor.dim() - 1,
-      ".");
-  return dim < 0 ? dim + tensor.dim() : dim;
 }
 
 void check_member(std::string_view where, const Group& group, int64_t rank) {
@@ -123,7 +80,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
     return input;
   }
   check_defined("all_reduce", input);
-  detail::check_reducible("all_reduce", input.scalar_type(), op);
+  check_reducible("all_reduce", input.scalar_type(), op);
   tell(
       *this,
       CollectiveKind::kAllReduce,
@@ -152,7 +109,7 @@ Group::reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) {
     return input;
   }
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
-  detail::check_reducible("reduce_scatter", input.scalar_type(), op);
+  check_reducible("reduce_scatter", input.scalar_type(), op);
   tell(
       *this,
       CollectiveKind::kReduceScatter,
@@ -167,7 +124,7 @@ std::vector<at::Tensor> Group::all_to_all(
     return inputs;
   }
   check_one_each("all_to_all", *this, inputs);
-  const int64_t total = bytes(inputs);
+  const int64_t total = total_bytes(inputs);
   const int64_t kept = bytes(inputs[static_cast<size_t>(rank())]);
   tell(
       *this,
@@ -175,6 +132,18 @@ std::vector<at::Tensor> Group::all_to_all(
       total,
       static_cast<double>(total - kept));
   return do_all_to_all(inputs);
+}
+
+at::Tensor Group::shard_dim_alltoall(
+    const at::Tensor& input,
+    int64_t gather_dim,
+    int64_t shard_dim) {
+  if (size() == 1) {
+    return input;
+  }
+  const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  tell_shard_dim_alltoall(*this, input, cut);
+  return do_shard_dim_alltoall(input, gathered, cut);
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
@@ -205,7 +174,7 @@ at::Tensor Group::scatter(
   } else {
     check_defined("scatter", like);
   }
-  const int64_t total = rank() == root ? bytes(inputs) : 0;
+  const int64_t total = rank() == root ? total_bytes(inputs) : 0;
   tell(*this, CollectiveKind::kScatter, total, ring_bytes(*this, total));
   return do_scatter(inputs, like, root);
 }

@@ -2,7 +2,8 @@
 // Group: one rank's membership in an ordered set of ranks that communicate.
 //
 // The collectives every layer above is built on. They are synchronous: when a
-// call returns, its result is ready and its input may be changed. They never
+// call returns, its result is ready and its input may be changed; those that
+// end in _async return at once, and their result is waited for. They never
 // change their input (broadcast, scatter included). A group of one rank copies
 // nothing and returns the input itself.
 //
@@ -12,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/api.h>
+#include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
 
 #include <memory>
@@ -62,6 +64,37 @@ class DTENSOR_API Group {
   /// differ between ranks and be empty; dtypes must agree.
   std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs);
 
+  /// From cut along `gather_dim` to cut along `shard_dim`: sends torch.chunk
+  /// number r of `input` along `shard_dim` to rank r and concatenates what
+  /// comes along `gather_dim`. Sizes along `gather_dim` may differ between
+  /// ranks; other dimensions must agree, and the two must not be one.
+  /// Python: torch.ops._dtensor.shard_dim_alltoall.
+  at::Tensor shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim);
+
+  /// The same collectives, entered now and waited for later. An input that
+  /// nobody else holds (moved in) is read in place; any other one is copied
+  /// first, so that it may be changed at once. The result goes to `out` if
+  /// that is defined: contiguous, of the result's shape and dtype, and in
+  /// nobody else's use until then. `gathered_size` is that of the result along
+  /// `dim`. A rank enters its group's asynchronous collectives in the same
+  /// order as its peers; how they lie between the others does not matter.
+  PendingPtr
+  all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out = {});
+  PendingPtr
+  all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size);
+  PendingPtr reduce_scatter_async(
+      at::Tensor input,
+      int64_t dim,
+      ReduceOp op,
+      at::Tensor out = {});
+  PendingPtr shard_dim_alltoall_async(
+      at::Tensor input,
+      int64_t gather_dim,
+      int64_t shard_dim);
+
   /// The root's tensor on every rank. Other ranks pass a tensor of the same
   /// shape and dtype, whose contents are not read.
   at::Tensor broadcast(const at::Tensor& input, int64_t root);
@@ -105,6 +138,12 @@ class DTENSOR_API Group {
   do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) = 0;
   virtual std::vector<at::Tensor> do_all_to_all(
       const std::vector<at::Tensor>& inputs) = 0;
+  virtual at::Tensor do_shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim) = 0;
+  /// By default the synchronous collective, whose result is there at once.
+  virtual PendingPtr do_start(AsyncCollective collective);
   virtual at::Tensor do_broadcast(const at::Tensor& input, int64_t root) = 0;
   virtual at::Tensor do_scatter(
       const std::vector<at::Tensor>& inputs,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DispatchKeySet.h>
 #include <dtensor/comm/plain_tensors_impl.h>
@@ -149,6 +150,25 @@ void gather_small(
       to += bytes;
     }
   }
+}
+
+void exchange_small(
+    const Signature& signature,
+    Published members,
+    int64_t rank,
+    const at::Tensor& out) {
+  const PlainTensors guard;
+  const int64_t shard_dim = signature.root;
+  const int64_t size = signature.sizes[signature.root];
+  const auto ranks = static_cast<int64_t>(members.size());
+  const Interval kept = chunk(size, ranks, rank);
+  std::vector<at::Tensor> parts;
+  for (const void* data : members) {
+    parts.push_back(tensor_over(data, signature)
+                        .narrow(shard_dim, kept.begin, kept.size()));
+  }
+  at::Tensor to = out;
+  at::cat_out(to, parts, signature.dim);
 }
 
 } // namespace dtensor::detail

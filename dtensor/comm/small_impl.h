@@ -29,6 +29,7 @@ struct Signature {
   at::ScalarType dtype = at::kByte;
   uint8_t dims = 0;
   uint8_t dim = 0;
+  /// In a shard_dim_alltoall the dimension that is cut.
   uint16_t root = 0;
   std::array<uint16_t, 8> sizes{};
 
@@ -56,8 +57,10 @@ struct alignas(128) Notice {
   /// The round that the rest belongs to; written last.
   std::atomic<int64_t> round{0};
   Signature signature;
-  std::array<std::byte, kSmallBytes> data;
+  /// Aligned as vector instructions want it, without a gap before it.
+  alignas(32) std::array<std::byte, kSmallBytes> data;
 };
+static_assert(sizeof(std::atomic<int64_t>) + sizeof(Signature) == 32);
 
 /// The results of small collectives, from the data that each member published.
 /// `members` are in rank order.
@@ -74,6 +77,11 @@ void reduce_scatter_small(
 void gather_small(
     const Signature& signature,
     Published members,
+    const at::Tensor& out);
+void exchange_small(
+    const Signature& signature,
+    Published members,
+    int64_t rank,
     const at::Tensor& out);
 
 } // namespace dtensor::detail

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/cat.h>
 #include <dtensor/comm/thread_meeting_impl.h>
 #include <dtensor/error.h>
 
 namespace dtensor::detail {
+
 ThreadGroup::ThreadGroup(
     std::vector<int64_t> ranks,
     int64_t rank,
@@ -13,17 +13,68 @@ ThreadGroup::ThreadGroup(
       world_(std::move(world)),
       channel_(world_ ? world_->channel(this->ranks()) : nullptr) {}
 
-at::Tensor ThreadGroup::input_of(int64_t member, const at::Tensor& mine) const {
-  const at::Tensor& theirs = channel_->call(member).input();
-  return theirs.device() == mine.device() ? theirs : theirs.to(mine.device());
+at::Tensor ThreadGroup::do_all_reduce(const at::Tensor& input, ReduceOp op) {
+  Signature signature = sign(CollectiveKind::kAllReduce, input);
+  signature.op = op;
+  const auto small = meet_small(
+      signature,
+      &input,
+      input.sizes(),
+      [&](Published members, const at::Tensor& out) {
+        reduce_small(signature, members, out);
+      });
+  if (small) {
+    return *small;
+  }
+  const PlainTensors guard;
+  Call call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.inputs = {published(input)};
+  call.op = op;
+  call.output = empty(input.sizes(), input);
+  finish_device_work(call.output); // peers write it
+  meet(call, [&] {
+    try {
+      // Together the members read every input and write every output once.
+      reduce_range(
+          channel_->calls(), rank(), chunk(input.numel(), size(), rank()));
+      finish_device_work(call.output);
+    } catch (...) {
+      channel_->fail(rank());
+      throw;
+    }
+  });
+  if (channel_->any_failed(rank())) {
+    throw RankEnded(); // that member throws the reason
+  }
+  return call.output;
 }
 
-std::vector<at::Tensor> ThreadGroup::all_inputs(const at::Tensor& mine) const {
-  std::vector<at::Tensor> result;
-  for (int64_t member = 0; member < size(); ++member) {
-    result.push_back(input_of(member, mine));
+at::Tensor ThreadGroup::do_reduce_scatter(
+    const at::Tensor& input,
+    int64_t dim,
+    ReduceOp op) {
+  const Interval mine = chunk(input.size(dim), size(), rank());
+  Signature signature = sign(CollectiveKind::kReduceScatter, input);
+  signature.op = op;
+  signature.dim = static_cast<uint8_t>(dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(dim)] = mine.size();
+  const auto small = meet_small(
+      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+        reduce_scatter_small(signature, members, rank(), out);
+      });
+  if (small) {
+    return *small;
   }
-  return result;
+  const PlainTensors guard;
+  Call call;
+  call.kind = CollectiveKind::kReduceScatter;
+  call.inputs = {published(input)};
+  call.dim = dim;
+  call.op = op;
+  return meet(
+      call, [&] { return reduce_scattered(channel_->calls(), rank()); });
 }
 
 at::Tensor ThreadGroup::do_all_gather(const at::Tensor& input, int64_t dim) {
@@ -43,18 +94,34 @@ at::Tensor ThreadGroup::do_all_gather(const at::Tensor& input, int64_t dim) {
   call.kind = CollectiveKind::kAllGather;
   call.inputs = {published(input)};
   call.dim = dim;
-  return meet(call, [&] {
-    const auto parts = all_inputs(input);
-    std::vector<int64_t> total = input.sizes().vec();
-    total[static_cast<size_t>(dim)] = 0;
-    for (const at::Tensor& part : parts) {
-      total[static_cast<size_t>(dim)] += part.size(dim);
-    }
-    at::Tensor out = empty(total, input);
-    at::cat_out(out, parts, dim);
-    finish_device_work(out);
-    return out;
-  });
+  return meet(call, [&] { return gathered(channel_->calls(), rank()); });
+}
+
+at::Tensor ThreadGroup::do_shard_dim_alltoall(
+    const at::Tensor& input,
+    int64_t gather_dim,
+    int64_t shard_dim) {
+  Signature signature = sign(CollectiveKind::kAllToAll, input);
+  signature.dim = static_cast<uint8_t>(gather_dim);
+  signature.root = static_cast<uint16_t>(shard_dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(gather_dim)] *= size();
+  auto& cut = sizes[static_cast<size_t>(shard_dim)];
+  cut = chunk(cut, size(), rank()).size();
+  const auto small = meet_small(
+      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+        exchange_small(signature, members, rank(), out);
+      });
+  if (small) {
+    return *small;
+  }
+  const PlainTensors guard;
+  Call call;
+  call.kind = CollectiveKind::kAllToAll;
+  call.inputs = {published(input)};
+  call.dim = gather_dim;
+  call.shard_dim = shard_dim;
+  return meet(call, [&] { return exchanged(channel_->calls(), rank()); });
 }
 
 std::vector<at::Tensor> ThreadGroup::do_all_to_all(

@@ -25,6 +25,11 @@ class ThreadGroup final : public Group {
   do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) override;
   std::vector<at::Tensor> do_all_to_all(
       const std::vector<at::Tensor>& inputs) override;
+  at::Tensor do_shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim) override;
+  PendingPtr do_start(AsyncCollective collective) override;
   at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override;
   at::Tensor do_scatter(
       const std::vector<at::Tensor>& inputs,
@@ -56,13 +61,6 @@ class ThreadGroup final : public Group {
       const at::Tensor* given,
       at::IntArrayRef sizes,
       const Combine& combine);
-
-  /// Reduces this member's part of the inputs, to all members' outputs.
-  void reduce_part();
-  bool reduce_part_in_loop(const Interval& mine);
-  /// Member `member`'s single input, on the device of `mine`.
-  at::Tensor input_of(int64_t member, const at::Tensor& mine) const;
-  std::vector<at::Tensor> all_inputs(const at::Tensor& mine) const;
 
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<Channel> channel_;

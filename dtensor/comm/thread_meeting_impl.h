@@ -3,10 +3,8 @@
 // parting, and what they do it with.
 #pragma once
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/combine_impl.h>
 #include <dtensor/comm/plain_tensors_impl.h>
 #include <dtensor/comm/thread_group_impl.h>
 
@@ -19,40 +17,33 @@ inline at::Tensor published(const at::Tensor& tensor) {
   return tensor.contiguous();
 }
 
-inline void finish_device_work(const at::Tensor& tensor) {
-  if (tensor.defined() && !tensor.device().is_cpu()) {
-    const c10::impl::VirtualGuardImpl device(tensor.device().type());
-    device.getStream(tensor.device()).synchronize();
-  }
-}
-
-inline void finish_device_work(const Call& call) {
-  for (const at::Tensor& tensor : call.inputs) {
-    finish_device_work(tensor);
-  }
-}
-
-inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
-  return at::empty(sizes, like.options());
-}
-
 inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device));
   out.copy_(tensor);
   return out;
 }
 
+/// Notes where an error of `rank` came from: `name` on `label`.
 template <typename Body>
-auto ThreadGroup::in_place(std::string_view name, const Body& body) {
+auto placed(
+    ThreadWorld& world,
+    int64_t rank,
+    std::string_view name,
+    const std::string& label,
+    const Body& body) {
   try {
     return body();
   } catch (...) {
-    world_->set_place(
-        ranks()[static_cast<size_t>(rank())],
-        c10::str(name, " on \"", label(), "\""),
-        std::current_exception());
+    world.set_place(
+        rank, c10::str(name, " on \"", label, "\""), std::current_exception());
     throw;
   }
+}
+
+template <typename Body>
+auto ThreadGroup::in_place(std::string_view name, const Body& body) {
+  return placed(
+      *world_, ranks()[static_cast<size_t>(rank())], name, label(), body);
 }
 
 template <typename Body>

@@ -54,9 +54,9 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
         ? t
         : redistribute_local(t, replicated_spec(mesh_like, t), wanted);
   }
-  const auto& meta = meta_of(t);
-  return wanted == nullptr ? meta.local
-                           : redistribute_local(meta.local, meta.spec, wanted);
+  return wanted == nullptr
+      ? local_of(t)
+      : redistribute_local(local_of(t), spec_of(t), wanted);
 }
 
 // Replaces every tensor result by `wrap_result(tensor, index)`.

@@ -37,10 +37,10 @@ struct FastSlot {
 };
 
 inline const at::Tensor& local_arg(const at::Tensor& t) {
-  return is_dtensor(t) ? meta_of(t).local : t;
+  return is_dtensor(t) ? meta_of(t).local() : t;
 }
 inline at::Tensor& local_arg(at::Tensor& t) {
-  return is_dtensor(t) ? meta_of(t).local : t;
+  return is_dtensor(t) ? meta_of(t).local() : t;
 }
 inline std::optional<at::Tensor> local_arg(const std::optional<at::Tensor>& t) {
   return t ? std::optional(local_arg(*t)) : std::nullopt;

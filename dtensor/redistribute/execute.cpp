@@ -1,305 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/execute.h>
 
-#include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/redistribute/moves_impl.h>
+#include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <utility>
 
 namespace dtensor {
+
+using namespace detail;
+
 namespace {
-
-using Positions = std::vector<int64_t>;
-
-int64_t total_size(const Intervals& intervals) {
-  int64_t size = 0;
-  for (const Interval& interval : intervals) {
-    size += interval.size();
-  }
-  return size;
-}
-
-void append(Positions& positions, const Intervals& intervals) {
-  for (const Interval& interval : intervals) {
-    for (int64_t i = interval.begin; i < interval.end; ++i) {
-      positions.push_back(i);
-    }
-  }
-}
-
-at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
-  return t.index_select(dim, at::tensor(positions, at::kLong).to(t.device()));
-}
-
-at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
-  if (intervals.empty()) {
-    return t.narrow(dim, 0, 0);
-  }
-  if (intervals.size() == 1) {
-    return t.narrow(dim, intervals[0].begin, intervals[0].size());
-  }
-  Positions positions;
-  append(positions, intervals);
-  return take(t, dim, positions);
-}
-
-// The order of `values` when sorted: values[order[0]] is the least.
-Positions sorted_order(const Positions& values) {
-  Positions order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
-  });
-  return order;
-}
-
-// How the ranks of a group share out the positions [0, size) of one dimension
-// of the tensor that each of them has when the group's mesh dimension is R.
-class Sharing {
- public:
-  Sharing(const Placement& cut, int64_t size, int64_t ranks)
-      : cut_(cut),
-        size_(size),
-        ranks_(ranks) {}
-
-  int64_t dim() const {
-    return cut_.dim();
-  }
-  int64_t size() const {
-    return size_;
-  }
-  int64_t ranks() const {
-    return ranks_;
-  }
-  /// Whether the parts of ranks 0, 1, ... follow each other.
-  bool in_order() const {
-    return cut_.is_shard();
-  }
-
-  Intervals part(int64_t rank) const {
-    return cut({{0, size_}}, cut_, ranks_, rank);
-  }
-
-  Positions positions(int64_t rank) const {
-    Positions positions;
-    append(positions, part(rank));
-    return positions;
-  }
-
-  /// The parts of all ranks one after the other.
-  Positions all_positions() const {
-    Positions positions;
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      append(positions, part(rank));
-    }
-    return positions;
-  }
-
-  /// Whose each position is.
-  Positions owners() const {
-    Positions owners(static_cast<size_t>(size_));
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      for (const int64_t at : positions(rank)) {
-        owners[static_cast<size_t>(at)] = rank;
-      }
-    }
-    return owners;
-  }
-
-  /// The whole tensor, from the parts of all ranks one after the other.
-  at::Tensor in_place(const at::Tensor& parts) const {
-    return in_order() ? parts
-                      : take(parts, dim(), sorted_order(all_positions()));
-  }
-
- private:
-  Placement cut_;
-  int64_t size_;
-  int64_t ranks_;
-};
-
-// One step as this rank sees it.
-struct Move {
-  const Spec& spec;
-  const Step& step;
-
-  const DeviceMesh& mesh() const {
-    return spec.mesh();
-  }
-  int64_t my_rank() const {
-    return (*mesh().get_coordinate())[static_cast<size_t>(step.mesh_dim)];
-  }
-  Group& group() const {
-    return get_group(mesh(), step.mesh_dim);
-  }
-
-  /// How the group shares what `placement`, the step's `from` or `to`, cuts.
-  Sharing sharing(const Placement& placement) const {
-    const auto at = static_cast<size_t>(step.mesh_dim);
-    const auto as_last = detail::last_cut(
-        {spec.sizes(), mesh().shape()}, step.before, step.mesh_dim, placement);
-    TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
-    Placements whole = step.before;
-    whole[at] = Replicate();
-    const int64_t size = total_size(local_intervals(
-        spec.sizes()[static_cast<size_t>(placement.dim())],
-        placement.dim(),
-        mesh().shape(),
-        whole,
-        *mesh().get_coordinate()));
-    return {*as_last, size, mesh().shape()[at]};
-  }
-};
-
-at::Tensor slice(const Move& move, const at::Tensor& local) {
-  const Sharing to = move.sharing(move.step.to);
-  return take(local, to.dim(), to.part(move.my_rank()));
-}
-
-at::Tensor all_gather(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
-  return from.in_place(move.group().all_gather(local, from.dim()));
-}
-
-at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
-  const Sharing to = move.sharing(move.step.to);
-  const at::Tensor parts =
-      to.in_order() ? local : take(local, to.dim(), to.all_positions());
-  return move.group().reduce_scatter(
-      parts, to.dim(), move.step.from.reduce_op());
-}
-
-// Each rank's part of `from`, cut as `to` says, goes to its new owner.
-at::Tensor exchange_dims(
-    const Move& move,
-    const at::Tensor& local,
-    const Sharing& from,
-    const Sharing& to) {
-  std::vector<at::Tensor> parts;
-  for (int64_t rank = 0; rank < to.ranks(); ++rank) {
-    parts.push_back(take(local, to.dim(), to.part(rank)).contiguous());
-  }
-  return from.in_place(at::cat(move.group().all_to_all(parts), from.dim()));
-}
-
-// The positions in the part of `rank` under `from` that `owner` is to have.
-struct Share {
-  Positions positions; // in the whole dimension
-  Positions offsets;   // in the part of `rank`
-};
-
-Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
-  Share share;
-  for (size_t i = 0; i < part.size(); ++i) {
-    if (owners[static_cast<size_t>(part[i])] == owner) {
-      share.positions.push_back(part[i]);
-      share.offsets.push_back(static_cast<int64_t>(i));
-    }
-  }
-  return share;
-}
-
-// Both sides cut the same dimension, differently.
-at::Tensor exchange_within_dim(
-    const Move& move,
-    const at::Tensor& local,
-    const Sharing& from,
-    const Sharing& to) {
-  const int64_t me = move.my_rank();
-  const Positions owners = to.owners();
-  const Positions mine = from.positions(me);
-  std::vector<at::Tensor> parts;
-  Positions received;
-  for (int64_t rank = 0; rank < from.ranks(); ++rank) {
-    parts.push_back(
-        take(local, to.dim(), share_of(mine, owners, rank).offsets));
-    const Share share = share_of(from.positions(rank), owners, me);
-    received.insert(
-        received.end(), share.positions.begin(), share.positions.end());
-  }
-  const at::Tensor joined = at::cat(move.group().all_to_all(parts), to.dim());
-  return take(joined, to.dim(), sorted_order(received));
-}
-
-at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
-  const Sharing to = move.sharing(move.step.to);
-  return from.dim() == to.dim() ? exchange_within_dim(move, local, from, to)
-                                : exchange_dims(move, local, from, to);
-}
-
-double neutral_element(ReduceOp op) {
-  return op == ReduceOp::kProduct ? 1 : 0;
-}
-
-at::Tensor partition(const Move& move, const at::Tensor& local) {
-  switch (const ReduceOp op = move.step.to.reduce_op()) {
-    case ReduceOp::kSum:
-    case ReduceOp::kProduct:
-    case ReduceOp::kBxor:
-      return move.my_rank() == 0 ? local
-                                 : at::full_like(local, neutral_element(op));
-    case ReduceOp::kAvg:
-    case ReduceOp::kMin:
-    case ReduceOp::kMax:
-    case ReduceOp::kBand:
-    case ReduceOp::kBor:
-      return local;
-  }
-  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown reduce op");
-}
-
-at::Tensor pad(const Move& move, const at::Tensor& local) {
-  const Sharing from = move.sharing(move.step.from);
-  Sizes sizes(local.sizes().begin(), local.sizes().end());
-  sizes[static_cast<size_t>(from.dim())] = from.size();
-  at::Tensor padded = at::full(
-      sizes, neutral_element(move.step.to.reduce_op()), local.options());
-  int64_t offset = 0;
-  for (const Interval& interval : from.part(move.my_rank())) {
-    padded.narrow(from.dim(), interval.begin, interval.size())
-        .copy_(local.narrow(from.dim(), offset, interval.size()));
-    offset += interval.size();
-  }
-  return padded;
-}
-
-at::Tensor execute(const Move& move, const at::Tensor& local) {
-  switch (move.step.kind) {
-    case StepKind::kSlice:
-      return slice(move, local);
-    case StepKind::kAllGather:
-      return all_gather(move, local.contiguous());
-    case StepKind::kAllToAll:
-      return all_to_all(move, local);
-    case StepKind::kReduceScatter:
-      return reduce_scatter(move, local.contiguous());
-    case StepKind::kAllReduce:
-      return move.group().all_reduce(
-          local.contiguous(), move.step.from.reduce_op());
-    case StepKind::kPartition:
-      return partition(move, local);
-    case StepKind::kPad:
-      return pad(move, local);
-  }
-  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown step");
-}
 
 // Slices are views while a plan runs: what it returns shares no memory with
 // its input, nor keeps more than itself alive. Its dimensions lie in memory in
 // the order of the layout's strides, so that what is a view of the whole tensor
-// is a view of the parts.
+// is a view of the parts. `local` is undefined where the result cannot be part
+// of it.
 at::Tensor own_memory(
     const at::Tensor& result,
     const at::Tensor& local,
@@ -309,12 +34,96 @@ at::Tensor own_memory(
     return at::empty_strided(result.sizes(), wanted, result.options())
         .copy_(result);
   }
-  if (result.is_alias_of(local) ||
+  if ((local.defined() && result.is_alias_of(local)) ||
       result.storage().nbytes() > result.nbytes()) {
     return result.clone(at::MemoryFormat::Contiguous);
   }
   return result.contiguous();
 }
+
+// What the steps end with, as the caller gets it.
+at::Tensor finish(
+    const at::Tensor& result,
+    const at::Tensor& local,
+    const Spec& from,
+    const Spec& to) {
+  DTENSOR_CHECK_VALUE(
+      result.sizes() == to.local_sizes(),
+      "redistribute",
+      "the ranks' parts do not make up the tensor: this rank got ",
+      result.sizes(),
+      " where ",
+      to,
+      " has ",
+      to.local_sizes(),
+      ". Give every rank the part that ",
+      from,
+      " describes.");
+  return own_memory(result, local, to.strides());
+}
+
+at::Tensor outside_mesh(const at::Tensor& local) {
+  return at::empty({0}, local.options().requires_grad(false));
+}
+
+void check_local(const at::Tensor& local, const Spec& from) {
+  DTENSOR_CHECK_VALUE(
+      local.sizes() == from.local_sizes(),
+      "redistribute",
+      "the local tensor has shape ",
+      local.sizes(),
+      ", but its layout gives this rank ",
+      from.local_sizes(),
+      ". Pass the part that the layout describes.");
+}
+
+/// A plan whose step `entered` is under way.
+class PendingPlan final : public Pending {
+ public:
+  PendingPlan(
+      SpecPtr from,
+      SpecPtr to,
+      std::shared_ptr<const Plan> plan,
+      size_t entered,
+      PendingPtr collective)
+      : from_(std::move(from)),
+        to_(std::move(to)),
+        plan_(std::move(plan)),
+        entered_(entered),
+        collective_(std::move(collective)),
+        inference_(c10::InferenceMode::is_enabled()) {}
+
+  at::Tensor wait() override {
+    if (collective_ != nullptr) {
+      std::optional<c10::InferenceMode> as_when_entered;
+      if (c10::InferenceMode::is_enabled() != inference_) {
+        as_when_entered.emplace(inference_);
+      }
+      const at::NoGradGuard no_grad;
+      result_ = rest(collective_->wait());
+      collective_ = nullptr;
+    }
+    return result_;
+  }
+
+ private:
+  at::Tensor rest(const at::Tensor& received) const {
+    const auto& steps = plan_->steps;
+    at::Tensor result = finish_step(*from_, steps[entered_], received);
+    for (size_t i = entered_ + 1; i < steps.size(); ++i) {
+      result = execute_step(*from_, steps[i], result);
+    }
+    return finish(result, {}, *from_, *to_);
+  }
+
+  SpecPtr from_;
+  SpecPtr to_;
+  std::shared_ptr<const Plan> plan_;
+  size_t entered_;
+  PendingPtr collective_;
+  bool inference_;
+  at::Tensor result_;
+};
 
 } // namespace
 
@@ -324,37 +133,48 @@ at::Tensor redistribute_local(
     const SpecPtr& to) {
   const auto steps = plan(from, to);
   if (!from->mesh().contains_this_rank()) {
-    return at::empty({0}, local.options().requires_grad(false));
+    return outside_mesh(local);
   }
-  DTENSOR_CHECK_VALUE(
-      local.sizes() == from->local_sizes(),
-      "redistribute",
-      "the local tensor has shape ",
-      local.sizes(),
-      ", but its layout gives this rank ",
-      from->local_sizes(),
-      ". Pass the part that the layout describes.");
+  check_local(local, *from);
   if (steps->steps.empty()) {
     return local;
   }
   at::NoGradGuard no_grad;
   at::Tensor result = local;
   for (const Step& step : steps->steps) {
-    result = execute({*from, step}, result);
+    result = execute_step(*from, step, result);
   }
-  DTENSOR_CHECK_VALUE(
-      result.sizes() == to->local_sizes(),
-      "redistribute",
-      "the ranks' parts do not make up the tensor: this rank got ",
-      result.sizes(),
-      " where ",
-      *to,
-      " has ",
-      to->local_sizes(),
-      ". Give every rank the part that ",
-      *from,
-      " describes.");
-  return own_memory(result, local, to->strides());
+  return finish(result, local, *from, *to);
+}
+
+PendingPtr redistribute_local_async(
+    at::Tensor local,
+    const SpecPtr& from,
+    const SpecPtr& to) {
+  auto the_plan = plan(from, to);
+  const auto& steps = the_plan->steps;
+  const auto last =
+      std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) {
+        return communicates(step.kind);
+      });
+  if (last == steps.rend() || !from->mesh().contains_this_rank()) {
+    return ready(redistribute_local(local, from, to));
+  }
+  check_local(local, *from);
+  const at::NoGradGuard no_grad;
+  const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
+  for (size_t i = 0; i < entered; ++i) {
+    local = execute_step(*from, steps[i], local);
+  }
+  if (auto collective = enter_step(*from, steps[entered], std::move(local))) {
+    return std::make_shared<PendingPlan>(
+        from, to, std::move(the_plan), entered, std::move(collective));
+  }
+  // `local` was not taken.
+  for (size_t i = entered; i < steps.size(); ++i) {
+    local = execute_step(*from, steps[i], local);
+  }
+  return ready(finish(local, {}, *from, *to));
 }
 
 } // namespace dtensor

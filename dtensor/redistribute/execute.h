@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/comm/pending.h>
 #include <dtensor/redistribute/plan.h>
 
 namespace dtensor {
@@ -16,6 +17,16 @@ namespace dtensor {
 /// Throws as plan() does, and ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(
     const at::Tensor& local,
+    const SpecPtr& from,
+    const SpecPtr& to);
+
+/// The same, but the last collective of the plan is only entered: the steps
+/// before it are done when this returns, the others while somebody waits for
+/// the result. A `local` that nobody else holds (moved in) is read in place,
+/// any other is copied where peers are to read it. Collectives that exchange
+/// parts of unlike shapes are waited for at once.
+DTENSOR_API PendingPtr redistribute_local_async(
+    at::Tensor local,
     const SpecPtr& from,
     const SpecPtr& to);
 

@@ -42,6 +42,9 @@ struct RedistributeOptions {
   std::optional<at::ScalarType> forward_dtype = std::nullopt;
   /// Cast the gradient to this before communicating it, and back afterwards.
   std::optional<at::ScalarType> backward_dtype = std::nullopt;
+  /// Return while the last collective is under way, forward and backward. The
+  /// first use of the result waits for it.
+  bool async_op = false;
 };
 
 class DTENSOR_API DTensor : public at::Tensor {
@@ -79,11 +82,16 @@ class DTENSOR_API DTensor : public at::Tensor {
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
   /// The same tensor in another layout, on the same mesh. Differentiable.
+  /// An asynchronous one copies what its peers read unless nobody else holds
+  /// this tensor: std::move(x).redistribute(...).
   /// Throws ValueError if the layout cannot be reached.
   /// Python: DTensor.redistribute.
   DTensor redistribute(
       PlacementsRef placements,
-      const RedistributeOptions& options = {}) const;
+      const RedistributeOptions& options = {}) const&;
+  DTensor redistribute(
+      PlacementsRef placements,
+      const RedistributeOptions& options = {}) &&;
   DTensor redistribute(
       const DeviceMesh& mesh,
       PlacementsRef placements,

@@ -155,10 +155,33 @@ struct FromLocalBackward final : LayoutNode {
 };
 
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
-  return redistribute_local(
+  const auto local = redistribute_local(
       cast(local_of(dtensor), to->dtype()),
       spec_of(dtensor)->with_dtype(to->dtype()),
       to);
+  return local.is_same(local_of(dtensor))
+      ? wrap_counted(local, to, dtensor) // nothing had to move
+      : wrap(local, to);
+}
+
+// This rank's part, taken out of a DTensor that nobody else holds: of use to
+// whoever may read it only while nobody can write to it.
+at::Tensor take_local(at::Tensor dtensor) {
+  const auto* impl = dtensor.unsafeGetTensorImpl();
+  const bool is_ours = dtensor.use_count() == 1 &&
+      impl->get_backend_meta_intrusive_ptr().use_count() == 2;
+  return is_ours ? std::move(meta_of(dtensor).local()) : local_of(dtensor);
+}
+
+at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
+  const auto from = spec_of(dtensor);
+  auto local = cast(take_local(std::move(dtensor)), to->dtype());
+  const at::Tensor like = at::empty({0}, local.options());
+  return wrap(
+      redistribute_local_async(
+          std::move(local), from->with_dtype(to->dtype()), to),
+      to,
+      like);
 }
 
 struct ToLocalBackward final : LayoutNode {
@@ -182,19 +205,23 @@ struct ToLocalBackward final : LayoutNode {
 };
 
 struct RedistributeBackward final : LayoutNode {
-  RedistributeBackward(SpecPtr f, at::ScalarType dtype)
+  RedistributeBackward(SpecPtr f, at::ScalarType dtype, bool async)
       : LayoutNode("RedistributeBackward"),
         from(std::move(f)),
-        grad_dtype(dtype) {}
+        grad_dtype(dtype),
+        async_op(async) {}
   at::Tensor backward(const at::Tensor& grad) override {
     const auto target =
         spec_of(grad)
             ->with_placements(without_partial(from->placements()))
             ->with_dtype(grad_dtype);
-    return cast(redistribute_autograd(grad, target), from->dtype());
+    return cast(
+        redistribute_autograd(grad, target, {.async_op = async_op}),
+        from->dtype());
   }
   SpecPtr from;
   at::ScalarType grad_dtype;
+  bool async_op;
 };
 
 at::Tensor nothing(const SpecPtr& spec) {
@@ -282,27 +309,27 @@ at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
 }
 
 at::Tensor redistribute_autograd(
-    const at::Tensor& dtensor,
+    at::Tensor dtensor,
     const SpecPtr& to,
-    std::optional<at::ScalarType> backward_dtype) {
-  const auto& from = spec_of(dtensor);
+    const RedistributeMode& mode) {
+  const SpecPtr from = spec_of(dtensor);
   if (from == to ||
       (from->placements() == to->placements() &&
        from->dtype() == to->dtype())) {
     return dtensor;
   }
-  const auto local = cast_and_redistribute(dtensor, to);
-  auto result = local.is_same(local_of(dtensor))
-      ? wrap_counted(local, to, dtensor) // nothing had to move
-      : wrap(local, to);
   if (!records(dtensor)) {
-    return result;
+    return mode.async_op ? cast_and_redistribute_async(std::move(dtensor), to)
+                         : cast_and_redistribute(dtensor, to);
   }
-  return record(
-      c10::make_intrusive<RedistributeBackward>(
-          from, backward_dtype.value_or(dtensor.scalar_type())),
-      dtensor,
-      std::move(result));
+  auto node = c10::make_intrusive<RedistributeBackward>(
+      from, mode.backward_dtype.value_or(dtensor.scalar_type()), mode.async_op);
+  node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
+  auto result = mode.async_op
+      ? cast_and_redistribute_async(std::move(dtensor), to)
+      : cast_and_redistribute(dtensor, to);
+  torch::autograd::set_history(result, std::move(node));
+  return result;
 }
 
 } // namespace dtensor::detail

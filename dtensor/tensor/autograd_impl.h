@@ -26,13 +26,20 @@ at::Tensor to_local_autograd(
     const at::Tensor& dtensor,
     const std::optional<Placements>& grad_placements = std::nullopt);
 
+struct RedistributeMode {
+  /// In which the gradient is communicated; default: that of the tensor.
+  std::optional<at::ScalarType> backward_dtype = std::nullopt;
+  /// Whether the result, and the gradient, is waited for at first use.
+  bool async_op = false;
+};
+
 /// `dtensor` in layout and dtype `to` (same mesh and sizes), cast before it is
-/// communicated; itself if it has them. The gradient is communicated in
-/// `backward_dtype`, by default the dtype of `dtensor`.
+/// communicated; itself if it has them. An asynchronous one copies what peers
+/// are to read, unless nobody else holds `dtensor` (moved in) or its part.
 at::Tensor redistribute_autograd(
-    const at::Tensor& dtensor,
+    at::Tensor dtensor,
     const SpecPtr& to,
-    std::optional<at::ScalarType> backward_dtype = std::nullopt);
+    const RedistributeMode& mode = {});
 
 /// What an operator on the DTensors `inputs`, which require gradients, results
 /// in on a rank outside their mesh: nothing, and nothing flows back.

@@ -60,13 +60,22 @@ at::Tensor DTensor::full_tensor(
 
 DTensor DTensor::redistribute(
     PlacementsRef placements,
-    const RedistributeOptions& options) const {
+    const RedistributeOptions& options) const& {
+  return DTensor(*this).redistribute(placements, options);
+}
+
+DTensor DTensor::redistribute(
+    PlacementsRef placements,
+    const RedistributeOptions& options) && {
   checked_meta(*this);
   const auto dtype = options.forward_dtype.value_or(scalar_type());
   const auto to =
       spec()->with_placements(placements, "redistribute")->with_dtype(dtype);
-  return DTensor(
-      detail::redistribute_autograd(*this, to, options.backward_dtype));
+  return DTensor(detail::redistribute_autograd(
+      std::move(*this),
+      to,
+      {.backward_dtype = options.backward_dtype,
+       .async_op = options.async_op}));
 }
 
 DTensor DTensor::redistribute(

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/tensor/is_dtensor.h>
 
@@ -22,12 +23,24 @@ class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 struct SharedInput;
 
 struct DTensorMeta final : c10::BackendMeta {
-  DTensorMeta(at::Tensor local_tensor, SpecPtr tensor_spec)
-      : local(std::move(local_tensor)),
-        spec(std::move(tensor_spec)) {}
+  DTensorMeta(at::Tensor local, SpecPtr tensor_spec)
+      : spec(std::move(tensor_spec)),
+        local_(std::move(local)) {}
+  DTensorMeta(PendingPtr pending, SpecPtr tensor_spec)
+      : spec(std::move(tensor_spec)),
+        pending_(std::move(pending)) {}
 
-  // Immutable but for the two fields at the end, so copies share it, unless it
-  // carries a shared input, which belongs to one tensor.
+  /// This rank's part, below autograd: never requires grad. Waits for it where
+  /// an asynchronous redistribution has yet to bring it.
+  at::Tensor& local() {
+    if (C10_UNLIKELY(!local_.defined())) {
+      fetch();
+    }
+    return local_;
+  }
+
+  // Immutable but for the public fields at the end, so copies share it, unless
+  // it carries a shared input, which belongs to one tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
     if (shared_input == nullptr) {
@@ -37,18 +50,24 @@ struct DTensorMeta final : c10::BackendMeta {
   }
   /// The same without the shared input.
   c10::intrusive_ptr<DTensorMeta> copy() const {
-    auto meta = c10::make_intrusive<DTensorMeta>(local, spec);
+    auto meta = c10::make_intrusive<DTensorMeta>(local_, spec);
+    meta->pending_ = pending_;
     meta->boundaries = boundaries;
     meta->copied_view = copied_view;
     return meta;
   }
 
-  at::Tensor local; // below autograd: never requires grad
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   std::shared_ptr<const SharedInput> shared_input;
   /// A view by name, whose memory is its own: see ops/dispatch.cpp.
   bool copied_view = false;
+
+ private:
+  void fetch();
+
+  at::Tensor local_;
+  PendingPtr pending_; // where local_ is undefined
 };
 
 inline DTensorMeta& meta_of(const at::Tensor& t) {
@@ -56,7 +75,7 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
 inline const at::Tensor& local_of(const at::Tensor& t) {
-  return meta_of(t).local;
+  return meta_of(t).local();
 }
 inline const SpecPtr& spec_of(const at::Tensor& t) {
   return meta_of(t).spec;
@@ -65,6 +84,9 @@ inline const SpecPtr& spec_of(const at::Tensor& t) {
 /// A DTensor of `spec` whose part on this rank is `local` (shape
 /// spec->local_sizes()); no autograd history.
 at::Tensor wrap(at::Tensor local, SpecPtr spec);
+
+/// The same for a part that is still under way, on the device of `like`.
+at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
 
 /// Makes `self` the DTensor of `local` and `spec` from now on, for in-place
 /// operators that change the shape.

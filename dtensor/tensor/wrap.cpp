@@ -31,9 +31,11 @@ void set_message(c10::TensorImpl& impl) {
 }
 
 struct DTensorImpl final : c10::TensorImpl {
-  DTensorImpl(at::Tensor local, SpecPtr spec)
-      : TensorImpl(keys_for(local), local.dtype(), local.device()) {
-    if (C10_UNLIKELY(is_inference() && !local.is_inference())) {
+  /// `local` is the part, or a Pending one that will be as `like`.
+  template <class Local>
+  DTensorImpl(Local&& local, SpecPtr spec, const at::Tensor& like)
+      : TensorImpl(keys_for(like), like.dtype(), like.device()) {
+    if (C10_UNLIKELY(is_inference() && !like.is_inference())) {
       // A view of a normal tensor is a normal tensor, in inference mode too.
       key_set_ = key_set_ |
           c10::getAutogradRelatedKeySetFromBackend(
@@ -41,8 +43,8 @@ struct DTensorImpl final : c10::TensorImpl {
       set_version_counter(c10::VariableVersion(0));
     }
     set_sizes_and_strides(spec->sizes(), spec->strides());
-    set_backend_meta(
-        c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec)));
+    set_backend_meta(c10::make_intrusive<DTensorMeta>(
+        std::forward<Local>(local), std::move(spec)));
     set_storage_access_should_throw();
   }
   explicit DTensorImpl(const DTensorImpl& like)
@@ -113,8 +115,21 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
       " for a spec with local shape ",
       spec->local_sizes());
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!is_dtensor(local));
-  return at::Tensor(
-      c10::make_intrusive<DTensorImpl>(std::move(local), std::move(spec)));
+  const at::Tensor& like = local;
+  return at::Tensor(c10::make_intrusive<DTensorImpl>(
+      std::move(local), std::move(spec), like));
+}
+
+at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like) {
+  return at::Tensor(c10::make_intrusive<DTensorImpl>(
+      std::move(local), std::move(spec), like));
+}
+
+void DTensorMeta::fetch() {
+  at::Tensor local = pending_->wait();
+  TORCH_INTERNAL_ASSERT(local.sizes() == spec->local_sizes());
+  local_ = std::move(local);
+  pending_ = nullptr;
 }
 
 void explain_no_data(const at::Tensor& t) {

@@ -49,6 +49,18 @@ class FakeGroup final : public Group {
     return inputs;
   }
 
+  at::Tensor do_shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim) override {
+    const Meeting meeting(*this);
+    Sizes sizes(input.sizes().begin(), input.sizes().end());
+    sizes[static_cast<size_t>(gather_dim)] *= size();
+    auto& cut = sizes[static_cast<size_t>(shard_dim)];
+    cut = chunk(cut, size(), rank()).size();
+    return at::zeros(sizes, input.options());
+  }
+
   at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override {
     const Meeting meeting(*this);
     return root == rank() ? input.clone() : at::zeros_like(input);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/async_meeting_impl.h>
+
+#include <dtensor/comm/combine_impl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+
+AsyncMeeting::AsyncMeeting(int64_t members)
+    : seats_(static_cast<size_t>(members)) {
+  for (const Seat& seat : seats_) {
+    calls_.push_back(&seat.call);
+  }
+}
+
+void AsyncMeeting::join(int64_t member, Call call, AssumedShapes& assumed) {
+  Seat& seat = seats_[static_cast<size_t>(member)];
+  seat.call = std::move(call);
+  if (!assumed.empty()) {
+    seat.assumed = std::exchange(assumed, {});
+    seat.call.assumed = &seat.assumed;
+  }
+  seat.joined.store(true);
+  joins_.fetch_add(1);
+}
+
+// Small enough that nobody waits long for the last one, and large enough that
+// starting one costs nothing beside it.
+int64_t AsyncMeeting::block_size() const {
+  constexpr int64_t kBlockBytes = 1 << 16;
+  const at::Tensor& output = calls_[0]->output;
+  return output.is_cpu() ? kBlockBytes / output.element_size()
+                         : std::max<int64_t>(numel(), 1);
+}
+
+int64_t AsyncMeeting::blocks() const {
+  return (numel() + block_size() - 1) / block_size();
+}
+
+void AsyncMeeting::reduce_blocks(int64_t member) {
+  const int64_t count = blocks();
+  try {
+    for (int64_t block = next_block_.fetch_add(1); block < count;
+         block = next_block_.fetch_add(1)) {
+      const int64_t begin = block * block_size();
+      reduce_range(
+          calls_, member, {begin, std::min(begin + block_size(), numel())});
+      finish_device_work(calls_[static_cast<size_t>(member)]->output);
+      blocks_done_.fetch_add(1);
+    }
+  } catch (...) {
+    failed_.store(true);
+    throw;
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The asynchronous half of what all groups share.
+#include <dtensor/comm/group.h>
+#include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/reduce_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
+
+#include <c10/util/accumulate.h>
+
+namespace dtensor {
+
+using namespace detail;
+
+namespace {
+
+class Ready final : public Pending {
+ public:
+  explicit Ready(at::Tensor result) : result_(std::move(result)) {}
+  at::Tensor wait() override {
+    return result_;
+  }
+
+ private:
+  at::Tensor result_;
+};
+
+// Where a group of one rank leaves its result.
+PendingPtr ready_at(const at::Tensor& input, const at::Tensor& out) {
+  return ready(out.defined() ? out.copy_(input) : input);
+}
+
+void check_out(
+    std::string_view where,
+    const at::Tensor& out,
+    at::IntArrayRef sizes,
+    const at::Tensor& input) {
+  DTENSOR_CHECK_VALUE(
+      !out.defined() ||
+          (out.sizes() == sizes && out.is_contiguous() &&
+           out.scalar_type() == input.scalar_type() &&
+           out.device() == input.device()),
+      where,
+      "`out`, ",
+      short_name(out.scalar_type()),
+      out.sizes(),
+      out.is_contiguous() ? "" : " with gaps",
+      ", cannot take the result, ",
+      short_name(input.scalar_type()),
+      sizes,
+      ". Pass a contiguous tensor of that shape and dtype.");
+}
+
+} // namespace
+
+PendingPtr ready(at::Tensor result) {
+  return std::make_shared<Ready>(std::move(result));
+}
+
+PendingPtr
+Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
+  check_defined("all_reduce_async", input);
+  check_out("all_reduce_async", out, input.sizes(), input);
+  if (size() == 1) {
+    return ready_at(input, out);
+  }
+  check_reducible("all_reduce_async", input.scalar_type(), op);
+  tell(
+      *this,
+      CollectiveKind::kAllReduce,
+      bytes(input),
+      2 * ring_bytes(*this, bytes(input)));
+  return do_start(
+      {.kind = CollectiveKind::kAllReduce,
+       .input = std::move(input),
+       .op = op,
+       .out = std::move(out)});
+}
+
+PendingPtr
+Group::all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size) {
+  const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
+  if (size() == 1) {
+    return ready(input);
+  }
+  Sizes sizes(input.sizes());
+  sizes[static_cast<size_t>(wrapped)] = gathered_size;
+  tell(
+      *this,
+      CollectiveKind::kAllGather,
+      bytes(input),
+      ring_bytes(*this, c10::multiply_integers(sizes) * input.element_size()));
+  return do_start(
+      {.kind = CollectiveKind::kAllGather,
+       .input = std::move(input),
+       .dim = wrapped,
+       .gathered_size = gathered_size});
+}
+
+PendingPtr Group::reduce_scatter_async(
+    at::Tensor input,
+    int64_t dim,
+    ReduceOp op,
+    at::Tensor out) {
+  constexpr std::string_view kWhere = "reduce_scatter_async";
+  const int64_t wrapped = wrap_dim(kWhere, input, dim);
+  Sizes sizes(input.sizes());
+  auto& cut = sizes[static_cast<size_t>(wrapped)];
+  cut = chunk(cut, size(), rank()).size();
+  check_out(kWhere, out, sizes, input);
+  if (size() == 1) {
+    return ready_at(input, out);
+  }
+  check_reducible(kWhere, input.scalar_type(), op);
+  tell(
+      *this,
+      CollectiveKind::kReduceScatter,
+      bytes(input),
+      ring_bytes(*this, bytes(input)));
+  return do_start(
+      {.kind = CollectiveKind::kReduceScatter,
+       .input = std::move(input),
+       .op = op,
+       .dim = wrapped,
+       .out = std::move(out)});
+}
+
+PendingPtr Group::shard_dim_alltoall_async(
+    at::Tensor input,
+    int64_t gather_dim,
+    int64_t shard_dim) {
+  if (size() == 1) {
+    return ready(input);
+  }
+  const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  tell_shard_dim_alltoall(*this, input, cut);
+  return do_start(
+      {.kind = CollectiveKind::kAllToAll,
+       .input = std::move(input),
+       .dim = gathered,
+       .shard_dim = cut});
+}
+
+PendingPtr Group::do_start(AsyncCollective collective) {
+  const auto& [kind, input, op, dim, shard_dim, gathered_size, out] =
+      collective;
+  at::Tensor result;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      result = do_all_reduce(input, op);
+      break;
+    case CollectiveKind::kAllGather:
+      result = do_all_gather(input, dim);
+      break;
+    case CollectiveKind::kReduceScatter:
+      result = do_reduce_scatter(input, dim, op);
+      break;
+    case CollectiveKind::kAllToAll:
+      result = do_shard_dim_alltoall(input, dim, shard_dim);
+      break;
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", to_string(kind));
+  }
+  return ready_at(result, out);
+}
+
+} // namespace dtensor

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The asynchronous collectives of a ThreadGroup.
+#include <dtensor/comm/thread_meeting_impl.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// Peers read it after this rank has gone on, so nobody may be left who could
+// write to it.
+at::Tensor given_away(at::Tensor tensor) {
+  const bool is_ours =
+      tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  return is_ours && tensor.is_contiguous() && !tensor.is_conj() &&
+          !tensor.is_neg()
+      ? std::move(tensor)
+      : copy_to(tensor.device(), tensor);
+}
+
+class ThreadPending final : public Pending {
+ public:
+  ThreadPending(
+      std::shared_ptr<ThreadWorld> world,
+      std::shared_ptr<Channel> channel,
+      const Group& group,
+      AsyncMeetingPtr meeting)
+      : world_(std::move(world)),
+        channel_(std::move(channel)),
+        ranks_(group.ranks()),
+        label_(group.label()),
+        member_(group.rank()),
+        meeting_(std::move(meeting)) {}
+
+  at::Tensor wait() override {
+    if (meeting_ != nullptr) {
+      const PlainTensors guard;
+      const auto name = meeting_->call(member_).name();
+      const auto rank = ranks_[static_cast<size_t>(member_)];
+      result_ = placed(*world_, rank, name, label_, [&] { return compute(); });
+      meeting_ = nullptr;
+    }
+    return result_;
+  }
+
+ private:
+  at::Tensor compute() {
+    channel_->await(member_, label_, *meeting_);
+    const Calls& calls = meeting_->calls();
+    if (const auto why = disagreement(calls, ranks_, label_)) {
+      throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
+    }
+    const Call& mine = meeting_->call(member_);
+    switch (*mine.kind) {
+      case CollectiveKind::kAllReduce:
+        channel_->reduce(member_, *meeting_);
+        return mine.output;
+      case CollectiveKind::kAllGather:
+        return gathered(calls, member_);
+      case CollectiveKind::kReduceScatter:
+        return reduce_scattered(calls, member_);
+      case CollectiveKind::kAllToAll:
+        return exchanged(calls, member_);
+      default:
+        TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", mine.name());
+    }
+  }
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<Channel> channel_;
+  std::vector<int64_t> ranks_;
+  std::string label_;
+  int64_t member_;
+  AsyncMeetingPtr meeting_;
+  at::Tensor result_;
+};
+
+} // namespace
+
+PendingPtr ThreadGroup::do_start(AsyncCollective collective) {
+  const PlainTensors guard;
+  Call call;
+  call.kind = collective.kind;
+  call.inputs = {given_away(std::move(collective.input))};
+  call.op = collective.op;
+  call.dim = collective.dim;
+  call.output = std::move(collective.out);
+  if (call.kind == CollectiveKind::kAllToAll) {
+    call.shard_dim = collective.shard_dim;
+  }
+  if (call.kind == CollectiveKind::kAllGather) {
+    call.gathered_size = collective.gathered_size;
+  }
+  if (call.kind == CollectiveKind::kAllReduce && !call.output.defined()) {
+    call.output = empty(call.input().sizes(), call.input());
+  }
+  finish_device_work(call);
+  finish_device_work(call.output);
+  return std::make_shared<ThreadPending>(
+      world_, channel_, *this, channel_->join(rank(), std::move(call)));
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/redistribute/steps_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/redistribute/moves_impl.h>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using Positions = std::vector<int64_t>;
+
+int64_t total_size(const Intervals& intervals) {
+  int64_t size = 0;
+  for (const Interval& interval : intervals) {
+    size += interval.size();
+  }
+  return size;
+}
+
+void append(Positions& positions, const Intervals& intervals) {
+  for (const Interval& interval : intervals) {
+    for (int64_t i = interval.begin; i < interval.end; ++i) {
+      positions.push_back(i);
+    }
+  }
+}
+
+at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
+  return t.index_select(dim, at::tensor(positions, at::kLong).to(t.device()));
+}
+
+at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
+  if (intervals.empty()) {
+    return t.narrow(dim, 0, 0);
+  }
+  if (intervals.size() == 1) {
+    return t.narrow(dim, intervals[0].begin, intervals[0].size());
+  }
+  Positions positions;
+  append(positions, intervals);
+  return take(t, dim, positions);
+}
+
+// The order of `values` when sorted: values[order[0]] is the least.
+Positions sorted_order(const Positions& values) {
+  Positions order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+// How the ranks of a group share out the positions [0, size) of one dimension
+// of the tensor that each of them has when the group's mesh dimension is R.
+class Sharing {
+ public:
+  Sharing(const Placement& cut, int64_t size, int64_t ranks)
+      : cut_(cut),
+        size_(size),
+        ranks_(ranks) {}
+
+  int64_t dim() const {
+    return cut_.dim();
+  }
+  int64_t size() const {
+    return size_;
+  }
+  int64_t ranks() const {
+    return ranks_;
+  }
+  /// Whether the parts of ranks 0, 1, ... follow each other.
+  bool in_order() const {
+    return cut_.is_shard();
+  }
+
+  Intervals part(int64_t rank) const {
+    return cut({{0, size_}}, cut_, ranks_, rank);
+  }
+
+  Positions positions(int64_t rank) const {
+    Positions positions;
+    append(positions, part(rank));
+    return positions;
+  }
+
+  /// The parts of all ranks one after the other.
+  Positions all_positions() const {
+    Positions positions;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      append(positions, part(rank));
+    }
+    return positions;
+  }
+
+  /// Whose each position is.
+  Positions owners() const {
+    Positions owners(static_cast<size_t>(size_));
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      for (const int64_t at : positions(rank)) {
+        owners[static_cast<size_t>(at)] = rank;
+      }
+    }
+    return owners;
+  }
+
+  /// The whole tensor, from the parts of all ranks one after the other.
+  at::Tensor in_place(const at::Tensor& parts) const {
+    return in_order() ? parts
+                      : take(parts, dim(), sorted_order(all_positions()));
+  }
+
+ private:
+  Placement cut_;
+  int64_t size_;
+  int64_t ranks_;
+};
+
+// One step as this rank sees it.
+struct Move {
+  const Spec& spec;
+  const Step& step;
+
+  const DeviceMesh& mesh() const {
+    return spec.mesh();
+  }
+  int64_t my_rank() const {
+    return (*mesh().get_coordinate())[static_cast<size_t>(step.mesh_dim)];
+  }
+  Group& group() const {
+    return get_group(mesh(), step.mesh_dim);
+  }
+
+  /// How the group shares what `placement`, the step's `from` or `to`, cuts.
+  Sharing sharing(const Placement& placement) const {
+    const auto at = static_cast<size_t>(step.mesh_dim);
+    const auto as_last = detail::last_cut(
+        {spec.sizes(), mesh().shape()}, step.before, step.mesh_dim, placement);
+    TORCH_INTERNAL_ASSERT(as_last, "redistribute: a cut below another one");
+    Placements whole = step.before;
+    whole[at] = Replicate();
+    const int64_t size = total_size(local_intervals(
+        spec.sizes()[static_cast<size_t>(placement.dim())],
+        placement.dim(),
+        mesh().shape(),
+        whole,
+        *mesh().get_coordinate()));
+    return {*as_last, size, mesh().shape()[at]};
+  }
+};
+
+at::Tensor slice(const Move& move, const at::Tensor& local) {
+  const Sharing to = move.sharing(move.step.to);
+  return take(local, to.dim(), to.part(move.my_rank()));
+}
+
+at::Tensor all_gather(const Move& move, const at::Tensor& local) {
+  const Sharing from = move.sharing(move.step.from);
+  return from.in_place(move.group().all_gather(local, from.dim()));
+}
+
+at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
+  const Sharing to = move.sharing(move.step.to);
+  const at::Tensor parts =
+      to.in_order() ? local : take(local, to.dim(), to.all_positions());
+  return move.group().reduce_scatter(
+      parts, to.dim(), move.step.from.reduce_op());
+}
+
+// Each rank's part of `from`, cut as `to` says, goes to its new owner.
+at::Tensor exchange_dims(
+    const Move& move,
+    const at::Tensor& local,
+    const Sharing& from,
+    const Sharing& to) {
+  if (from.in_order() && to.in_order()) {
+    return move.group().shard_dim_alltoall(local, from.dim(), to.dim());
+  }
+  std::vector<at::Tensor> parts;
+  for (int64_t rank = 0; rank < to.ranks(); ++rank) {
+    parts.push_back(take(local, to.dim(), to.part(rank)).contiguous());
+  }
+  return from.in_place(at::cat(move.group().all_to_all(parts), from.dim()));
+}
+
+// The positions in the part of `rank` under `from` that `owner` is to have.
+struct Share {
+  Positions positions; // in the whole dimension
+  Positions offsets;   // in the part of `rank`
+};
+
+Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
+  Share share;
+  for (size_t i = 0; i < part.size(); ++i) {
+    if (owners[static_cast<size_t>(part[i])] == owner) {
+      share.positions.push_back(part[i]);
+      share.offsets.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return share;
+}
+
+// Both sides cut the same dimension, differently.
+at::Tensor exchange_within_dim(
+    const Move& move,
+    const at::Tensor& local,
+    const Sharing& from,
+    const Sharing& to) {
+  const int64_t me = move.my_rank();
+  const Positions owners = to.owners();
+  const Positions mine = from.positions(me);
+  std::vector<at::Tensor> parts;
+  Positions received;
+  for (int64_t rank = 0; rank < from.ranks(); ++rank) {
+    parts.push_back(
+        take(local, to.dim(), share_of(mine, owners, rank).offsets));
+    const Share share = share_of(from.positions(rank), owners, me);
+    received.insert(
+        received.end(), share.positions.begin(), share.positions.end());
+  }
+  const at::Tensor joined = at::cat(move.group().all_to_all(parts), to.dim());
+  return take(joined, to.dim(), sorted_order(received));
+}
+
+at::Tensor all_to_all(const Move& move, const at::Tensor& local) {
+  const Sharing from = move.sharing(move.step.from);
+  const Sharing to = move.sharing(move.step.to);
+  return from.dim() == to.dim() ? exchange_within_dim(move, local, from, to)
+                                : exchange_dims(move, local, from, to);
+}
+
+double neutral_element(ReduceOp op) {
+  return op == ReduceOp::kProduct ? 1 : 0;
+}
+
+at::Tensor partition(const Move& move, const at::Tensor& local) {
+  switch (const ReduceOp op = move.step.to.reduce_op()) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct:
+    case ReduceOp::kBxor:
+      return move.my_rank() == 0 ? local
+                                 : at::full_like(local, neutral_element(op));
+    case ReduceOp::kAvg:
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+      return local;
+  }
+  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown reduce op");
+}
+
+at::Tensor pad(const Move& move, const at::Tensor& local) {
+  const Sharing from = move.sharing(move.step.from);
+  Sizes sizes(local.sizes().begin(), local.sizes().end());
+  sizes[static_cast<size_t>(from.dim())] = from.size();
+  at::Tensor padded = at::full(
+      sizes, neutral_element(move.step.to.reduce_op()), local.options());
+  int64_t offset = 0;
+  for (const Interval& interval : from.part(move.my_rank())) {
+    padded.narrow(from.dim(), interval.begin, interval.size())
+        .copy_(local.narrow(from.dim(), offset, interval.size()));
+    offset += interval.size();
+  }
+  return padded;
+}
+
+} // namespace
+
+at::Tensor
+execute_step(const Spec& from, const Step& step, const at::Tensor& local) {
+  const Move move{from, step};
+  switch (step.kind) {
+    case StepKind::kSlice:
+      return slice(move, local);
+    case StepKind::kAllGather:
+      return all_gather(move, local.contiguous());
+    case StepKind::kAllToAll:
+      return all_to_all(move, local);
+    case StepKind::kReduceScatter:
+      return reduce_scatter(move, local.contiguous());
+    case StepKind::kAllReduce:
+      return move.group().all_reduce(local.contiguous(), step.from.reduce_op());
+    case StepKind::kPartition:
+      return partition(move, local);
+    case StepKind::kPad:
+      return pad(move, local);
+  }
+  TORCH_INTERNAL_ASSERT(false, "redistribute: an unknown step");
+}
+
+PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
+  const Move move{from, step};
+  switch (step.kind) {
+    case StepKind::kAllGather: {
+      const Sharing parts = move.sharing(step.from);
+      return move.group().all_gather_async(
+          std::move(local), parts.dim(), parts.size());
+    }
+    case StepKind::kReduceScatter: {
+      const Sharing to = move.sharing(step.to);
+      return move.group().reduce_scatter_async(
+          to.in_order() ? std::move(local)
+                        : take(local, to.dim(), to.all_positions()),
+          to.dim(),
+          step.from.reduce_op());
+    }
+    case StepKind::kAllReduce:
+      return move.group().all_reduce_async(
+          std::move(local), step.from.reduce_op());
+    case StepKind::kAllToAll: {
+      const Sharing old = move.sharing(step.from);
+      const Sharing to = move.sharing(step.to);
+      return old.dim() != to.dim() && old.in_order() && to.in_order()
+          ? move.group().shard_dim_alltoall_async(
+                std::move(local), old.dim(), to.dim())
+          : nullptr;
+    }
+    default:
+      return nullptr;
+  }
+}
+
+at::Tensor
+finish_step(const Spec& from, const Step& step, const at::Tensor& received) {
+  return step.kind == StepKind::kAllGather
+      ? Move{from, step}.sharing(step.from).in_place(received)
+      : received;
+}
+
+} // namespace dtensor::detail

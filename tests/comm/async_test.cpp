@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Asynchronous collectives: they give, bit for bit, what the synchronous ones
+// give, however ranks are ahead of each other, and end as they do when ranks
+// differ or fail.
+#include <dtensor/comm/ranks.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "collective_inputs.h"
+#include "expect_error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+// Values that round when they are added.
+at::Tensor rounding(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
+  const auto numel = c10::multiply_integers(sizes);
+  const at::Tensor index = torch::arange(numel, at::kDouble) + 1;
+  return ((index * (rank * 2 + 3) * 0.7390851332151607).frac() * 200 - 100)
+      .view(sizes)
+      .to(dtype);
+}
+
+void wait_a_little(std::mt19937& random) {
+  if (random() % 3 == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+  }
+}
+
+class Async : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Async, testing::Values(1, 2, 3, 4, 8));
+
+// Sizes of less than a block, of several, with a rest, and nothing.
+const std::vector<std::vector<int64_t>> kShapes =
+    {{7, 3}, {260, 129}, {0, 4}, {1, 70001}, {5, 6, 7}};
+
+TEST_P(Async, AllReduceIsTheSynchronousOne) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (const auto& shape : kShapes) {
+      for (const auto dtype : {at::kFloat, at::kBFloat16, at::kLong}) {
+        for (const auto op : {ReduceOp::kSum, ReduceOp::kMax}) {
+          const auto x = rounding(rank, shape, dtype);
+          const auto truth = group->all_reduce(x, op);
+          wait_a_little(random);
+          const auto sum = group->all_reduce_async(x, op);
+          wait_a_little(random);
+          expect_equal(sum->wait(), truth);
+          EXPECT_TRUE(sum->wait().is_same(sum->wait()));
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Async, AllGatherIsTheSynchronousOne) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    for (int64_t dim = -2; dim < 2; ++dim) {
+      std::vector<int64_t> sizes = {300, 40};
+      sizes[static_cast<size_t>((dim + 2) % 2)] = rank % 3; // some are empty
+      const auto x = rounding(rank, sizes, at::kFloat);
+      const auto truth = world()->all_gather(x, dim);
+      expect_equal(
+          world()->all_gather_async(x, dim, truth.size(dim))->wait(), truth);
+    }
+  });
+}
+
+TEST_P(Async, ReduceScatterAndAllToAllAreTheSynchronousOnes) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    for (const auto& shape : kShapes) {
+      const auto x = rounding(rank, shape, at::kFloat);
+      for (int64_t dim = 0; dim < 2; ++dim) {
+        expect_equal(
+            group->reduce_scatter_async(x, dim, ReduceOp::kSum)->wait(),
+            group->reduce_scatter(x, dim, ReduceOp::kSum));
+        expect_equal(
+            group->shard_dim_alltoall_async(x, dim, 1 - dim)->wait(),
+            group->shard_dim_alltoall(x, dim, 1 - dim));
+      }
+    }
+  });
+}
+
+TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
+  constexpr size_t kMany = 40;
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    std::mt19937 random(static_cast<unsigned>(rank) + 100);
+    for (int round = 0; round < 10; ++round) {
+      std::vector<PendingPtr> pending;
+      for (size_t i = 0; i < kMany; ++i) {
+        pending.push_back(group->all_reduce_async(
+            torch::full(
+                {1 + static_cast<int64_t>(i) * 700},
+                static_cast<double>(rank + 1)),
+            ReduceOp::kSum));
+        if (i % 7 == 0) { // others in between, in another order
+          group->barrier();
+        }
+      }
+      std::vector<size_t> order(kMany);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      const double n = static_cast<double>(get_world_size());
+      for (const size_t i : order) {
+        if (random() % 5 == 0) {
+          pending[i] = nullptr; // nobody is left waiting for this rank
+          continue;
+        }
+        expect_equal(
+            pending[i]->wait(),
+            torch::full({1 + static_cast<int64_t>(i) * 700}, n * (n + 1) / 2));
+      }
+    }
+  });
+}
+
+TEST_P(Async, TheInputMayChangeAtOnce) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    const double n = static_cast<double>(get_world_size());
+    for (int i = 0; i < 20; ++i) {
+      auto x = torch::full({2000}, static_cast<double>(rank + 1));
+      const auto view = x.view({1000, 2});
+      const auto a = group->all_reduce_async(x, ReduceOp::kSum);
+      const auto b = group->all_gather_async(
+          view, 0, 1000 * get_world_size()); // shares its memory
+      if (get_world_size() > 1) {
+        x.fill_(-1);
+      }
+      EXPECT_EQ(a->wait().sum().item<double>(), 2000 * n * (n + 1) / 2);
+      EXPECT_EQ(b->wait().sum().item<double>(), 2000 * n * (n + 1) / 2);
+    }
+  });
+}
+
+TEST_P(Async, ResultsGoWhereTheyAreWanted) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    const auto x = rounding(rank, {500, 60}, at::kFloat);
+    const auto whole = torch::full({3, 500, 60}, 7.0);
+    const auto out = whole[1];
+    const auto sum = group->all_reduce_async(x, ReduceOp::kSum, out);
+    EXPECT_TRUE(sum->wait().is_alias_of(whole));
+    expect_equal(whole[1], group->all_reduce(x, ReduceOp::kSum));
+    EXPECT_EQ(whole[0].sum().item<double>(), 7.0 * 500 * 60);
+    EXPECT_EQ(whole[2].sum().item<double>(), 7.0 * 500 * 60);
+
+    const auto mine = group->reduce_scatter(x, 1, ReduceOp::kSum);
+    const auto part = torch::full_like(mine, 7);
+    group->reduce_scatter_async(x, 1, ReduceOp::kSum, part)->wait();
+    expect_equal(part, mine);
+  });
+}
+
+TEST(AsyncCollectives, EnterWithoutWaiting) {
+  std::atomic<bool> rank_0_is_on{false};
+  run_ranks(2, [&](int64_t rank) {
+    const auto group = world();
+    if (rank == 1) {
+      while (!rank_0_is_on) { // only once rank 0 has gone on without us
+        std::this_thread::yield();
+      }
+    }
+    const auto sum = group->all_reduce_async(torch::ones({9}), ReduceOp::kSum);
+    rank_0_is_on = true;
+    expect_equal(sum->wait(), torch::full({9}, 2.0));
+  });
+}
+
+// Rank 1 never asks for its result, and has ended when rank 0 does.
+TEST(AsyncCollectives, AreNotWaitedForByWhoHasNoUseForThem) {
+  std::atomic<bool> rank_1_is_gone{false};
+  run_ranks(2, [&](int64_t rank) {
+    const auto group = world();
+    struct Tell {
+      std::atomic<bool>& gone;
+      ~Tell() {
+        gone = true;
+      }
+    };
+    std::optional<Tell> tell;
+    if (rank == 1) {
+      tell.emplace(Tell{rank_1_is_gone});
+    }
+    const auto sum =
+        group->all_reduce_async(torch::ones({90000}), ReduceOp::kSum);
+    if (rank == 0) {
+      while (!rank_1_is_gone) {
+        std::this_thread::yield();
+      }
+      expect_equal(sum->wait(), torch::full({90000}, 2.0));
+    }
+  });
+}
+
+TEST(AsyncCollectives, OutliveTheRanksThatEnteredThem) {
+  std::vector<PendingPtr> left(2);
+  run_ranks(2, [&](int64_t rank) {
+    left[static_cast<size_t>(rank)] =
+        world()->all_reduce_async(torch::ones({50000}), ReduceOp::kSum);
+  });
+  expect_equal(left[1]->wait(), torch::full({50000}, 2.0));
+  expect_equal(left[0]->wait(), torch::full({50000}, 2.0));
+}
+
+TEST(AsyncCollectives, LieAnywhereBetweenTheOthers) {
+  run_ranks(2, [](int64_t rank) {
+    const auto group = world();
+    PendingPtr sum;
+    const auto enter = [&] {
+      sum = group->all_reduce_async(torch::ones({9}), ReduceOp::kSum);
+    };
+    if (rank == 0) {
+      enter();
+    }
+    group->all_gather(torch::ones({2000}), 0);
+    if (rank == 1) {
+      enter();
+    }
+    expect_equal(sum->wait(), torch::full({9}, 2.0));
+  });
+}
+
+TEST(AsyncCollectives, OfOneRankReturnTheInputItself) {
+  const auto group = new_group({get_rank()}, "one");
+  const auto x = torch::ones({2, 2});
+  EXPECT_TRUE(group->all_reduce_async(x, ReduceOp::kSum)->wait().is_same(x));
+  EXPECT_TRUE(group->all_gather_async(x, 0, 2)->wait().is_same(x));
+  EXPECT_TRUE(group->shard_dim_alltoall_async(x, 0, 1)->wait().is_same(x));
+  const auto out = torch::zeros({2, 2});
+  EXPECT_TRUE(group->reduce_scatter_async(x, 0, ReduceOp::kSum, out)
+                  ->wait()
+                  .is_same(out));
+  expect_equal(out, x);
+}
+
+template <typename Error = c10::Error>
+std::string on_two(const std::function<void(Group&, int64_t)>& fn) {
+  return error_of<Error>([&] {
+    run_ranks(2, [&](int64_t rank) { fn(*new_group({0, 1}, "tp"), rank); });
+  });
+}
+
+TEST(AsyncErrors, NameWhatTheRanksCall) {
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t rank) {
+        group.all_reduce_async(torch::ones({3 + rank}), ReduceOp::kSum)->wait();
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_reduce] ranks of "
+      "\"tp\" disagree: rank 0 calls all_reduce of f32[3] with sum; rank 1 "
+      "calls all_reduce of f32[4] with sum. Call the same collective with the "
+      "same sizes on every rank.");
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t rank) {
+        group.all_gather_async(torch::ones({3}), 0, 6 + rank)->wait();
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_gather] ranks of "
+      "\"tp\" disagree: rank 0 calls all_gather of f32[3] along dim 0 to size "
+      "6; rank 1 calls all_gather of f32[3] along dim 0 to size 7. Call the "
+      "same collective with the same sizes on every rank.");
+}
+
+TEST(AsyncErrors, NameTheSizesThatDoNotFit) {
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t) {
+        group.all_gather_async(torch::ones({3}), 0, 7)->wait();
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_gather] the parts on "
+      "\"tp\" have size 6 along dim 0 together, not 7. Give every rank the "
+      "part that the layout describes.");
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t) {
+        group.all_reduce_async(
+            torch::ones({3, 2}), ReduceOp::kSum, torch::ones({2, 3}).t());
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_reduce_async] `out`, "
+      "f32[3, 2] with gaps, cannot take the result, f32[3, 2]. Pass a "
+      "contiguous tensor of that shape and dtype.");
+}
+
+TEST(AsyncErrors, OfOneRankEndTheOthers) {
+  EXPECT_EQ(
+      on_two([](Group& group, int64_t rank) {
+        TORCH_CHECK(rank == 0, "rank 1 has had enough");
+        group.all_reduce_async(torch::ones({3}), ReduceOp::kSum)->wait();
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 1: rank 1 has had enough; rank 0 "
+      "was ended in all_reduce on \"tp\"");
+  EXPECT_EQ(
+      on_two([](Group& group, int64_t rank) {
+        if (rank == 0) {
+          group.all_reduce_async(torch::ones({3}), ReduceOp::kSum)->wait();
+        }
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 0: "
+      "[all_reduce] \"tp\" waits for rank 1, which has ended. Call the same "
+      "collectives on every rank.");
+}
+
+TEST(AsyncErrors, DeadlocksAreSeen) {
+  EXPECT_EQ(
+      on_two([](Group& group, int64_t rank) {
+        if (rank == 0) {
+          group.all_reduce_async(torch::ones({3}), ReduceOp::kSum)->wait();
+        } else {
+          group.all_reduce(torch::ones({3}), ReduceOp::kSum);
+        }
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [deadlock] every rank "
+      "waits for another: rank 0 waits in all_reduce on \"tp\" for rank 1; "
+      "rank 1 waits in all_reduce on \"tp\" for rank 0. Call the collectives "
+      "of a group in the same order on all its ranks.");
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Asynchronous redistribution: the result is that of the synchronous one,
+// whatever is done first with it, with its source, or with neither.
+#include <c10/core/InferenceMode.h>
+#include <dtensor/redistribute/plan.h>
+
+#include "support.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+const RedistributeOptions kAsync{.async_op = true};
+
+const std::vector<Placement> kKinds = {
+    Replicate(),
+    Shard(0),
+    Shard(1),
+    StridedShard(0, 2),
+    Partial(),
+    Partial(ReduceOp::kAvg)};
+
+std::vector<Placements> layouts_of(int64_t mesh_ndim) {
+  std::vector<Placements> layouts;
+  for (const auto& a : kKinds) {
+    if (mesh_ndim == 1) {
+      layouts.push_back({a});
+      continue;
+    }
+    for (const auto& b : kKinds) {
+      layouts.push_back({a, b});
+    }
+  }
+  return layouts;
+}
+
+// Parts of this size do not travel by value.
+at::Tensor large() {
+  return counting({65, 34});
+}
+
+TEST(AsyncRedistribute, IsTheSynchronousOneForEveryPairOfLayouts) {
+  on_meshes({{1}, {2}, {3}, {2, 2}}, [](const DeviceMesh& mesh) {
+    for (const auto& full : {counting({5, 3}), large()}) {
+      for (const auto& from : layouts_of(mesh.ndim())) {
+        const auto source = placed(full, mesh, from);
+        for (const auto& to : layouts_of(mesh.ndim())) {
+          if (!can_redistribute(
+                  source.spec(), source.spec()->with_placements(to))) {
+            continue;
+          }
+          Counter counter;
+          const auto sync = source.redistribute(to);
+          const auto collectives = counter.take();
+          const auto async = source.redistribute(to, kAsync);
+          EXPECT_EQ(counter.take(), collectives);
+          EXPECT_EQ(spec_text(async), spec_text(sync));
+          EXPECT_TRUE(at::equal(async.to_local(), sync.to_local()))
+              << spec_text(source) << " to " << spec_text(sync);
+          EXPECT_EQ(async.to_local().strides(), sync.to_local().strides());
+          EXPECT_EQ(counter.take(), ""); // waiting communicates nothing
+        }
+      }
+    }
+  });
+}
+
+TEST(AsyncRedistribute, HasTheGradientOfTheSynchronousOne) {
+  on_meshes({{2}, {3}, {2, 2}}, [](const DeviceMesh& mesh) {
+    const auto full = large();
+    for (const auto& from : layouts_of(mesh.ndim())) {
+      for (const auto& to : layouts_of(mesh.ndim())) {
+        auto d = placed(full, mesh, from, true);
+        if (!can_redistribute(d.spec(), d.spec()->with_placements(to))) {
+          continue;
+        }
+        const auto loss = whole(d.redistribute(to, kAsync).pow(3).sum());
+        const auto first =
+            torch::autograd::grad({loss}, {d}, {}, true, /*create_graph=*/true);
+        expect_same(whole(first[0]), 3 * full.pow(2));
+        const auto second = torch::autograd::grad({whole(first[0].sum())}, {d});
+        expect_same(whole(second[0]), 6 * full);
+      }
+    }
+  });
+}
+
+// Rank 1 looks at the result last, after collectives of its own, rank 0 first.
+TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto source = placed(large(), mesh, {Partial()});
+    const auto sum = source.redistribute({Replicate()}, kAsync);
+    EXPECT_EQ(sum.sizes(), at::IntArrayRef({65, 34}));
+    EXPECT_EQ(sum.scalar_type(), at::kDouble);
+    EXPECT_EQ(spec_text(sum), "f64[65, 34] on (a=2): R");
+    if (rank == 0) {
+      expect_same(sum.to_local(), large());
+    }
+    const auto other = source.redistribute({Shard(0)});
+    expect_same(sum.to_local(), large());
+    expect_same(whole(other), large());
+  });
+}
+
+using Use = std::function<at::Tensor(const DTensor&)>;
+
+TEST(AsyncRedistribute, CanBeUsedInEveryWay) {
+  const std::vector<Use> uses = {
+      [](const DTensor& t) { return whole(t * 1); },
+      [](const DTensor& t) { return whole(t.detach()); },
+      [](const DTensor& t) {
+        return whole(t.view({34, 65}).view({65, 34}));
+      },
+      [](const DTensor& t) { return whole(t.t()).t(); },
+      [](const DTensor& t) { return whole(at::Tensor(t).add_(0)); },
+      [](const DTensor& t) { return whole(at::Tensor(t).unsqueeze_(0))[0]; },
+      [](const DTensor& t) {
+        return whole(at::cat({t, t})).narrow(0, 0, 65);
+      },
+      [](const DTensor& t) { return whole(at::empty_like(t).copy_(t)); },
+      [](const DTensor& t) { return t.to_local().clone(); },
+      [](const DTensor& t) {
+        return whole(t.redistribute({Shard(1)}, kAsync));
+      },
+      [](const DTensor& t) {
+        return whole(t.redistribute({Shard(0)}, kAsync)
+                         .redistribute({Shard(1)}, kAsync)
+                         .redistribute({Replicate()}, kAsync));
+      },
+      [](const DTensor& t) {
+        auto parameter = at::zeros({1}, at::kDouble);
+        parameter.set_data(t);
+        return whole(parameter);
+      },
+      [](const DTensor& t) {
+        std::ostringstream text;
+        text << t;
+        EXPECT_NE(text.str().find("2210"), std::string::npos) << text.str();
+        return whole(t);
+      }};
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    for (size_t i = 0; i < uses.size(); ++i) {
+      SCOPED_TRACE(i);
+      auto source = placed(large(), mesh, {Partial()});
+      const auto sum = std::move(source).redistribute({Replicate()}, kAsync);
+      expect_same(uses[i](sum), large());
+    }
+  });
+}
+
+// Peers may not have read the source yet.
+TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    for (const auto& from : {Partial(), Shard(0)}) {
+      for (const auto& to : {Replicate(), Shard(1)}) {
+        const auto part = part_of(large(), mesh, {from});
+        auto source = DTensor::from_local(
+            part, mesh, {from}, {.shape = large().sizes().vec()});
+        const auto a = source.redistribute({to}, kAsync);
+        source.zero_();
+        expect_same(whole(a), large());
+
+        // Moved, but its memory is in other hands.
+        part.copy_(part_of(large(), mesh, {from}));
+        const auto b = std::move(source).redistribute({to}, kAsync);
+        part.zero_();
+        expect_same(whole(b), large());
+
+        auto third = placed(large(), mesh, {from});
+        const auto view = third.detach();
+        const auto c = std::move(third).redistribute({to}, kAsync);
+        at::Tensor(view).zero_();
+        expect_same(whole(c), large());
+      }
+    }
+  });
+}
+
+TEST(AsyncRedistribute, ASavedSourceStaysWhole) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto leaf = placed(large() / 1000, mesh, {Shard(0)}, true);
+    DTensor source(leaf.exp()); // its gradient needs the result
+    const auto all = std::move(source).redistribute({Replicate()}, kAsync);
+    whole(all).sum().backward();
+    expect_same(whole(leaf.grad()), (large() / 1000).exp());
+  });
+}
+
+TEST(AsyncRedistribute, IsAnInferenceTensorOnlyIfMadeInInferenceMode) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto source = placed(large(), mesh, {Partial()});
+    std::optional<DTensor> made;
+    {
+      const c10::InferenceMode inference;
+      made = source.redistribute({Replicate()}, kAsync);
+    }
+    EXPECT_TRUE(made->is_inference());
+    EXPECT_TRUE(made->to_local().is_inference());
+    expect_same(whole(*made), large());
+
+    const auto normal = source.redistribute({Replicate()}, kAsync);
+    {
+      const c10::InferenceMode inference;
+      expect_same(normal.to_local(), large());
+    }
+    EXPECT_FALSE(normal.is_inference());
+    auto leaf = at::ones({65, 34}, at::kDouble).requires_grad_();
+    const DTensor other = DTensor::from_local(leaf, mesh, {Replicate()});
+    DTensor(normal * other).to_local().sum().backward(); // saves `normal`
+    expect_same(leaf.grad(), large());
+  });
+}
+
+TEST(AsyncRedistribute, CastsBeforeItCommunicates) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    auto d = placed(counting({4}, at::kFloat), mesh, {Shard(0)}, true);
+    Counter counter;
+    const auto out = d.redistribute(
+        {Replicate()}, {.forward_dtype = at::kBFloat16, .async_op = true});
+    EXPECT_EQ(counter.take_bytes(), 2 * 2);
+    expect_same(out.to_local(), counting({4}, at::kBFloat16));
+    out.to_local(Placements{Partial()}).sum().backward();
+    EXPECT_EQ(counter.take_bytes(), 4 * 4);
+    expect_same(whole(d.grad()), at::full({4}, 2.0f));
+  });
+}
+
+TEST(AsyncRedistribute, UnlikeTensorsAreAnErrorAtFirstUse) {
+  std::string texts[2];
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto local = at::ones({3 + rank, 2});
+    const auto sum = DTensor::from_local(local, mesh, {Partial()})
+                         .redistribute({Replicate()}, kAsync);
+    texts[rank] = error_of<c10::ValueError>([&] { sum.to_local(); });
+    // And at the second.
+    EXPECT_EQ(error_of<c10::ValueError>([&] { sum * 2; }), texts[rank]);
+  });
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(
+      texts[0],
+      "[from_local] ranks of \"a\" disagree about a tensor made without a "
+      "global shape: rank 0 makes f32[3, 2] in P(sum) of its f32[3, 2]; rank 1 "
+      "makes f32[4, 2] in P(sum) of its f32[4, 2]. Pass the global shape to "
+      "from_local on every rank.");
+}
+
+} // namespace
+} // namespace dtensor
