@@ -211,6 +211,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
   dtensor/parallel/loss_parallel.cpp
+  dtensor/parallel/overlapped_linear.cpp
+  dtensor/parallel/overlapped_linear_impl.h
   dtensor/parallel/parallelize_module.cpp
   dtensor/parallel/prepare_module.cpp
   dtensor/parallel/sequence_parallel.cpp

@@ -33,6 +33,7 @@ PROGRAMS = {
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
     "gpt_step": ("gpt/",),
     "decode": ("decode/",),
+    "overlap": ("overlap/",),
 }
 QUIET = 0.5  # load average
 

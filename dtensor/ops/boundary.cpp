@@ -44,6 +44,27 @@ std::optional<BoundaryRole> boundary_role(const std::string& name) {
   return it == kRoles.end() ? std::nullopt : std::optional(it->second);
 }
 
+at::Tensor multiply_by_boundary(
+    const Boundary& boundary,
+    const std::string& name,
+    c10::ArrayRef<c10::IValue> args) {
+  if (name == "aten::matmul") {
+    return boundary.multiply(args[0].toTensor(), args[1].toTensor(), {});
+  }
+  if (name == "aten::linear") {
+    return boundary.multiply(
+        args[0].toTensor(),
+        args[1].toTensor().t(),
+        args[2].isNone() ? at::Tensor() : args[2].toTensor());
+  }
+  if (name == "aten::addmm" && args[3].toScalar().equal(1) &&
+      args[4].toScalar().equal(1)) {
+    return boundary.multiply(
+        args[1].toTensor(), args[2].toTensor(), args[0].toTensor());
+  }
+  return {};
+}
+
 bool carries_boundaries(const std::string& name) {
   return std::find(kCarriers.begin(), kCarriers.end(), name) != kCarriers.end();
 }

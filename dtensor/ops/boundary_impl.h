@@ -30,6 +30,15 @@ class Boundary {
   /// The operator's output (a DTensor) in the layout the style returns, plain
   /// if the style says so. Differentiable.
   virtual at::Tensor finish_output(const at::Tensor& output) const = 0;
+  /// Whether the style computes products itself, by multiply().
+  virtual bool multiplies() const = 0;
+  /// finish_output of `input` (from prepare_input) times `weight_t`, plus
+  /// `bias` if it is defined, undefined where these arguments are
+  /// not for it. Differentiable.
+  virtual at::Tensor multiply(
+      const at::Tensor& input,
+      const at::Tensor& weight_t,
+      const at::Tensor& bias) const = 0;
   /// The local bias that is added to a plain local output of this module.
   /// `output` has the local shape. Differentiable.
   virtual at::Tensor local_bias(
@@ -66,6 +75,13 @@ struct BoundaryRole {
 
 /// The role of operator "aten::matmul" and the like; nothing for others.
 std::optional<BoundaryRole> boundary_role(const std::string& name);
+
+/// Boundary::multiply for the arguments of operator `name`, whose role is
+/// kLinear; undefined where it is not for that.
+at::Tensor multiply_by_boundary(
+    const Boundary& boundary,
+    const std::string& name,
+    c10::ArrayRef<c10::IValue> args);
 
 /// add_(self, other, alpha) with a plain self and the bias of a styled module:
 /// adds the right part of the bias. False, and nothing done, for other calls.

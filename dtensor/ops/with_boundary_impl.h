@@ -67,6 +67,15 @@ void with_boundary(
   input = boundary->prepare_input(input.toTensor());
   {
     const AppliedBoundary applied(boundary.get());
+    if (boundary->multiplies()) {
+      auto product = multiply_by_boundary(
+          *boundary, info.name, last_args(*stack, info.num_args));
+      if (product.defined()) {
+        torch::jit::drop(*stack, info.num_args);
+        stack->emplace_back(std::move(product));
+        return;
+      }
+    }
     run_inner();
   }
   auto& output = stack->back();

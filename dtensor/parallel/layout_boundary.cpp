@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/overlapped_linear_impl.h>
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -29,6 +30,17 @@ at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
 
 at::Tensor LayoutBoundary::finish_output(const at::Tensor& output) const {
   return to_output_layout(output, layouts_.output, layouts_.use_local_output);
+}
+
+at::Tensor LayoutBoundary::multiply(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias) const {
+  const auto layout =
+      normalize_placements(mesh_, {layouts_.output}, input.dim(), "boundary");
+  const auto product = overlapped_linear(
+      input, weight_t, bias, layout[0], layouts_.overlap_chunks);
+  return product.defined() ? finish_output(product) : product;
 }
 
 at::Tensor LayoutBoundary::local_bias(

@@ -27,6 +27,8 @@ struct BoundaryLayouts {
   InputLayouts input;
   Placement output;
   bool use_local_output = true;
+  /// See RowwiseOptions.
+  int64_t overlap_chunks = 1;
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
 };
@@ -45,6 +47,13 @@ class LayoutBoundary final : public Boundary {
 
   at::Tensor prepare_input(const at::Tensor& input) const override;
   at::Tensor finish_output(const at::Tensor& output) const override;
+  bool multiplies() const override {
+    return layouts_.overlap_chunks > 1;
+  }
+  at::Tensor multiply(
+      const at::Tensor& input,
+      const at::Tensor& weight_t,
+      const at::Tensor& bias) const override;
   at::Tensor local_bias(const at::Tensor& bias, const at::Tensor& output)
       const override;
   std::string_view module_name() const override {

@@ -70,13 +70,25 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
 }
 
 void RowwiseParallel::apply(const StyleTarget& target) const {
+  const int64_t chunks = options_.overlap_chunks;
+  const bool is_linear = target.module.as<torch::nn::Linear>() != nullptr;
+  DTENSOR_CHECK_VALUE(
+      chunks == 1 || (chunks > 1 && is_linear),
+      "RowwiseParallel",
+      detail::describe(target),
+      ", a ",
+      target.module.name(),
+      ", cannot be computed in ",
+      chunks,
+      " chunks. Set overlap_chunks to 1, or to more for a torch::nn::Linear.");
   apply_to(
       target,
       "RowwiseParallel",
       {Shard(1), Replicate(), Shard(0), Shard(-1)},
       {{.plain = options_.input_layouts, .desired = Replicate()},
        options_.output_layouts,
-       options_.use_local_output});
+       options_.use_local_output,
+       chunks});
 }
 
 } // namespace dtensor

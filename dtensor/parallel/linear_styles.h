@@ -37,11 +37,17 @@ struct RowwiseOptions {
   Placement input_layouts = Shard(-1);
   Placement output_layouts = Replicate();
   bool use_local_output = true;
+  /// Of a Linear: multiply and reduce in so many chunks of rows, so that a
+  /// chunk is reduced while the next is multiplied. It takes as many
+  /// collectives forward, and the same backward. Does nothing where the output
+  /// is sharded along dim 0. docs/performance.md says when it pays.
+  int64_t overlap_chunks = 1;
 };
 
 /// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
 /// before it is brought to output_layouts. Embedding: weight (rows, features)
-/// S(0), input R.
+/// S(0), input R. apply() throws ValueError for overlap_chunks below 1, or
+/// above 1 of an Embedding.
 /// Python: torch.distributed.tensor.parallel.RowwiseParallel.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:

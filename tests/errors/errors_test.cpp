@@ -258,7 +258,24 @@ const std::map<std::string, Provocation>& provocations() {
              init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}),
              {{"up", ColwiseParallel()}});
        }},
+      {"chunks that make no sense",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", RowwiseParallel({.overlap_chunks = 0})}});
+       }},
       // Ranks.
+      {"an all_to_all along one dimension",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).shard_dim_alltoall(at::ones({2, 2}), 1, -1);
+       }},
+      {"an output that cannot take the result",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).all_reduce_async(
+             at::ones({3, 2}), ReduceOp::kSum, at::ones({2, 3}).t());
+       }},
+      {"parts that do not make up a gathered tensor",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).all_gather_async(at::ones({3}), 0, 7)->wait();
+       }},
       {"ranks that call different collectives",
        [](const DeviceMesh& mesh) {
          if (mesh.get_rank() == 0) {

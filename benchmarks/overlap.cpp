@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What overlapping communication with work gains on two in-process ranks: a
+// Rowwise linear in chunks against one in one piece, and an all-reduce that is
+// waited for after a multiplication against one that is waited for before it.
+//
+//   overlap/rowwise/<rows>x<in>x<out>/<chunks>
+//   overlap/beside_mm/<bytes>/sync, async
+#include "harness.h"
+
+#include <dtensor/dtensor.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <map>
+
+namespace {
+
+using namespace dtensor;
+using torch::Tensor;
+
+constexpr int64_t kRanks = 2;
+constexpr int kSamples = 31;
+
+/// Ways to do the same work, by the names of their figures.
+using Ways = std::map<std::string, std::function<void()>>;
+
+// Takes the ways in turn. The barrier lets all ranks begin together.
+void measure(const Ways& ways, const bench::Options& options) {
+  auto& group = get_group(init_device_mesh(torch::kCPU, {kRanks}));
+  std::map<std::string, std::vector<double>> us;
+  for (int i = 0; i < (options.smoke ? 1 : kSamples + 3); ++i) {
+    for (const auto& [name, work] : ways) {
+      group.barrier();
+      const double begin = bench::now();
+      work();
+      if (i >= 3 || options.smoke) {
+        us[name].push_back((bench::now() - begin) * 1e6);
+      }
+    }
+  }
+  if (group.rank() != 0) {
+    return;
+  }
+  for (const auto& [name, times] : us) {
+    const double figure = bench::median(times);
+    bench::report(
+        name, {{"us", figure}, {"spread", bench::spread(times, figure)}});
+  }
+}
+
+struct Shape {
+  int64_t rows, in, out;
+  std::string text() const {
+    return std::to_string(rows) + "x" + std::to_string(in) + "x" +
+        std::to_string(out);
+  }
+};
+
+void rowwise(const Shape& shape, const bench::Options& options) {
+  const auto mesh = init_device_mesh(torch::kCPU, {kRanks});
+  const auto x = torch::randn({shape.rows, shape.in / kRanks});
+  Ways ways;
+  for (const int64_t chunks : {1, 2, 4, 8}) {
+    const auto name =
+        "overlap/rowwise/" + shape.text() + "/" + std::to_string(chunks);
+    if (!options.wants(name)) {
+      continue;
+    }
+    torch::nn::Linear linear(shape.in, shape.out);
+    parallelize_module(
+        *linear, mesh, RowwiseParallel({.overlap_chunks = chunks}));
+    ways[name] = [linear, x]() mutable { linear(x); };
+  }
+  measure(ways, options);
+}
+
+void beside_mm(int64_t bytes, const bench::Options& options) {
+  const auto mesh = init_device_mesh(torch::kCPU, {kRanks});
+  const auto part =
+      DTensor::from_local(torch::randn({bytes / 4}), mesh, {Partial()});
+  const auto a = torch::randn({256, 256});
+  Ways ways;
+  for (const bool async : {false, true}) {
+    const auto name = "overlap/beside_mm/" + std::to_string(bytes) +
+        (async ? "/async" : "/sync");
+    if (!options.wants(name)) {
+      continue;
+    }
+    ways[name] = [=] {
+      // What nobody else holds, as a product's result is.
+      DTensor term(part * 2);
+      const DTensor sum =
+          std::move(term).redistribute({Replicate()}, {.async_op = async});
+      a.mm(a);
+      sum.to_local();
+    };
+  }
+  measure(ways, options);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const auto options =
+      bench::parse(argc, argv, "Communication beside work, and after it");
+  run_ranks(
+      kRanks,
+      [&] {
+        const torch::NoGradGuard no_grad;
+        for (const Shape& shape :
+             {Shape{512, 1024, 256},
+              Shape{64, 1536, 576},
+              Shape{2048, 4096, 1024}}) {
+          rowwise(shape, options);
+        }
+        for (const int64_t bytes : {1 << 16, 1 << 22}) {
+          beside_mm(bytes, options);
+        }
+      },
+      {.intra_op_threads = 1});
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/overlapped_linear_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+at::Tensor as_matrix(const at::Tensor& t) {
+  return t.reshape({-1, t.size(-1)});
+}
+
+// The gradients of a linear, of the whole at once.
+struct OverlappedLinearBackward final : Node {
+  OverlappedLinearBackward(const at::Tensor& x, const at::Tensor& w_t)
+      : input(x, /*is_output=*/false),
+        weight_t(w_t, /*is_output=*/false),
+        sizes(x.sizes().vec()) {}
+
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(3);
+    if (!grads[0].defined()) {
+      return result;
+    }
+    const ModuleScope scope(module, /*backward=*/true);
+    const Placements whole(1, Replicate());
+    const auto grad = as_matrix(redistribute_autograd(
+        grads[0], spec_of(grads[0])->with_placements(whole)));
+    if (task_should_compute_output(0)) {
+      result[0] = at::mm(grad, weight_t.unpack().t()).reshape(sizes);
+    }
+    if (task_should_compute_output(1)) {
+      result[1] = at::mm(as_matrix(input.unpack()).t(), grad);
+    }
+    if (task_should_compute_output(2)) {
+      result[2] = grad.sum(0);
+    }
+    return result;
+  }
+  void release_variables() override {
+    input.reset_data();
+    weight_t.reset_data();
+  }
+  std::string name() const override {
+    return "OverlappedLinearBackward";
+  }
+
+  SavedVariable input;
+  SavedVariable weight_t;
+  std::vector<int64_t> sizes;
+  std::string_view module = ModuleScope::current();
+};
+
+/// Parts of one tensor, each of which somebody else computes.
+class PendingParts final : public Pending {
+ public:
+  PendingParts(at::Tensor whole, std::vector<PendingPtr> parts)
+      : whole_(std::move(whole)),
+        parts_(std::move(parts)) {}
+  at::Tensor wait() override {
+    for (const auto& part : parts_) {
+      part->wait();
+    }
+    parts_.clear();
+    return whole_;
+  }
+
+ private:
+  at::Tensor whole_;
+  std::vector<PendingPtr> parts_;
+};
+
+bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, Placement as) {
+  return is_dtensor(t) && spec_of(t)->mesh() == mesh &&
+      spec_of(t)->placements() == PlacementsRef(as) && !meta_of(t).copied_view;
+}
+
+bool can_overlap(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias,
+    const Placement& output) {
+  const DeviceMesh& mesh = spec_of(input)->mesh();
+  const auto dtype = input.scalar_type();
+  return mesh.ndim() == 1 && mesh.size() > 1 && mesh.contains_this_rank() &&
+      input.dim() >= 2 && weight_t.dim() == 2 &&
+      input.size(-1) == weight_t.size(0) &&
+      is_laid_out(input, mesh, Shard(input.dim() - 1)) &&
+      is_laid_out(weight_t, mesh, Shard(0)) &&
+      (!bias.defined() || is_laid_out(bias, mesh, Replicate())) &&
+      dtype == weight_t.scalar_type() &&
+      (!bias.defined() || dtype == bias.scalar_type()) &&
+      (output.is_replicate() || (output.is_shard() && output.dim() > 0));
+}
+
+// This rank's term of the sum for some rows; one rank adds the bias.
+at::Tensor product(
+    const at::Tensor& rows,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias) {
+  Sizes sizes(rows.sizes().begin(), rows.sizes().end());
+  sizes.back() = weight_t.size(1);
+  const auto matrix = as_matrix(rows);
+  return (bias.defined() ? at::addmm(bias, matrix, weight_t)
+                         : at::mm(matrix, weight_t))
+      .view(sizes);
+}
+
+// Every chunk is waited for once the next has been multiplied: by then the
+// peers are likely to have entered it, and it is still near.
+at::Tensor compute(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias,
+    const SpecPtr& to,
+    int64_t chunks) {
+  const c10::NoGradGuard no_grad;
+  Group& group = get_group(to->mesh(), 0);
+  const Placement& output = to->placements()[0];
+  const at::Tensor whole =
+      at::empty(to->local_sizes(), local_of(input).options());
+  // Where nothing is cut, any row may begin a chunk.
+  const bool fold = output.is_replicate();
+  const at::Tensor rows = fold ? as_matrix(local_of(input)) : local_of(input);
+  const at::Tensor out = fold ? as_matrix(whole) : whole;
+  const at::Tensor my_bias =
+      bias.defined() && group.rank() == 0 ? local_of(bias) : at::Tensor();
+  std::vector<PendingPtr> parts;
+  for (int64_t i = 0; i < chunks; ++i) {
+    const Interval part = chunk(rows.size(0), chunks, i);
+    auto term = product(
+        rows.narrow(0, part.begin, part.size()), local_of(weight_t), my_bias);
+    const auto at = out.narrow(0, part.begin, part.size());
+    parts.push_back(
+        fold ? group.all_reduce_async(std::move(term), ReduceOp::kSum, at)
+             : group.reduce_scatter_async(
+                   std::move(term), output.dim(), ReduceOp::kSum, at));
+    if (i > 0) {
+      parts[static_cast<size_t>(i) - 1]->wait();
+    }
+  }
+  return wrap(
+      std::make_shared<PendingParts>(whole, std::move(parts)), to, whole);
+}
+
+} // namespace
+
+at::Tensor overlapped_linear(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias,
+    const Placement& output,
+    int64_t chunks) {
+  if (!can_overlap(input, weight_t, bias, output)) {
+    return {};
+  }
+  const int64_t features = input.size(-1);
+  const int64_t rows = output.is_shard() || features == 0
+      ? input.size(0)
+      : input.numel() / features;
+  chunks = std::min(chunks, rows);
+  if (chunks < 2) {
+    return {};
+  }
+  Sizes sizes(input.sizes().begin(), input.sizes().end());
+  sizes.back() = weight_t.size(1);
+  const auto to = Spec::make(
+      spec_of(input)->mesh(),
+      {output},
+      sizes,
+      contiguous_strides(sizes),
+      input.scalar_type());
+  auto result = compute(input, weight_t, bias, to, chunks);
+  const bool records = c10::GradMode::is_enabled() &&
+      (input.requires_grad() || weight_t.requires_grad() ||
+       (bias.defined() && bias.requires_grad()));
+  if (records) {
+    auto node = c10::make_intrusive<OverlappedLinearBackward>(input, weight_t);
+    node->set_next_edges(
+        torch::autograd::collect_next_edges(input, weight_t, bias));
+    torch::autograd::set_history(result, std::move(node));
+  }
+  return result;
+}
+
+} // namespace dtensor::detail
