@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What overlapping communication with work gains on two in-process ranks: a
-// Rowwise linear in chunks against one in one piece, and an all-reduce that is
-// waited for after a multiplication against one that is waited for before it.
+// Rowwise linear in chunks against one in one piece, and all-reduces that are
+// waited for after more work against ones that are waited for before it, where
+// ranks keep step and where they take turns in having more to do.
 //
 //   overlap/rowwise/<rows>x<in>x<out>/<chunks>
 //   overlap/beside_mm/<bytes>/sync, async
+//   overlap/uneven_work/sync, async
 #include "harness.h"
 
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
-#include <array>
 #include <map>
+#include <optional>
 
 namespace {
 
@@ -98,6 +100,40 @@ void beside_mm(int64_t bytes, const bench::Options& options) {
   measure(ways, options);
 }
 
+// Eight rounds of a reduction; in each, one of the ranks multiplies three times
+// as much as the other. The sum of a round is needed after the next one's work.
+void uneven_work(const bench::Options& options) {
+  constexpr int64_t kRounds = 8;
+  const auto mesh = init_device_mesh(torch::kCPU, {kRanks});
+  const auto part =
+      DTensor::from_local(torch::randn({1 << 14}), mesh, {Partial()});
+  const auto a = torch::randn({256, 256});
+  Ways ways;
+  for (const bool async : {false, true}) {
+    const std::string name =
+        std::string("overlap/uneven_work/") + (async ? "async" : "sync");
+    if (!options.wants(name)) {
+      continue;
+    }
+    ways[name] = [=] {
+      std::optional<DTensor> last;
+      for (int64_t round = 0; round < kRounds; ++round) {
+        const bool busy = (round + mesh.get_local_rank()) % kRanks == 0;
+        for (int i = 0; i < (busy ? 3 : 1); ++i) {
+          a.mm(a);
+        }
+        if (last) {
+          last->to_local();
+        }
+        DTensor term(part * 2);
+        last = std::move(term).redistribute({Replicate()}, {.async_op = async});
+      }
+      last->to_local();
+    };
+  }
+  measure(ways, options);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -116,6 +152,7 @@ int main(int argc, char** argv) {
         for (const int64_t bytes : {1 << 16, 1 << 22}) {
           beside_mm(bytes, options);
         }
+        uneven_work(options);
       },
       {.intra_op_threads = 1});
 }

@@ -150,6 +150,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
+  dtensor/ops/memory_order_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp

@@ -5,8 +5,6 @@ One process a rank, one thread each; prints the same lines under the same
 names. Every call allocates its result, as ours does.
 
   python collectives_gloo.py [--ranks 2 4] [--only all_reduce/2]
-
-Four ranks on two cores take minutes, so they run only when asked for.
 """
 
 import argparse
@@ -65,13 +63,22 @@ def sample(kind, x, ranks, calls):
     return (time.perf_counter() - begin) * 1e6 / calls
 
 
+def calls_per_sample(kind, x, ranks, size):
+    """The same on all ranks: about 20 MB, but no more than a tenth of a second,
+    which a few calls take when ranks outnumber cores. Warms up."""
+    sample(kind, x, ranks, 2)
+    us = torch.tensor([sample(kind, x, ranks, 2)], dtype=torch.float64)
+    dist.all_reduce(us, op=dist.ReduceOp.MAX)
+    most = max(2, min(200, (20 << 20) // (size + 1)))
+    return max(1, min(most, int(1e5 / us.item())))
+
+
 def measure(kind, rank, ranks, size, only):
     name = f"{kind.__name__}/{ranks}/{size}"
     if only and not any((name + "/").startswith(o + "/") for o in only):
         return
     x = torch.ones(size // 4)
-    calls = max(2, min(200, (20 << 20) // (size + 1)))
-    sample(kind, x, ranks, calls)  # warm up
+    calls = calls_per_sample(kind, x, ranks, size)
     samples = [sample(kind, x, ranks, calls) for _ in range(SAMPLES)]
     if rank == 0:
         low, median, high = statistics.quantiles(
@@ -100,7 +107,7 @@ def run(rank, ranks, store, only):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument(
         "--only", nargs="+", default=[], help="kind, kind/ranks, ..."
     )

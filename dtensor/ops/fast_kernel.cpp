@@ -13,7 +13,8 @@ void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
 
 bool is_local_only(const OpInfo& info, const Decision& decision) {
   const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
-  const bool rewrites = info.rule == nullptr || info.rule->local_kernel ||
+  const bool rewrites = info.rule == nullptr ||
+      (info.rule->local_kernel && !decision.is_plain_call) ||
       info.rule->kernel || info.inplace_view || info.is_out;
   return !rewrites && !decision.redistributes &&
       !decision.shapes_from_results && decision.args.empty() &&

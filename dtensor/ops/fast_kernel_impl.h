@@ -88,6 +88,14 @@ bool requires_grad(const T&) {
 
 struct NoGuard {};
 
+/// What the local result of an operator still needs before it is wrapped.
+template <class Op>
+struct LocalResult {
+  static at::Tensor finish(at::Tensor local, const SpecPtr&) {
+    return local;
+  }
+};
+
 template <class Op, bool kAboveAutograd, class Schema = typename Op::schema>
 struct FastKernel;
 
@@ -172,7 +180,9 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       Op::call(local_arg(args)...);
       return std::get<0>(std::tie(args...));
     } else if constexpr (std::is_same_v<Result, at::Tensor>) {
-      return wrap_fast(Op::call(local_arg(args)...), decision.outputs[0]);
+      const SpecPtr& spec = decision.outputs[0];
+      return wrap_fast(
+          LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
     } else {
       return wrap_fast(
           Op::call(local_arg(args)...),

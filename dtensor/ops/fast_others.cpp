@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Unboxed kernels of views, products, reductions and normalizations.
 #include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/memory_order_impl.h>
 
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_log_softmax_ops.h>
@@ -21,6 +22,7 @@
 #include <ATen/ops/native_layer_norm_backward_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
 #include <ATen/ops/permute_ops.h>
+#include <ATen/ops/scaled_dot_product_attention_ops.h>
 #include <ATen/ops/select_ops.h>
 #include <ATen/ops/slice_ops.h>
 #include <ATen/ops/squeeze_ops.h>
@@ -31,6 +33,13 @@
 #include <ATen/ops/view_ops.h>
 
 namespace dtensor::detail {
+
+template <>
+struct LocalResult<at::_ops::scaled_dot_product_attention> {
+  static at::Tensor finish(at::Tensor local, const SpecPtr& spec) {
+    return in_memory_order(std::move(local), *spec);
+  }
+};
 
 const std::vector<FastOp>& fast_other_ops() {
   namespace op = at::_ops;
@@ -54,6 +63,7 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::native_layer_norm>(),
       fast_op<op::native_layer_norm_backward>(),
       fast_op<op::permute>(),
+      fast_op<op::scaled_dot_product_attention>(),
       fast_op<op::select_int>(),
       fast_op<op::slice_Tensor>(),
       fast_op<op::squeeze_dim>(),

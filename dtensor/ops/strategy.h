@@ -50,6 +50,8 @@ struct Decision {
   /// Everything is replicated and the shapes of the results are not known
   /// beforehand: the results are replicated, as large as they come out.
   bool shapes_from_results = false;
+  /// The rule's local kernel would do no more than the operator itself.
+  bool is_plain_call = false;
 };
 
 /// Strategies of one mesh dimension.

@@ -18,6 +18,21 @@ struct Named {
   Call call;
 };
 
+at::Tensor attention(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    double dropout = 0,
+    bool causal = false,
+    std::optional<double> scale = std::nullopt) {
+  const auto batch = a.unsqueeze(1); // (4, 1, 4)
+  return at::scaled_dot_product_attention(
+      batch, b.unsqueeze(1), batch, {}, dropout, causal, scale);
+}
+
+at::Tensor rows(const at::Tensor& t) {
+  return t.select(1, 0).abs().to(at::kLong).remainder(4);
+}
+
 // Calls of one operator that must not be taken for each other.
 const std::vector<Named>& calls() {
   static const std::vector<Named> all = {
@@ -78,6 +93,18 @@ const std::vector<Named>& calls() {
       {"addmm", [](auto& a, auto& b) { return at::addmm(a, a, b); }},
       {"addmm beta", [](auto& a, auto& b) { return at::addmm(a, a, b, 0.5); }},
       {"linear", [](auto& a, auto& b) { return at::linear(a, b); }},
+      {"attention", [](auto& a, auto& b) { return attention(a, b); }},
+      {"attention causal",
+       [](auto& a, auto& b) { return attention(a, b, 0, true); }},
+      {"attention scale",
+       [](auto& a, auto& b) { return attention(a, b, 0, false, 3); }},
+      {"attention without weights",
+       [](auto& a, auto& b) { return attention(a, b, 1); }},
+      {"embedding", [](auto& a, auto& b) { return at::embedding(b, rows(a)); }},
+      {"embedding matrix",
+       [](auto& a, auto& b) {
+         return at::embedding(b, rows(a).view({2, 2}));
+       }},
       {"linear bias",
        [](auto& a, auto& b) { return at::linear(a, b, b.select(0, 0)); }},
       {"cat 0",

@@ -5,13 +5,13 @@
 // Dropout of the attention weights is by global index (tensor/random.h).
 #include <dtensor/ops/registry.h>
 
+#include <dtensor/ops/memory_order_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
@@ -152,18 +152,15 @@ at::Tensor of_no_elements(const detail::KernelArgs& args) {
       args.flag("enable_gqa")));
 }
 
-at::Tensor in_memory_order(at::Tensor output, const Spec& spec) {
-  const auto wanted = dense_strides(output.sizes(), spec.strides());
-  bool right = true;
-  for (int64_t d = 0; d < output.dim(); ++d) {
-    right &= output.size(d) == 1 ||
-        output.stride(d) == wanted[static_cast<size_t>(d)];
-  }
-  if (right || output.numel() == 0) {
-    return output;
-  }
-  return at::empty_strided(output.sizes(), wanted, output.options())
-      .copy_(output);
+bool has_elements(const OpInput& input) {
+  const auto sizes = input.spec->local_sizes();
+  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
+}
+
+// Without dropout the operator itself does it.
+void note_plain_call(const OpCall& call, Decision& decision) {
+  decision.is_plain_call = call.arg("dropout_p").toDouble() == 0 &&
+      has_elements(call.inputs[0]) && has_elements(call.inputs[1]);
 }
 
 void attention_local(
@@ -178,12 +175,12 @@ void attention_local(
   if (p == 0 && given[0].toTensor().numel() > 0 &&
       given[1].toTensor().numel() > 0) {
     op.callBoxed(stack);
-    stack->back() = in_memory_order(
+    stack->back() = detail::in_memory_order(
         std::move(stack->back()).toTensor(), *decision.outputs[0]);
     return;
   }
   detail::KernelArgs args(op, *stack);
-  args.returns(in_memory_order(
+  args.returns(detail::in_memory_order(
       p > 0 ? with_dropout(args, *decision.outputs[0], p)
             : of_no_elements(args),
       *decision.outputs[0]));
@@ -194,7 +191,9 @@ void attention_local(
 DTENSOR_RULES(attention) {
   rules.dim_rule("scaled_dot_product_attention", attention)
       .with_meta(attention_meta)
+      .with_localize(note_plain_call)
       .with_local_kernel(attention_local)
+      .scalar_values()
       .no_strided();
 }
 

@@ -49,10 +49,13 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   return {{sizes, contiguous_strides(sizes), weight.dtype(), true}};
 }
 
-// The local kernel needs to know which rows it holds.
+// The local kernel needs to know which rows it holds, if not all.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
-  if (decision.inputs[0] == nullptr) {
-    decision.inputs[0] = call.inputs[0].spec;
+  auto& weight = decision.inputs[0];
+  const Spec& layout = weight == nullptr ? *call.inputs[0].spec : *weight;
+  decision.is_plain_call = !layout.cuts(0) && !call.bool_arg("sparse");
+  if (weight == nullptr && !decision.is_plain_call) {
+    weight = call.inputs[0].spec;
   }
 }
 
@@ -108,16 +111,16 @@ void embedding_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
   detail::KernelArgs args(op, *stack);
-  const auto& spec = *decision.inputs[0];
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !args.flag("sparse"),
       op.schema().name(),
       "sparse gradients are not supported on DTensors. Use sparse=false.");
-  if (!spec.cuts(0)) {
-    op.callBoxed(stack);
-    return;
-  }
+  const auto& spec = *decision.inputs[0];
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");
   check_in_range(op, indices, spec.sizes()[0]);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The order of a result's dimensions in memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/spec.h>
+
+#include <ATen/ops/empty_strided.h>
+
+namespace dtensor::detail {
+
+/// `local` with its dimensions in memory in the order of the strides of `spec`,
+/// whose part it is; copied if they are not. For operators whose order depends
+/// on what a kernel finds: all ranks must have one.
+inline at::Tensor in_memory_order(at::Tensor local, const Spec& spec) {
+  const auto wanted = dense_strides(local.sizes(), spec.strides());
+  bool right = true;
+  for (int64_t d = 0; d < local.dim(); ++d) {
+    right &=
+        local.size(d) == 1 || local.stride(d) == wanted[static_cast<size_t>(d)];
+  }
+  if (right || local.numel() == 0) {
+    return local;
+  }
+  return at::empty_strided(local.sizes(), wanted, local.options()).copy_(local);
+}
+
+} // namespace dtensor::detail
