@@ -113,6 +113,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/philox_impl.h
+  dtensor/tensor/pooled_impl.h
   dtensor/tensor/random.cpp
   dtensor/tensor/sample.cpp
   dtensor/tensor/sample_impl.h

@@ -8,14 +8,15 @@ namespace dtensor::detail {
 namespace {
 
 // Peers read it after this rank has gone on, so nobody may be left who could
-// write to it.
+// write to it. Memory that LibTorch did not allocate (from_blob) has an owner
+// that it does not know.
 at::Tensor given_away(at::Tensor tensor) {
-  const bool is_ours =
-      tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-  return is_ours && tensor.is_contiguous() && !tensor.is_conj() &&
-          !tensor.is_neg()
-      ? std::move(tensor)
-      : copy_to(tensor.device(), tensor);
+  const bool is_ours = tensor.use_count() == 1 &&
+      tensor.storage().use_count() == 1 && tensor.storage().resizable();
+  const bool is_readable =
+      tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  return is_ours && is_readable ? std::move(tensor)
+                                : copy_to(tensor.device(), tensor);
 }
 
 class ThreadPending final : public Pending {

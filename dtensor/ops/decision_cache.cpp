@@ -7,21 +7,28 @@
 namespace dtensor::detail {
 namespace {
 
+thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
+thread_local std::vector<std::unique_ptr<FastTable>> tables;
+
+/// `tables`, looked at without asking whether it has been constructed.
+struct Tables {
+  const std::unique_ptr<FastTable>* first = nullptr;
+  size_t count = 0;
+};
+constinit thread_local Tables known_tables{};
+
 // Element `slot`, made when it is first asked for.
 template <class T>
 T& at_slot(std::vector<std::unique_ptr<T>>& all, size_t slot) {
-  if (C10_UNLIKELY(slot >= all.size())) {
+  if (slot >= all.size()) {
     all.resize(slot + 1);
   }
   auto& mine = all[slot];
-  if (C10_UNLIKELY(mine == nullptr)) {
+  if (mine == nullptr) {
     mine = std::make_unique<T>();
   }
   return *mine;
 }
-
-thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
-thread_local std::vector<std::unique_ptr<FastTable>> tables;
 
 } // namespace
 
@@ -30,7 +37,13 @@ DecisionCache& decision_cache(size_t slot) {
 }
 
 FastTable& fast_table(size_t slot) {
-  return at_slot(tables, slot);
+  const Tables known = known_tables;
+  if (C10_LIKELY(slot < known.count && known.first[slot] != nullptr)) {
+    return *known.first[slot];
+  }
+  FastTable& table = at_slot(tables, slot);
+  known_tables = {tables.data(), tables.size()};
+  return table;
 }
 
 DecisionCounts decision_counts() {

@@ -11,6 +11,7 @@
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/pooled_impl.h>
 
 #include <memory>
 
@@ -22,7 +23,7 @@ class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 /// module's siblings (parallel/shared_input.cpp).
 struct SharedInput;
 
-struct DTensorMeta final : c10::BackendMeta {
+struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   DTensorMeta(at::Tensor local, SpecPtr tensor_spec)
       : spec(std::move(tensor_spec)),
         local_(std::move(local)) {}

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/pooled_impl.h>
 
+#include <c10/core/Contiguity.h>
 #include <c10/core/DispatchKeySet.h>
 
 #include <atomic>
@@ -30,7 +32,7 @@ void set_message(c10::TensorImpl& impl) {
   impl.release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoData);
 }
 
-struct DTensorImpl final : c10::TensorImpl {
+struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   /// `local` is the part, or a Pending one that will be as `like`.
   template <class Local>
   DTensorImpl(Local&& local, SpecPtr spec, const at::Tensor& like)
@@ -42,7 +44,7 @@ struct DTensorImpl final : c10::TensorImpl {
                      c10::BackendComponent::PrivateUse3Bit);
       set_version_counter(c10::VariableVersion(0));
     }
-    set_sizes_and_strides(spec->sizes(), spec->strides());
+    set_shape(*spec);
     set_backend_meta(c10::make_intrusive<DTensorMeta>(
         std::forward<Local>(local), std::move(spec)));
     set_storage_access_should_throw();
@@ -83,7 +85,33 @@ struct DTensorImpl final : c10::TensorImpl {
     return finished(std::move(copy));
   }
 
+  using Pooled<DTensorImpl>::operator new;
+  using Pooled<DTensorImpl>::operator delete;
+
  private:
+  // set_sizes_and_strides() without what it does for symbolic sizes and for
+  // memory formats that less than four dimensions do not have: a sixth of what
+  // an operator costs on DTensors.
+  void set_shape(const Spec& spec) {
+    if (spec.dim() > 3) {
+      set_sizes_and_strides(spec.sizes(), spec.strides());
+      return;
+    }
+    sizes_and_strides_.set_sizes(spec.sizes());
+    sizes_and_strides_.set_strides(spec.strides());
+    numel_ = spec.numel();
+    is_contiguous_ = c10::_compute_contiguous<int64_t>(
+        spec.sizes(), spec.strides(), spec.numel());
+    is_non_overlapping_and_dense_ = is_contiguous_ || is_dense(spec);
+  }
+  // Of a spec that is not contiguous, so no matrix of one row or column.
+  static bool is_dense(const Spec& spec) {
+    return spec.dim() == 2
+        ? spec.strides()[0] == 1 && spec.strides()[1] == spec.sizes()[0]
+        : c10::_compute_non_overlapping_and_dense<int64_t>(
+              spec.sizes(), spec.strides());
+  }
+
   static c10::intrusive_ptr<TensorImpl> finished(
       c10::intrusive_ptr<DTensorImpl> copy) {
     copy->refresh_numel();

@@ -143,6 +143,19 @@ TEST_P(Async, TheInputMayChangeAtOnce) {
   });
 }
 
+// Moved in, but the memory is somebody's own.
+TEST(AsyncCollectives, CopyMemoryThatTheyDoNotOwn) {
+  run_ranks(2, [](int64_t rank) {
+    const auto group = world();
+    std::vector<float> mine(5000, static_cast<float>(rank + 1));
+    const auto sum = group->all_reduce_async(
+        torch::from_blob(mine.data(), {5000}), ReduceOp::kSum);
+    std::fill(mine.begin(), mine.end(), -1.0f);
+    group->barrier();
+    expect_equal(sum->wait(), torch::full({5000}, 3.0));
+  });
+}
+
 TEST_P(Async, ResultsGoWhereTheyAreWanted) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
