@@ -56,11 +56,11 @@ int main(int argc, char** argv) {
     std::vector<bench::Case> forward;
     {
       const at::NoGradGuard no_grad;
-      forward = bench::operator_cases(kWorldSize);
+      forward = bench::operator_cases(kWorldSize, false);
       auto conversions = bench::conversion_cases(kWorldSize);
       forward.insert(forward.end(), conversions.begin(), conversions.end());
     }
-    const auto backward = bench::gradient_cases(kWorldSize);
+    const auto backward = bench::operator_cases(kWorldSize, true);
     CALLGRIND_START_INSTRUMENTATION;
     {
       const at::NoGradGuard no_grad;

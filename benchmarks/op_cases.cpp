@@ -20,66 +20,97 @@ struct Operand {
   Tensor plain;
 };
 
-// Operands on a mesh of all ranks.
+// Operands on a mesh of all ranks, leaves of a graph or not.
 class Operands {
  public:
-  explicit Operands(int64_t world_size)
+  Operands(int64_t world_size, bool leaves)
       : mesh(init_device_mesh(at::kCPU, {world_size})),
         // So large that every rank has a part.
-        rows(std::max(kSide, world_size)) {}
+        rows(std::max(kSide, world_size)),
+        leaves(leaves) {}
 
-  Operand make(
-      at::IntArrayRef sizes,
-      const Placement& layout,
-      bool grad = false) const {
-    return of(at::randn(sizes), layout, grad);
+  Operand make(at::IntArrayRef sizes, const Placement& layout) const {
+    return of(at::randn(sizes), layout);
   }
 
-  Operand of(const Tensor& whole, const Placement& layout, bool grad = false)
-      const {
+  Operand of(const Tensor& whole, const Placement& layout) const {
     const Tensor d =
         distribute_tensor(whole, mesh, {layout}, std::nullopt).detach();
     const Tensor plain = DTensor(d).to_local().clone();
-    return {d.requires_grad_(grad), plain.requires_grad_(grad)};
+    const bool leaf = leaves && whole.is_floating_point();
+    return {d.requires_grad_(leaf), plain.requires_grad_(leaf)};
   }
 
   DeviceMesh mesh;
   int64_t rows;
+  bool leaves;
 };
+
+// The gradients of those tensors that are leaves, of what `call` makes of all.
+template <class Call, class... Tensors>
+std::function<void()> backward_of(const Call& call, const Tensors&... tensors) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& tensor : {tensors...}) {
+    if (tensor.requires_grad()) {
+      leaves.push_back(tensor);
+    }
+  }
+  const Tensor grad = at::ones_like(call(tensors...)).detach();
+  return [=] { torch::autograd::grad({call(tensors...)}, leaves, {grad}); };
+}
 
 class Cases {
  public:
-  // `call` takes the tensors, DTensors or plain ones.
+  explicit Cases(bool backward) : backward_(backward) {}
+
+  // `call` makes a tensor of tensors, DTensors or plain ones.
   template <class Call, class... Args>
   void add(const std::string& name, const Call& call, const Args&... args) {
+    if (backward_) {
+      cases.push_back(
+          {name,
+           backward_of(call, args.dtensor...),
+           backward_of(call, args.plain...)});
+      return;
+    }
     cases.push_back(
         {name, [=] { call(args.dtensor...); }, [=] { call(args.plain...); }});
   }
 
   std::vector<Case> cases;
+
+ private:
+  bool backward_;
 };
+
+// Those without a gradient of their own.
+void add_undifferentiable(Cases& cases, const Operands& on) {
+  cases.add(
+      "add_",
+      [](Tensor x, const Tensor& y) { return x.add_(y); },
+      on.make({on.rows, kSide}, Shard(0)),
+      on.of(at::zeros({on.rows, kSide}), Shard(0)));
+  cases.add(
+      "detach",
+      [](const Tensor& x) { return x.detach(); },
+      on.make({on.rows, kSide}, Shard(0)));
+}
 
 void add_pointwise(Cases& cases, const Operands& on) {
   const auto a = on.make({on.rows, kSide}, Shard(0));
   const auto b = on.make({on.rows, kSide}, Shard(0));
-  const auto zero = on.of(at::zeros({on.rows, kSide}), Shard(0));
   cases.add(
-      "add", [](const Tensor& x, const Tensor& y) { x + y; }, a, b);
+      "add", [](const Tensor& x, const Tensor& y) { return x + y; }, a, b);
   cases.add(
-      "add_",
-      [](Tensor x, const Tensor& y) { x.add_(y); },
-      on.make({on.rows, kSide}, Shard(0)),
-      zero);
+      "mul_scalar", [](const Tensor& x) { return x * 2.0; }, a);
   cases.add(
-      "mul_scalar", [](const Tensor& x) { x * 2.0; }, a);
+      "relu", [](const Tensor& x) { return at::relu(x); }, a);
   cases.add(
-      "relu", [](const Tensor& x) { at::relu(x); }, a);
-  cases.add(
-      "clone", [](const Tensor& x) { x.clone(); }, a);
+      "clone", [](const Tensor& x) { return x.clone(); }, a);
   cases.add(
       "cat",
       [](const Tensor& x, const Tensor& y) {
-        at::cat({x, y}, 1);
+        return at::cat({x, y}, 1);
       },
       a,
       b);
@@ -90,27 +121,25 @@ void add_views(Cases& cases, const Operands& on) {
   cases.add(
       "view",
       [](const Tensor& x) {
-        x.view({x.size(0), 2, 4});
+        return x.view({x.size(0), 2, 4});
       },
       a);
   cases.add(
-      "transpose", [](const Tensor& x) { x.transpose(0, 1); }, a);
+      "transpose", [](const Tensor& x) { return x.transpose(0, 1); }, a);
   cases.add(
-      "detach", [](const Tensor& x) { x.detach(); }, a);
-  cases.add(
-      "slice", [](const Tensor& x) { x.slice(1, 0, 4); }, a);
+      "slice", [](const Tensor& x) { return x.slice(1, 0, 4); }, a);
 }
 
 void add_reductions(Cases& cases, const Operands& on) {
   const auto a = on.make({on.rows, kSide}, Shard(0));
   cases.add(
-      "sum", [](const Tensor& x) { x.sum(); }, a);
+      "sum", [](const Tensor& x) { return x.sum(); }, a);
   cases.add(
-      "softmax", [](const Tensor& x) { at::softmax(x, -1); }, a);
+      "softmax", [](const Tensor& x) { return at::softmax(x, -1); }, a);
   cases.add(
       "layer_norm",
       [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
-        at::layer_norm(x, {kSide}, weight, bias);
+        return at::layer_norm(x, {kSide}, weight, bias);
       },
       a,
       on.make({kSide}, Replicate()),
@@ -121,13 +150,13 @@ void add_products(Cases& cases, const Operands& on) {
   const auto whole = on.make({kSide, kSide}, Replicate());
   cases.add(
       "mm",
-      [](const Tensor& x, const Tensor& y) { at::mm(x, y); },
+      [](const Tensor& x, const Tensor& y) { return at::mm(x, y); },
       whole,
       on.make({kSide, on.rows}, Shard(1)));
   cases.add(
       "linear",
       [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
-        at::linear(x, weight, bias);
+        return at::linear(x, weight, bias);
       },
       whole,
       on.make({on.rows, kSide}, Shard(0)),
@@ -135,14 +164,14 @@ void add_products(Cases& cases, const Operands& on) {
   cases.add(
       "embedding",
       [](const Tensor& weight, const Tensor& ids) {
-        at::embedding(weight, ids);
+        return at::embedding(weight, ids);
       },
       on.make({kSide, on.rows}, Shard(1)),
       on.of(at::arange(4), Replicate()));
   const auto heads = on.make({2, on.rows, 16, kSide}, Shard(1));
   cases.add(
       "attention",
-      [](const Tensor& q) { at::scaled_dot_product_attention(q, q, q); },
+      [](const Tensor& q) { return at::scaled_dot_product_attention(q, q, q); },
       heads);
 }
 
@@ -180,20 +209,14 @@ void add_redistributions(Cases& cases, const Operands& on) {
   add("all_to_all", square, Shard(1));
 }
 
-// The gradients of `leaves` of what `forward` computes from them.
-template <class Forward>
-std::function<void()> backward_of(
-    const Forward& forward,
-    const std::vector<Tensor>& leaves) {
-  const Tensor grad = at::ones_like(forward(leaves)).detach();
-  return [=] { torch::autograd::grad({forward(leaves)}, leaves, {grad}); };
-}
-
 } // namespace
 
-std::vector<Case> operator_cases(int64_t world_size) {
-  const Operands on(world_size);
-  Cases cases;
+std::vector<Case> operator_cases(int64_t world_size, bool backward) {
+  const Operands on(world_size, backward);
+  Cases cases(backward);
+  if (!backward) {
+    add_undifferentiable(cases, on);
+  }
   add_pointwise(cases, on);
   add_views(cases, on);
   add_reductions(cases, on);
@@ -202,25 +225,11 @@ std::vector<Case> operator_cases(int64_t world_size) {
 }
 
 std::vector<Case> conversion_cases(int64_t world_size) {
-  const Operands on(world_size);
-  Cases cases;
+  const Operands on(world_size, /*leaves=*/false);
+  Cases cases(/*backward=*/false);
   add_from_local(cases, on);
   add_redistributions(cases, on);
   return cases.cases;
-}
-
-std::vector<Case> gradient_cases(int64_t world_size) {
-  const Operands on(world_size);
-  const auto x = on.make({kSide, kSide}, Replicate(), true);
-  const auto weight = on.make({on.rows, kSide}, Shard(0), true);
-  const auto bias = on.make({on.rows}, Shard(0), true);
-  const auto linear = [](const std::vector<Tensor>& leaves) {
-    return at::linear(leaves[0], leaves[1], leaves[2]);
-  };
-  return {
-      {"linear",
-       backward_of(linear, {x.dtensor, weight.dtensor, bias.dtensor}),
-       backward_of(linear, {x.plain, weight.plain, bias.plain})}};
 }
 
 } // namespace bench

@@ -16,13 +16,11 @@ struct Case {
   std::function<void()> plain = nullptr;
 };
 
-/// Operators that communicate nothing, without autograd.
-std::vector<Case> operator_cases(int64_t world_size);
+/// Operators that communicate nothing: forward alone, to be called without
+/// autograd, or forward and backward.
+std::vector<Case> operator_cases(int64_t world_size, bool backward);
 
 /// from_local, to_local and one redistribution of each kind.
 std::vector<Case> conversion_cases(int64_t world_size);
-
-/// Forward and backward.
-std::vector<Case> gradient_cases(int64_t world_size);
 
 } // namespace bench

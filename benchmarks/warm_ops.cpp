@@ -27,10 +27,13 @@ void run(
 void run_world(int64_t world_size, const bench::Options& options) {
   {
     const at::NoGradGuard no_grad;
-    run(bench::operator_cases(world_size), "no_grad", world_size, options);
+    run(bench::operator_cases(world_size, false),
+        "no_grad",
+        world_size,
+        options);
     run(bench::conversion_cases(world_size), "no_grad", world_size, options);
   }
-  run(bench::gradient_cases(world_size), "grad", world_size, options);
+  run(bench::operator_cases(world_size, true), "grad", world_size, options);
 }
 
 } // namespace

@@ -309,10 +309,10 @@ void region_below_boundary(
 
 } // namespace
 
-// A region costs a node of the graph for each input and output. A product of
-// matrices that needs no communication does without: LibTorch's formula for its
-// gradients calls products of matrices again. (Others have operands to flatten,
-// which would have to keep their sharding.)
+// A region costs a node of the graph for each input and output. A call that
+// needs no communication does without: LibTorch's formula for its gradients
+// calls operators that have rules. Of products only those of matrices: others
+// have operands to flatten, which would have to keep their sharding.
 bool takes_stock_autograd(
     const OpInfo& info,
     const Decision& decision,
@@ -320,12 +320,13 @@ bool takes_stock_autograd(
   if (!info.stock || !is_local_only(info, decision)) {
     return false;
   }
-  bool matrices = true;
+  bool fits = true;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const bool is_bias = info.num_args > 2 && t.dim() == 1;
-    matrices &= is_dtensor(t) && (t.dim() == 2 || (is_bias && arg != 1));
+    const bool is_matrix = t.dim() == 2 || (is_bias && arg != 1);
+    fits &= is_dtensor(t) && (is_matrix || !info.multiplies_matrices);
   });
-  return matrices;
+  return fits;
 }
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {

@@ -40,9 +40,15 @@ bool value_decides(const c10::Argument& argument) {
 }
 
 // Products of matrices: their gradients are products of matrices.
-bool has_formula(const std::string& name) {
+bool is_product(const std::string& name) {
   return name == "aten::addmm" || name == "aten::linear" ||
       name == "aten::matmul";
+}
+
+// Whether LibTorch's formula for the gradient is made of operators with rules
+// that find the right layouts. (That of embedding does not know the table's.)
+bool has_formula(const std::string& name) {
+  return is_product(name) || name == "aten::layer_norm";
 }
 
 size_t next_slot() {
@@ -81,6 +87,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   adds_in_place = name == "aten::add_.Tensor";
   boundary = boundary_role(schema.name());
   carries_boundaries = detail::carries_boundaries(schema.name());
+  multiplies_matrices = is_product(name);
   if (is_region && has_formula(name)) {
     stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   }

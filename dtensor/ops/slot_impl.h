@@ -39,6 +39,7 @@ struct OpInfo {
   /// LibTorch's own autograd kernel, for a region whose gradient formula is
   /// made of operators that have rules; null for others.
   std::optional<c10::SafeKernelFunction> stock;
+  bool multiplies_matrices = false; // matmul, linear, addmm
 };
 
 /// Runs the operator on the DTensors on the stack, below autograd.

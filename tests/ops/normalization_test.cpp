@@ -29,6 +29,34 @@ TEST(NormalizationTest, LayerNorm) {
        }});
 }
 
+TEST(NormalizationTest, LayerNormIsTwiceDifferentiable) {
+  const auto second_order = [](const Tensors& t) {
+    const auto y = at::layer_norm(t[0], {4}, t[1], t[2]);
+    const auto first = torch::autograd::grad(
+        {y.pow(3).sum()}, {t[0]}, {}, true, /*create_graph=*/true)[0];
+    return torch::autograd::grad({first.pow(2).sum()}, {t[0], t[1], t[2]});
+  };
+  const auto leaves = [] {
+    return Tensors{variable({5, 3, 4}, 1), variable({4}, 2), variable({4}, 3)};
+  };
+  const auto truth = second_order(leaves());
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
+      Tensors mine = leaves();
+      for (size_t i = 0; i < mine.size(); ++i) {
+        mine[i] = spread(mine[i], mesh, {i == 0 ? layout : Replicate()});
+        mine[i].set_requires_grad(true);
+      }
+      const auto got = second_order(mine);
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(close(full(got[i]), truth[i]))
+            << to_string(layout) << ", operand " << i;
+      }
+    }
+  });
+}
+
 TEST(NormalizationTest, RmsNorm) {
   expect_same_as_plain(
       {"rms_norm",
