@@ -194,26 +194,29 @@ TEST(AsyncRedistribute, ASavedSourceStaysWhole) {
 TEST(AsyncRedistribute, IsAnInferenceTensorOnlyIfMadeInInferenceMode) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
-    const auto source = placed(large(), mesh, {Partial()});
-    std::optional<DTensor> made;
-    {
-      const c10::InferenceMode inference;
-      made = source.redistribute({Replicate()}, kAsync);
-    }
-    EXPECT_TRUE(made->is_inference());
-    EXPECT_TRUE(made->to_local().is_inference());
-    expect_same(whole(*made), large());
+    for (const auto& from : {Partial(), Shard(0)}) {
+      const auto source = placed(large(), mesh, {from});
+      std::optional<DTensor> made;
+      {
+        const c10::InferenceMode inference;
+        made = source.redistribute({Replicate()}, kAsync);
+      }
+      EXPECT_TRUE(made->is_inference());
+      EXPECT_TRUE(made->to_local().is_inference());
+      expect_same(whole(*made), large());
 
-    const auto normal = source.redistribute({Replicate()}, kAsync);
-    {
-      const c10::InferenceMode inference;
-      expect_same(normal.to_local(), large());
+      const auto normal = source.redistribute({Replicate()}, kAsync);
+      {
+        const c10::InferenceMode inference;
+        expect_same(normal.to_local(), large());
+      }
+      EXPECT_FALSE(normal.is_inference());
+      EXPECT_FALSE(normal.to_local().is_inference());
+      auto leaf = at::ones({65, 34}, at::kDouble).requires_grad_();
+      const DTensor other = DTensor::from_local(leaf, mesh, {Replicate()});
+      DTensor(normal * other).to_local().sum().backward(); // saves `normal`
+      expect_same(leaf.grad(), large());
     }
-    EXPECT_FALSE(normal.is_inference());
-    auto leaf = at::ones({65, 34}, at::kDouble).requires_grad_();
-    const DTensor other = DTensor::from_local(leaf, mesh, {Replicate()});
-    DTensor(normal * other).to_local().sum().backward(); // saves `normal`
-    expect_same(leaf.grad(), large());
   });
 }
 
