@@ -23,11 +23,11 @@ struct Operand {
 // Operands on a mesh of all ranks, leaves of a graph or not.
 class Operands {
  public:
-  Operands(int64_t world_size, bool leaves)
+  Operands(int64_t world_size, bool as_leaves)
       : mesh(init_device_mesh(at::kCPU, {world_size})),
         // So large that every rank has a part.
         rows(std::max(kSide, world_size)),
-        leaves(leaves) {}
+        leaves(as_leaves) {}
 
   Operand make(at::IntArrayRef sizes, const Placement& layout) const {
     return of(at::randn(sizes), layout);

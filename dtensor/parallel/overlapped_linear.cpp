@@ -26,6 +26,13 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
+// The shape of `rows` times `weight_t`.
+Sizes product_sizes(const at::Tensor& rows, const at::Tensor& weight_t) {
+  Sizes sizes(rows.sizes().begin(), rows.sizes().end());
+  sizes.back() = weight_t.size(1);
+  return sizes;
+}
+
 at::Tensor as_matrix(const at::Tensor& t) {
   return t.reshape({-1, t.size(-1)});
 }
@@ -118,12 +125,10 @@ at::Tensor product(
     const at::Tensor& rows,
     const at::Tensor& weight_t,
     const at::Tensor& bias) {
-  Sizes sizes(rows.sizes().begin(), rows.sizes().end());
-  sizes.back() = weight_t.size(1);
   const auto matrix = as_matrix(rows);
   return (bias.defined() ? at::addmm(bias, matrix, weight_t)
                          : at::mm(matrix, weight_t))
-      .view(sizes);
+      .view(product_sizes(rows, weight_t));
 }
 
 // Every chunk is waited for once the next has been multiplied: by then the
@@ -182,8 +187,7 @@ at::Tensor overlapped_linear(
   if (chunks < 2) {
     return {};
   }
-  Sizes sizes(input.sizes().begin(), input.sizes().end());
-  sizes.back() = weight_t.size(1);
+  const auto sizes = product_sizes(input, weight_t);
   const auto to = Spec::make(
       spec_of(input)->mesh(),
       {output},

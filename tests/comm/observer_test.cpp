@@ -56,6 +56,9 @@ TEST(Observer, HearsBandwidthOptimalBytes) {
       }),
       both("all_to_all payload 512 wire 384 of 4 on tp"));
   EXPECT_EQ(
+      heard([&](Group& g) { g.shard_dim_alltoall(x, 0, 1); }),
+      both("all_to_all payload 128 wire 96 of 4 on tp"));
+  EXPECT_EQ(
       heard([&](Group& g) { g.broadcast(x, 0); }),
       both("broadcast payload 128 wire 128 of 4 on tp"));
   EXPECT_EQ(
@@ -81,6 +84,36 @@ TEST(Observer, HearsUnevenSizes) {
       (std::pair<Lines, Lines>{
           {"all_to_all payload 24 wire 24 of 4 on tp"},
           {"all_to_all payload 24 wire 12 of 4 on tp"}}));
+  // Of five columns rank 0 keeps two, rank 3 none.
+  EXPECT_EQ(
+      heard([](Group& g) {
+        g.shard_dim_alltoall(torch::ones({2, 5}), 0, 1);
+      }),
+      (std::pair<Lines, Lines>{
+          {"all_to_all payload 40 wire 24 of 4 on tp"},
+          {"all_to_all payload 40 wire 40 of 4 on tp"}}));
+}
+
+// When they are entered, whether or not somebody waits for them.
+TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
+  const auto of_rank = [](const Group& g) {
+    return torch::ones({g.rank() + 1, 5});
+  };
+  const auto sync = heard([&](Group& g) {
+    g.all_reduce(torch::ones({8}), ReduceOp::kSum);
+    g.all_gather(of_rank(g), 0);
+    g.reduce_scatter(torch::ones({8}), 0, ReduceOp::kSum);
+    g.shard_dim_alltoall(of_rank(g), 0, 1);
+  });
+  EXPECT_EQ(
+      heard([&](Group& g) {
+        g.all_reduce_async(torch::ones({8}), ReduceOp::kSum);
+        g.all_gather_async(of_rank(g), 0, 10);
+        g.reduce_scatter_async(torch::ones({8}), 0, ReduceOp::kSum);
+        g.shard_dim_alltoall_async(of_rank(g), 0, 1);
+      }),
+      sync);
+  EXPECT_EQ(sync.first.size(), 4);
 }
 
 TEST(Observer, HearsWhoGivesAndWhoTakes) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shard_dim_alltoall: from a tensor that is cut along one dimension to the same
 // tensor cut along another. The truth is torch.chunk of the whole.
-#include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -67,33 +66,6 @@ TEST_P(ShardDimAllToAll, TakesEveryDtype) {
           chunk_of(whole, 1, rank).contiguous());
     }
   });
-}
-
-TEST(ShardDimAllToAllBytes, AreThoseThatLeaveTheRank) {
-  struct Recorder : CommObserver {
-    void on_collective(const CollectiveEvent& event) override {
-      lines.push_back(c10::str(
-          to_string(event.kind),
-          " payload ",
-          event.payload_bytes,
-          " wire ",
-          event.wire_bytes));
-    }
-    std::vector<std::string> lines;
-  };
-  std::vector<Recorder> recorders(3);
-  run_ranks(3, [&](int64_t rank) {
-    const CommObserverGuard guard(recorders[static_cast<size_t>(rank)]);
-    world()->shard_dim_alltoall(torch::ones({2, 5}), 0, 1);
-    world()->shard_dim_alltoall(torch::ones({2, 0}), 0, 1);
-  });
-  using Lines = std::vector<std::string>;
-  EXPECT_EQ(
-      recorders[0].lines,
-      (Lines{"all_to_all payload 40 wire 24", "all_to_all payload 0 wire 0"}));
-  EXPECT_EQ(
-      recorders[2].lines,
-      (Lines{"all_to_all payload 40 wire 32", "all_to_all payload 0 wire 0"}));
 }
 
 template <typename Error, typename Fn>
