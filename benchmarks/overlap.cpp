@@ -18,7 +18,6 @@
 namespace {
 
 using namespace dtensor;
-using torch::Tensor;
 
 constexpr int64_t kRanks = 2;
 constexpr int kSamples = 31;

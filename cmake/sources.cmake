@@ -110,6 +110,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
+  dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/philox_impl.h
@@ -151,7 +152,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
-  dtensor/ops/memory_order_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp

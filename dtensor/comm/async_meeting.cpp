@@ -23,7 +23,12 @@ void AsyncMeeting::join(int64_t member, Call call, AssumedShapes& assumed) {
     seat.call.assumed = &seat.assumed;
   }
   seat.joined.store(true);
-  joins_.fetch_add(1);
+}
+
+bool AsyncMeeting::complete() const {
+  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.joined.load();
+  });
 }
 
 // Small enough that nobody waits long for the last one, and large enough that

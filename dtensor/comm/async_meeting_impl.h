@@ -28,9 +28,7 @@ class AsyncMeeting {
     return seats_[static_cast<size_t>(member)].joined.load();
   }
   /// Whether all have joined. Only then is there more than one's own call.
-  bool complete() const {
-    return joins_.load() == static_cast<int64_t>(seats_.size());
-  }
+  bool complete() const;
   const Call& call(int64_t member) const {
     return seats_[static_cast<size_t>(member)].call;
   }
@@ -65,7 +63,6 @@ class AsyncMeeting {
 
   std::vector<Seat> seats_;
   Calls calls_;
-  std::atomic<int64_t> joins_{0};
   std::atomic<int64_t> next_block_{0};
   std::atomic<int64_t> blocks_done_{0};
   std::atomic<bool> failed_{false};

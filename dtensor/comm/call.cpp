@@ -117,6 +117,31 @@ std::string describe_all(const std::vector<at::Tensor>& tensors) {
   return c10::Join(", ", texts);
 }
 
+// Why the calls are not one collective; nothing if they are.
+std::optional<std::string> disagreement(
+    const Calls& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  if (auto why = contradiction(calls, ranks, label)) {
+    return why;
+  }
+  if (all_fit(calls)) {
+    return wrong_total(calls, label);
+  }
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    texts.push_back(describe(*call, ranks));
+  }
+  return c10::str(
+      "[",
+      calls[0]->name(),
+      "] ranks of \"",
+      label,
+      "\" disagree: ",
+      who_says(texts, ranks, "call"),
+      ". Call the same collective with the same sizes on every rank.");
+}
+
 } // namespace
 
 std::string describe(const at::Tensor& tensor) {
@@ -175,28 +200,13 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   }
 }
 
-std::optional<std::string> disagreement(
+void check_agreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label) {
-  if (auto why = contradiction(calls, ranks, label)) {
-    return why;
+  if (const auto why = disagreement(calls, ranks, label)) {
+    throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
   }
-  if (all_fit(calls)) {
-    return wrong_total(calls, label);
-  }
-  std::vector<std::string> texts;
-  for (const Call* call : calls) {
-    texts.push_back(describe(*call, ranks));
-  }
-  return c10::str(
-      "[",
-      calls[0]->name(),
-      "] ranks of \"",
-      label,
-      "\" disagree: ",
-      who_says(texts, ranks, "call"),
-      ". Call the same collective with the same sizes on every rank.");
 }
 
 std::string who_says(

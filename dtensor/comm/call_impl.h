@@ -58,9 +58,9 @@ std::string describe(const at::Tensor& tensor);
 /// "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks);
 
-/// Why these calls, one per member, are not one collective; nothing if they
-/// are. The text is the same on every rank.
-std::optional<std::string> disagreement(
+/// Throws ValueError if these calls, one per member, are not one collective.
+/// The text is the same on every rank.
+void check_agreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label);

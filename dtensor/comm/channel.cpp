@@ -42,14 +42,10 @@ class NoticeWait : public Wait {
   }
 
   std::vector<int64_t> missing() const override {
-    std::vector<int64_t> result;
-    for (size_t i = 0; i < channel_.seats_.size(); ++i) {
+    return channel_.ranks_without([&](size_t i) {
       const Notice& notice = Channel::notice(channel_.seats_[i], round_);
-      if (i != member_ && notice.round.load() != round_) {
-        result.push_back(channel_.ranks_[i]);
-      }
-    }
-    return result;
+      return i == member_ || notice.round.load() == round_;
+    });
   }
 
   // The others may complete the round with what this member posted.
@@ -93,13 +89,8 @@ class ArrivalWait : public Wait {
   }
 
   std::vector<int64_t> missing() const override {
-    std::vector<int64_t> result;
-    for (size_t i = 0; i < channel_.seats_.size(); ++i) {
-      if (channel_.seats_[i].arrivals.load() < round_) {
-        result.push_back(channel_.ranks_[i]);
-      }
-    }
-    return result;
+    return channel_.ranks_without(
+        [&](size_t i) { return channel_.seats_[i].arrivals.load() >= round_; });
   }
 
   // After this, either all members take part in the round or none does.
@@ -175,13 +166,8 @@ class JoinWait : public Wait {
     return meeting_.complete();
   }
   std::vector<int64_t> missing() const override {
-    std::vector<int64_t> result;
-    for (int64_t member = 0; member < channel_.size(); ++member) {
-      if (!meeting_.has_joined(member)) {
-        result.push_back(channel_.ranks_[static_cast<size_t>(member)]);
-      }
-    }
-    return result;
+    return channel_.ranks_without(
+        [&](size_t i) { return meeting_.has_joined(static_cast<int64_t>(i)); });
   }
   // What this member gave stays, so the others can do without it.
   bool give_up() override {

@@ -125,6 +125,17 @@ class Channel {
     return static_cast<int64_t>(ranks_.size());
   }
   bool has_mail(const Address& address);
+  /// Global ranks of the members, by number, that `has` does not hold of.
+  template <typename Has>
+  std::vector<int64_t> ranks_without(const Has& has) const {
+    std::vector<int64_t> result;
+    for (size_t member = 0; member < ranks_.size(); ++member) {
+      if (!has(member)) {
+        result.push_back(ranks_[member]);
+      }
+    }
+    return result;
+  }
 
   ThreadWorld& world_;
   const std::vector<int64_t> ranks_;

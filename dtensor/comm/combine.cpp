@@ -33,6 +33,22 @@ std::vector<at::Tensor> inputs_on(
   return result;
 }
 
+// What every member has of the part along `dim` that `member` is to get, on its
+// device.
+std::vector<at::Tensor>
+parts_for(const Calls& calls, int64_t member, int64_t dim) {
+  const at::Tensor& mine = call_of(calls, member).input();
+  const Interval kept =
+      chunk(mine.size(dim), static_cast<int64_t>(calls.size()), member);
+  std::vector<at::Tensor> result;
+  result.reserve(calls.size());
+  for (const Call* call : calls) {
+    result.push_back(
+        call->input().narrow(dim, kept.begin, kept.size()).to(mine.device()));
+  }
+  return result;
+}
+
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes) {
   return call.output.defined() ? call.output : empty(sizes, call.input());
 }
@@ -106,28 +122,12 @@ at::Tensor gathered(const Calls& calls, int64_t member) {
 
 at::Tensor exchanged(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
-  const Interval kept = chunk(
-      mine.input().size(mine.shard_dim),
-      static_cast<int64_t>(calls.size()),
-      member);
-  std::vector<at::Tensor> parts;
-  parts.reserve(calls.size());
-  for (const Call* call : calls) {
-    parts.push_back(call->input()
-                        .narrow(mine.shard_dim, kept.begin, kept.size())
-                        .to(mine.input().device()));
-  }
-  return concatenated(mine, parts, mine.dim);
+  return concatenated(mine, parts_for(calls, member, mine.shard_dim), mine.dim);
 }
 
 at::Tensor reduce_scattered(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
-  const Interval kept = chunk(
-      mine.input().size(mine.dim), static_cast<int64_t>(calls.size()), member);
-  std::vector<at::Tensor> parts = inputs_on(mine.input().device(), calls);
-  for (at::Tensor& part : parts) {
-    part = part.narrow(mine.dim, kept.begin, kept.size());
-  }
+  const auto parts = parts_for(calls, member, mine.dim);
   at::Tensor out = output_of(mine, parts.front().sizes());
   reduce_into(out, parts, mine.op);
   finish_device_work(out);

@@ -48,9 +48,7 @@ class ThreadPending final : public Pending {
   at::Tensor compute() {
     channel_->await(member_, label_, *meeting_);
     const Calls& calls = meeting_->calls();
-    if (const auto why = disagreement(calls, ranks_, label_)) {
-      throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
-    }
+    check_agreement(calls, ranks_, label_);
     const Call& mine = meeting_->call(member_);
     switch (*mine.kind) {
       case CollectiveKind::kAllReduce:

@@ -65,10 +65,7 @@ auto ThreadGroup::meet(Call& call, const Body& body) {
         }
       }
     } departure{*this, call};
-    const auto why = disagreement(channel_->calls(), ranks(), label());
-    if (why) {
-      throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
-    }
+    check_agreement(channel_->calls(), ranks(), label());
     departure.agreed = true;
     return body();
   });

@@ -33,8 +33,8 @@ class Boundary {
   /// Whether the style computes products itself, by multiply().
   virtual bool multiplies() const = 0;
   /// finish_output of `input` (from prepare_input) times `weight_t`, plus
-  /// `bias` if it is defined, undefined where these arguments are
-  /// not for it. Differentiable.
+  /// `bias` if it is defined. Undefined, and nothing done, for arguments that
+  /// the style leaves to the operator. Differentiable.
   virtual at::Tensor multiply(
       const at::Tensor& input,
       const at::Tensor& weight_t,

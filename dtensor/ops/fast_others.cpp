@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Unboxed kernels of views, products, reductions and normalizations.
 #include <dtensor/ops/fast_kernel_impl.h>
-#include <dtensor/ops/memory_order_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_log_softmax_ops.h>
@@ -37,7 +37,7 @@ namespace dtensor::detail {
 template <>
 struct LocalResult<at::_ops::scaled_dot_product_attention> {
   static at::Tensor finish(at::Tensor local, const SpecPtr& spec) {
-    return in_memory_order(std::move(local), *spec);
+    return in_memory_order(std::move(local), spec->strides());
   }
 };
 

@@ -52,6 +52,11 @@ struct Decision {
   bool shapes_from_results = false;
   /// The rule's local kernel would do no more than the operator itself.
   bool is_plain_call = false;
+
+  /// The layout in which flattened input `i` of `call` reaches the local call.
+  const Spec& layout_of(const OpCall& call, size_t i) const {
+    return inputs[i] == nullptr ? *call.inputs[i].spec : *inputs[i];
+  }
 };
 
 /// Strategies of one mesh dimension.

@@ -5,12 +5,11 @@
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <algorithm>
-#include <numeric>
 #include <vector>
 
 namespace dtensor::detail {
@@ -111,31 +110,6 @@ at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
   return t.scalar_type() == dtype ? t : t.to(dtype);
 }
 
-// `part` with its dimensions in memory in the order of `strides`. The spec of a
-// gradient must not depend on how this rank's kernel happened to lay its part
-// out: ranks with unlike specs would communicate differently.
-at::Tensor in_order_of(SizesRef strides, const at::Tensor& part) {
-  const auto wanted = dense_strides(part.sizes(), strides);
-  std::vector<int64_t> order(static_cast<size_t>(part.dim()));
-  std::iota(order.begin(), order.end(), 0);
-  bool same = true;
-  for (const auto d : order) {
-    const auto i = static_cast<size_t>(d);
-    same &= part.size(d) <= 1 || part.stride(d) == wanted[i];
-  }
-  if (same || part.numel() == 0) {
-    return part;
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return wanted[static_cast<size_t>(a)] > wanted[static_cast<size_t>(b)];
-  });
-  std::vector<int64_t> back(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  }
-  return part.permute(order).contiguous().permute(back);
-}
-
 struct FromLocalBackward final : LayoutNode {
   FromLocalBackward(Placements g, bool leaf)
       : LayoutNode("FromLocalBackward"),
@@ -194,8 +168,9 @@ struct ToLocalBackward final : LayoutNode {
     const auto spec = grad.scalar_type() == grad_spec->dtype()
         ? grad_spec
         : grad_spec->with_dtype(grad.scalar_type());
-    const auto part =
-        spec->mesh().contains_this_rank() ? in_order_of(strides, grad) : grad;
+    const auto part = spec->mesh().contains_this_rank()
+        ? in_memory_order(grad, strides)
+        : grad;
     const bool copies = of_leaf && is_held_elsewhere(grad);
     return from_local_autograd(copies ? part.clone() : part, spec);
   }
@@ -318,17 +293,20 @@ at::Tensor redistribute_autograd(
        from->dtype() == to->dtype())) {
     return dtensor;
   }
-  if (!records(dtensor)) {
-    return mode.async_op ? cast_and_redistribute_async(std::move(dtensor), to)
-                         : cast_and_redistribute(dtensor, to);
+  c10::intrusive_ptr<RedistributeBackward> node;
+  if (records(dtensor)) { // looked at before the tensor is given away
+    node = c10::make_intrusive<RedistributeBackward>(
+        from,
+        mode.backward_dtype.value_or(dtensor.scalar_type()),
+        mode.async_op);
+    node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
   }
-  auto node = c10::make_intrusive<RedistributeBackward>(
-      from, mode.backward_dtype.value_or(dtensor.scalar_type()), mode.async_op);
-  node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
   auto result = mode.async_op
       ? cast_and_redistribute_async(std::move(dtensor), to)
       : cast_and_redistribute(dtensor, to);
-  torch::autograd::set_history(result, std::move(node));
+  if (node != nullptr) {
+    torch::autograd::set_history(result, std::move(node));
+  }
   return result;
 }
 

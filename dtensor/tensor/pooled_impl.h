@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <new>
+#include <type_traits>
 
 namespace dtensor::detail {
 
@@ -23,10 +24,10 @@ inline constexpr size_t kMostPooled = 64;
 template <class Object>
 class Pooled {
  public:
-  // NOLINTNEXTLINE(misc-new-delete-overloads): both are here
   static void* operator new(size_t size) {
+    static_assert(std::is_final_v<Object>); // so all are of this size
     Kept& mine = kept;
-    if (mine.first == nullptr || size != sizeof(Object)) {
+    if (mine.first == nullptr) {
       return ::operator new(size);
     }
     Node* const node = mine.first;
@@ -34,13 +35,11 @@ class Pooled {
     --mine.count;
     return node;
   }
-  static void operator delete(void* memory, size_t size) noexcept {
+  static void operator delete(void* memory) noexcept {
     Kept& mine = kept;
-    if (mine.count >= mine.most || size != sizeof(Object)) {
-      if (!begin_to_keep(mine, size)) {
-        ::operator delete(memory);
-        return;
-      }
+    if (mine.count == mine.most && !begin_to_keep(mine)) {
+      ::operator delete(memory);
+      return;
     }
     mine.first = ::new (memory) Node{mine.first};
     ++mine.count;
@@ -61,8 +60,8 @@ class Pooled {
   struct GiveBack {
     ~GiveBack() {
       Kept& mine = kept;
-      mine.most = 0;
       mine.ended = true;
+      mine.count = mine.most = 0;
       while (mine.first != nullptr) {
         Node* const node = mine.first;
         mine.first = node->next;
@@ -71,9 +70,9 @@ class Pooled {
     }
   };
 
-  static bool begin_to_keep(Kept& mine, size_t size) noexcept {
-    if (mine.most > 0 || mine.ended || kMostPooled == 0 ||
-        size != sizeof(Object)) {
+  // False where no more are to be kept.
+  static bool begin_to_keep(Kept& mine) noexcept {
+    if (mine.most > 0 || mine.ended || kMostPooled == 0) {
       return false;
     }
     static thread_local GiveBack at_end;

@@ -85,9 +85,6 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
     return finished(std::move(copy));
   }
 
-  using Pooled<DTensorImpl>::operator new;
-  using Pooled<DTensorImpl>::operator delete;
-
  private:
   // set_sizes_and_strides() without what it does for symbolic sizes and for
   // memory formats that less than four dimensions do not have: a sixth of what

@@ -143,6 +143,23 @@ TEST_P(Async, TheInputMayChangeAtOnce) {
   });
 }
 
+// Of an input that is copied nothing is left once the caller drops it.
+TEST(AsyncCollectives, ReadInputsThatAreMovedInInPlace) {
+  run_ranks(2, [](int64_t rank) {
+    const auto group = world();
+    for (const bool moves : {true, false}) {
+      auto x = torch::full({5000}, static_cast<double>(rank + 1));
+      const c10::weak_intrusive_ptr<c10::TensorImpl> mine(x.getIntrusivePtr());
+      const auto sum = moves
+          ? group->all_reduce_async(std::move(x), ReduceOp::kSum)
+          : group->all_reduce_async(x, ReduceOp::kSum);
+      x.reset();
+      EXPECT_EQ(mine.expired(), !moves);
+      expect_equal(sum->wait(), torch::full({5000}, 3.0));
+    }
+  });
+}
+
 // Moved in, but the memory is somebody's own.
 TEST(AsyncCollectives, CopyMemoryThatTheyDoNotOwn) {
   run_ranks(2, [](int64_t rank) {

@@ -13,14 +13,6 @@ using namespace test;
 
 const RedistributeOptions kAsync{.async_op = true};
 
-const std::vector<Placement> kKinds = {
-    Replicate(),
-    Shard(0),
-    Shard(1),
-    StridedShard(0, 2),
-    Partial(),
-    Partial(ReduceOp::kAvg)};
-
 std::vector<Placements> layouts_of(int64_t mesh_ndim) {
   std::vector<Placements> layouts;
   for (const auto& a : kKinds) {
@@ -175,6 +167,31 @@ TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
         const auto c = std::move(third).redistribute({to}, kAsync);
         at::Tensor(view).zero_();
         expect_same(whole(c), large());
+      }
+    }
+  });
+}
+
+// Of a part that is copied nothing is left once the source is gone.
+TEST(AsyncRedistribute, ASourceThatIsMovedInIsReadInPlace) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    for (const bool moves : {true, false}) {
+      for (const bool recorded : {true, false}) {
+        auto leaf = placed(large(), mesh, {Partial()}, recorded);
+        auto source = std::make_optional<DTensor>(leaf * 2);
+        std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
+        {
+          const at::NoGradGuard no_grad;
+          memory.emplace(source->to_local().storage().getWeakStorageImpl());
+        }
+        const auto sum = moves
+            ? std::move(*source).redistribute({Replicate()}, kAsync)
+            : source->redistribute({Replicate()}, kAsync);
+        source.reset();
+        EXPECT_EQ(memory->expired(), !moves);
+        expect_same(whole(sum), 2 * large());
+        EXPECT_EQ(sum.requires_grad(), recorded);
       }
     }
   });

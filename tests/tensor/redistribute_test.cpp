@@ -8,14 +8,6 @@ namespace {
 
 using namespace test;
 
-const std::vector<Placement> kKinds = {
-    Replicate(),
-    Shard(0),
-    Shard(1),
-    StridedShard(0, 2),
-    Partial(),
-    Partial(ReduceOp::kAvg)};
-
 Placements without_partial(Placements layout) {
   for (auto& p : layout) {
     p = p.is_partial() ? Replicate() : p;

@@ -28,6 +28,15 @@ inline at::Tensor counting(
       .to(dtype);
 }
 
+/// One placement of every kind.
+inline const std::vector<Placement> kKinds = {
+    Replicate(),
+    Shard(0),
+    Shard(1),
+    StridedShard(0, 2),
+    Partial(),
+    Partial(ReduceOp::kAvg)};
+
 /// The mesh of that shape over all ranks, its dimensions called a, b, c.
 inline DeviceMesh mesh_of(const std::vector<int64_t>& shape) {
   const std::vector<std::string> names = {"a", "b", "c"};

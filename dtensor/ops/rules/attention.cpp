@@ -5,8 +5,8 @@
 // Dropout of the attention weights is by global index (tensor/random.h).
 #include <dtensor/ops/registry.h>
 
-#include <dtensor/ops/memory_order_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/ExpandUtils.h>
@@ -152,38 +152,34 @@ at::Tensor of_no_elements(const detail::KernelArgs& args) {
       args.flag("enable_gqa")));
 }
 
-bool has_elements(const OpInput& input) {
-  const auto sizes = input.spec->local_sizes();
+bool has_elements(const Spec& layout) {
+  const auto sizes = layout.local_sizes();
   return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
 }
 
 // Without dropout the operator itself does it.
 void note_plain_call(const OpCall& call, Decision& decision) {
   decision.is_plain_call = call.arg("dropout_p").toDouble() == 0 &&
-      has_elements(call.inputs[0]) && has_elements(call.inputs[1]);
+      has_elements(decision.layout_of(call, 0)) &&
+      has_elements(decision.layout_of(call, 1));
 }
 
 void attention_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  // query, key, value, attn_mask, dropout_p, ...: by position, since names
-  // cost as much as the rest of a call.
-  const auto* given =
-      stack->data() + (stack->size() - op.schema().arguments().size());
-  const auto p = given[4].toDouble();
-  if (p == 0 && given[0].toTensor().numel() > 0 &&
-      given[1].toTensor().numel() > 0) {
+  const Spec& output = *decision.outputs[0];
+  if (decision.is_plain_call) {
     op.callBoxed(stack);
     stack->back() = detail::in_memory_order(
-        std::move(stack->back()).toTensor(), *decision.outputs[0]);
+        std::move(stack->back()).toTensor(), output.strides());
     return;
   }
   detail::KernelArgs args(op, *stack);
+  const auto p = args.real("dropout_p");
   args.returns(detail::in_memory_order(
-      p > 0 ? with_dropout(args, *decision.outputs[0], p)
-            : of_no_elements(args),
-      *decision.outputs[0]));
+      p > 0 ? with_dropout(args, output, p) : of_no_elements(args),
+      output.strides()));
 }
 
 } // namespace

@@ -51,11 +51,10 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
 
 // The local kernel needs to know which rows it holds, if not all.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
-  auto& weight = decision.inputs[0];
-  const Spec& layout = weight == nullptr ? *call.inputs[0].spec : *weight;
-  decision.is_plain_call = !layout.cuts(0) && !call.bool_arg("sparse");
-  if (weight == nullptr && !decision.is_plain_call) {
-    weight = call.inputs[0].spec;
+  decision.is_plain_call =
+      !decision.layout_of(call, 0).cuts(0) && !call.bool_arg("sparse");
+  if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
+    decision.inputs[0] = call.inputs[0].spec;
   }
 }
 

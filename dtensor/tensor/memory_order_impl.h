@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order of a result's dimensions in memory.
+// The order of a part's dimensions in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/layout/shard_math.h>
-#include <dtensor/layout/spec.h>
 
 #include <ATen/ops/empty_strided.h>
 
 namespace dtensor::detail {
 
-/// `local` with its dimensions in memory in the order of the strides of `spec`,
-/// whose part it is; copied if they are not. For operators whose order depends
-/// on what a kernel finds: all ranks must have one.
-inline at::Tensor in_memory_order(at::Tensor local, const Spec& spec) {
-  const auto wanted = dense_strides(local.sizes(), spec.strides());
+/// `local` with its dimensions in memory in the order of `strides`, which are
+/// those of the tensor whose part it is; copied if they are not. The order must
+/// not depend on how this rank's kernel happened to lay its part out: ranks
+/// with unlike specs would communicate differently. Differentiable.
+inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
+  const auto wanted = dense_strides(local.sizes(), strides);
   bool right = true;
   for (int64_t d = 0; d < local.dim(); ++d) {
     right &=
