@@ -50,6 +50,15 @@ dtensor_library(dtensor SHARED
     ${DTENSOR_DEBUG_SOURCES})
 set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
 target_link_libraries(dtensor_dtensor PUBLIC torch)
+# What nearly every source includes, read once: half of the time that one takes
+# to compile. A source is written as if it did not exist: with
+# CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well. The flag is for ccache.
+target_precompile_headers(dtensor_dtensor PRIVATE
+  <algorithm> <functional> <map> <memory> <mutex> <optional> <string> <vector>
+  <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/stack.h>
+  <torch/csrc/autograd/variable.h> <torch/library.h>)
+target_compile_options(dtensor_dtensor PRIVATE
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
 if(DTENSOR_TESTING_SOURCES)
   dtensor_library(testing SHARED
