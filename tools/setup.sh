@@ -105,6 +105,15 @@ else
   fi
 fi
 
+# What PyTorch's own samples need, for the net tests/nets/op_samples. Without
+# them it is skipped.
+if [[ $origin == .venv ]] &&
+  ! .venv/bin/python -c 'import expecttest, numpy' 2>/dev/null; then
+  say "installing numpy and expecttest in .venv"
+  .venv/bin/python -m pip install --quiet numpy expecttest ||
+    say "without them the net of op samples is skipped"
+fi
+
 mkdir -p build
 if [[ $(cat build/torch_prefix 2>/dev/null) != "$prefix" ]]; then
   say "LibTorch from $origin: $prefix"

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "layouts.h"
+
+#include <ATen/ATen.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/api.h>
+
+#include <random>
+#include <set>
+
+namespace dtensor::nets {
+namespace {
+
+bool stays_plain(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// Sums of finite numbers only: inf - inf is not inf. LibTorch does not add
+// unsigned integers.
+bool can_be_partial(const at::Tensor& t) {
+  const auto dtype = t.scalar_type();
+  return dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&
+      dtype != at::kUInt64 &&
+      (!(t.is_floating_point() || t.is_complex()) ||
+       at::isfinite(t).all().item<bool>());
+}
+
+std::vector<Placement> choices_of(const at::Tensor& t) {
+  std::vector<Placement> choices;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    choices.push_back(Shard(d));
+  }
+  if (can_be_partial(t)) {
+    choices.push_back(Partial(ReduceOp::kSum));
+  }
+  return choices;
+}
+
+// Factors that sum up to 1, in rank order without rounding.
+at::Scalar factor(int64_t rank, int64_t ranks) {
+  switch (ranks) {
+    case 2:
+      return rank == 0 ? 2 : -1;
+    case 3:
+      return rank == 0 ? 2 : rank == 1 ? -2 : 1;
+    default:
+      return 1;
+  }
+}
+
+at::Tensor
+term_of(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
+  auto term = full;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    if (layout[static_cast<size_t>(m)].is_partial()) {
+      term = term * factor(mesh.get_local_rank(m), mesh.size(m));
+    }
+  }
+  return term;
+}
+
+at::Tensor place_one(
+    const at::Tensor& full,
+    const DeviceMesh& mesh,
+    const Placements& layout) {
+  if (layout.empty()) {
+    return full;
+  }
+  auto cuts = layout;
+  for (auto& p : cuts) {
+    p = p.is_partial() ? Placement(Replicate()) : p;
+  }
+  const auto cut =
+      distribute_tensor(term_of(full, mesh, layout), mesh, cuts, std::nullopt);
+  if (cuts == layout) {
+    return cut;
+  }
+  FromLocalOptions options;
+  options.shape = full.sizes().vec();
+  options.stride = cut.strides().vec();
+  return DTensor::from_local(cut.to_local(), mesh, layout, options);
+}
+
+Combination
+replicated(const Truth& truth, size_t mesh_dims) {
+  Combination all;
+  for (const auto& operand : truth.operands) {
+    all.push_back(
+        stays_plain(operand) ? Placements()
+                             : Placements(mesh_dims, Replicate()));
+  }
+  return all;
+}
+
+} // namespace
+
+std::vector<Combination> combinations_of(
+    const Truth& truth,
+    const std::vector<int64_t>& mesh_shape,
+    size_t random,
+    uint64_t seed) {
+  const auto whole = replicated(truth, mesh_shape.size());
+  std::vector<Combination> all = {whole};
+  std::vector<std::vector<Placement>> choices;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    choices.push_back(
+        whole[i].empty() ? std::vector<Placement>()
+                         : choices_of(truth.operands[i]));
+    for (const auto& choice : choices.back()) {
+      for (size_t m = 0; m < mesh_shape.size(); ++m) {
+        all.push_back(whole);
+        all.back()[i][m] = choice;
+      }
+    }
+  }
+  std::mt19937_64 engine(seed);
+  for (size_t k = 0; k < random; ++k) {
+    auto drawn = whole;
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      for (auto& p : drawn[i]) {
+        const auto n = choices[i].size();
+        const auto draw = engine() % (n + 2); // often replicated
+        p = draw < n ? choices[i][draw] : p;
+      }
+    }
+    if (std::find(all.begin(), all.end(), drawn) == all.end()) {
+      all.push_back(std::move(drawn));
+    }
+  }
+  return all;
+}
+
+bool is_replicated(const Combination& combination) {
+  for (const auto& layout : combination) {
+    for (const auto& p : layout) {
+      if (!p.is_replicate()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::string to_string(const Truth& truth, const Combination& combination) {
+  std::string text;
+  for (size_t i = 0; i < combination.size(); ++i) {
+    const auto& t = truth.operands[i];
+    text += c10::str(
+        i == 0 ? "" : ", ",
+        short_name(t.scalar_type()),
+        "[",
+        c10::Join(", ", t.sizes()),
+        "] ",
+        combination[i].empty() ? "plain"
+                               : dtensor::to_string(PlacementsRef(combination[i])));
+  }
+  return text;
+}
+
+Tensors place(
+    const Truth& truth,
+    const DeviceMesh& mesh,
+    const Combination& combination) {
+  const at::AutoGradMode no_grad(false);
+  Tensors placed;
+  for (size_t i = 0; i < combination.size(); ++i) {
+    placed.push_back(place_one(truth.operands[i], mesh, combination[i]));
+  }
+  return placed;
+}
+
+} // namespace dtensor::nets

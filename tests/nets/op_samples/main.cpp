@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// dtensor_op_samples: every operator that PyTorch's own samples call, on
+// DTensors, compared with the plain operator. See README.md beside this file.
+//
+//   dtensor_op_samples --samples FILE --brief            what ctest runs
+//   dtensor_op_samples --samples FILE --jobs 2           all, by hand
+//   dtensor_op_samples --samples FILE --only 'aten::cat$' --verbose
+#include "meeting.h"
+#include "worker.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <regex>
+#include <thread>
+
+namespace dtensor::nets {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSkipped = 77; // to ctest
+constexpr size_t kCallsOfAWorker = 40;
+constexpr auto kHangs = std::chrono::seconds(60);
+
+struct Options {
+  std::string samples;
+  std::string only;
+  std::string pending;
+  int64_t number = -1; // of the operator's calls, all if negative
+  size_t jobs = 1;
+  bool list = false;
+  Settings settings;
+};
+
+struct Job {
+  std::vector<Call> calls;
+  Place begin;
+};
+
+// A worker process and what it is at.
+struct Running {
+  Job job;
+  pid_t pid = 0;
+  uint64_t beats = 0;
+  Clock::time_point since;
+};
+
+pid_t start(const Running& running, const Options& options, Tally& tally, size_t slot) {
+  const auto pid = ::fork();
+  TORCH_CHECK(pid >= 0, "cannot fork");
+  if (pid > 0) {
+    return pid;
+  }
+  if (!options.settings.verbose) { // LibTorch warns of what samples do
+    TORCH_CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
+  }
+  try {
+    work(
+        running.job.calls,
+        running.job.begin,
+        options.settings,
+        tally,
+        tally.workers[slot]);
+  } catch (const std::exception& e) {
+    print_line(std::string("worker failed: ") + e.what());
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
+// What is left of a job that ended at a place: what comes after it.
+Job after(Job job, const Place& place) {
+  if (place.mesh < 0) {
+    job.calls.erase(job.calls.begin() + place.call);
+    return job;
+  }
+  job.begin = place;
+  ++job.begin.combination;
+  return job;
+}
+
+class Supervisor {
+ public:
+  Supervisor(std::vector<Job> jobs, const Options& options, Tally& tally)
+      : jobs_(std::move(jobs)),
+        options_(options),
+        tally_(tally),
+        running_(std::min(options.jobs, tally.workers.size())) {
+    std::reverse(jobs_.begin(), jobs_.end());
+  }
+
+  void run() {
+    while (any_left()) {
+      for (size_t slot = 0; slot < running_.size(); ++slot) {
+        look_after(slot);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+ private:
+  bool any_left() const {
+    bool any = !jobs_.empty();
+    for (const auto& running : running_) {
+      any |= running.pid != 0;
+    }
+    return any;
+  }
+
+  void look_after(size_t slot) {
+    auto& running = running_[slot];
+    if (running.pid == 0) {
+      if (!jobs_.empty()) {
+        running.job = std::move(jobs_.back());
+        jobs_.pop_back();
+        begin(slot);
+      }
+      return;
+    }
+    int status = 0;
+    if (::waitpid(running.pid, &status, WNOHANG) == running.pid) {
+      running.pid = 0;
+      if (!(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
+        ended_badly(slot, status);
+      }
+      return;
+    }
+    const uint64_t beats = tally_.workers[slot].beats;
+    if (beats != running.beats) {
+      running.beats = beats;
+      running.since = Clock::now();
+    } else if (Clock::now() - running.since > kHangs) {
+      ::kill(running.pid, SIGKILL);
+      running.since = Clock::now();
+    }
+  }
+
+  void begin(size_t slot) {
+    auto& running = running_[slot];
+    running.since = Clock::now();
+    running.pid = start(running, options_, tally_, slot);
+  }
+
+  void ended_badly(size_t slot, int status) {
+    auto& job = running_[slot].job;
+    const auto place = tally_.workers[slot].place();
+    const auto& call = job.calls.at(static_cast<size_t>(place.call));
+    const auto how = WIFSIGNALED(status)
+        ? c10::str("ended by signal ", ::strsignal(WTERMSIG(status)))
+        : c10::str("ended with status ", WEXITSTATUS(status));
+    if (place.mesh < 0) {
+      print_line(c10::str("plain ", call.name(), " #", call.number, " ", how));
+      ++tally_.skipped;
+    } else {
+      report_different(
+          call,
+          c10::str(
+              "mesh (",
+              c10::Join(", ", meshes()[static_cast<size_t>(place.mesh)]),
+              ") | combination ",
+              place.combination),
+          how,
+          options_.settings,
+          tally_);
+    }
+    job = after(std::move(job), place);
+    begin(slot);
+  }
+
+  std::vector<Job> jobs_; // the next one last
+  const Options& options_;
+  Tally& tally_;
+  std::vector<Running> running_;
+};
+
+std::vector<Job> jobs_of(const Options& options) {
+  const std::regex only(options.only);
+  std::vector<Job> jobs(1);
+  for (auto& [name, calls] : calls_of(read_samples(options.samples))) {
+    if (calls.empty() || !std::regex_search(name, only)) {
+      continue;
+    }
+    if (options.list) {
+      std::cout << name << " " << calls.size() << "\n";
+      continue;
+    }
+    const auto drawn =
+        (std::hash<std::string>{}(name) ^ options.settings.seed) % calls.size();
+    for (auto& call : calls) {
+      if ((options.number >= 0 &&
+           call.number != static_cast<size_t>(options.number)) ||
+          (options.settings.brief && call.number != drawn)) {
+        continue;
+      }
+      if (jobs.back().calls.size() == kCallsOfAWorker) {
+        jobs.emplace_back();
+      }
+      jobs.back().calls.push_back(std::move(call));
+    }
+  }
+  return jobs;
+}
+
+// Lines "aten::name reason"; # begins a comment.
+std::set<std::string> read_pending(const std::string& path) {
+  std::set<std::string> names;
+  std::ifstream file(path);
+  TORCH_CHECK_VALUE(file.good(), "cannot read ", path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line[0] != '#') {
+      names.insert(line.substr(0, line.find(' ')));
+    }
+  }
+  return names;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  auto& settings = options.settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--brief" || flag == "--verbose" || flag == "--list") {
+      (flag == "--brief"         ? settings.brief
+           : flag == "--verbose" ? settings.verbose
+                                 : options.list) = true;
+      continue;
+    }
+    TORCH_CHECK_VALUE(i + 1 < argc, flag, " needs a value");
+    const std::string value = argv[++i];
+    if (flag == "--samples") {
+      options.samples = value;
+    } else if (flag == "--only") {
+      options.only = value;
+    } else if (flag == "--call") {
+      options.number = std::stoll(value);
+    } else if (flag == "--pending") {
+      settings.pending = read_pending(value);
+    } else if (flag == "--seed") {
+      settings.seed = std::stoull(value);
+    } else if (flag == "--fraction") {
+      settings.fraction = std::stod(value);
+    } else if (flag == "--random") {
+      settings.random_layouts = std::stoull(value);
+    } else if (flag == "--jobs") {
+      options.jobs = std::stoull(value);
+    } else {
+      TORCH_CHECK_VALUE(false, "unknown option ", flag);
+    }
+  }
+  return options;
+}
+
+int run(const Options& options) {
+  if (!std::filesystem::exists(options.samples)) {
+    std::cout << "op samples: skipped, there are no samples in \""
+              << options.samples << "\"\n";
+    return kSkipped;
+  }
+  auto& tally = Tally::make();
+  auto jobs = jobs_of(options);
+  if (options.list) {
+    return 0;
+  }
+  Supervisor(std::move(jobs), options, tally).run();
+  print_line("op samples: " + tally.text());
+  return tally.different == 0 && tally.equal > 0 ? 0 : 1;
+}
+
+} // namespace
+} // namespace dtensor::nets
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  return dtensor::nets::run(dtensor::nets::parse(argc, argv));
+}

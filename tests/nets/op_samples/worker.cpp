@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker.h"
+
+#include "layouts.h"
+#include "meeting.h"
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/ranks.h>
+
+#include <functional>
+
+namespace dtensor::nets {
+namespace {
+
+// A call with what it takes to try it on a mesh.
+struct Trial {
+  Call call;
+  Truth truth;
+  Compared compared = Compared::kAll;
+  bool skip = false;
+};
+
+struct Verdict {
+  enum Kind : uint8_t { kEqual, kRefused, kDifferent } kind = kEqual;
+  std::string why;
+  Refusal refusal = Refusal::kCount;
+};
+
+std::string arguments_of(const Call& call) {
+  std::string text;
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size() && i < call.arguments.size(); ++i) {
+    const auto& value = call.arguments[i];
+    const bool numbers =
+        value.isIntList() || value.isDoubleList() || value.isBoolList();
+    if (value.isScalar() || value.isBool() || value.isString() || numbers) {
+      text += c10::str(text.empty() ? "" : ", ", arguments[i].name(), "=");
+      text += numbers ? c10::str("[", c10::Join(", ", value.toListRef()), "]")
+                      : c10::str(value);
+    }
+  }
+  return "(" + text + ")";
+}
+
+std::string where_of(
+    const Trial& trial,
+    int64_t mesh,
+    const Combination& combination) {
+  return c10::str(
+      "mesh (",
+      c10::Join(", ", meshes()[static_cast<size_t>(mesh)]),
+      ") | ",
+      to_string(trial.truth, combination),
+      " | ",
+      arguments_of(trial.call));
+}
+
+uint64_t
+mix(const Settings& settings, const Call& call, int64_t mesh, size_t k) {
+  uint64_t h = std::hash<std::string>{}(call.name());
+  for (const auto word :
+       {settings.seed,
+        static_cast<uint64_t>(call.number),
+        static_cast<uint64_t>(mesh),
+        static_cast<uint64_t>(k)}) {
+    h = (h ^ word) * 0x9E3779B97F4A7C15ULL;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+// Which combinations of a call on a mesh are tried.
+std::vector<size_t> selected(
+    const Settings& settings,
+    const Call& call,
+    int64_t mesh,
+    size_t count) {
+  std::vector<size_t> chosen;
+  const auto draw = mix(settings, call, 0, 0);
+  if (settings.brief) {
+    if (mesh == 0) {
+      chosen.push_back(0);
+    } else if (mesh != 1 + static_cast<int64_t>(draw % 2)) {
+      return chosen;
+    }
+    if (count > 1) {
+      chosen.push_back(1 + mix(settings, call, mesh, 0) % (count - 1));
+    }
+    return chosen;
+  }
+  for (size_t k = 0; k < count; ++k) {
+    const auto h = mix(settings, call, mesh, k + 1) >> 11;
+    if (static_cast<double>(h) * 0x1p-53 < settings.fraction) {
+      chosen.push_back(k);
+    }
+  }
+  return chosen;
+}
+
+bool is_internal(const std::string& error) {
+  return error.find("INTERNAL ASSERT") != std::string::npos;
+}
+
+// What an error of all ranks means, where the plain operator's is `expected`.
+Verdict judge(
+    const std::string& error,
+    const std::string& expected,
+    bool may_refuse) {
+  if (!expected.empty()) {
+    return is_internal(error) && !is_internal(expected)
+        ? Verdict{Verdict::kDifferent, "throws " + error}
+        : Verdict{};
+  }
+  const auto refusal = refusal_of(error);
+  if (refusal == Refusal::kCount || !may_refuse) {
+    return {Verdict::kDifferent, "throws " + error};
+  }
+  return {Verdict::kRefused, error, refusal};
+}
+
+std::string
+values_of(const Trial& trial, Mode mode, const Results& mine) {
+  try {
+    return value_difference(trial.truth, mode, mine, trial.compared);
+  } catch (const c10::Error& e) {
+    return c10::str("values: ", e.what_without_backtrace());
+  }
+}
+
+// One call of all ranks, compared. The same verdict on every rank.
+Verdict attempt(
+    const Trial& trial,
+    const Tensors& placed,
+    Mode mode,
+    bool may_refuse,
+    Meeting& meeting) {
+  const auto& truth = trial.truth;
+  const auto& expected = mode == Mode::kGrad ? truth.grad : truth.no_grad;
+  const bool forward_only =
+      !expected.backward_error.empty() || trial.compared != Compared::kAll;
+  const auto mine = compute(
+      trial.call, placed, truth.mutated, truth.leaves, mode, forward_only);
+  const bool failed = !mine.error.empty() || !mine.backward_error.empty();
+  const auto told = meeting.tell(
+      {mine.error,
+       mine.backward_error,
+       failed || !expected.error.empty() ? ""
+                                         : shape_difference(truth, mode, mine)});
+  // A value that the plain operator refuses may be on one rank only.
+  if (told.out_of_step() && expected.error.empty()) {
+    return {Verdict::kDifferent, "out of step: " + told.text()};
+  }
+  if (!told.error().empty()) {
+    return judge(told.error(), expected.error, may_refuse);
+  }
+  if (!expected.error.empty()) {
+    return {Verdict::kDifferent, "does not throw: " + expected.error};
+  }
+  if (!told.backward_error().empty()) {
+    auto verdict = judge(told.backward_error(), "", may_refuse);
+    verdict.why = "backward " + verdict.why;
+    return verdict;
+  }
+  if (!told.difference().empty()) {
+    return {Verdict::kDifferent, told.difference()};
+  }
+  const auto values =
+      meeting.tell({"", "", values_of(trial, mode, mine)});
+  return values.difference().empty()
+      ? Verdict{}
+      : Verdict{Verdict::kDifferent, values.difference()};
+}
+
+// Cold and warm, without gradients and with.
+Verdict try_combination(
+    const Trial& trial,
+    const DeviceMesh& mesh,
+    const Combination& combination,
+    Meeting& meeting) {
+  const auto placed = place(trial.truth, mesh, combination);
+  const bool may_refuse =
+      !is_replicated(combination) || is_random(trial.call.op);
+  Verdict worst;
+  for (const auto mode : {Mode::kNoGrad, Mode::kGrad}) {
+    if (mode == Mode::kGrad && !trial.truth.differentiable) {
+      break;
+    }
+    for (const auto* again : {"", "again, "}) {
+      auto verdict = attempt(trial, placed, mode, may_refuse, meeting);
+      if (verdict.kind == Verdict::kDifferent) {
+        verdict.why = (mode == Mode::kGrad ? "grad: " : "no grad: ") +
+            (again + verdict.why);
+        return verdict;
+      }
+      if (verdict.kind == Verdict::kRefused) {
+        worst = verdict;
+        break;
+      }
+    }
+  }
+  return worst;
+}
+
+void count(
+    const Trial& trial,
+    const std::string& where,
+    const Verdict& verdict,
+    const Settings& settings,
+    Tally& tally) {
+  switch (verdict.kind) {
+    case Verdict::kEqual:
+      ++tally.equal;
+      break;
+    case Verdict::kRefused:
+      ++tally.refused[static_cast<size_t>(verdict.refusal)];
+      if (settings.verbose) {
+        print_line(c10::str(
+            "refused ", trial.call.name(), " | ", where, " | ", verdict.why));
+      }
+      break;
+    case Verdict::kDifferent:
+      report_different(trial.call, where, verdict.why, settings, tally);
+  }
+}
+
+Trial trial_of(Call call) {
+  Trial trial{std::move(call), {}, Compared::kAll, false};
+  trial.compared = compared_of(trial.call.op);
+  try {
+    add_outs(trial.call);
+    trial.truth = truth_of(trial.call);
+  } catch (const std::exception&) {
+    trial.skip = true; // no outs: the functional form throws
+  }
+  for (const auto& value : trial.truth.no_grad.values) {
+    trial.skip |= value.defined() && value.layout() != at::kStrided;
+  }
+  bool any_distributed = false;
+  for (const auto& t : trial.truth.operands) {
+    any_distributed |= !t.unsafeGetTensorImpl()->is_wrapped_number();
+  }
+  trial.skip |= !any_distributed;
+  return trial;
+}
+
+} // namespace
+
+const std::vector<std::vector<int64_t>>& meshes() {
+  static const std::vector<std::vector<int64_t>> all = {{2}, {3}, {2, 2}};
+  return all;
+}
+
+void report_different(
+    const Call& call,
+    const std::string& where,
+    const std::string& why,
+    const Settings& settings,
+    Tally& tally) {
+  const bool known = settings.pending.count(call.name()) != 0;
+  ++(known ? tally.pending : tally.different);
+  if (!known || settings.verbose) {
+    print_line(c10::str(
+        known ? "pending " : "DIFFERENT ",
+        call.name(),
+        " #",
+        call.number,
+        " | ",
+        where,
+        " | ",
+        why));
+  }
+}
+
+void work(
+    std::vector<Call> calls,
+    const Place& begin,
+    const Settings& settings,
+    Tally& tally,
+    Tally::Worker& self) {
+  std::vector<Trial> trials;
+  for (auto& call : calls) {
+    self.at({-1, static_cast<int64_t>(trials.size()), 0});
+    trials.push_back(trial_of(std::move(call)));
+    tally.skipped += begin.mesh < 0 && trials.back().skip;
+  }
+  const auto first_mesh = std::max<int64_t>(begin.mesh, 0);
+  for (auto m = first_mesh; m < static_cast<int64_t>(meshes().size()); ++m) {
+    const auto& shape = meshes()[static_cast<size_t>(m)];
+    const auto ranks = c10::multiply_integers(shape);
+    Meeting meeting(static_cast<size_t>(ranks));
+    dtensor::run_ranks(ranks, [&](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, shape);
+      for (size_t c = 0; c < trials.size(); ++c) {
+        const auto& trial = trials[c];
+        const auto call = static_cast<int64_t>(c);
+        if (trial.skip || (m == begin.mesh && call < begin.call)) {
+          continue;
+        }
+        const auto all = combinations_of(
+            trial.truth,
+            shape,
+            settings.random_layouts,
+            mix(settings, trial.call, m, 0));
+        for (const auto k : selected(settings, trial.call, m, all.size())) {
+          if (m == begin.mesh && call == begin.call &&
+              static_cast<int64_t>(k) < begin.combination) {
+            continue;
+          }
+          if (rank == 0) {
+            self.at({m, call, static_cast<int64_t>(k)});
+          }
+          const auto verdict = try_combination(trial, mesh, all[k], meeting);
+          if (rank == 0) {
+            count(trial, where_of(trial, m, all[k]), verdict, settings, tally);
+          }
+        }
+      }
+    });
+  }
+}
+
+} // namespace dtensor::nets
