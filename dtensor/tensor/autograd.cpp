@@ -18,6 +18,10 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+bool records(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && t.requires_grad();
+}
+
 // One input, one output, and what brings the gradient of one to the other.
 // torch::autograd::Function would do, at several times the cost: it keeps what
 // it saves in a dictionary, under a lock.
@@ -110,20 +114,29 @@ at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
   return t.scalar_type() == dtype ? t : t.to(dtype);
 }
 
+// from_local and to_local are each other's backward, and so are their gradient
+// layouts: what differentiates a gradient again arrives in the layout that the
+// tensor had forward, Partial kept. Ranks whose results add up to the whole
+// have to get terms that do so too, not each the whole, or the second
+// derivative counts as often as there are ranks.
 struct FromLocalBackward final : LayoutNode {
-  FromLocalBackward(Placements g, bool leaf)
+  FromLocalBackward(SpecPtr f, Placements g, bool leaf)
       : LayoutNode("FromLocalBackward"),
+        forward(std::move(f)),
         grad_layout(std::move(g)),
         of_leaf(leaf) {}
   at::Tensor backward(const at::Tensor& grad) override {
     const auto& spec = spec_of(grad);
     const bool copies = of_leaf && is_held_elsewhere_dtensor(grad);
-    const auto local = to_local_autograd(
-        spec->placements() == PlacementsRef(grad_layout)
-            ? grad
-            : redistribute_autograd(grad, spec->with_placements(grad_layout)));
+    const auto placed = spec->placements() == PlacementsRef(grad_layout)
+        ? grad
+        : redistribute_autograd(grad, spec->with_placements(grad_layout));
+    const auto local = records(placed)
+        ? to_local_autograd(placed, Placements(forward->placements()))
+        : local_counted(placed);
     return copies ? local.clone() : local;
   }
+  SpecPtr forward;
   Placements grad_layout;
   bool of_leaf;
 };
@@ -159,23 +172,29 @@ at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
 }
 
 struct ToLocalBackward final : LayoutNode {
-  ToLocalBackward(const SpecPtr& spec, const Placements& grad_layout, bool leaf)
+  ToLocalBackward(SpecPtr f, const Placements& grad_layout, bool leaf)
       : LayoutNode("ToLocalBackward"),
         of_leaf(leaf),
-        strides(dense_strides(spec->sizes(), spec->strides())),
-        grad_spec(spec->with_tensor(grad_layout, spec->sizes(), strides)) {}
+        forward(std::move(f)),
+        grad_spec(forward->with_tensor(
+            grad_layout,
+            forward->sizes(),
+            dense_strides(forward->sizes(), forward->strides()))) {}
   at::Tensor backward(const at::Tensor& grad) override {
     const auto spec = grad.scalar_type() == grad_spec->dtype()
         ? grad_spec
         : grad_spec->with_dtype(grad.scalar_type());
     const auto part = spec->mesh().contains_this_rank()
-        ? in_memory_order(grad, strides)
+        ? in_memory_order(grad, spec->strides())
         : grad;
     const bool copies = of_leaf && is_held_elsewhere(grad);
-    return from_local_autograd(copies ? part.clone() : part, spec);
+    const auto mine = copies ? part.clone() : part;
+    return records(mine)
+        ? from_local_autograd(mine, spec, Placements(forward->placements()))
+        : wrap_counted(mine, spec, mine);
   }
   bool of_leaf;
-  Sizes strides;
+  SpecPtr forward;
   SpecPtr grad_spec;
 };
 
@@ -222,10 +241,6 @@ struct NothingBackward final : Node {
   std::vector<SpecPtr> specs;
 };
 
-bool records(const at::Tensor& t) {
-  return c10::GradMode::is_enabled() && t.requires_grad();
-}
-
 } // namespace
 
 Placements without_partial(PlacementsRef placements) {
@@ -247,6 +262,7 @@ at::Tensor from_local_autograd(
   }
   return record(
       c10::make_intrusive<FromLocalBackward>(
+          spec,
           grad_placements.value_or(without_partial(spec->placements())),
           local.is_leaf()),
       local,
