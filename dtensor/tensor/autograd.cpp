@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/function.h>
@@ -125,7 +126,10 @@ struct FromLocalBackward final : LayoutNode {
         forward(std::move(f)),
         grad_layout(std::move(g)),
         of_leaf(leaf) {}
-  at::Tensor backward(const at::Tensor& grad) override {
+  at::Tensor backward(const at::Tensor& given) override {
+    const auto& grad = is_dtensor(given)
+        ? given
+        : gradient_as_dtensor(given, *forward);
     const auto& spec = spec_of(grad);
     const bool copies = of_leaf && is_held_elsewhere_dtensor(grad);
     const auto placed = spec->placements() == PlacementsRef(grad_layout)
@@ -146,9 +150,12 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
       cast(local_of(dtensor), to->dtype()),
       spec_of(dtensor)->with_dtype(to->dtype()),
       to);
-  return local.is_same(local_of(dtensor))
-      ? wrap_counted(local, to, dtensor) // nothing had to move
-      : wrap(local, to);
+  if (!local.is_same(local_of(dtensor))) {
+    return wrap(local, to);
+  }
+  auto result = wrap_counted(local, to, dtensor); // nothing had to move
+  meta_of(result).copied_view = meta_of(dtensor).copied_view;
+  return result;
 }
 
 // This rank's part, taken out of a DTensor that nobody else holds: of use to
@@ -181,6 +188,7 @@ struct ToLocalBackward final : LayoutNode {
             forward->sizes(),
             dense_strides(forward->sizes(), forward->strides()))) {}
   at::Tensor backward(const at::Tensor& grad) override {
+    check_plain_gradient(grad);
     const auto spec = grad.scalar_type() == grad_spec->dtype()
         ? grad_spec
         : grad_spec->with_dtype(grad.scalar_type());
@@ -204,7 +212,9 @@ struct RedistributeBackward final : LayoutNode {
         from(std::move(f)),
         grad_dtype(dtype),
         async_op(async) {}
-  at::Tensor backward(const at::Tensor& grad) override {
+  at::Tensor backward(const at::Tensor& given) override {
+    const auto& grad =
+        is_dtensor(given) ? given : gradient_as_dtensor(given, *from);
     const auto target =
         spec_of(grad)
             ->with_placements(without_partial(from->placements()))
@@ -304,9 +314,9 @@ at::Tensor redistribute_autograd(
     const SpecPtr& to,
     const RedistributeMode& mode) {
   const SpecPtr from = spec_of(dtensor);
-  if (from == to ||
-      (from->placements() == to->placements() &&
-       from->dtype() == to->dtype())) {
+  const bool changes_nothing = from == to ||
+      (from->placements() == to->placements() && from->dtype() == to->dtype());
+  if (changes_nothing && !(mode.always_records && records(dtensor))) {
     return dtensor;
   }
   c10::intrusive_ptr<RedistributeBackward> node;
@@ -317,7 +327,7 @@ at::Tensor redistribute_autograd(
         mode.async_op);
     node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
   }
-  auto result = mode.async_op
+  auto result = mode.async_op && !changes_nothing
       ? cast_and_redistribute_async(std::move(dtensor), to)
       : cast_and_redistribute(dtensor, to);
   if (node != nullptr) {
