@@ -57,6 +57,7 @@ at::Tensor DTensor::to_local(
 at::Tensor DTensor::full_tensor(
     const std::optional<Placements>& grad_placements) const {
   if (spec()->is_replicated() && !grad_placements) {
+    detail::check_mine("redistribute", *spec());
     return to_local(); // whose gradient comes back as it should
   }
   const Placements whole(placements().size(), Replicate());
