@@ -55,6 +55,7 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
     EXPECT_FALSE(layout(p.relu()).is_partial());
     EXPECT_FALSE(layout(r / p).is_partial());
     EXPECT_FALSE(layout(p.to(at::kFloat)).is_partial());
+    EXPECT_FALSE(layout(most.to(at::kComplexDouble)).is_partial());
     EXPECT_FALSE(layout(p.to(at::kLong)).is_partial());
     EXPECT_FALSE(layout(most.log()).is_partial());
     EXPECT_FALSE(layout(-most).is_partial());

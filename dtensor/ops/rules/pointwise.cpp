@@ -53,6 +53,12 @@ bool has_partial(const OpCall& call, int64_t mesh_dim, ReduceOp op) {
       });
 }
 
+// Complex numbers have no maximum.
+bool can_reduce(ReduceOp op, at::ScalarType dtype) {
+  return !at::isComplexType(dtype) ||
+      (op != ReduceOp::kMax && op != ReduceOp::kMin);
+}
+
 // A replicated operand becomes partial without changing its value on one of
 // the ranks, so only those that are partial now ask for the conversion to
 // commute.
@@ -85,7 +91,8 @@ void add_partial(
     const PartialWays& ways,
     Strategies& strategies) {
   for (const auto op : ways.ops) {
-    if (!has_partial(call, mesh_dim, op)) {
+    if (!has_partial(call, mesh_dim, op) ||
+        !can_reduce(op, call.outputs[0].dtype)) {
       continue;
     }
     for (const auto& operands : ways.operands) {
