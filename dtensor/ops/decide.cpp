@@ -172,7 +172,8 @@ bool is_rare(at::ScalarType dtype) {
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
 }
 
-// Whether there is one for this call shows when it is called.
+// Whether there is one for this call shows when it is called. (Dimensions of
+// one element would not always get as far as a kernel.)
 void check_has_kernel(const OpInfo& info, const OpCall& call) {
   if (!is_rare(call.inputs[0].spec->dtype())) {
     return;
@@ -180,8 +181,8 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
     const auto& input = call.inputs[i];
-    const Sizes ones(static_cast<size_t>(input.dim()), 1);
-    return at::ones(ones, at::TensorOptions().dtype(input.spec->dtype()));
+    const Sizes twos(static_cast<size_t>(input.dim()), 2);
+    return at::ones(twos, at::TensorOptions().dtype(input.spec->dtype()));
   });
   try {
     info.op.callBoxed(&stack);

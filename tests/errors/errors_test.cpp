@@ -232,8 +232,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) { rows(mesh).as_strided({4}, {1}); }},
       {"an in-place operator that would resize self",
        [](const DeviceMesh& mesh) {
-         at::Tensor self = distribute_tensor(at::ones({1}), mesh, {Shard(0)});
-         self.addbmm_(ones({2, 3, 4}, mesh), ones({2, 4, 5}, mesh));
+         ones({1}, mesh).logical_and_(ones({3}, mesh));
        }},
       {"an out of a dtype that does not take the result",
        [](const DeviceMesh& mesh) {
@@ -274,6 +273,11 @@ const std::map<std::string, Provocation>& provocations() {
              distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
          rows(mesh).index_put_(
              {at::indexing::Slice(), index}, ones({2, 1}, mesh));
+       }},
+      {"a normalization of a vector",
+       [](const DeviceMesh& mesh) {
+         at::batch_norm(
+             ones({4}, mesh), {}, {}, {}, {}, true, 0.1, 1e-5, false);
        }},
       {"normalization weights that are not one for each channel",
        [](const DeviceMesh& mesh) {

@@ -22,6 +22,17 @@ TEST(Dtypes, LogsumexpOfIntegersIsFloatingPoint) {
   });
 }
 
+TEST(Dtypes, FunctionsOfIntegersAreFloatingPoint) {
+  const auto x = small_ints({5, 3}, 1) + 3;
+  expect_same({x}, {kMatrix}, [](const Tensors& t) {
+    return at::mvlgamma(t[0], 3);
+  });
+  expect_same(
+      {x, x > 6}, {kWithSum, kMatrix}, [](const Tensors& t) {
+        return at::native_dropout_backward(t[0], t[1], 2);
+      });
+}
+
 TEST(Dtypes, LossesOfTwoDtypes) {
   const Tensors operands{floats({5, 3}, 1), uniform({5, 3}, 2)};
   using Loss = at::Tensor (*)(

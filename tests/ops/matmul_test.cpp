@@ -55,6 +55,22 @@ TEST(Matmul, SumsOfProducts) {
   }
 }
 
+// In place it resizes self, as LibTorch does.
+TEST(Matmul, SumsOfProductsInPlace) {
+  const auto a = uniform({4, 3, 5}, 1);
+  const auto b = uniform({4, 5, 2}, 2);
+  for (const auto& self : {uniform({3, 2}, 3), uniform({1}, 3)}) {
+    expect_same(
+        {self, a, b},
+        {{Replicate(), Shard(0)}, kBatch, {Replicate(), Shard(2)}},
+        [](const Tensors& t) {
+          auto x = t[0].clone();
+          x.addbmm_(t[1], t[2]);
+          return x + 1;
+        });
+  }
+}
+
 TEST(Matmul, VectorsAreDifferentiable) {
   const auto a = uniform({5}, 1);
   const auto b = uniform({5}, 2);

@@ -79,26 +79,14 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       });
 }
 
-TEST(PlainChecks, ASelfThatWouldBeResized) {
-  for (const auto& layout : {Shard(0), Replicate()}) {
-    run_ranks(2, [&] {
-      const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-      auto self = place(at::ones({1}), mesh, layout);
-      EXPECT_EQ(
-          test_text::error_of([&] {
-            self.addbmm_(
-                place(at::ones({2, 3, 4}), mesh, Replicate()),
-                place(at::ones({2, 4, 5}), mesh, Replicate()));
-          }),
-          c10::str(
-              "[aten::addbmm_] self, f32[1] on (tp=2): ",
-              to_string(layout),
-              ", cannot take a result of shape [3, 5] in place. Use the "
-              "out-of-place operator."));
-      EXPECT_EQ(self.sizes(), at::IntArrayRef({1}));
-      EXPECT_TRUE(at::equal(full(self), at::ones({1})));
-    });
-  }
+TEST(PlainChecks, ASelfThatDoesNotTakeTheResult) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        auto self = place(at::ones({1}), mesh, Shard(0));
+        self.logical_and_(place(at::ones({3}), mesh, Shard(0)));
+      }),
+      "[aten::logical_and_] self, f32[1] on (tp=2): S(0), cannot take a result "
+      "of shape [3] in place. Use the out-of-place operator.");
 }
 
 // What the parts of a rank would fit.

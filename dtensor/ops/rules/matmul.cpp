@@ -5,8 +5,11 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/addbmm.h>
 
 #include <algorithm>
 #include <string>
@@ -151,6 +154,24 @@ void addmv_local(
   op.callBoxed(stack);
 }
 
+// The only product that resizes self where the result has another shape.
+void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  const auto result = at::addbmm(
+      self,
+      args.tensor("batch1"),
+      args.tensor("batch2"),
+      args.at("beta").toScalar(),
+      args.at("alpha").toScalar());
+  if (result.sizes() == self.sizes()) {
+    self.copy_(result);
+  } else {
+    detail::rewrap(self, detail::local_of(result), detail::spec_of(result));
+  }
+  args.returns(self);
+}
+
 } // namespace
 
 DTENSOR_RULES(matmul) {
@@ -164,6 +185,7 @@ DTENSOR_RULES(matmul) {
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
   rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
+  rules.kernel("addbmm_", addbmm_in_place);
   rules.dim_rule("matmul", matmul_rule).with_meta(product_meta);
   rules.dim_rule("linear", linear_rule).with_meta(product_meta);
 }

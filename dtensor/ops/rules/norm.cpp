@@ -71,7 +71,7 @@ void check_defined(
     const at::Tensor& self,
     const Norm& norm) {
   const bool is_sum = norm.order >= 0 && !std::isinf(norm.order);
-  const bool empty =
+  const bool empty = self.dim() > 0 &&
       std::any_of(norm.dims.begin(), norm.dims.end(), [&](int64_t d) {
         return self.size(d) == 0;
       });

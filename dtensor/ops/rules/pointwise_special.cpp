@@ -31,6 +31,14 @@ MetaRule results_like(size_t input, size_t count) {
   };
 }
 
+std::vector<OutputMeta> floating_like_self(const OpCall& call) {
+  const auto& self = call.inputs[0];
+  const auto dtype = self.spec->dtype();
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  return {
+      like(self, integral ? c10::get_default_dtype_as_scalartype() : dtype)};
+}
+
 std::vector<OutputMeta> mantissa_and_exponent(const OpCall& call) {
   const auto& self = call.inputs[0];
   return {like(self, self.spec->dtype()), like(self, at::kInt)};
@@ -113,7 +121,7 @@ DTENSOR_RULES(pointwise_special) {
       .with_meta(results_like(0, 2));
   // It makes a plain range of its own, which only local tensors can meet.
   rules.dim_rule("mvlgamma", pointwise_rule())
-      .with_meta(results_like(0, 1))
+      .with_meta(floating_like_self)
       .as_region();
   rules.dim_rule("mvlgamma_", pointwise_rule()).with_meta(results_like(0, 1));
   rules.kernel("rrelu_with_noise", rrelu);

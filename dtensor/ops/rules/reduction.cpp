@@ -150,7 +150,7 @@ std::vector<at::ScalarType> floating(const OpCall& call) {
   const bool integral =
       at::isIntegralType(dtype_of(call), /*includeBool=*/true);
   return {
-      integral ? c10::typeMetaToScalarType(c10::get_default_dtype())
+      integral ? c10::get_default_dtype_as_scalartype()
                : dtype_of(call)};
 }
 
