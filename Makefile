@@ -1,6 +1,7 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
+# make sweep   the long form of the nets in tests/nets, which take an hour
 # make bench   the benchmarks and their anchors in turn, in one table
 # make bench-instructions  instructions of warm operators, which repeat exactly
 # make format  clang-format every source
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test asan bench bench-instructions bench-build format clean setup
+.PHONY: demo test asan sweep bench bench-instructions bench-build format clean setup
 
 demo: setup
 	cmake --preset release
@@ -23,6 +24,12 @@ test asan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)
+
+# Tests of the configuration "sweep" run nowhere else.
+sweep: setup
+	cmake --preset dev
+	cmake --build --preset dev --parallel $(JOBS)
+	ctest --preset dev --build-config sweep --label-regex sweep --verbose
 
 bench: bench-build
 	tools/bench.py $(BENCH)

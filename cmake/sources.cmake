@@ -59,6 +59,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group_checks_impl.h
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/observer.cpp
+  dtensor/comm/owner.cpp
+  dtensor/comm/owner_impl.h
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
@@ -216,6 +218,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
   dtensor/parallel/loss_parallel.cpp
+  dtensor/parallel/module_claim.cpp
+  dtensor/parallel/module_claim_impl.h
   dtensor/parallel/overlapped_linear.cpp
   dtensor/parallel/overlapped_linear_impl.h
   dtensor/parallel/parallelize_module.cpp

@@ -22,7 +22,10 @@ Told tell(const RankFailure& failure) {
   try {
     std::rethrow_exception(failure.error);
   } catch (const RankEnded&) {
-    return {"ended in " + failure.place, typeid(RankEnded), true};
+    return {
+        failure.place.empty() ? "ended" : "ended in " + failure.place,
+        typeid(RankEnded),
+        true};
   } catch (const c10::Error& error) {
     return {error.what_without_backtrace(), typeid(error)};
   } catch (const std::exception& error) {
@@ -50,6 +53,19 @@ void add(Texts& texts, const std::string& text, int64_t rank) {
     }
   }
   texts.push_back({text, {rank}});
+}
+
+// What ranks met, caught and so did not fail of.
+Texts caught_texts(const std::vector<RankFailure>& failures) {
+  Texts caught;
+  for (size_t i = 0; i < failures.size(); ++i) {
+    const RankFailure& failure = failures[i];
+    const bool failed = failure.error && !tell(failure).by_peers;
+    if (!failed && !failure.caught.empty()) {
+      add(caught, failure.caught, static_cast<int64_t>(i));
+    }
+  }
+  return caught;
 }
 
 // Throws the first of Errors... that is `type`.
@@ -82,11 +98,15 @@ void throw_if_any_failed(const std::vector<RankFailure>& failures) {
   if (own.empty() && ended.empty()) {
     return;
   }
+  const Texts caught = caught_texts(failures);
   std::vector<std::string> parts;
   for (const auto& [text, ranks] : own) {
     const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
     parts.push_back(
         (everybody ? "every rank" : rank_list(ranks)) + ": " + text);
+  }
+  for (const auto& [text, ranks] : caught) {
+    parts.push_back(rank_list(ranks) + " caught: " + text);
   }
   for (const auto& [text, ranks] : ended) {
     parts.push_back(

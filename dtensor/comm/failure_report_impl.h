@@ -13,6 +13,8 @@ namespace dtensor::detail {
 struct RankFailure {
   std::exception_ptr error;
   std::string place;
+  /// What ended one of its waits, although it then went on.
+  std::string caught = {};
 };
 
 /// Throws one error that tells all failures, rank by rank; those with the same

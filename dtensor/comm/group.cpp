@@ -3,6 +3,7 @@
 // checked, and this rank's observers hear of the call.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -75,7 +76,21 @@ void check_one_each(
 
 } // namespace
 
+Group::Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
+    : ranks_(std::move(ranks)),
+      rank_(rank),
+      label_(std::move(label)),
+      owner_(shared_owner()) {}
+
+void Group::check_mine(std::string_view where) const {
+  if (C10_UNLIKELY(owner_.get() != current_owner())) {
+    check_owner(
+        where, [&] { return "group \"" + label_ + "\""; }, owner_.get());
+  }
+}
+
 at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
+  check_mine("all_reduce");
   if (size() == 1) {
     return input;
   }
@@ -91,6 +106,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
 
 // Told afterwards: only then is the size of the result known.
 at::Tensor Group::all_gather(const at::Tensor& input, int64_t dim) {
+  check_mine("all_gather");
   if (size() == 1) {
     return input;
   }
@@ -105,6 +121,7 @@ at::Tensor Group::all_gather(const at::Tensor& input, int64_t dim) {
 
 at::Tensor
 Group::reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) {
+  check_mine("reduce_scatter");
   if (size() == 1) {
     return input;
   }
@@ -120,6 +137,7 @@ Group::reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) {
 
 std::vector<at::Tensor> Group::all_to_all(
     const std::vector<at::Tensor>& inputs) {
+  check_mine("all_to_all");
   if (size() == 1) {
     return inputs;
   }
@@ -138,6 +156,7 @@ at::Tensor Group::shard_dim_alltoall(
     const at::Tensor& input,
     int64_t gather_dim,
     int64_t shard_dim) {
+  check_mine("shard_dim_alltoall");
   if (size() == 1) {
     return input;
   }
@@ -147,6 +166,7 @@ at::Tensor Group::shard_dim_alltoall(
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
+  check_mine("broadcast");
   if (size() == 1) {
     return input;
   }
@@ -164,6 +184,7 @@ at::Tensor Group::scatter(
     const std::vector<at::Tensor>& inputs,
     const at::Tensor& like,
     int64_t root) {
+  check_mine("scatter");
   if (size() == 1) {
     check_one_each("scatter", *this, inputs);
     return inputs.front();
@@ -180,6 +201,7 @@ at::Tensor Group::scatter(
 }
 
 std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
+  check_mine("gather");
   if (size() == 1) {
     return {input};
   }
@@ -194,6 +216,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
 }
 
 void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
+  check_mine("send");
   check_defined("send", input);
   check_peer("send", *this, to);
   tell(
@@ -205,6 +228,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
 }
 
 at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
+  check_mine("recv");
   check_defined("recv", like);
   check_peer("recv", *this, from);
   tell(*this, CollectiveKind::kRecv, 0, 0);
@@ -212,6 +236,7 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
 }
 
 void Group::barrier() {
+  check_mine("barrier");
   if (size() == 1) {
     return;
   }
@@ -220,6 +245,7 @@ void Group::barrier() {
 }
 
 std::vector<std::string> Group::exchange(const std::string& mine) {
+  check_mine("exchange");
   if (size() == 1) {
     return {mine};
   }
@@ -227,6 +253,7 @@ std::vector<std::string> Group::exchange(const std::string& mine) {
 }
 
 void Group::assume(const Spec& spec) {
+  check_mine("assume");
   if (size() > 1) {
     do_assume(spec);
   }

@@ -7,6 +7,9 @@
 // change their input (broadcast, scatter included). A group of one rank copies
 // nothing and returns the input itself.
 //
+// A group belongs to the rank that made it. Used by another one, or when its
+// ranks have ended, every function below throws RuntimeError.
+//
 // Implementations: ThreadGroup (ranks of one process, comm/thread_group.h).
 // Python: torch.distributed._functional_collectives.
 #pragma once
@@ -18,9 +21,14 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtensor {
+
+namespace detail {
+struct Owner;
+}
 
 class DTENSOR_API Group {
  public:
@@ -43,9 +51,9 @@ class DTENSOR_API Group {
     return label_;
   }
 
-  // Each public function below checks its arguments, tells the observer of
-  // this rank (comm/observer.h) and calls its do_ counterpart; on a group of
-  // one rank it does neither and returns the input.
+  // Each public function below checks its arguments, which are plain tensors,
+  // tells the observer of this rank (comm/observer.h) and calls its do_
+  // counterpart; on a group of one rank it does neither and returns the input.
 
   /// Reduction over all ranks of tensors of equal shape. Every rank gets
   /// bitwise the same result (terms are combined in rank order). kAvg divides
@@ -127,10 +135,7 @@ class DTENSOR_API Group {
   void assume(const Spec& spec);
 
  protected:
-  Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
-      : ranks_(std::move(ranks)),
-        rank_(rank),
-        label_(std::move(label)) {}
+  Group(std::vector<int64_t> ranks, int64_t rank, std::string label);
 
   virtual at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
   virtual at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) = 0;
@@ -160,9 +165,13 @@ class DTENSOR_API Group {
   virtual void do_assume(const Spec& spec) = 0;
 
  private:
+  /// Throws unless this thread is the rank that made the group.
+  void check_mine(std::string_view where) const;
+
   std::vector<int64_t> ranks_;
   int64_t rank_;
   std::string label_;
+  std::shared_ptr<const detail::Owner> owner_;
 };
 
 using GroupPtr = std::shared_ptr<Group>;

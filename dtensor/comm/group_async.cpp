@@ -60,6 +60,7 @@ PendingPtr ready(at::Tensor result) {
 
 PendingPtr
 Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
+  check_mine("all_reduce_async");
   check_defined("all_reduce_async", input);
   check_out("all_reduce_async", out, input.sizes(), input);
   if (size() == 1) {
@@ -80,6 +81,7 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
 
 PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size) {
+  check_mine("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
   if (size() == 1) {
     return ready(input);
@@ -103,6 +105,7 @@ PendingPtr Group::reduce_scatter_async(
     int64_t dim,
     ReduceOp op,
     at::Tensor out) {
+  check_mine("reduce_scatter_async");
   constexpr std::string_view kWhere = "reduce_scatter_async";
   const int64_t wrapped = wrap_dim(kWhere, input, dim);
   Sizes sizes(input.sizes());
@@ -130,6 +133,7 @@ PendingPtr Group::shard_dim_alltoall_async(
     at::Tensor input,
     int64_t gather_dim,
     int64_t shard_dim) {
+  check_mine("shard_dim_alltoall_async");
   if (size() == 1) {
     return ready(input);
   }

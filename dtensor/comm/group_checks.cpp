@@ -37,6 +37,12 @@ void check_defined(std::string_view where, const at::Tensor& tensor) {
       tensor.defined(),
       where,
       "the tensor is undefined. Pass a tensor on every rank.");
+  DTENSOR_CHECK_TYPE(
+      !tensor.key_set().has_backend(c10::BackendComponent::PrivateUse3Bit),
+      where,
+      "groups communicate plain tensors, and this one of shape ",
+      tensor.sizes(),
+      " is a DTensor. Pass its to_local(), or redistribute() it instead.");
 }
 
 int64_t

@@ -33,6 +33,7 @@ void tell_shard_dim_alltoall(
     const at::Tensor& input,
     int64_t shard_dim);
 
+/// Throws ValueError for an undefined tensor, TypeError for a DTensor.
 void check_defined(std::string_view where, const at::Tensor& tensor);
 
 /// `dim` counted from the front. Throws IndexError if there is no such one.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/comm/thread_world_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -19,11 +19,11 @@ bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
 /// a rank outside the mesh.
 class Groups final : public MeshGroups {
  public:
-  explicit Groups(std::vector<GroupPtr> groups) : groups_(std::move(groups)) {
-    if (const detail::RankContext* context = detail::current_rank()) {
-      world_ = context->world;
-    }
-  }
+  explicit Groups(
+      std::vector<GroupPtr> groups,
+      detail::OwnerPtr owner = detail::shared_owner())
+      : groups_(std::move(groups)),
+        owner_(std::move(owner)) {}
 
   std::shared_ptr<MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const override {
@@ -31,20 +31,21 @@ class Groups final : public MeshGroups {
     for (int64_t dim : dims) {
       selected.push_back(group(dim));
     }
-    return std::make_shared<Groups>(std::move(selected));
+    return std::make_shared<Groups>(std::move(selected), owner_);
   }
 
   std::shared_ptr<MeshGroups> flatten(
       const std::vector<int64_t>& ranks,
       const std::string& name) const override {
+    detail::check_owner(
+        "DeviceMesh::flatten", [] { return "the mesh"; }, owner_.get());
     std::vector<GroupPtr> joined = {
         contains(ranks, get_rank()) ? new_group(ranks, name) : nullptr};
     return std::make_shared<Groups>(std::move(joined));
   }
 
   const void* world() const override {
-    static const char kWorldOfOne = 0;
-    return world_ ? static_cast<const void*>(world_.get()) : &kWorldOfOne;
+    return detail::identity_of(owner_.get());
   }
 
   const GroupPtr& group(int64_t dim) const {
@@ -53,7 +54,7 @@ class Groups final : public MeshGroups {
 
  private:
   std::vector<GroupPtr> groups_;
-  std::shared_ptr<detail::ThreadWorld> world_;
+  detail::OwnerPtr owner_;
 };
 
 // The ranks along `dim` through the position `mine` of a row-major mesh.

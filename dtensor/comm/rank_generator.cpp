@@ -79,7 +79,8 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
  private:
   at::CPUGeneratorImpl* clone_impl() const override {
     const auto* mine = generator_of_this_rank();
-    auto copy = c10::make_intrusive<at::CPUGeneratorImpl>();
+    // Not counted yet: Generator::clone() takes the first count.
+    auto copy = std::make_unique<at::CPUGeneratorImpl>();
     copy_state(
         *copy,
         mine ? const_cast<at::CPUGeneratorImpl&>(*mine)

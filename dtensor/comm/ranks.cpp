@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/failure_report_impl.h>
@@ -40,6 +41,9 @@ void run_rank(RankContext& context, const Launch& launch) {
   // A backward of this rank stays in this thread, on CUDA too.
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   at::set_num_threads(launch.intra_op_threads);
+  // LibTorch fills the cache under a lock of the whole process, and a cast that
+  // communicates would wait there for ranks that wait for the lock.
+  at::autocast::set_autocast_cache_enabled(false);
   detail::set_current_rank(&context);
   const detail::RankGeneratorScope generator;
   launch.fn(context.rank);
@@ -128,11 +132,14 @@ void run_ranks(
   const auto world = std::make_shared<ThreadWorld>(n, options.timeout);
   const Launch launch{at::ThreadLocalState(), threads_per_rank(n, options), fn};
   std::vector<RankContext> contexts(static_cast<size_t>(n));
+  std::vector<std::shared_ptr<detail::Owner>> owners;
   std::vector<RankFailure> failures(static_cast<size_t>(n));
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < n; ++rank) {
     const auto i = static_cast<size_t>(rank);
-    contexts[i] = {world, rank, generator.of_rank(rank)};
+    owners.push_back(
+        std::make_shared<detail::Owner>(rank, world.get()));
+    contexts[i] = {world, rank, owners[i], generator.of_rank(rank)};
     try {
       threads.emplace_back(
           [&launch, &context = contexts[i], &failure = failures[i]] {
@@ -146,8 +153,14 @@ void run_ranks(
   for (std::thread& thread : threads) {
     thread.join();
   }
+  for (const auto& owner : owners) {
+    owner->has_ended = true;
+  }
   // What a rank sets is also the default of threads started later.
   at::set_num_threads(callers_threads);
+  for (int64_t rank = 0; rank < n; ++rank) {
+    failures[static_cast<size_t>(rank)].caught = world->gave_up(rank);
+  }
   detail::throw_if_any_failed(failures);
   generator.take_over(0);
 }

@@ -31,10 +31,12 @@ class ThreadPending final : public Pending {
         ranks_(group.ranks()),
         label_(group.label()),
         member_(group.rank()),
+        owner_(shared_owner()),
         meeting_(std::move(meeting)) {}
 
   at::Tensor wait() override {
     if (meeting_ != nullptr) {
+      check_may_fetch();
       const PlainTensors guard;
       const auto name = meeting_->call(member_).name();
       const auto rank = ranks_[static_cast<size_t>(member_)];
@@ -48,8 +50,13 @@ class ThreadPending final : public Pending {
   at::Tensor compute() {
     channel_->await(member_, label_, *meeting_);
     const Calls& calls = meeting_->calls();
-    check_agreement(calls, ranks_, label_);
     const Call& mine = meeting_->call(member_);
+    try {
+      check_agreement(calls, ranks_, label_);
+    } catch (...) {
+      keep_contradiction(mine);
+      throw;
+    }
     switch (*mine.kind) {
       case CollectiveKind::kAllReduce:
         channel_->reduce(member_, *meeting_);
@@ -65,11 +72,32 @@ class ThreadPending final : public Pending {
     }
   }
 
+  // Its own rank; and anybody what ranks that have ended left complete.
+  void check_may_fetch() const {
+    if (owner_ == nullptr || !owner_->has_ended || !meeting_->complete()) {
+      check_owner(
+          "Pending",
+          [&] { return "a result under way on \"" + label_ + "\""; },
+          owner_.get());
+    }
+  }
+
+  // The tensors whose shapes the ranks disagree about are still there, so the
+  // next collective has to say it again.
+  void keep_contradiction(const Call& mine) {
+    auto& assumed = channel_->assumed(member_);
+    if (mine.assumed != nullptr && assumed.empty() &&
+        contradiction(meeting_->calls(), ranks_, label_)) {
+      assumed = *mine.assumed;
+    }
+  }
+
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<Channel> channel_;
   std::vector<int64_t> ranks_;
   std::string label_;
   int64_t member_;
+  OwnerPtr owner_;
   AsyncMeetingPtr meeting_;
   at::Tensor result_;
 };

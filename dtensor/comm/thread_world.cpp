@@ -4,6 +4,7 @@
 #include <dtensor/comm/thread_world_impl.h>
 #include <dtensor/error.h>
 
+#include <algorithm>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -12,8 +13,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-thread_local RankContext* this_rank = nullptr;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -54,21 +53,10 @@ bool fits_on_cores(int64_t ranks) {
   return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
-// An error that is a value: the same text for every rank that gets it.
-std::exception_ptr error(const std::string& text) {
-  return std::make_exception_ptr(
-      c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, text));
-}
+// Longer than any program runs, and short enough to be added to a time.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
 } // namespace
-
-RankContext* current_rank() {
-  return this_rank;
-}
-
-void set_current_rank(RankContext* context) {
-  this_rank = context;
-}
 
 std::string Wait::place() const {
   return c10::str(name_, " on \"", label_, "\"");
@@ -76,7 +64,7 @@ std::string Wait::place() const {
 
 ThreadWorld::ThreadWorld(int64_t size, std::chrono::milliseconds timeout)
     : size_(size),
-      timeout_(timeout),
+      timeout_(std::min(timeout, kLongest)),
       fits_(fits_on_cores(size)),
       ranks_(static_cast<size_t>(size)) {}
 
@@ -142,42 +130,50 @@ void ThreadWorld::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   bool in_time = true;
   while (!wait.ready()) {
-    std::exception_ptr reason = hopeless(wait);
+    std::optional<std::string> reason = hopeless(wait);
     if (!reason && !in_time) {
-      reason = error(c10::str(
-          "[",
-          wait.name(),
-          "] waited ",
-          timeout_.count(),
-          " ms on \"",
-          wait.label(),
-          "\" for ",
-          rank_list(wait.missing()),
-          ". Call the same collectives on every rank, or raise "
-          "RunRanksOptions::timeout."));
+      reason = timeout_text(wait);
     }
     if (reason) {
       if (!wait.give_up()) {
         return;
       }
-      std::rethrow_exception(reason);
+      if (reason->empty()) {
+        throw RankEnded();
+      }
+      at(wait.rank()).gave_up = *reason;
+      throw c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, *reason);
     }
     in_time = at(wait.rank()).wake_up.wait_until(lock, deadline) ==
         std::cv_status::no_timeout;
   }
 }
 
-std::exception_ptr ThreadWorld::hopeless(const Wait& wait) {
+std::string ThreadWorld::timeout_text(const Wait& wait) const {
+  return c10::str(
+      "[",
+      wait.name(),
+      "] waited ",
+      timeout_.count(),
+      " ms on \"",
+      wait.label(),
+      "\" for ",
+      rank_list(wait.missing()),
+      ". Call the same collectives on every rank, or raise "
+      "RunRanksOptions::timeout.");
+}
+
+std::optional<std::string> ThreadWorld::hopeless(const Wait& wait) {
   if (!deadlock_.empty()) {
-    return error(deadlock_);
+    return deadlock_;
   }
   if (own_failures_ > 0) {
-    return std::make_exception_ptr(RankEnded());
+    return "";
   }
   const auto returned = returned_among(wait.missing());
   if (!returned.empty()) {
     at(wait.rank()).peer_had_returned = true;
-    return error(c10::str(
+    return c10::str(
         "[",
         wait.name(),
         "] \"",
@@ -185,18 +181,18 @@ std::exception_ptr ThreadWorld::hopeless(const Wait& wait) {
         "\" waits for ",
         rank_list(returned),
         returned.size() == 1 ? ", which has ended" : ", which have ended",
-        ". Call the same collectives on every rank."));
+        ". Call the same collectives on every rank.");
   }
   if (failures_ > 0 || wait.broken()) {
-    return std::make_exception_ptr(RankEnded());
+    return "";
   }
   if (deadlocked()) {
     deadlock_ = deadlock_text();
     stop_ = true;
     wake_all();
-    return error(deadlock_);
+    return deadlock_;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 std::vector<int64_t> ThreadWorld::returned_among(

@@ -12,6 +12,7 @@
 #include <c10/util/FunctionRef.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/owner_impl.h>
 
 #include <atomic>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace dtensor::detail {
 
@@ -111,6 +113,12 @@ class ThreadWorld {
   /// for other errors. Called by the rank's thread.
   void set_place(int64_t rank, std::string place, std::exception_ptr failure);
   std::string place(int64_t rank, const std::exception_ptr& failure);
+  /// The last error of this rank's own that ended one of its waits; empty if
+  /// there was none. For a report when all ranks have ended: a rank that caught
+  /// it left the others without what it then did not do.
+  const std::string& gave_up(int64_t rank) const {
+    return ranks_[static_cast<size_t>(rank)].gave_up;
+  }
 
  private:
   struct Rank {
@@ -122,6 +130,7 @@ class ThreadWorld {
     bool peer_had_returned = false;
     std::string place;
     std::exception_ptr failure;
+    std::string gave_up;
     std::condition_variable wake_up;
   };
 
@@ -133,7 +142,10 @@ class ThreadWorld {
   void wake_all();
   // All below: with mutex_ held.
   void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
-  std::exception_ptr hopeless(const Wait& wait);
+  /// Why the wait will never be ready: the error of the rank, or an empty text
+  /// where another rank failed. Nothing if it may yet be.
+  std::optional<std::string> hopeless(const Wait& wait);
+  std::string timeout_text(const Wait& wait) const;
   std::vector<int64_t> returned_among(const std::vector<int64_t>& ranks) const;
   bool deadlocked() const;
   std::string deadlock_text() const;
@@ -157,6 +169,8 @@ class ThreadWorld {
 struct RankContext {
   std::shared_ptr<ThreadWorld> world;
   int64_t rank = 0;
+  /// What it makes is its own.
+  std::shared_ptr<const Owner> owner = nullptr;
   /// The default generator of plain CPU tensors (comm/rank_generator.h).
   at::Generator generator;
   /// Makes this rank's groups instead of new_group: of these global ranks, at

@@ -17,14 +17,10 @@ namespace {
 
 using detail::MeshState;
 
-const void* world_of(const MeshState& state) {
-  return state.groups ? state.groups->world() : nullptr;
-}
-
 size_t hash_of(const MeshState& state) {
   size_t hash = static_cast<size_t>(state.rank);
   hash = detail::hash_combine(hash, static_cast<size_t>(state.device_type));
-  hash = detail::hash_combine(hash, reinterpret_cast<size_t>(world_of(state)));
+  hash = detail::hash_combine(hash, reinterpret_cast<size_t>(state.world));
   for (const int64_t size : state.shape) {
     hash = detail::hash_combine(hash, static_cast<size_t>(size));
   }
@@ -39,7 +35,7 @@ size_t hash_of(const MeshState& state) {
 
 bool equal(const MeshState& a, const MeshState& b) {
   return a.rank == b.rank && a.device_type == b.device_type &&
-      world_of(a) == world_of(b) && a.shape == b.shape && a.ranks == b.ranks &&
+      a.world == b.world && a.shape == b.shape && a.ranks == b.ranks &&
       a.names == b.names;
 }
 
@@ -162,6 +158,7 @@ detail::StatePtr detail::make_state(
   state->names = std::move(names);
   state->rank = rank;
   state->groups = std::move(groups);
+  state->world = state->groups ? state->groups->world() : nullptr;
   return intern(std::move(state));
 }
 

@@ -38,8 +38,8 @@ class DTENSOR_API MeshGroups {
   virtual std::shared_ptr<MeshGroups> flatten(
       const std::vector<int64_t>& ranks,
       const std::string& name) const = 0;
-  /// Identifies the world whose ranks communicate here; never null, and not
-  /// reused while these groups live. Meshes of different worlds are never
+  /// Identifies the rank that communicates here, and its world; never null, and
+  /// not reused while these groups live. Meshes of different worlds are never
   /// equal.
   virtual const void* world() const = 0;
 };

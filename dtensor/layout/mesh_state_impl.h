@@ -30,7 +30,8 @@ struct MeshState {
   std::vector<std::string> names;
   int64_t rank;
   std::shared_ptr<MeshGroups> groups;
-  // Follows from the above.
+  // Follows from the above. `world` is that of the groups; null without them.
+  const void* world = nullptr;
   std::optional<std::vector<int64_t>> coordinate;
 
   // What flatten() and slice() remember; none of it is part of the value.

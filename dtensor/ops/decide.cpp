@@ -4,6 +4,7 @@
 
 #include <ATen/DTensorState.h>
 #include <ATen/ops/ones.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
@@ -73,6 +74,7 @@ std::vector<OpInput> collect_inputs(
         input.is_plain ? spec_of_plain(info, t, arg, first) : spec_of(t);
     input.arg = static_cast<int>(arg);
     input.item = item;
+    check_mine(info.name, *input.spec);
     DTENSOR_CHECK(
         input.spec->mesh() == first.mesh(),
         info.name,

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
+#include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/tensor/api.h>
 #include <torch/nn/module.h>
 
@@ -15,6 +16,7 @@ void distribute_parameter(
     PlacementsRef placements,
     std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;
+  const detail::ModuleClaim claim("distribute_parameter", parameter);
   const bool requires_grad = parameter.requires_grad();
   parameter.set_data(
       distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
@@ -58,6 +60,7 @@ void distribute_module(
     const PartitionFn& partition_fn,
     const ModuleTensorsFn& input_fn,
     const ModuleTensorsFn& output_fn) {
+  const detail::ModuleClaim claim("distribute_module", module);
   add_hooks(module, mesh, input_fn, output_fn);
   if (partition_fn) {
     partition_fn("", module, mesh);

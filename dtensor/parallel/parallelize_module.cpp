@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/style.h>
 
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/module_claim_impl.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -145,6 +147,7 @@ void check_mesh(const DeviceMesh& mesh) {
       "tensor parallelism runs along one mesh dimension, and the mesh is ",
       mesh,
       ". Pass a slice, as mesh[\"tp\"].");
+  detail::check_mine(kWhere, mesh);
 }
 
 } // namespace
@@ -155,6 +158,7 @@ void parallelize_module(
     const ParallelizePlan& plan,
     const ParallelizeOptions& options) {
   check_mesh(mesh);
+  const detail::ModuleClaim claim(kWhere, module);
   // All patterns are checked before any module is changed.
   std::vector<std::pair<Match, const ParallelStyle*>> work;
   for (const auto& entry : plan) {
@@ -179,6 +183,7 @@ void parallelize_module(
     const ParallelStyle& style,
     const ParallelizeOptions& options) {
   check_mesh(mesh);
+  const detail::ModuleClaim claim(kWhere, module);
   style.apply({module, "", mesh, options.src_data_rank});
 }
 

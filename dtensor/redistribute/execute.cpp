@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/redistribute/plan_impl.h>
 #include <dtensor/redistribute/steps_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -131,7 +132,7 @@ at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,
     const SpecPtr& to) {
-  const auto steps = plan(from, to);
+  const auto steps = plan_of_mine(from, to);
   if (!from->mesh().contains_this_rank()) {
     return outside_mesh(local);
   }
@@ -151,7 +152,7 @@ PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,
     const SpecPtr& to) {
-  auto the_plan = plan(from, to);
+  auto the_plan = plan_of_mine(from, to);
   const auto& steps = the_plan->steps;
   const auto last =
       std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) {

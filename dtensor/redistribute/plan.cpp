@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan.h>
@@ -307,7 +308,9 @@ std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
   check_same_tensor(*from, *to);
   check_reductions(*from, *to);
   auto made = make_plan(*from, *to);
-  cache.insert(from->id(), to->id(), made);
+  if (detail::is_mine(from->mesh())) {
+    cache.insert(from->id(), to->id(), made);
+  }
   return made;
 }
 
@@ -333,6 +336,17 @@ std::string to_string(const Plan& plan, const DeviceMesh& mesh) {
 }
 
 namespace detail {
+
+std::shared_ptr<const Plan> plan_of_mine(
+    const SpecPtr& from,
+    const SpecPtr& to) {
+  if (auto found =
+          PlanCache::of_this_thread().find(from->id(), to->id())) {
+    return found; // what is kept is this rank's
+  }
+  check_mine("redistribute", *from);
+  return plan(from, to);
+}
 
 size_t cached_plans() {
   return PlanCache::of_this_thread().size();

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
@@ -22,6 +23,7 @@ DTensor check_layout(
     const DeviceMesh& mesh,
     PlacementsRef layout) {
   const auto& spec = detail::spec_of(tensor);
+  detail::check_mine(kWhere, *spec);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh && spec->placements() == layout,
       kWhere,
@@ -142,6 +144,7 @@ DTensor distribute_tensor(
     std::optional<int64_t> src_data_rank) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine(kWhere, mesh);
   DTENSOR_CHECK(
       tensor.is_leaf(),
       kWhere,

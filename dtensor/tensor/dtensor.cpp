@@ -2,6 +2,7 @@
 #include <dtensor/tensor/api.h>
 
 #include <ATen/core/Formatting.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -43,6 +44,7 @@ const SpecPtr& DTensor::spec() const {
 at::Tensor DTensor::to_local(
     const std::optional<Placements>& grad_placements) const {
   const auto& spec = checked_meta(*this).spec;
+  detail::check_readable("to_local", *spec);
   if (!grad_placements) {
     return detail::to_local_autograd(*this);
   }
@@ -71,6 +73,9 @@ DTensor DTensor::redistribute(
   const auto dtype = options.forward_dtype.value_or(scalar_type());
   const auto to =
       spec()->with_placements(placements, "redistribute")->with_dtype(dtype);
+  if (to == spec()) { // else whoever plans it looks
+    detail::check_mine("redistribute", *to);
+  }
   return DTensor(detail::redistribute_autograd(
       std::move(*this),
       to,
@@ -94,6 +99,7 @@ DTensor DTensor::redistribute(
 }
 
 std::ostream& operator<<(std::ostream& os, const DTensor& t) {
+  detail::check_readable("operator<<", *t.spec());
   return os << "DTensor " << *t.spec() << "\nlocal on rank "
             << t.device_mesh().get_rank() << ":\n"
             << static_cast<const at::Tensor&>(detail::local_of(t));

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -22,6 +23,7 @@ SpecPtr new_spec(
     const char* where) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine(where, mesh);
   DTENSOR_CHECK_VALUE(
       std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; }),
       where,

@@ -2,6 +2,7 @@
 #include <dtensor/tensor/api.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -126,6 +127,7 @@ DTensor DTensor::from_local(
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine(kWhere, mesh);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
       kWhere,

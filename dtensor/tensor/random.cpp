@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/random.h>
 
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
@@ -45,6 +46,7 @@ DTensor sampled(
     double b) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine(where, mesh);
   const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
   const auto dtype = options.dtype.value_or(
       c10::typeMetaToScalarType(c10::get_default_dtype()));

@@ -125,6 +125,8 @@ class FakeRank {
     context_.world =
         std::make_shared<ThreadWorld>(world_size, std::chrono::minutes(1));
     context_.rank = rank;
+    owner_ = std::make_shared<detail::Owner>(rank, context_.world.get());
+    context_.owner = owner_;
     context_.generator = caller_.of_rank(0);
     context_.make_group = [](std::vector<int64_t> ranks,
                              int64_t me,
@@ -136,6 +138,7 @@ class FakeRank {
     detail::set_current_rank(&context_);
   }
   ~FakeRank() {
+    owner_->has_ended = true;
     detail::set_current_rank(nullptr);
     autograd().set_multithreading_enabled(multithreading_);
     caller_.take_over(0);
@@ -150,6 +153,7 @@ class FakeRank {
 
   detail::CallerGenerator caller_;
   bool multithreading_;
+  std::shared_ptr<detail::Owner> owner_;
   RankContext context_;
 };
 

@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "expect_error.h"
 
 namespace dtensor {
@@ -383,6 +388,78 @@ TEST(Timeout, NamesTheMissingRanks) {
       "\"tp\" for ranks 1, 2. Call the same collectives on every rank, or "
       "raise "
       "RunRanksOptions::timeout.");
+}
+
+TEST(Timeout, MayBeAsLongAsItCanBe) {
+  run_ranks(
+      2,
+      [](int64_t rank) {
+        if (rank == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        tp()->barrier();
+      },
+      {.timeout = std::chrono::milliseconds::max()});
+}
+
+// A rank that catches the error and goes on leaves the others without what they
+// wait for: the report tells why.
+TEST(Timeout, IsToldWhenTheRankCaughtIt) {
+  const std::string caught =
+      "rank 0 caught: [barrier] waited 50 ms on \"tp\" for rank 1. Call the "
+      "same collectives on every rank, or raise RunRanksOptions::timeout.; ";
+  EXPECT_EQ(
+      error_of([] {
+        std::atomic<bool> gave_up{false};
+        std::atomic<bool> tried{false};
+        run_ranks(
+            2,
+            [&](int64_t rank) {
+              if (rank == 0) {
+                EXPECT_THROW(tp()->barrier(), c10::Error);
+                gave_up = true;
+              }
+              while (!gave_up) {
+                std::this_thread::yield();
+              }
+              if (rank == 1) {
+                const GroupPtr group = tp();
+                struct AtEnd {
+                  std::atomic<bool>& tried;
+                  ~AtEnd() {
+                    tried = true;
+                  }
+                } at_end{tried};
+                group->barrier();
+              }
+              while (!tried) {
+                std::this_thread::yield();
+              }
+            },
+            {.timeout = std::chrono::milliseconds(50)});
+      }),
+      "[run_ranks] 0 of 2 ranks failed. " + caught +
+          "rank 1 was ended in barrier on \"tp\"");
+}
+
+// A thread of a rank has no place of its own to be ended in.
+TEST(FailingRank, IsToldWhereverItWasEnded) {
+  EXPECT_EQ(
+      error_of([] {
+        run_ranks(2, [](int64_t rank) {
+          TORCH_CHECK(rank == 0, "gone");
+          try {
+            tp()->barrier();
+          } catch (const c10::Error&) {
+            ADD_FAILURE() << "being ended is not an error to be caught";
+          } catch (...) {
+            const auto ended = std::current_exception();
+            EXPECT_ANY_THROW(tp()->barrier());
+            std::rethrow_exception(ended);
+          }
+        });
+      }),
+      "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was ended");
 }
 
 } // namespace

@@ -365,6 +365,10 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_gather_async(at::ones({3}), 0, 7)->wait();
        }},
+      {"a DTensor given to a collective",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).all_reduce(rows(mesh), ReduceOp::kSum);
+       }},
       {"ranks that call different collectives",
        [](const DeviceMesh& mesh) {
          if (mesh.get_rank() == 0) {
@@ -402,11 +406,55 @@ std::string exception_in_one_rank() {
   });
 }
 
+// What rank 1 says of rank 0's tensor.
+std::string tensor_of_another_rank() {
+  at::Tensor of_rank_0;
+  std::string text;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto mine = rows(mesh);
+    if (rank == 0) {
+      of_rank_0 = mine;
+    }
+    get_group(mesh).barrier();
+    if (rank == 1) {
+      text = error_text([&] { of_rank_0 + 1; });
+    }
+    get_group(mesh).barrier();
+  });
+  return text;
+}
+
+std::string mesh_of_ended_ranks() {
+  DeviceMesh kept;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    if (rank == 0) {
+      kept = mesh;
+    }
+  });
+  return error_text([&] { rows(kept); });
+}
+
+std::string group_made_outside() {
+  const auto alone = init_device_mesh(at::kCPU, {1}, {"tp"});
+  std::string text;
+  run_ranks(2, [&](int64_t rank) {
+    if (rank == 1) {
+      text = error_text([&] { get_group(alone).barrier(); });
+    }
+  });
+  return text;
+}
+
 std::map<std::string, std::string> provoke_all() {
   std::map<std::string, std::string> texts;
   for (const auto& [title, provoke] : provocations()) {
     texts[title] = on_ranks(provoke);
   }
+  texts["a DTensor of another rank"] = tensor_of_another_rank();
+  texts["a group made outside of ranks"] = group_made_outside();
+  texts["a mesh whose ranks have ended"] = mesh_of_ended_ranks();
   texts["an exception in one rank"] = exception_in_one_rank();
   texts["run_ranks inside a rank"] =
       error_text([] { run_ranks(1, [] { run_ranks(2, [] {}); }); });

@@ -101,6 +101,18 @@ TEST(UnevenFromLocal, IsAnErrorAgain) {
       kUneven);
 }
 
+TEST(UnevenFromLocal, IsAnErrorAgainAfterAnAsynchronousOne) {
+  EXPECT_EQ(
+      error_of_use([](const DTensor& d) {
+        const auto wait = [&] {
+          d.redistribute({Replicate()}, {.async_op = true}).to_local();
+        };
+        EXPECT_EQ(error_of<c10::ValueError>(wait), kUneven);
+        d.full_tensor();
+      }),
+      kUneven);
+}
+
 TEST(UnevenFromLocal, NamesTheFirstTensorThatDiffers) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fused optimizer steps and gradient unscaling: lists of tensors that are
 // updated in place, element by element, each in its own layout.
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
@@ -20,6 +21,7 @@ const SpecPtr& checked_spec(const std::string& where, const at::Tensor& t) {
       where,
       "got mixed plain tensor and DTensor: a list holds a plain tensor. Make "
       "it a DTensor with distribute_tensor or DTensor::from_local.");
+  check_mine(where, *spec_of(t));
   DTENSOR_CHECK(
       !spec_of(t)->has_partial(),
       where,

@@ -2,6 +2,7 @@
 // What the random operators share.
 #pragma once
 
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
@@ -35,7 +36,13 @@ inline void refuse_partial(const KernelArgs& args, const Spec& spec) {
       "to Shard or Replicate first.");
 }
 
-inline bool is_mine(const Spec& spec) {
+inline void check_owner(const KernelArgs& args, const Spec& spec) {
+  if (C10_UNLIKELY(!is_mine(spec.mesh()))) {
+    check_mine(args.name(), spec);
+  }
+}
+
+inline bool has_part(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
@@ -45,9 +52,10 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto spec = spec_of(self);
+  check_owner(args, *spec);
   refuse_partial(args, *spec);
   const auto draw = next_draw();
-  if (is_mine(*spec)) {
+  if (has_part(*spec)) {
     local_of(self).copy_(sample(*spec, draw));
   }
   args.returns(self);
@@ -64,7 +72,7 @@ inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
 
 inline at::Tensor empty_local(const Spec& spec) {
   return at::empty(
-      is_mine(spec) ? spec.local_sizes() : SizesRef{0},
+      has_part(spec) ? spec.local_sizes() : SizesRef{0},
       at::TensorOptions(spec.dtype()).device(spec.mesh().device_type()));
 }
 
@@ -76,10 +84,11 @@ void new_like(
     at::ScalarType dtype,
     const Sample& sample) {
   refuse_generator(args);
+  check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw();
   auto local =
-      is_mine(*spec) ? sample(*spec, draw).to(dtype) : empty_local(*spec);
+      has_part(*spec) ? sample(*spec, draw).to(dtype) : empty_local(*spec);
   args.returns(wrap(std::move(local), spec));
 }
 

@@ -142,7 +142,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       ". Reshape them.");
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), whole, sizes, at::kLong);
-  if (!is_mine(*spec)) {
+  if (!detail::has_part(*spec)) {
     args.returns(detail::wrap(empty_local(*result), result));
     return;
   }

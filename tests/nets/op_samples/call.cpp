@@ -153,9 +153,10 @@ void add_outs(Call& call) {
     if (has_outs(op.schema()) || !takes_same(form, op.schema())) {
       continue;
     }
-    auto stack = with_tensors(
+    call.arguments = with_tensors(
         call.arguments, [](const at::Tensor& t, size_t) { return t.detach(); });
-    call.arguments = stack;
+    auto stack = with_tensors( // other calls have the same tensors
+        call.arguments, [](const at::Tensor& t, size_t) { return t.clone(); });
     op.callBoxed(&stack);
     for (const auto& result : stack) {
       call.arguments.emplace_back(

@@ -83,6 +83,7 @@ pid_t start(const Running& running, const Options& options, Tally& tally, size_t
 Job after(Job job, const Place& place) {
   if (place.mesh < 0) {
     job.calls.erase(job.calls.begin() + place.call);
+    job.begin.call -= place.call < job.begin.call;
     return job;
   }
   job.begin = place;

@@ -105,7 +105,7 @@ double tolerance_of(at::ScalarType dtype) {
       return 1e-8;
     case at::kFloat:
     case at::kComplexFloat:
-      return 2e-4;
+      return 2e-3;
     case at::kHalf:
     case at::kBFloat16:
       return 2e-2;

@@ -16,23 +16,34 @@ import re
 import sys
 import warnings
 
-try:
-    import torch
-    from torch.testing._internal.common_methods_invocations import op_db
-except ImportError as error:
-    print(f"op samples: skipped, {error}; tools/setup.sh installs it")
-    sys.exit(77)
-
 # The samples of each dtype: how many calls of an overload an entry adds.
 DTYPES = {
-    torch.float64: 6,
-    torch.complex128: 2,
-    torch.int64: 3,
-    torch.bool: 2,
-    torch.float32: 1,
+    "float64": 6,
+    "complex128": 2,
+    "int64": 3,
+    "bool": 2,
+    "float32": 1,
 }
 PER_OVERLOAD = 24  # with one dtype
 SAMPLES = 60  # tried of an entry with one dtype
+
+
+def up_to_date(output, sources):
+    return os.path.exists(output) and all(
+        os.path.getmtime(source) < os.path.getmtime(output)
+        for source in sources)
+
+
+def load_torch():
+    """torch and op_db, which take their time."""
+    try:
+        import torch
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ImportError as error:
+        print(f"op samples: skipped, {error}; tools/setup.sh installs it")
+        sys.exit(77)
+    torch.set_num_threads(1)
+    return torch, op_db
 
 
 def open_recorder(path):
@@ -73,8 +84,9 @@ def errors_of(op):
         print(f"op samples: {op.name}: {error}", file=sys.stderr)
 
 
-def record_entry(recorder, op):
-    for dtype, count in DTYPES.items():
+def record_entry(torch, recorder, op):
+    for name, count in DTYPES.items():
+        dtype = getattr(torch, name)
         if not op.supports_dtype(dtype, "cpu"):
             continue
         recorder.op_samples_entry(count)
@@ -93,14 +105,17 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    if up_to_date(options.output, [options.recorder, __file__]):
+        print("op samples: nothing to do for", options.output)
+        return
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    torch, op_db = load_torch()
     recorder = open_recorder(options.recorder)
     partial = options.output + ".partial"
     recorder.op_samples_open(partial.encode(), PER_OVERLOAD)
     for op in op_db:
         if re.search(options.only, op.name):
-            record_entry(recorder, op)
+            record_entry(torch, recorder, op)
     print(f"op samples: {recorder.op_samples_close()} calls in", options.output)
     os.replace(partial, options.output)
 

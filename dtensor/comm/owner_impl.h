@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Owner: whose a group, a mesh or a DTensor is.
+//
+// Everything that communicates belongs to the rank that made it, and to no rank
+// where it was made outside of ranks. Groups and meshes hold their owner, so
+// that its address means that rank for as long as anybody asks: the check is a
+// comparison of pointers. It stands where something is seen for the first time
+// (a decision, a style, a plan) and in each collective; what a rank has seen
+// before is found in caches of its own.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+#include <dtensor/api.h>
+#include <dtensor/layout/spec.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dtensor::detail {
+
+/// One rank of one run_ranks.
+struct Owner {
+  int64_t rank = 0;
+  /// Tells ranks of two worlds apart as long as both live.
+  const void* world = nullptr;
+  /// Set when all ranks of that run_ranks have ended.
+  std::atomic<bool> has_ended{false};
+};
+using OwnerPtr = std::shared_ptr<const Owner>;
+
+/// The rank that this thread is; null for none.
+const Owner* current_owner();
+OwnerPtr shared_owner();
+
+/// What MeshGroups::world() of a mesh of `owner` returns.
+const void* identity_of(const Owner* owner);
+
+/// Throws RuntimeError unless this thread is `owner`: "[where] what belongs to
+/// rank 0, and this is rank 1. ...".
+void check_owner(
+    std::string_view where,
+    c10::function_ref<std::string()> what,
+    const Owner* owner);
+
+/// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
+/// without communication is nobody's.
+DTENSOR_API void check_mine(std::string_view where, const DeviceMesh& mesh);
+/// Whether it would not.
+bool is_mine(const DeviceMesh& mesh);
+/// The same for a tensor of that spec.
+DTENSOR_API void check_mine(std::string_view where, const Spec& spec);
+/// The same, but what ranks that have ended left behind may be read.
+DTENSOR_API void check_readable(std::string_view where, const Spec& spec);
+
+} // namespace dtensor::detail

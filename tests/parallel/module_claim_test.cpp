@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A module belongs to the rank that makes it parallel.
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/parallel/distribute_module.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <functional>
+
+#include "modules.h"
+
+namespace dtensor::testing {
+namespace {
+
+std::string text_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+DeviceMesh tp_mesh() {
+  return init_device_mesh(at::kCPU, {get_world_size()}, {"tp"});
+}
+
+// Whichever rank is first: some other one is refused, and nobody waits.
+void expect_refused(const std::function<void(MlpImpl&)>& make_parallel) {
+  for (int i = 0; i < 20; ++i) {
+    Mlp model(4, 6);
+    const auto text = text_of([&] {
+      run_ranks(
+          3,
+          [&] { make_parallel(*model); },
+          {.timeout = std::chrono::seconds(60)});
+    });
+    EXPECT_NE(text.find(" belongs to rank "), text.npos) << text;
+    EXPECT_NE(text.find(". Build one model per rank, "), text.npos) << text;
+    EXPECT_EQ(text.find(" ms on "), text.npos) << text;
+  }
+}
+
+TEST(SharedModule, MadeParallelByAllRanksIsRefused) {
+  expect_refused([](MlpImpl& model) {
+    parallelize_module(model, tp_mesh(), mlp_plan());
+  });
+}
+
+TEST(SharedModule, CutByAllRanksWithoutCommunicationIsRefused) {
+  expect_refused([](MlpImpl& model) {
+    parallelize_module(
+        model, tp_mesh(), mlp_plan(), {.src_data_rank = std::nullopt});
+  });
+}
+
+TEST(SharedModule, DistributedByAllRanksIsRefused) {
+  expect_refused([](MlpImpl& model) { distribute_module(model, tp_mesh()); });
+  expect_refused([](MlpImpl& model) {
+    distribute_parameter(model.w1->weight, tp_mesh(), {Shard(0)});
+  });
+}
+
+TEST(SharedModule, OfEndedRanksIsRefused) {
+  Mlp kept(nullptr);
+  run_ranks(2, [&](int64_t rank) {
+    Mlp model(4, 6);
+    parallelize_module(*model, tp_mesh(), mlp_plan());
+    if (rank == 0) {
+      kept = model;
+    }
+  });
+  const std::string whose =
+      " belongs to rank 0 of a run_ranks that has ended, and this ";
+  const auto forward = [&] { kept->forward(torch::ones({2, 4})); };
+  const auto outside = text_of(forward);
+  EXPECT_NE(outside.find(whose + "thread is no rank"), std::string::npos)
+      << outside;
+  std::string texts[2];
+  run_ranks(2, [&](int64_t rank) {
+    if (rank == 0) {
+      texts[0] = text_of(forward);
+      texts[1] = text_of(
+          [&] { parallelize_module(*kept, tp_mesh(), mlp_plan()); });
+    }
+  });
+  EXPECT_NE(texts[0].find(whose + "is rank 0"), std::string::npos) << texts[0];
+  EXPECT_NE(texts[1].find(whose + "is rank 0"), std::string::npos) << texts[1];
+}
+
+TEST(SharedModule, CalledByAnotherRankIsRefused) {
+  Mlp of_rank_0(nullptr);
+  std::string text;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = tp_mesh();
+    Mlp model(4, 6);
+    parallelize_module(*model, mesh, mlp_plan());
+    if (rank == 0) {
+      of_rank_0 = model;
+    }
+    get_group(mesh).barrier();
+    if (rank == 1) {
+      text = text_of([&] { of_rank_0->forward(torch::ones({2, 4})); });
+    }
+    get_group(mesh).barrier();
+  });
+  EXPECT_NE(
+      text.find(" belongs to rank 0, and this is rank 1. Build one model per "
+                "rank, inside run_ranks"),
+      std::string::npos)
+      << text;
+}
+
+TEST(SharedModule, MeshOfEndedRanksIsRefused) {
+  DeviceMesh kept;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = tp_mesh();
+    if (rank == 0) {
+      kept = mesh;
+    }
+  });
+  EXPECT_EQ(
+      text_of([&] {
+        Mlp model(4, 6);
+        parallelize_module(*model, kept, mlp_plan());
+      }),
+      "[parallelize_module] mesh (tp=2) belongs to rank 0 of a run_ranks that "
+      "has ended, and this thread is no rank. Build one model per rank, inside "
+      "run_ranks, and take plain tensors out of it.");
+}
+
+} // namespace
+} // namespace dtensor::testing
