@@ -112,6 +112,8 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
+  dtensor/tensor/gradient.cpp
+  dtensor/tensor/gradient_impl.h
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h

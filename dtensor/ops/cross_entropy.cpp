@@ -11,6 +11,7 @@
 #include <ATen/DTensorState.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -169,6 +170,27 @@ at::Tensor local_grad(const CrossEntropyPlan& plan, const at::Tensor& grad) {
   return to_local_autograd(placed, layout);
 }
 
+// The probabilities on this rank, to be differentiated again: of DTensors, so
+// that derivatives know of the classes on other ranks. `log_sum` is taken as
+// constant, and the sum of what it makes of the logits is 1 but for its
+// derivatives.
+at::Tensor local_probabilities(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& logits,
+    const at::Tensor& log_sum) {
+  const auto& spec = *plan.logits;
+  const auto per_sample = Spec::make(
+      spec.mesh(),
+      target_layout(spec, plan.class_dim),
+      output_layout(spec, plan.class_dim, at::Reduction::None)->sizes(),
+      log_sum.scalar_type());
+  const auto shifted = logits.to(log_sum.scalar_type()) -
+      wrap(log_sum, per_sample).unsqueeze(plan.class_dim);
+  const auto exponentials = shifted.exp();
+  return to_local_autograd(
+      exponentials / exponentials.sum(plan.class_dim, /*keepdim=*/true));
+}
+
 // What is not differentiated, in one argument: apply() takes no undefined
 // tensors.
 struct Constants {
@@ -201,21 +223,19 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         static_cast<PlanHolder*>(ctx->saved_data["plan"].toCapsule().get())
             ->plan;
     const auto saved = ctx->get_saved_variables();
-    const bool again = c10::GradMode::is_enabled();
-    DTENSOR_CHECK_NOT_IMPLEMENTED(
-        !again || plan.class_mesh_dim < 0,
-        "loss_parallel",
-        "cross_entropy on sharded classes cannot be differentiated twice. "
-        "Leave loss_parallel out, or create_graph.");
+    const auto& log_sum = saved[3];
     result[0] = from_local_autograd(
         cross_entropy_backward(
             plan,
             local_grad(plan, grads[0]),
-            to_local_autograd(saved[0]),
+            local_of(saved[0]),
             saved[1],
             saved[2],
-            again ? at::Tensor() : saved[3],
-            saved[4]),
+            log_sum,
+            saved[4],
+            c10::GradMode::is_enabled()
+                ? local_probabilities(plan, saved[0], log_sum)
+                : at::Tensor()),
         plan.logits);
     return result;
   }

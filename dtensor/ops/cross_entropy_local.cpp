@@ -8,7 +8,6 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -226,12 +225,11 @@ at::Tensor cross_entropy_backward(
     const at::Tensor& target,
     const at::Tensor& class_weight,
     const at::Tensor& log_sum,
-    const at::Tensor& total) {
+    const at::Tensor& total,
+    const at::Tensor& probabilities) {
   const auto c = plan.class_dim;
   const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up(plan, target);
-  auto probabilities =
-      log_sum.defined() ? (x - log_sum.unsqueeze(c)).exp_() : at::softmax(x, c);
   auto coefficient = grad.to(x.scalar_type());
   if (plan.reduction == at::Reduction::Mean) {
     coefficient = coefficient / total;
@@ -248,9 +246,9 @@ at::Tensor cross_entropy_backward(
         all_weights(plan, weight).toDouble() * smoothing_per_class(plan);
   }
   const auto factor = (of_softmax * coefficient).unsqueeze(c);
-  // softmax is there to be differentiated again, and keeps its result for it.
-  auto gradient =
-      log_sum.defined() ? probabilities.mul_(factor) : probabilities * factor;
+  auto gradient = probabilities.defined()
+      ? probabilities * factor
+      : (x - log_sum.unsqueeze(c)).exp_().mul_(factor);
   if (x.size(c) > 0) {
     gradient.scatter_add_(
         c,

@@ -38,8 +38,9 @@ CrossEntropyState cross_entropy_forward(
     const at::Tensor& target,
     const at::Tensor& weight);
 
-/// Gradient of the local logits. `grad` is local: per sample, or 0-d. Without
-/// log_sum the probabilities are computed by softmax, twice differentiable.
+/// Gradient of the local logits. `grad` is local: per sample, or 0-d. The
+/// probabilities follow from log_sum where they are undefined; else the
+/// gradient can be differentiated by them, and by `grad`.
 at::Tensor cross_entropy_backward(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,
@@ -47,6 +48,7 @@ at::Tensor cross_entropy_backward(
     const at::Tensor& target,
     const at::Tensor& weight,
     const at::Tensor& log_sum,
-    const at::Tensor& total);
+    const at::Tensor& total,
+    const at::Tensor& probabilities);
 
 } // namespace dtensor::detail

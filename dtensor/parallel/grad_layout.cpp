@@ -6,6 +6,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -103,12 +104,14 @@ void reduce_gradients(Bucket& parameters) {
 
 struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& parameter) override {
-    const auto& grad = parameter.grad();
-    if (!is_dtensor(parameter) || !is_dtensor(grad) ||
-        spec_of(grad)->placements() == spec_of(parameter)->placements()) {
+    if (!is_dtensor(parameter) || !parameter.grad().defined()) {
       return;
     }
-    parameters_of_pass()->push_back(parameter);
+    make_gradient_distributed(parameter);
+    if (spec_of(parameter.grad())->placements() !=
+        spec_of(parameter)->placements()) {
+      parameters_of_pass()->push_back(parameter);
+    }
   }
 
  private:

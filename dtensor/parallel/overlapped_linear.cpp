@@ -34,7 +34,11 @@ Sizes product_sizes(const at::Tensor& rows, const at::Tensor& weight_t) {
 }
 
 at::Tensor as_matrix(const at::Tensor& t) {
-  return t.reshape({-1, t.size(-1)});
+  int64_t rows = 1; // said, since a rank may have no features
+  for (int64_t d = 0; d + 1 < t.dim(); ++d) {
+    rows *= t.size(d);
+  }
+  return t.reshape({rows, t.size(-1)});
 }
 
 // The gradients of a linear, of the whole at once.

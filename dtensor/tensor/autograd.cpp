@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/function.h>
@@ -17,6 +18,10 @@ namespace {
 
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+
+bool records(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && t.requires_grad();
+}
 
 // One input, one output, and what brings the gradient of one to the other.
 // torch::autograd::Function would do, at several times the cost: it keeps what
@@ -110,20 +115,32 @@ at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
   return t.scalar_type() == dtype ? t : t.to(dtype);
 }
 
+// from_local and to_local are each other's backward, and so are their gradient
+// layouts: what differentiates a gradient again arrives in the layout that the
+// tensor had forward, Partial kept. Ranks whose results add up to the whole
+// have to get terms that do so too, not each the whole, or the second
+// derivative counts as often as there are ranks.
 struct FromLocalBackward final : LayoutNode {
-  FromLocalBackward(Placements g, bool leaf)
+  FromLocalBackward(SpecPtr f, Placements g, bool leaf)
       : LayoutNode("FromLocalBackward"),
+        forward(std::move(f)),
         grad_layout(std::move(g)),
         of_leaf(leaf) {}
-  at::Tensor backward(const at::Tensor& grad) override {
+  at::Tensor backward(const at::Tensor& given) override {
+    const auto& grad = is_dtensor(given)
+        ? given
+        : gradient_as_dtensor(given, *forward);
     const auto& spec = spec_of(grad);
     const bool copies = of_leaf && is_held_elsewhere_dtensor(grad);
-    const auto local = to_local_autograd(
-        spec->placements() == PlacementsRef(grad_layout)
-            ? grad
-            : redistribute_autograd(grad, spec->with_placements(grad_layout)));
+    const auto placed = spec->placements() == PlacementsRef(grad_layout)
+        ? grad
+        : redistribute_autograd(grad, spec->with_placements(grad_layout));
+    const auto local = records(placed)
+        ? to_local_autograd(placed, Placements(forward->placements()))
+        : local_counted(placed);
     return copies ? local.clone() : local;
   }
+  SpecPtr forward;
   Placements grad_layout;
   bool of_leaf;
 };
@@ -133,9 +150,12 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
       cast(local_of(dtensor), to->dtype()),
       spec_of(dtensor)->with_dtype(to->dtype()),
       to);
-  return local.is_same(local_of(dtensor))
-      ? wrap_counted(local, to, dtensor) // nothing had to move
-      : wrap(local, to);
+  if (!local.is_same(local_of(dtensor))) {
+    return wrap(local, to);
+  }
+  auto result = wrap_counted(local, to, dtensor); // nothing had to move
+  meta_of(result).copied_view = meta_of(dtensor).copied_view;
+  return result;
 }
 
 // This rank's part, taken out of a DTensor that nobody else holds: of use to
@@ -159,23 +179,30 @@ at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
 }
 
 struct ToLocalBackward final : LayoutNode {
-  ToLocalBackward(const SpecPtr& spec, const Placements& grad_layout, bool leaf)
+  ToLocalBackward(SpecPtr f, const Placements& grad_layout, bool leaf)
       : LayoutNode("ToLocalBackward"),
         of_leaf(leaf),
-        strides(dense_strides(spec->sizes(), spec->strides())),
-        grad_spec(spec->with_tensor(grad_layout, spec->sizes(), strides)) {}
+        forward(std::move(f)),
+        grad_spec(forward->with_tensor(
+            grad_layout,
+            forward->sizes(),
+            dense_strides(forward->sizes(), forward->strides()))) {}
   at::Tensor backward(const at::Tensor& grad) override {
+    check_plain_gradient(grad);
     const auto spec = grad.scalar_type() == grad_spec->dtype()
         ? grad_spec
         : grad_spec->with_dtype(grad.scalar_type());
     const auto part = spec->mesh().contains_this_rank()
-        ? in_memory_order(grad, strides)
+        ? in_memory_order(grad, spec->strides())
         : grad;
     const bool copies = of_leaf && is_held_elsewhere(grad);
-    return from_local_autograd(copies ? part.clone() : part, spec);
+    const auto mine = copies ? part.clone() : part;
+    return records(mine)
+        ? from_local_autograd(mine, spec, Placements(forward->placements()))
+        : wrap_counted(mine, spec, mine);
   }
   bool of_leaf;
-  Sizes strides;
+  SpecPtr forward;
   SpecPtr grad_spec;
 };
 
@@ -185,7 +212,9 @@ struct RedistributeBackward final : LayoutNode {
         from(std::move(f)),
         grad_dtype(dtype),
         async_op(async) {}
-  at::Tensor backward(const at::Tensor& grad) override {
+  at::Tensor backward(const at::Tensor& given) override {
+    const auto& grad =
+        is_dtensor(given) ? given : gradient_as_dtensor(given, *from);
     const auto target =
         spec_of(grad)
             ->with_placements(without_partial(from->placements()))
@@ -222,10 +251,6 @@ struct NothingBackward final : Node {
   std::vector<SpecPtr> specs;
 };
 
-bool records(const at::Tensor& t) {
-  return c10::GradMode::is_enabled() && t.requires_grad();
-}
-
 } // namespace
 
 Placements without_partial(PlacementsRef placements) {
@@ -247,6 +272,7 @@ at::Tensor from_local_autograd(
   }
   return record(
       c10::make_intrusive<FromLocalBackward>(
+          spec,
           grad_placements.value_or(without_partial(spec->placements())),
           local.is_leaf()),
       local,
@@ -288,9 +314,9 @@ at::Tensor redistribute_autograd(
     const SpecPtr& to,
     const RedistributeMode& mode) {
   const SpecPtr from = spec_of(dtensor);
-  if (from == to ||
-      (from->placements() == to->placements() &&
-       from->dtype() == to->dtype())) {
+  const bool changes_nothing = from == to ||
+      (from->placements() == to->placements() && from->dtype() == to->dtype());
+  if (changes_nothing && !(mode.always_records && records(dtensor))) {
     return dtensor;
   }
   c10::intrusive_ptr<RedistributeBackward> node;
@@ -301,7 +327,7 @@ at::Tensor redistribute_autograd(
         mode.async_op);
     node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
   }
-  auto result = mode.async_op
+  auto result = mode.async_op && !changes_nothing
       ? cast_and_redistribute_async(std::move(dtensor), to)
       : cast_and_redistribute(dtensor, to);
   if (node != nullptr) {

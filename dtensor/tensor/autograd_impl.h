@@ -7,7 +7,8 @@
 // `grad_placements`, by default the forward layout with Partial replaced by
 // Replicate; to_local's gradient is taken to be in `grad_placements`, the same
 // default; redistribute's gradient goes back to the source layout, where a
-// Partial source gets a replicated gradient.
+// Partial source gets a replicated gradient. What differentiates a gradient
+// again arrives in the forward layout, Partial kept (Python: not; it is wrong).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,10 +32,13 @@ struct RedistributeMode {
   std::optional<at::ScalarType> backward_dtype = std::nullopt;
   /// Whether the result, and the gradient, is waited for at first use.
   bool async_op = false;
+  /// Whether it is part of the graph where nothing changes, too: the gradient
+  /// then arrives in the layout of the tensor.
+  bool always_records = false;
 };
 
 /// `dtensor` in layout and dtype `to` (same mesh and sizes), cast before it is
-/// communicated; itself if it has them. An asynchronous one copies what peers
+/// communicated; itself if it has them, unless the mode says otherwise. An asynchronous one copies what peers
 /// are to read, unless nobody else holds `dtensor` (moved in) or its part.
 at::Tensor redistribute_autograd(
     at::Tensor dtensor,

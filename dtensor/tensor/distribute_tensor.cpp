@@ -4,12 +4,15 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 
@@ -75,6 +78,17 @@ at::Tensor from_root(
   return group.scatter(parts, like, root);
 }
 
+// Strides in the order of those of the tensor; row-major for one that overlaps
+// itself and has no order.
+Sizes order_in_memory(const at::Tensor& tensor) {
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
+      return contiguous_strides(tensor.sizes());
+    }
+  }
+  return dense_strides(tensor.sizes(), tensor.strides());
+}
+
 at::Tensor keep_first_part(const at::Tensor& local, const SpecPtr& spec) {
   Placements before(spec->placements().begin(), spec->placements().end());
   for (auto& p : before) {
@@ -120,7 +134,10 @@ at::Tensor local_part(
     return at::empty({0}, tensor.options());
   }
   if (tensor.is_meta()) {
-    return at::empty(spec->local_sizes(), tensor.options());
+    return at::empty_strided(
+        spec->local_sizes(),
+        dense_strides(spec->local_sizes(), spec->strides()),
+        tensor.options());
   }
   at::Tensor local = tensor.detach();
   if (src_data_rank) {
@@ -131,8 +148,8 @@ at::Tensor local_part(
     local = redistribute_local(local, spec->with_placements(whole), spec);
   }
   // The distributed tensor never shares memory with the plain one.
-  return local.is_alias_of(tensor) ? local.clone(at::MemoryFormat::Contiguous)
-                                   : local.contiguous();
+  local = detail::in_memory_order(local, spec->strides());
+  return local.is_alias_of(tensor) ? local.clone() : local;
 }
 
 } // namespace
@@ -159,10 +176,16 @@ DTensor distribute_tensor(
   if (!tensor.is_meta() && tensor.device().type() != mesh.device_type()) {
     full = tensor.to(mesh.device_type());
   }
-  const auto spec =
-      Spec::make(mesh, layout, full.sizes(), full.scalar_type(), kWhere);
+  const auto spec = Spec::make(
+      mesh,
+      layout,
+      full.sizes(),
+      order_in_memory(full),
+      full.scalar_type(),
+      kWhere);
   auto result = detail::wrap(local_part(full, spec, src_data_rank), spec);
   detail::explain_no_data(result);
+  detail::keep_gradient_distributed(result);
   result.set_requires_grad(tensor.requires_grad());
   return DTensor(std::move(result));
 }

@@ -6,6 +6,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ostream>
@@ -50,12 +51,15 @@ at::Tensor DTensor::to_local(
   }
   return detail::to_local_autograd(
       *this,
-      normalize_placements(
-          spec->mesh(), *grad_placements, spec->dim(), "to_local"));
+      detail::checked_grad_placements(*spec, *grad_placements, "to_local"));
 }
 
 at::Tensor DTensor::full_tensor(
     const std::optional<Placements>& grad_placements) const {
+  if (spec()->is_replicated() && !grad_placements) {
+    detail::check_mine("redistribute", *spec());
+    return to_local(); // whose gradient comes back as it should
+  }
   const Placements whole(placements().size(), Replicate());
   return redistribute(whole).to_local(grad_placements);
 }
@@ -80,7 +84,8 @@ DTensor DTensor::redistribute(
       std::move(*this),
       to,
       {.backward_dtype = options.backward_dtype,
-       .async_op = options.async_op}));
+       .async_op = options.async_op,
+       .always_records = true}));
 }
 
 DTensor DTensor::redistribute(

@@ -6,6 +6,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 
@@ -164,7 +165,8 @@ DTensor DTensor::from_local(
   }
   std::optional<Placements> grad;
   if (options.grad_placements) {
-    grad = normalize_placements(mesh, *options.grad_placements, ndim, kWhere);
+    grad = detail::checked_grad_placements(
+        *spec, *options.grad_placements, kWhere);
   }
   auto result = detail::from_local_autograd(mine, spec, grad);
   detail::explain_no_data(result);

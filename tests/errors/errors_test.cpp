@@ -187,6 +187,21 @@ const std::map<std::string, Provocation>& provocations() {
          distribute_tensor(at::ones({4}), mesh, {Shard(0)}, 2);
        }},
       // DTensors.
+      {"a plain gradient of a DTensor",
+       [](const DeviceMesh& mesh) {
+         const auto x = rows(mesh).requires_grad_();
+         const auto y = DTensor(x * 2).redistribute({Replicate()});
+         y.backward(at::ones({4, 6}));
+       }},
+      {"a distributed gradient of a local tensor",
+       [](const DeviceMesh& mesh) {
+         const auto x = rows(mesh).requires_grad_();
+         DTensor(x).full_tensor().backward(rows(mesh, Replicate()));
+       }},
+      {"grad_placements that do not fit",
+       [](const DeviceMesh& mesh) {
+         DTensor(rows(mesh)).to_local(Placements{Replicate()});
+       }},
       {"a plain tensor as a DTensor",
        [](const DeviceMesh&) { DTensor d(at::ones({2})); }},
       {"an undefined DTensor", [](const DeviceMesh&) { DTensor().spec(); }},

@@ -2,6 +2,7 @@
 // A DTensor is a tensor to autograd: what a user does with gradients.
 #include "support.h"
 
+#include <functional>
 #include <thread>
 
 namespace dtensor {
@@ -245,6 +246,78 @@ TEST(Gradients, OfDifferentLeavesDoNotShareMemory) {
       const auto g = leaf(p), h = leaf(p);
       expect_apart(g + h, g, h, 3);
     }
+  });
+}
+
+// What a user gives for a gradient.
+class GivenGradients : public testing::Test {
+ protected:
+  static constexpr const char* kPlain =
+      "[backward] the gradient of a DTensor, f64[4] on (a=2): S(0), is a plain "
+      "tensor of shape [4]. Give backward() a DTensor, and return DTensors "
+      "from hooks.";
+  static void on_two(const std::function<void(const DeviceMesh&)>& fn) {
+    run_ranks(2, [&] { fn(mesh_of({2})); });
+  }
+  static at::Tensor leaf(const DeviceMesh& mesh) {
+    return distribute_tensor(counting({4}), mesh, {Shard(0)}).requires_grad_();
+  }
+};
+
+TEST_F(GivenGradients, PlainOnesOfALeafAreAnError) {
+  on_two([](const DeviceMesh& mesh) {
+    auto x = leaf(mesh);
+    x.register_hook([](const at::Tensor& grad) { return whole(grad); });
+    const auto loss = whole((x * 2).sum());
+    EXPECT_EQ(error_of<c10::TypeError>([&] { loss.backward(); }), kPlain);
+    EXPECT_FALSE(x.grad().defined());
+  });
+}
+
+TEST_F(GivenGradients, PlainOnesOfAResultAreAnError) {
+  on_two([](const DeviceMesh& mesh) {
+    auto x = leaf(mesh);
+    const auto y = DTensor(x * 2).redistribute({Replicate()});
+    EXPECT_EQ(
+        error_of<c10::TypeError>(
+            [&] { y.backward(at::ones({4}, at::kDouble)); }),
+        kPlain);
+    const auto local = at::ones({2}, at::kDouble).requires_grad_();
+    const auto z = DTensor::from_local(local, mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of<c10::TypeError>(
+            [&] { z.backward(at::ones({4}, at::kDouble)); }),
+        kPlain);
+  });
+}
+
+TEST_F(GivenGradients, DistributedOnesOfALocalTensorAreAnError) {
+  on_two([](const DeviceMesh& mesh) {
+    auto x = leaf(mesh);
+    const auto whole_x = whole(x);
+    EXPECT_EQ(
+        error_of<c10::TypeError>([&] {
+          whole_x.backward(placed(counting({4}), mesh, {Replicate()}));
+        }),
+        "[backward] the gradient of a local tensor is a DTensor, f64[4] on "
+        "(a=2): R. Give backward() the local part, and return that from "
+        "hooks.");
+  });
+}
+
+TEST_F(GivenGradients, APlainNumberIsTheSameOnEveryRank) {
+  on_two([](const DeviceMesh& mesh) {
+    auto x = leaf(mesh);
+    DTensor((x * x).sum())
+        .redistribute({Replicate()})
+        .backward(at::scalar_tensor(3, at::kDouble));
+    expect_same(whole(x.grad()), 6 * counting({4}));
+    auto one = distribute_tensor(at::ones({1}, at::kDouble), mesh, {Shard(0)})
+                   .requires_grad_();
+    one.register_hook([](const at::Tensor& grad) { return whole(grad) * 5; });
+    whole((one * 2).sum()).backward();
+    ASSERT_TRUE(is_dtensor(one.grad()));
+    expect_same(whole(one.grad()), at::full({1}, 10.0, at::kDouble));
   });
 }
 

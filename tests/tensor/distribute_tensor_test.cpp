@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "support.h"
 
+#include <dtensor/tensor/memory_order_impl.h>
+
 namespace dtensor {
 namespace {
 
@@ -106,6 +108,32 @@ TEST(DistributeTensor, NumbersAndNonContiguousTensors) {
       const auto d = distribute_tensor(turned, mesh, {Shard(0)}, source);
       expect_same(d.full_tensor(), turned);
     }
+  });
+}
+
+// As the Python version, which keeps the strides of the whole tensor.
+TEST(DistributeTensor, KeepsTheOrderInMemory) {
+  on_meshes({{1}, {2}, {3}}, [](const DeviceMesh& mesh) {
+    const auto turned = counting({6, 8}).t(); // strides [1, 8]
+    const auto images = counting({2, 3, 4, 5}).contiguous(
+        at::MemoryFormat::ChannelsLast);
+    for (const auto& full : {turned, images}) {
+      for (const auto& p : {Replicate(), Shard(0), Shard(1), Partial()}) {
+        for (const auto& source : {std::optional<int64_t>(0), {}}) {
+          const auto d = distribute_tensor(full, mesh, {p}, source);
+          EXPECT_EQ(d.strides(), full.strides());
+          const auto part = d.to_local();
+          EXPECT_TRUE(
+              detail::in_memory_order(part, full.strides()).is_same(part));
+          expect_same(d.full_tensor(), full);
+          EXPECT_EQ(d.full_tensor().strides(), full.strides());
+        }
+      }
+    }
+    const auto one = counting({1, 4}).expand({3, 4}); // overlaps itself
+    const auto d = distribute_tensor(one, mesh, {Shard(0)});
+    EXPECT_TRUE(d.is_contiguous());
+    expect_same(d.full_tensor(), one);
   });
 }
 

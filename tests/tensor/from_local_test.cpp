@@ -72,7 +72,8 @@ TEST(FromLocal, KeepsNonContiguousPartsAsTheyAre) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     const auto full = counting({4, 6});
-    const auto part = part_of(full.t(), mesh, {Shard(0)}).t(); // (4, 3)
+    const auto turned = full.t().contiguous();
+    const auto part = part_of(turned, mesh, {Shard(0)}).t(); // (4, 3)
     ASSERT_FALSE(part.is_contiguous());
     const auto d = DTensor::from_local(part, mesh, {Shard(1)});
     EXPECT_EQ(d.to_local().strides(), part.strides());
@@ -137,6 +138,31 @@ TEST(FromLocalBackward, GradPlacementsOverrideIt) {
     // As it is on rank 0, nothing on the others: it still adds up.
     expect_same(
         local.grad(), at::full({2, 3}, rank == 0 ? 1.0 : 0.0, at::kDouble));
+  });
+}
+
+TEST(FromLocalBackward, GradPlacementsHaveToFit) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const std::string why =
+        ": a rank's gradient has the shape of its local tensor, and in these "
+        "placements its part has another. Cut what the tensor's layout cuts.";
+    const auto local = at::ones({2, 3}, at::kDouble).requires_grad_();
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] {
+          DTensor::from_local(
+              local,
+              mesh,
+              {Shard(0)},
+              {.grad_placements = Placements{Replicate()}});
+        }),
+        "[from_local] grad_placements R do not fit f64[4, 3] on (a=2): S(0)" +
+            why);
+    const auto d = DTensor::from_local(local, mesh, {Replicate()});
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { d.to_local(Placements{Shard(1)}); }),
+        "[to_local] grad_placements S(1) do not fit f64[2, 3] on (a=2): R" +
+            why);
   });
 }
 

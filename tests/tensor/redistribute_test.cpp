@@ -201,9 +201,29 @@ TEST(RedistributeBackward, GatherThenPartialGradientIsOneReduceScatter) {
 TEST(Redistribute, ToItsOwnLayoutIsItself) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
-    auto d = placed(counting({4}), mesh, {Shard(0)}, true);
+    auto d = placed(counting({4}), mesh, {Shard(0)});
     EXPECT_TRUE(d.redistribute({Shard(0)}).is_same(d));
     EXPECT_TRUE(d.redistribute(mesh, {Shard(-1)}).is_same(d));
+  });
+}
+
+// A node nevertheless, so that the gradient is in the layout of the tensor.
+TEST(RedistributeBackward, ToItsOwnLayoutBringsTheGradientThere) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    for (const bool async : {false, true}) {
+      auto d = placed(counting({4}), mesh, {Replicate()}, true);
+      const auto same = d.redistribute({Replicate()}, {.async_op = async});
+      EXPECT_TRUE(
+          DTensor(same.detach()).to_local().is_alias_of(
+              DTensor(d.detach()).to_local()));
+      same.to_local(Placements{Partial()}).sum().backward();
+      EXPECT_EQ(spec_text(d.grad()), "f64[4] on (a=2): R");
+      expect_same(whole(d.grad()), at::full({4}, 2.0, at::kDouble));
+    }
+    auto d = placed(counting({4}), mesh, {Replicate()}, true);
+    d.full_tensor(Placements{Partial()}).sum().backward();
+    EXPECT_EQ(spec_text(d.grad()), "f64[4] on (a=2): R");
   });
 }
 

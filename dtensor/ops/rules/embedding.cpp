@@ -51,8 +51,9 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
 
 // The local kernel needs to know which rows it holds, if not all.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
-  decision.is_plain_call =
-      !decision.layout_of(call, 0).cuts(0) && !call.bool_arg("sparse");
+  decision.is_plain_call = !decision.layout_of(call, 0).cuts(0) &&
+      numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
+      !call.bool_arg("sparse");
   if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
     decision.inputs[0] = call.inputs[0].spec;
   }
@@ -80,6 +81,18 @@ void check_in_range(
       " rows. Look up indices from 0 to ",
       rows - 1,
       ".");
+}
+
+// LibTorch's second derivative of an embedding fails where nothing is looked
+// up, which is one rank's lot and not the whole's.
+at::Tensor look_up(
+    const at::Tensor& weight,
+    const at::Tensor& rows,
+    int64_t padding_idx,
+    bool scale_grad_by_freq) {
+  return rows.numel() == 0
+      ? weight.narrow(0, 0, 0)
+      : at::embedding(weight, rows, padding_idx, scale_grad_by_freq);
 }
 
 // Local row numbers of global ones; -1 for rows of other ranks.
@@ -126,7 +139,7 @@ void embedding_local(
   const auto rows = rows_of(spec);
   const auto local = to_local_rows(indices.reshape(-1), rows);
   const auto mine = at::nonzero(local.ge(0)).squeeze(1);
-  const auto found = at::embedding(
+  const auto found = look_up(
       weight,
       local.index_select(0, mine),
       to_local_row(args.integer("padding_idx"), rows),

@@ -17,25 +17,28 @@ using detail::set_arg;
 
 constexpr auto kSum = ReduceOp::kSum;
 
+// `input` broadcasts to the shape of `self`.
+bool fits(const OpInput& input, const OpInput& self) {
+  const auto sizes = self.sizes();
+  const auto own = input.sizes();
+  if (own.size() > sizes.size()) {
+    return false;
+  }
+  const auto shift = sizes.size() - own.size();
+  for (size_t d = 0; d < own.size(); ++d) {
+    if (own[d] != sizes[d + shift] && own[d] != 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // `self` is as large as all operands broadcast together.
 bool self_is_largest(const OpCall& call, size_t self) {
-  const auto sizes = call.inputs[self].sizes();
   return std::all_of(
       call.inputs.begin() + static_cast<std::ptrdiff_t>(self),
       call.inputs.end(),
-      [&](const OpInput& input) {
-        const auto own = input.sizes();
-        if (own.size() > sizes.size()) {
-          return false;
-        }
-        const auto shift = sizes.size() - own.size();
-        for (size_t d = 0; d < own.size(); ++d) {
-          if (own[d] != sizes[d + shift] && own[d] != 1) {
-            return false;
-          }
-        }
-        return true;
-      });
+      [&](const OpInput& input) { return fits(input, call.inputs[self]); });
 }
 
 Placement
@@ -122,21 +125,17 @@ void elementwise_local(
   stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
 }
 
-// grad_output, self, target, weight... -> gradient of self
+// grad_output, self, target, weight... -> gradient of self. The second
+// derivative of a reduced loss calls it with a grad_output as large as self.
 Strategies elementwise_backward(const OpCall& call, int64_t) {
   Strategies all;
-  if (!self_is_largest(call, 1)) {
+  if (!self_is_largest(call, 1) || !fits(call.inputs[0], call.inputs[1])) {
     return all;
   }
   for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
     Strategy s;
-    s.inputs.push_back(
-        keeps_shape(call)
-            ? broadcast_placement(call.inputs[1], call.inputs[0], d)
-            : Replicate());
-    for (size_t i = 1; i < call.inputs.size(); ++i) {
-      s.inputs.push_back(
-          broadcast_placement(call.inputs[1], call.inputs[i], d));
+    for (const auto& input : call.inputs) {
+      s.inputs.push_back(broadcast_placement(call.inputs[1], input, d));
     }
     s.outputs = {Shard(d)};
     all.push_back(std::move(s));
@@ -145,12 +144,7 @@ Strategies elementwise_backward(const OpCall& call, int64_t) {
 }
 
 std::vector<OutputMeta> elementwise_backward_meta(const OpCall& call) {
-  OpCall operands(
-      call.schema,
-      call.args,
-      call.mesh,
-      {call.inputs.begin() + 1, call.inputs.end()});
-  return {dense(broadcast_sizes(operands), loss_dtype(call))};
+  return {dense(broadcast_sizes(call), loss_dtype(call))};
 }
 
 void elementwise_backward_local(

@@ -36,6 +36,27 @@ std::vector<Placement> choices_of(const at::Tensor& t) {
   return choices;
 }
 
+// What a drawn layout may have besides; sums do not mix with the others, so
+// one for each operand.
+std::vector<Placement> drawn_choices_of(
+    const at::Tensor& t,
+    std::mt19937_64& engine) {
+  auto choices = choices_of(t);
+  if (can_be_partial(t)) {
+    static const std::vector<ReduceOp> floating = {
+        ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
+    const auto draw = engine();
+    choices.back() = Partial(
+        t.is_floating_point() ? floating[draw % floating.size()]
+                              : ReduceOp::kSum);
+  }
+  if (t.dim() > 0) {
+    const auto dim = engine() % static_cast<uint64_t>(t.dim());
+    choices.push_back(StridedShard(static_cast<int64_t>(dim), 2));
+  }
+  return choices;
+}
+
 // Factors that sum up to 1, in rank order without rounding.
 at::Scalar factor(int64_t rank, int64_t ranks) {
   switch (ranks) {
@@ -52,8 +73,23 @@ at::Tensor
 term_of(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   auto term = full;
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    if (layout[static_cast<size_t>(m)].is_partial()) {
-      term = term * factor(mesh.get_local_rank(m), mesh.size(m));
+    const auto& p = layout[static_cast<size_t>(m)];
+    if (!p.is_partial()) {
+      continue;
+    }
+    const auto rank = mesh.get_local_rank(m);
+    switch (p.reduce_op()) {
+      case ReduceOp::kMax:
+        term = rank == 0 ? term : term - 1;
+        break;
+      case ReduceOp::kMin:
+        term = rank == 0 ? term : term + 1;
+        break;
+      case ReduceOp::kAvg:
+        term = term * factor(rank, mesh.size(m)) * mesh.size(m);
+        break;
+      default:
+        term = term * factor(rank, mesh.size(m));
     }
   }
   return term;
@@ -101,12 +137,10 @@ std::vector<Combination> combinations_of(
     uint64_t seed) {
   const auto whole = replicated(truth, mesh_shape.size());
   std::vector<Combination> all = {whole};
-  std::vector<std::vector<Placement>> choices;
   for (size_t i = 0; i < whole.size(); ++i) {
-    choices.push_back(
-        whole[i].empty() ? std::vector<Placement>()
-                         : choices_of(truth.operands[i]));
-    for (const auto& choice : choices.back()) {
+    const auto choices = whole[i].empty() ? std::vector<Placement>()
+                                          : choices_of(truth.operands[i]);
+    for (const auto& choice : choices) {
       for (size_t m = 0; m < mesh_shape.size(); ++m) {
         all.push_back(whole);
         all.back()[i][m] = choice;
@@ -117,10 +151,10 @@ std::vector<Combination> combinations_of(
   for (size_t k = 0; k < random; ++k) {
     auto drawn = whole;
     for (size_t i = 0; i < drawn.size(); ++i) {
+      const auto may_be = drawn_choices_of(truth.operands[i], engine);
       for (auto& p : drawn[i]) {
-        const auto n = choices[i].size();
-        const auto draw = engine() % (n + 2); // often replicated
-        p = draw < n ? choices[i][draw] : p;
+        const auto draw = engine() % (may_be.size() + 2); // often replicated
+        p = draw < may_be.size() ? may_be[draw] : p;
       }
     }
     if (std::find(all.begin(), all.end(), drawn) == all.end()) {
@@ -145,14 +179,14 @@ std::string to_string(const Truth& truth, const Combination& combination) {
   std::string text;
   for (size_t i = 0; i < combination.size(); ++i) {
     const auto& t = truth.operands[i];
+    const PlacementsRef layout(combination[i]);
     text += c10::str(
         i == 0 ? "" : ", ",
         short_name(t.scalar_type()),
         "[",
         c10::Join(", ", t.sizes()),
         "] ",
-        combination[i].empty() ? "plain"
-                               : dtensor::to_string(PlacementsRef(combination[i])));
+        layout.empty() ? "plain" : dtensor::to_string(layout));
   }
   return text;
 }

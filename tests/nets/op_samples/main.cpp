@@ -56,7 +56,11 @@ struct Running {
   Clock::time_point since;
 };
 
-pid_t start(const Running& running, const Options& options, Tally& tally, size_t slot) {
+pid_t start(
+    const Running& running,
+    const Options& options,
+    Tally& tally,
+    size_t slot) {
   const auto pid = ::fork();
   TORCH_CHECK(pid >= 0, "cannot fork");
   if (pid > 0) {

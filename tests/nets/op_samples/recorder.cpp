@@ -56,7 +56,8 @@ void record(
     return;
   }
   const auto bytes = to_bytes(name, overload, arguments, kMaxElements);
-  if (!bytes || !r.seen.insert(signature_of(name, overload, arguments)).second) {
+  const auto signature = signature_of(name, overload, arguments);
+  if (!bytes || !r.seen.insert(signature).second) {
     return;
   }
   ++r.count[limited];

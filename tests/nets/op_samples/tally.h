@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -29,6 +30,8 @@ struct Place {
   int64_t mesh = -1; // -1: on plain tensors
   int64_t call = 0;
   int64_t combination = 0;
+
+  auto operator<=>(const Place&) const = default;
 };
 
 struct Tally {

@@ -15,6 +15,19 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+// The first line of what `fn` throws; empty if it does not.
+template <class Fn>
+std::string error_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& e) {
+    return first_line(e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    return first_line(e.what());
+  }
+  return "";
+}
+
 bool can_differentiate(const at::Tensor& t) {
   return t.is_floating_point() || t.is_complex();
 }
@@ -208,43 +221,45 @@ Results compute(
     const std::vector<bool>& leaf_flags,
     Mode mode,
     bool forward_only) {
-  const bool with_grad = mode == Mode::kGrad;
+  const at::AutoGradMode grad_mode(mode == Mode::kGrad);
   Results results;
   Tensors leaves(operands.size());
-  try {
-    const at::AutoGradMode grad_mode(with_grad);
-    const auto give = [&](const at::Tensor&, size_t i) {
-      const bool is_leaf = with_grad && leaf_flags[i];
-      auto leaf = leaf_of(operands[i], is_leaf);
-      leaves[i] = is_leaf ? leaf : at::Tensor();
-      const auto given = mutated.empty() || mutated[i]
-          ? as_wrapped(leaf, leaf.clone())
-          : leaf;
-      results.operands.push_back(given);
-      return given;
-    };
+  const auto give = [&](const at::Tensor&, size_t i) {
+    const bool is_leaf = mode == Mode::kGrad && leaf_flags[i];
+    auto leaf = leaf_of(operands[i], is_leaf);
+    leaves[i] = is_leaf ? leaf : at::Tensor();
+    const bool copy = mutated.empty() || mutated[i];
+    results.operands.push_back(copy ? as_wrapped(leaf, leaf.clone()) : leaf);
+    return results.operands.back();
+  };
+  results.error = error_of([&] {
     auto stack = with_tensors(call.arguments, give);
     call.op.callBoxed(&stack);
     split_results(stack, results);
-  } catch (const c10::Error& e) {
-    results.error = first_line(e.what_without_backtrace());
-    return results;
-  } catch (const std::exception& e) {
-    results.error = first_line(e.what());
-    return results;
-  }
-  if (!with_grad || forward_only) {
-    return results;
-  }
-  try {
-    differentiate(results, leaves);
-  } catch (const c10::Error& e) {
-    results.backward_error = first_line(e.what_without_backtrace());
-  } catch (const std::exception& e) {
-    results.backward_error = first_line(e.what());
+  });
+  if (results.error.empty() && mode == Mode::kGrad && !forward_only) {
+    results.backward_error = error_of([&] { differentiate(results, leaves); });
   }
   return results;
 }
+
+namespace {
+
+// Those that the schema says it writes.
+void add_written(const Call& call, std::vector<bool>& mutated) {
+  size_t next = 0;
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::ArrayRef<c10::IValue> argument(&call.arguments[i], 1);
+    const auto count = tensors_in(argument).size();
+    const auto* alias = arguments[i].alias_info();
+    for (size_t k = 0; k < count; ++k, ++next) {
+      mutated[next] = mutated[next] || (alias != nullptr && alias->isWrite());
+    }
+  }
+}
+
+} // namespace
 
 Truth truth_of(const Call& call) {
   Truth truth;
@@ -260,19 +275,7 @@ Truth truth_of(const Call& call) {
         i < truth.no_grad.operands.size() &&
         !same_bits(truth.no_grad.operands[i], truth.operands[i]));
   }
-  for (size_t i = 0; i < call.op.schema().arguments().size(); ++i) {
-    const auto& argument = call.op.schema().arguments()[i];
-    if (argument.alias_info() == nullptr || !argument.alias_info()->isWrite()) {
-      continue;
-    }
-    const auto before =
-        tensors_in(c10::ArrayRef<c10::IValue>(call.arguments).slice(0, i));
-    const auto until =
-        tensors_in(c10::ArrayRef<c10::IValue>(call.arguments).slice(0, i + 1));
-    for (size_t k = before.size(); k < until.size(); ++k) {
-      truth.mutated[k] = true;
-    }
-  }
+  add_written(call, truth.mutated);
   if (truth.differentiable) {
     truth.grad =
         compute(call, truth.operands, truth.mutated, truth.leaves, Mode::kGrad);

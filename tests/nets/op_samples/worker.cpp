@@ -141,11 +141,11 @@ Verdict attempt(
   const auto mine = compute(
       trial.call, placed, truth.mutated, truth.leaves, mode, forward_only);
   const bool failed = !mine.error.empty() || !mine.backward_error.empty();
+  const bool has_shapes = !failed && expected.error.empty();
   const auto told = meeting.tell(
       {mine.error,
        mine.backward_error,
-       failed || !expected.error.empty() ? ""
-                                         : shape_difference(truth, mode, mine)});
+       has_shapes ? shape_difference(truth, mode, mine) : ""});
   // A value that the plain operator refuses may be on one rank only.
   if (told.out_of_step() && expected.error.empty()) {
     return {Verdict::kDifferent, "out of step: " + told.text()};
@@ -243,6 +243,78 @@ Trial trial_of(Call call) {
   return trial;
 }
 
+// Some trials on all meshes, from a place on.
+class Worker {
+ public:
+  Worker(
+      std::vector<Trial> trials,
+      const Place& begin,
+      const Settings& settings,
+      Tally& tally,
+      Tally::Worker& self)
+      : trials_(std::move(trials)),
+        begin_(begin),
+        settings_(settings),
+        tally_(tally),
+        self_(self) {}
+
+  void try_on(int64_t mesh) {
+    const auto& shape = meshes()[static_cast<size_t>(mesh)];
+    const auto ranks = c10::multiply_integers(shape);
+    Meeting meeting(static_cast<size_t>(ranks));
+    run_ranks(ranks, [&](int64_t rank) {
+      const auto device_mesh = init_device_mesh(at::kCPU, shape);
+      for (size_t call = 0; call < trials_.size(); ++call) {
+        const Place place{mesh, static_cast<int64_t>(call), 0};
+        if (trials_[call].skip) {
+          tally_.skipped += rank == 0 && mesh == 0 && !(place < begin_);
+        } else {
+          try_layouts(place, rank, device_mesh, meeting);
+        }
+      }
+    });
+  }
+
+ private:
+  void try_layouts(
+      Place place,
+      int64_t rank,
+      const DeviceMesh& mesh,
+      Meeting& meeting) {
+    const auto& trial = trials_[static_cast<size_t>(place.call)];
+    const auto all = combinations_of(
+        trial.truth,
+        meshes()[static_cast<size_t>(place.mesh)],
+        settings_.random_layouts,
+        mix(settings_, trial.call, place.mesh, 0));
+    for (const auto k :
+         selected(settings_, trial.call, place.mesh, all.size())) {
+      place.combination = static_cast<int64_t>(k);
+      if (place < begin_) {
+        continue;
+      }
+      if (rank == 0) {
+        self_.at(place);
+      }
+      const auto verdict = try_combination(trial, mesh, all[k], meeting);
+      if (rank == 0) {
+        count(
+            trial,
+            where_of(trial, place.mesh, all[k]),
+            verdict,
+            settings_,
+            tally_);
+      }
+    }
+  }
+
+  std::vector<Trial> trials_;
+  Place begin_;
+  const Settings& settings_;
+  Tally& tally_;
+  Tally::Worker& self_;
+};
+
 } // namespace
 
 const std::vector<std::vector<int64_t>>& meshes() {
@@ -281,41 +353,11 @@ void work(
   for (auto& call : calls) {
     self.at({-1, static_cast<int64_t>(trials.size()), 0});
     trials.push_back(trial_of(std::move(call)));
-    tally.skipped += begin.mesh < 0 && trials.back().skip;
   }
-  const auto first_mesh = std::max<int64_t>(begin.mesh, 0);
-  for (auto m = first_mesh; m < static_cast<int64_t>(meshes().size()); ++m) {
-    const auto& shape = meshes()[static_cast<size_t>(m)];
-    const auto ranks = c10::multiply_integers(shape);
-    Meeting meeting(static_cast<size_t>(ranks));
-    dtensor::run_ranks(ranks, [&](int64_t rank) {
-      const auto mesh = init_device_mesh(at::kCPU, shape);
-      for (size_t c = 0; c < trials.size(); ++c) {
-        const auto& trial = trials[c];
-        const auto call = static_cast<int64_t>(c);
-        if (trial.skip || (m == begin.mesh && call < begin.call)) {
-          continue;
-        }
-        const auto all = combinations_of(
-            trial.truth,
-            shape,
-            settings.random_layouts,
-            mix(settings, trial.call, m, 0));
-        for (const auto k : selected(settings, trial.call, m, all.size())) {
-          if (m == begin.mesh && call == begin.call &&
-              static_cast<int64_t>(k) < begin.combination) {
-            continue;
-          }
-          if (rank == 0) {
-            self.at({m, call, static_cast<int64_t>(k)});
-          }
-          const auto verdict = try_combination(trial, mesh, all[k], meeting);
-          if (rank == 0) {
-            count(trial, where_of(trial, m, all[k]), verdict, settings, tally);
-          }
-        }
-      }
-    });
+  Worker worker(std::move(trials), begin, settings, tally, self);
+  const auto count = static_cast<int64_t>(meshes().size());
+  for (auto mesh = std::max<int64_t>(begin.mesh, 0); mesh < count; ++mesh) {
+    worker.try_on(mesh);
   }
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/gradient_impl.h>
+
+#include <ATen/DTensorState.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// Accumulating does not look at what it gets: a leaf's gradient could become
+// plain, and a later step would compute with it as if it were this rank's part.
+struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& leaf) override {
+    if (is_dtensor(leaf)) {
+      make_gradient_distributed(leaf);
+    }
+  }
+};
+
+// Whether each rank's part in one layout has the shape of its part in the
+// other.
+bool parts_are_alike(const Spec& spec, PlacementsRef other) {
+  const auto shape = spec.mesh().shape();
+  Sizes coordinate(shape.size(), 0);
+  for (int64_t rank = 0; rank < spec.mesh().size(); ++rank) {
+    int64_t rest = rank;
+    for (size_t m = shape.size(); m-- > 0;) {
+      coordinate[m] = rest % shape[m];
+      rest /= shape[m];
+    }
+    if (local_sizes(spec.sizes(), shape, other, coordinate) !=
+        local_sizes(spec.sizes(), shape, spec.placements(), coordinate)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
+  if (is_dtensor(grad)) {
+    return grad;
+  }
+  DTENSOR_CHECK_TYPE(
+      grad.numel() == 1 || at::get_dtensor_allow_implicit_replication(),
+      "backward",
+      "the gradient of a DTensor, ",
+      spec,
+      ", is a plain tensor of shape ",
+      grad.sizes(),
+      ". Give backward() a DTensor, and return DTensors from hooks.");
+  const Placements whole(spec.placements().size(), Replicate());
+  return from_local_autograd(
+      grad,
+      Spec::make(
+          spec.mesh(),
+          whole,
+          grad.sizes(),
+          grad.strides(),
+          grad.scalar_type()));
+}
+
+void check_plain_gradient(const at::Tensor& grad) {
+  DTENSOR_CHECK_TYPE(
+      !is_dtensor(grad),
+      "backward",
+      "the gradient of a local tensor is a DTensor, ",
+      *spec_of(grad),
+      ". Give backward() the local part, and return that from hooks.");
+}
+
+void keep_gradient_distributed(const at::Tensor& dtensor) {
+  if (!dtensor.is_inference()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        dtensor, std::make_unique<KeepDistributed>());
+  }
+}
+
+void make_gradient_distributed(const at::Tensor& leaf) {
+  if (leaf.grad().defined() && !is_dtensor(leaf.grad())) {
+    const at::Tensor plain = std::exchange(leaf.mutable_grad(), at::Tensor());
+    leaf.mutable_grad() = gradient_as_dtensor(plain, *spec_of(leaf));
+  }
+}
+
+Placements checked_grad_placements(
+    const Spec& spec,
+    PlacementsRef grad_placements,
+    const char* where) {
+  auto layout =
+      normalize_placements(spec.mesh(), grad_placements, spec.dim(), where);
+  DTENSOR_CHECK_VALUE(
+      parts_are_alike(spec, layout),
+      where,
+      "grad_placements ",
+      to_string(PlacementsRef(layout)),
+      " do not fit ",
+      spec,
+      ": a rank's gradient has the shape of its local tensor, and in these "
+      "placements its part has another. Cut what the tensor's layout cuts.");
+  return layout;
+}
+
+} // namespace dtensor::detail

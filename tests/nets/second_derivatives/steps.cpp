@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Programs of a few steps on one tensor. Every step is a function of the whole
+// tensor, done in a way of its own where the tensor is distributed.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/tanh.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/api.h>
+
+#include "program.h"
+
+namespace dtensor::second_derivatives {
+namespace {
+
+struct Step {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor&)> plain;
+  std::function<at::Tensor(const DTensor&)> distributed;
+};
+
+FromLocalOptions shape_of(const at::Tensor& t) {
+  FromLocalOptions options;
+  options.shape = t.sizes().vec();
+  return options;
+}
+
+at::Tensor itself(const at::Tensor& t) {
+  return t;
+}
+
+bool is_whole(const DTensor& t) {
+  return t.spec()->is_replicated();
+}
+
+// Replicated gradients for a Partial, as by default, but said.
+Placements gradient_of(const DTensor& t) {
+  Placements placements(t.placements().begin(), t.placements().end());
+  for (auto& p : placements) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  return placements;
+}
+
+Placements all(const DTensor& t, const Placement& p) {
+  return Placements(t.placements().size(), p);
+}
+
+Step redistribute(const Placements& to) {
+  return {
+      "redistribute to " + to_string(PlacementsRef(to)),
+      itself,
+      [to](const DTensor& t) { return t.redistribute(to); }};
+}
+
+Step multiply() {
+  const auto fn = [](const at::Tensor& t) { return t * t + t; };
+  return {"t * t + t", fn, fn};
+}
+
+// A linear function of local tensors where they are terms, tanh elsewhere.
+Step through_local(bool says_gradients, bool nonlinear) {
+  const auto fn = [nonlinear](const at::Tensor& t) {
+    return nonlinear ? at::tanh(t) : t * 3;
+  };
+  return {
+      c10::str(
+          "local ",
+          nonlinear ? "tanh" : "* 3",
+          says_gradients ? " with grad_placements" : ""),
+      fn,
+      [=](const DTensor& given) {
+        const auto t = nonlinear
+            ? given.redistribute(gradient_of(given))
+            : given;
+        auto options = shape_of(t);
+        std::optional<Placements> grad;
+        if (says_gradients) {
+          grad = gradient_of(t);
+          options.grad_placements = grad;
+        }
+        return at::Tensor(DTensor::from_local(
+            fn(t.to_local(grad)), t.device_mesh(), t.placements(), options));
+      }};
+}
+
+// Columns of a product, each rank its own of the whole tensor.
+Step columns(const at::Tensor& w) {
+  return {
+      "columns of a product",
+      [w](const at::Tensor& t) { return t.matmul(w); },
+      [w](const DTensor& given) {
+        const DTensor t = is_whole(given)
+            ? given
+            : given.redistribute(all(given, Replicate()));
+        const auto& mesh = t.device_mesh();
+        auto layout = all(t, Replicate());
+        layout[0] = Shard(1);
+        const auto mine =
+            distribute_tensor(w, mesh, layout, std::nullopt).to_local();
+        auto grad = all(t, Replicate());
+        grad[0] = Partial();
+        FromLocalOptions options;
+        layout[0] = Shard(t.dim() - 1);
+        options.shape = t.sizes().vec();
+        options.shape->back() = w.size(1);
+        return at::Tensor(DTensor::from_local(
+            t.to_local(grad).matmul(mine), mesh, layout, options));
+      }};
+}
+
+// Rows of one operand, columns of the other: the results add up to the whole.
+Step inner(const at::Tensor& w) {
+  return {
+      "a product over ranks",
+      [w](const at::Tensor& t) { return t.matmul(w); },
+      [w](const DTensor& given) {
+        auto layout = all(given, Replicate());
+        layout[0] = Shard(given.dim() - 1);
+        const auto t = given.redistribute(layout);
+        const auto& mesh = t.device_mesh();
+        layout[0] = Shard(0);
+        const auto mine =
+            distribute_tensor(w, mesh, layout, std::nullopt).to_local();
+        layout[0] = Partial();
+        FromLocalOptions options;
+        options.shape = t.sizes().vec();
+        options.shape->back() = w.size(1);
+        return at::Tensor(DTensor::from_local(
+            t.to_local().matmul(mine), mesh, layout, options));
+      }};
+}
+
+// The whole tensor, and back: every rank its own part of it, or all of it.
+Step through_full(bool cuts) {
+  return {
+      cuts ? "full_tensor, cut" : "full_tensor",
+      itself,
+      [cuts](const DTensor& t) {
+        const auto mesh = t.device_mesh();
+        if (!cuts || t.dim() == 0) {
+          return replicated(t.full_tensor(), mesh);
+        }
+        auto grad = all(t, Replicate());
+        auto layout = grad;
+        grad[0] = Partial();
+        layout[0] = Shard(0);
+        const auto rows = local_intervals(
+            t.size(0), 0, mesh.shape(), layout, *mesh.get_coordinate());
+        const auto begin = rows.empty() ? 0 : rows[0].begin;
+        const auto count = rows.empty() ? 0 : rows[0].size();
+        return at::Tensor(DTensor::from_local(
+            t.full_tensor(grad).narrow(0, begin, count),
+            mesh,
+            layout,
+            shape_of(t)));
+      }};
+}
+
+// A gradient of terms goes through as terms, and is reduced where it ends.
+Step terms_of_gradients() {
+  return {
+      "gradients in P(sum)",
+      itself,
+      [](const DTensor& given) {
+        const auto t = given.redistribute(all(given, Replicate()));
+        auto options = shape_of(t);
+        options.grad_placements = all(t, Partial());
+        return at::Tensor(DTensor::from_local(
+            t.to_local(all(t, Partial())),
+            t.device_mesh(),
+            t.placements(),
+            options));
+      }};
+}
+
+Step draw_step(
+    int64_t ndim,
+    int64_t width,
+    const std::vector<int64_t>& mesh,
+    Random& random) {
+  const auto seed = static_cast<uint64_t>(random.below(1 << 20));
+  switch (random.below(9)) {
+    case 0:
+    case 1:
+      return redistribute(draw_layout(ndim, true, mesh, random));
+    case 2:
+      return multiply();
+    case 3:
+      return through_local(random.chance(50), true);
+    case 4:
+      return through_local(random.chance(50), false);
+    case 5:
+      return columns(uniform({width, width}, seed));
+    case 6:
+      return inner(uniform({width, width}, seed));
+    case 7:
+      return through_full(random.chance(60));
+    default:
+      return terms_of_gradients();
+  }
+}
+
+} // namespace
+
+Program draw_steps(const std::vector<int64_t>& mesh, Random& random) {
+  static const std::vector<int64_t> sizes = {1, 2, 3, 4, 4, 5, 6};
+  std::vector<int64_t> shape;
+  const auto ndim = 1 + random.below(3);
+  for (int64_t d = 0; d < ndim; ++d) {
+    shape.push_back(random.one_of(sizes));
+  }
+  Program program;
+  program.operands = {
+      uniform(shape, static_cast<uint64_t>(random.below(1 << 20)))};
+  program.layouts = {draw_layout(ndim, true, mesh, random)};
+  std::vector<Step> steps;
+  const auto count = 1 + random.below(5);
+  for (int64_t i = 0; i < count; ++i) {
+    steps.push_back(draw_step(ndim, shape.back(), mesh, random));
+    program.name += (i == 0 ? "" : "; ") + steps.back().name;
+  }
+  program.run = [steps](const Tensors& operands, const DeviceMesh* on) {
+    at::Tensor t = operands[0];
+    for (const auto& step : steps) {
+      t = on == nullptr ? step.plain(t) : step.distributed(DTensor(t));
+    }
+    return Results{{t}, {}};
+  };
+  return program;
+}
+
+} // namespace dtensor::second_derivatives

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Second derivatives of products, lookups, losses and steps between layouts;
+// tests/nets/second_derivatives draws the others.
+#include "support.h"
+
+#include <dtensor/parallel/loss_parallel.h>
+
+#include <functional>
+#include <memory>
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+// Second derivatives against those of the same program on plain tensors, with
+// the operands in these layouts.
+class SecondDerivatives : public testing::Test {
+ protected:
+  using Tensors = std::vector<at::Tensor>;
+  using Program = std::function<at::Tensor(const Tensors&)>;
+
+  // Gradients of the squared first gradients, added up.
+  static Tensors twice(const Program& program, const Tensors& leaves) {
+    const auto value = program(leaves).pow(3).sum();
+    const auto first = torch::autograd::grad({value}, leaves, {}, true, true);
+    at::Tensor penalty;
+    for (const auto& grad : first) {
+      const auto term = grad.pow(2).sum();
+      penalty = penalty.defined() ? penalty + term : term;
+    }
+    return torch::autograd::grad(
+        {penalty}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
+  }
+  static void expect_as_plain(
+      const Program& program,
+      const Tensors& full,
+      const std::vector<Placements>& layouts) {
+    Tensors leaves;
+    for (const auto& t : full) {
+      leaves.push_back(t.detach().requires_grad_());
+    }
+    const auto truth = twice(program, leaves);
+    const auto ndim = layouts[0].size();
+    for (const auto& shape : ndim == 1 ? kMeshes : kMeshes2) {
+      on_meshes({shape}, [&](const DeviceMesh& mesh) {
+        Tensors mine;
+        for (size_t i = 0; i < full.size(); ++i) {
+          mine.push_back(placed(full[i], mesh, layouts[i], true));
+        }
+        const auto grads = twice(program, mine);
+        for (size_t i = 0; i < truth.size(); ++i) {
+          const auto whole_grad = whole(grads[i]);
+          EXPECT_TRUE(at::allclose(whole_grad, truth[i], 1e-9, 1e-9))
+              << "operand " << i << " on " << mesh.size() << " ranks\n"
+              << whole_grad << "\n"
+              << truth[i];
+        }
+      });
+    }
+  }
+
+ private:
+  inline static const std::vector<std::vector<int64_t>> kMeshes = {{2}, {3}};
+  inline static const std::vector<std::vector<int64_t>> kMeshes2 = {{2, 2}};
+};
+
+at::Tensor some(at::IntArrayRef sizes, double first = 0.1) {
+  return at::sin(counting(sizes) + first);
+}
+
+TEST_F(SecondDerivatives, OfAProductThatIsASumOverRanks) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto sum_of_second = [](const at::Tensor& x, const at::Tensor& w) {
+      const auto first = torch::autograd::grad(
+          {x.matmul(w).pow(3).sum()}, {x}, {}, true, true)[0];
+      return torch::autograd::grad({first.sum()}, {x})[0].sum();
+    };
+    const auto x = at::ones({1, 2, 4}, at::kDouble);
+    const auto w = at::ones({4, 3}, at::kDouble);
+    const auto mine = sum_of_second(
+        placed(x, mesh, {Shard(2)}, true), placed(w, mesh, {Shard(0)}, true));
+    EXPECT_EQ(whole(mine).item<double>(), 2304);
+  });
+}
+
+TEST_F(SecondDerivatives, OfProducts) {
+  const auto matmul = [](const Tensors& t) { return at::matmul(t[0], t[1]); };
+  const auto linear = [](const Tensors& t) {
+    return at::linear(t[0], t[1], t[2]);
+  };
+  const auto addmm = [](const Tensors& t) {
+    return at::addmm(t[2], t[0], t[1]);
+  };
+  const Tensors cube = {some({2, 3, 6}), some({6, 4})};
+  expect_as_plain(matmul, cube, {{Shard(2)}, {Shard(0)}});
+  expect_as_plain(matmul, cube, {{Partial()}, {Replicate()}});
+  expect_as_plain(matmul, cube, {{Replicate()}, {Partial()}});
+  expect_as_plain(
+      matmul, cube, {{Shard(2), Partial()}, {Shard(0), Replicate()}});
+  const Tensors bias = {some({2, 3, 6}), some({4, 6}), some({4})};
+  expect_as_plain(linear, bias, {{Shard(2)}, {Shard(1)}, {Replicate()}});
+  expect_as_plain(linear, bias, {{Partial()}, {Replicate()}, {Partial()}});
+  const Tensors flat = {some({3, 6}), some({6, 4}), some({4})};
+  expect_as_plain(addmm, flat, {{Shard(1)}, {Shard(0)}, {Replicate()}});
+  expect_as_plain(
+      [](const Tensors& t) { return at::mv(t[0], t[1]); },
+      {some({3, 6}), some({6})},
+      {{Shard(1)}, {Shard(0)}});
+}
+
+// Also where a rank finds no row, or has no index.
+TEST_F(SecondDerivatives, OfAnEmbedding) {
+  for (const auto& ids :
+       {at::tensor({0, 5, 3, 5, 1}, at::kLong), at::tensor({1}, at::kLong)}) {
+    for (const auto& of_ids : {Replicate(), Shard(0)}) {
+      const auto lookup = [&](const Tensors& t) {
+        const auto indices = is_dtensor(t[0])
+            ? at::Tensor(distribute_tensor(
+                  ids, DTensor(t[0]).device_mesh(), {of_ids}, std::nullopt))
+            : ids;
+        return at::embedding(t[0], indices).matmul(t[1]);
+      };
+      for (const auto& of_table : {Shard(0), Shard(1), Replicate()}) {
+        expect_as_plain(
+            lookup,
+            {some({6, 2}), some({2, 3})},
+            {{of_table}, {Replicate()}});
+      }
+    }
+  }
+}
+
+// The local part is used as the layout says: a program of the user's own.
+TEST_F(SecondDerivatives, ThroughFromLocalAndToLocal) {
+  const auto with = [](Placement x_grad, const Placements& result) {
+    return [=](const Tensors& t) {
+      if (!is_dtensor(t[0])) {
+        return t[0].matmul(t[1]);
+      }
+      const auto mesh = DTensor(t[0]).device_mesh();
+      const auto x = DTensor(t[0]).to_local(Placements{x_grad});
+      const auto w = DTensor(t[1]).to_local();
+      return at::Tensor(DTensor::from_local(
+          x.matmul(w),
+          mesh,
+          result,
+          {.shape = std::vector<int64_t>{t[0].size(0), t[1].size(1)}}));
+    };
+  };
+  const Tensors full = {some({3, 6}), some({6, 4})};
+  expect_as_plain(
+      with(Shard(1), {Partial()}), full, {{Shard(1)}, {Shard(0)}});
+  expect_as_plain(
+      with(Partial(), {Shard(1)}), full, {{Replicate()}, {Shard(1)}});
+  expect_as_plain(
+      with(Replicate(), {Replicate()}), full, {{Replicate()}, {Replicate()}});
+}
+
+TEST_F(SecondDerivatives, ThroughFullTensor) {
+  for (const auto& p : {Replicate(), Shard(0), Partial()}) {
+    expect_as_plain(
+        [](const Tensors& t) {
+          return (is_dtensor(t[0]) ? whole(t[0] * t[0]) : t[0] * t[0]).exp();
+        },
+        {some({5, 3})},
+        {{p}});
+    expect_as_plain(
+        [](const Tensors& t) {
+          const auto y = t[0] * t[0];
+          return is_dtensor(y) ? at::Tensor(
+                                     DTensor(y)
+                                         .redistribute({Shard(1)})
+                                         .redistribute({Partial()}))
+                               : y;
+        },
+        {some({5, 3})},
+        {{p}});
+  }
+}
+
+TEST_F(SecondDerivatives, OfLossesWithTwoLayouts) {
+  for (const auto reduction :
+       {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+    const auto mse = [=](const Tensors& t) {
+      return at::mse_loss(t[0], t[1], reduction);
+    };
+    const auto smooth = [=](const Tensors& t) {
+      return at::smooth_l1_loss(t[0], t[1], reduction);
+    };
+    const Tensors full = {some({6, 4}), some({6, 4}, 0.7)};
+    expect_as_plain(mse, full, {{Shard(0)}, {Shard(1)}});
+    expect_as_plain(mse, full, {{Shard(1)}, {Replicate()}});
+    expect_as_plain(mse, full, {{Replicate()}, {Shard(0)}});
+    expect_as_plain(smooth, full, {{Shard(0)}, {Partial()}});
+  }
+}
+
+TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
+  const auto target = at::tensor({2, 0, 4}, at::kLong);
+  const auto weight = some({5}).abs() + 0.5;
+  const auto loss = [&](const Tensors& t, bool parallel) {
+    const bool distributed = is_dtensor(t[0]);
+    const auto operand = [&](const at::Tensor& plain) -> at::Tensor {
+      if (!distributed) {
+        return plain;
+      }
+      const auto mesh = DTensor(t[0]).device_mesh();
+      return distribute_tensor(
+          plain,
+          mesh,
+          Placements(static_cast<size_t>(mesh.ndim()), Replicate()),
+          std::nullopt);
+    };
+    const auto guard = distributed && parallel
+        ? std::make_unique<LossParallel>()
+        : nullptr;
+    return at::cross_entropy_loss(
+        t[0], operand(target), operand(weight), at::Reduction::Mean, 0, 0.2);
+  };
+  const auto parallel = [&](const Tensors& t) { return loss(t, true); };
+  const auto gathered = [&](const Tensors& t) { return loss(t, false); };
+  for (const auto& program : {Program(parallel), Program(gathered)}) {
+    expect_as_plain(program, {some({3, 5})}, {{Shard(1)}});
+    expect_as_plain(program, {some({3, 5})}, {{Shard(0), Shard(1)}});
+    expect_as_plain(program, {some({3, 5})}, {{Partial()}});
+  }
+}
+
+} // namespace
+} // namespace dtensor
