@@ -159,6 +159,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp
+  dtensor/ops/plain_operand.cpp
+  dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp
   dtensor/ops/registry.cpp
   dtensor/ops/rules/attention.cpp
@@ -184,6 +186,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/random.cpp
   dtensor/ops/rules/random_impl.h
   dtensor/ops/rules/random_integers.cpp
+  dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp

@@ -283,6 +283,14 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       " classes, got shape ",
       options.weight.sizes(),
       ". Pass such a tensor.");
+  DTENSOR_CHECK_TYPE(
+      options.weight.scalar_type() == logits.dtype(),
+      kWhere,
+      "weight must be ",
+      short_name(logits.dtype()),
+      " like the logits, got ",
+      short_name(options.weight.scalar_type()),
+      ". Convert it.");
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !options.weight.requires_grad() || !c10::GradMode::is_enabled(),
       kWhere,

@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -153,7 +154,11 @@ void reduce_loss(
     const auto sums =
         sum_over_batch(plan, at::stack({losses.sum(), weights.sum()}));
     state.total = sums[1];
-    state.loss = (sums[0] / sums[1]).to(dtype);
+    // Smoothing adds to the losses where the weights are zero, but the mean of
+    // no weight is not a number.
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    state.loss =
+        at::where(state.total == 0, none, sums[0] / state.total).to(dtype);
   }
 }
 
@@ -229,7 +234,8 @@ at::Tensor cross_entropy_backward(
   if (plan.reduction == at::Reduction::Mean) {
     coefficient = coefficient / total;
   }
-  coefficient = coefficient * t.ignored.logical_not();
+  // Not times zero: a mean over nothing is not finite.
+  coefficient = at::where(t.ignored, 0, coefficient);
 
   // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient
   const auto hard =

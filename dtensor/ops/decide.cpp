@@ -3,10 +3,12 @@
 #include <dtensor/ops/slot_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/ops/ones.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -16,14 +18,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-std::string describe(const at::Tensor& plain) {
-  std::string text = short_name(plain.scalar_type()) + "[";
-  for (int64_t d = 0; d < plain.dim(); ++d) {
-    text += (d == 0 ? "" : ", ") + std::to_string(plain.size(d));
-  }
-  return text + "]";
-}
 
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   SpecPtr found;
@@ -56,18 +50,9 @@ SpecPtr spec_of_plain(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
-  DTENSOR_CHECK(
-      plain.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
-          decides_gradient(info),
-      info.name,
-      "got mixed plain tensor and DTensor: argument \"",
-      info.op.schema().arguments()[arg].name(),
-      "\" is a plain ",
-      describe(plain),
-      " next to ",
-      beside,
-      ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
-      "take the local part of the others with to_local().");
+  if (!decides_gradient(info)) {
+    check_plain_operand(info.op.schema(), plain, arg, beside);
+  }
   const Placements whole(beside.placements().size(), Replicate());
   return Spec::make(
       beside.mesh(),
@@ -171,6 +156,50 @@ std::vector<Placements> gradient_layouts(
   return layouts;
 }
 
+// What LibTorch would resize self for.
+void check_fits_in_place(const OpInfo& info, const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      SizesRef(call.outputs[0].sizes) == self.sizes(),
+      info.name,
+      "self, ",
+      self,
+      ", cannot take a result of shape ",
+      at::IntArrayRef(call.outputs[0].sizes),
+      " in place. Use the out-of-place operator.");
+}
+
+// LibTorch has few kernels for these types.
+bool is_rare(at::ScalarType dtype) {
+  return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
+}
+
+// Whether there is one for this call shows when it is called. (Dimensions of
+// one element would not always get as far as a kernel.)
+void check_has_kernel(const OpInfo& info, const OpCall& call) {
+  if (!is_rare(call.inputs[0].spec->dtype())) {
+    return;
+  }
+  torch::jit::Stack stack(call.args.begin(), call.args.end());
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
+    const auto& input = call.inputs[i];
+    const Sizes twos(static_cast<size_t>(input.dim()), 2);
+    return at::ones(twos, at::TensorOptions().dtype(input.spec->dtype()));
+  });
+  try {
+    info.op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        false,
+        info.name,
+        "LibTorch has no kernel for ",
+        *call.inputs[0].spec,
+        ". Convert it to another dtype.");
+  } catch (const c10::Error&) {
+    // These are not the numbers that it is called with.
+  }
+}
+
 std::shared_ptr<const Decision> decide_cold(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
@@ -184,6 +213,7 @@ std::shared_ptr<const Decision> decide_cold(
   if (info.rule == nullptr) {
     return decide_replicated(info, call);
   }
+  check_has_kernel(info, call);
   auto outputs = infer_outputs(info, call);
   if (!outputs) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
@@ -195,7 +225,12 @@ std::shared_ptr<const Decision> decide_cold(
   }
   call.outputs = std::move(*outputs);
   Constraints constraints;
-  constraints.written_input = info.in_place && !info.inplace_view ? 0 : -1;
+  if (info.in_place && !info.inplace_view) {
+    constraints.written_input = 0;
+    if (!call.outputs.empty()) {
+      check_fits_in_place(info, call);
+    }
+  }
   auto decision =
       std::make_shared<Decision>(propagate(call, *info.rule, constraints));
   if (info.is_region) {
@@ -217,7 +252,7 @@ enum KeyWord : uint64_t {
   kComplex = 15,
   kString = 17,
   kDevice = 19,
-  kOther = 21,
+  kGenerator = 21,
   kInBackward = 23,
 };
 
@@ -257,7 +292,9 @@ void add_number_to_key(
   }
 }
 
-void add_to_key(const c10::IValue& value, bool matters, CacheKey& key) {
+// Whether it could: of a value of another kind nothing is known.
+[[nodiscard]] bool
+add_to_key(const c10::IValue& value, bool matters, CacheKey& key) {
   if (value.isTensor()) {
     add_tensor_to_key(value.toTensor(), key);
   } else if (value.isNone()) {
@@ -274,18 +311,27 @@ void add_to_key(const c10::IValue& value, bool matters, CacheKey& key) {
     key.push_back(kList);
     key.push_back(list.size());
     for (const auto& item : list) {
-      add_to_key(item, matters, key);
+      if (!add_to_key(item, matters, key)) {
+        return false;
+      }
     }
   } else if (value.isComplexDouble()) {
-    key.push_back(kComplex);
+    const auto number = value.toComplexDouble();
+    add_number_to_key(
+        kComplex, std::bit_cast<uint64_t>(number.real()), matters, key);
+    add_number_to_key(
+        kComplex, std::bit_cast<uint64_t>(number.imag()), matters, key);
   } else if (value.isString()) {
     add_string_to_key(value.toStringRef(), key);
   } else if (value.isDevice()) {
     add_number_to_key(
         kDevice, std::hash<c10::Device>{}(value.toDevice()), true, key);
+  } else if (value.isGenerator()) {
+    key.push_back(kGenerator); // draws, but decides nothing
   } else {
-    key.push_back(kOther);
+    return false;
   }
+  return true;
 }
 
 } // namespace
@@ -297,7 +343,9 @@ std::shared_ptr<const Decision> decide(
   thread_local CacheKey key;
   key.clear();
   for (size_t i = 0; i < args.size(); ++i) {
-    add_to_key(args[i], info.value_matters[i], key);
+    if (C10_UNLIKELY(!add_to_key(args[i], info.value_matters[i], key))) {
+      return decide_cold(info, args); // each time anew
+    }
   }
   if (decides_gradient(info)) {
     key.push_back(kInBackward);

@@ -47,12 +47,24 @@ SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
       result.scalar_type());
 }
 
+// A plain tensor in the layout that is wanted of it. A number in disguise
+// stays one.
+at::Tensor placed_plain(
+    const at::Tensor& plain,
+    const SpecPtr& wanted,
+    const Spec& mesh_like) {
+  auto placed =
+      redistribute_local(plain, replicated_spec(mesh_like, plain), wanted);
+  if (plain.unsafeGetTensorImpl()->is_wrapped_number()) {
+    placed.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return placed;
+}
+
 at::Tensor
 local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
   if (!is_dtensor(t)) {
-    return wanted == nullptr
-        ? t
-        : redistribute_local(t, replicated_spec(mesh_like, t), wanted);
+    return wanted == nullptr ? t : placed_plain(t, wanted, mesh_like);
   }
   return wanted == nullptr
       ? local_of(t)
@@ -246,9 +258,7 @@ at::Tensor region_input(
     const Spec& any) {
   const auto& wanted = decision.inputs[index];
   if (!is_dtensor(t)) {
-    return wanted == nullptr
-        ? t
-        : redistribute_local(t.detach(), replicated_spec(any, t), wanted);
+    return wanted == nullptr ? t : placed_plain(t.detach(), wanted, any);
   }
   const auto placed = wanted == nullptr ? t : redistribute_autograd(t, wanted);
   return to_local_autograd(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/einsum.h>
 
-#include <c10/util/Exception.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 
@@ -37,14 +37,65 @@ std::string letters_of(const Einsum& equation) {
   return letters;
 }
 
+constexpr const char* kHow =
+    ". Write inputs and output as \"mk,kn->mn\", a letter for each dimension.";
+
+void check_dims(const std::string& dims, std::string_view equation) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const char c = dims[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    DTENSOR_CHECK_VALUE(
+        letter || c == '1',
+        "einsum",
+        "\"",
+        equation,
+        "\": '",
+        c,
+        "' is neither a letter nor 1",
+        kHow);
+    DTENSOR_CHECK_VALUE(
+        !letter || dims.find(c, i + 1) == std::string::npos,
+        "einsum",
+        "\"",
+        equation,
+        "\": the letter ",
+        c,
+        " stands twice in one tensor",
+        kHow);
+  }
+}
+
+void check(const Einsum& parsed, std::string_view equation) {
+  check_dims(parsed.output, equation);
+  std::string known = "1";
+  for (const auto& dims : parsed.inputs) {
+    check_dims(dims, equation);
+    known += dims;
+  }
+  for (const char c : parsed.output) {
+    DTENSOR_CHECK_VALUE(
+        known.find(c) != std::string::npos,
+        "einsum",
+        "\"",
+        equation,
+        "\": no input has the letter ",
+        c,
+        " of the output",
+        kHow);
+  }
+}
+
 } // namespace
 
 Einsum Einsum::parse(std::string_view equation) {
   const auto arrow = equation.find("->");
-  TORCH_INTERNAL_ASSERT(
+  DTENSOR_CHECK_VALUE(
       arrow != std::string_view::npos,
-      "no -> in einsum ",
-      std::string(equation));
+      "einsum",
+      "\"",
+      equation,
+      "\" has no ->",
+      kHow);
   Einsum parsed;
   parsed.output = equation.substr(arrow + 2);
   auto left = equation.substr(0, arrow);
@@ -52,6 +103,7 @@ Einsum Einsum::parse(std::string_view equation) {
     const auto comma = left.find(',');
     parsed.inputs.emplace_back(left.substr(0, comma));
     if (comma == std::string_view::npos) {
+      check(parsed, equation);
       return parsed;
     }
     left = left.substr(comma + 1);

@@ -59,7 +59,10 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call) {
   if (info.rule != nullptr && info.rule->meta) {
-    return info.rule->meta(call);
+    auto outputs = info.rule->meta(call);
+    if (!outputs.empty()) {
+      return outputs;
+    } // a rule that knows some calls only
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {

@@ -75,12 +75,26 @@ struct Cost {
 // A dimension is cut anew only if every rank gets something, or if there is no
 // other way (an in-place operator whose self is cut like that).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
-  return to.cuts() && input.placement(mesh_dim) != to &&
-      input.sizes()[static_cast<size_t>(to.dim())] <
-      input.spec->mesh().size(mesh_dim);
+  if (!to.cuts() || input.placement(mesh_dim) == to) {
+    return false;
+  }
+  const auto& mesh = input.spec->mesh();
+  int64_t parts = mesh.size(mesh_dim);
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    if (m != mesh_dim && input.placement(m).cuts(to.dim())) {
+      parts *= mesh.size(m);
+    }
+  }
+  return input.sizes()[static_cast<size_t>(to.dim())] < parts;
 }
 
-Cost cost_of(const OpCall& call, const Strategy& strategy, int64_t mesh_dim) {
+// Bytes are those of the layouts that the call came with, whatever the mesh
+// dimensions before have chosen; `planned` has those choices.
+Cost cost_of(
+    const OpCall& call,
+    const OpCall& planned,
+    const Strategy& strategy,
+    int64_t mesh_dim) {
   Cost cost;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto& input = call.inputs[i];
@@ -88,7 +102,7 @@ Cost cost_of(const OpCall& call, const Strategy& strategy, int64_t mesh_dim) {
     if (input.placement(mesh_dim) == to) {
       continue;
     }
-    if (too_small(input, mesh_dim, to)) {
+    if (too_small(planned.inputs[i], mesh_dim, to)) {
       cost.bytes = kLastResort;
     }
     cost.bytes += transition_cost(*input.spec, mesh_dim, to);
@@ -109,6 +123,32 @@ bool allowed(
   const auto& now = call.inputs[written].placement(mesh_dim);
   return strategy.inputs[written] == now &&
       (strategy.outputs.empty() || strategy.outputs[0] == now);
+}
+
+bool differ_in_reduction(const Placement& a, const Placement& b) {
+  return a.is_partial() && b.is_partial() && a != b;
+}
+
+bool mixes(const Placements& before, const Placement& next) {
+  return std::any_of(before.begin(), before.end(), [&](const Placement& p) {
+    return differ_in_reduction(p, next);
+  });
+}
+
+// A layout has one reduction: terms of two would mean something else in each
+// order.
+bool mixes_reductions(const MeshStrategy& chosen, const Strategy& strategy) {
+  for (size_t i = 0; i < chosen.inputs.size(); ++i) {
+    if (mixes(chosen.inputs[i], strategy.inputs[i])) {
+      return true;
+    }
+  }
+  for (size_t i = 0; i < chosen.outputs.size(); ++i) {
+    if (mixes(chosen.outputs[i], strategy.outputs[i])) {
+      return true;
+    }
+  }
+  return false;
 }
 
 [[noreturn]] void refuse_in_place(
@@ -135,17 +175,20 @@ bool allowed(
 
 Strategy choose(
     const OpCall& call,
+    const OpCall& planned,
+    const MeshStrategy& chosen,
     const OpRule& rule,
     int64_t mesh_dim,
     const Constraints& constraints) {
-  auto options = candidates(call, rule, mesh_dim);
+  auto options = candidates(planned, rule, mesh_dim);
   const Strategy* best = nullptr;
   Cost best_cost{kImpossible, std::numeric_limits<int>::max()};
   for (const auto& option : options) {
-    if (!allowed(call, option, mesh_dim, constraints)) {
+    if (!allowed(call, option, mesh_dim, constraints) ||
+        mixes_reductions(chosen, option)) {
       continue;
     }
-    const auto cost = cost_of(call, option, mesh_dim);
+    const auto cost = cost_of(call, planned, option, mesh_dim);
     if (cost.bytes < kImpossible && cost < best_cost) {
       best = &option;
       best_cost = cost;
@@ -164,6 +207,24 @@ Strategy choose(
   return *best;
 }
 
+// The next mesh dimensions see what this one has chosen, and that they cannot
+// keep another reduction beside it.
+void plan(
+    OpInput& input,
+    int64_t mesh_dim,
+    const Placement& to,
+    const std::string& where) {
+  if (input.placement(mesh_dim) == to) {
+    return;
+  }
+  Placements layout(input.spec->placements());
+  for (auto& p : layout) {
+    p = differ_in_reduction(p, to) ? Replicate() : p;
+  }
+  layout[static_cast<size_t>(mesh_dim)] = to;
+  input.spec = input.spec->with_placements(layout, where.c_str());
+}
+
 MeshStrategy choose_per_dim(
     const OpCall& call,
     const OpRule& rule,
@@ -171,10 +232,12 @@ MeshStrategy choose_per_dim(
   MeshStrategy chosen;
   chosen.inputs.resize(call.inputs.size());
   chosen.outputs.resize(call.outputs.size());
+  OpCall planned = call; // with what the mesh dimensions before m have chosen
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    const auto strategy = choose(call, rule, m, constraints);
+    const auto strategy = choose(call, planned, chosen, rule, m, constraints);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       chosen.inputs[i].push_back(strategy.inputs[i]);
+      plan(planned.inputs[i], m, strategy.inputs[i], call.name());
     }
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       chosen.outputs[i].push_back(strategy.outputs[i]);

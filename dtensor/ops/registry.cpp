@@ -2,7 +2,7 @@
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
 
-#include <c10/util/Exception.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 
@@ -27,9 +27,15 @@ RuleRegistry& RuleRegistry::global() {
 }
 
 OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
-  auto [it, inserted] =
-      rules_.try_emplace(parse_operator_name(name), std::move(rule));
-  TORCH_INTERNAL_ASSERT(inserted, "two rules for ", std::string(name));
+  const auto op = parse_operator_name(name);
+  auto [it, inserted] = rules_.try_emplace(op, std::move(rule));
+  DTENSOR_CHECK_VALUE(
+      inserted,
+      "RuleRegistry",
+      op.name,
+      op.overload_name.empty() ? "" : ".",
+      op.overload_name,
+      " has a rule already. Give each operator one.");
   return it->second;
 }
 

@@ -139,6 +139,12 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
       local.sizes(),
       " for a spec with local shape ",
       spec->local_sizes());
+  TORCH_INTERNAL_ASSERT(
+      local.scalar_type() == spec->dtype(),
+      "local tensor of ",
+      local.scalar_type(),
+      " for a spec of ",
+      spec->dtype());
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!is_dtensor(local));
   const at::Tensor& like = local;
   return at::Tensor(c10::make_intrusive<DTensorImpl>(

@@ -9,6 +9,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/einsum.h>
+#include <dtensor/ops/registry.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
@@ -243,6 +245,93 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) { rows(mesh).select(0, 0).mul_(2); }},
       {"as_strided",
        [](const DeviceMesh& mesh) { rows(mesh).as_strided({4}, {1}); }},
+      {"an in-place operator that would resize self",
+       [](const DeviceMesh& mesh) {
+         ones({1}, mesh).logical_and_(ones({3}, mesh));
+       }},
+      {"an out of a dtype that does not take the result",
+       [](const DeviceMesh& mesh) {
+         at::Tensor out = rows(mesh).to(at::kLong);
+         at::mul_out(out, rows(mesh), rows(mesh));
+       }},
+      {"a dtype without kernels",
+       [](const DeviceMesh& mesh) { rows(mesh).to(at::kUInt16).amax(0); }},
+      {"a dot of vectors that do not fit",
+       [](const DeviceMesh& mesh) {
+         at::dot(ones({4}, mesh), ones({5}, mesh));
+       }},
+      {"an addbmm of batches that do not fit",
+       [](const DeviceMesh& mesh) {
+         at::addbmm(
+             ones({3, 5}, mesh), ones({2, 3, 4}, mesh), ones({2, 3, 5}, mesh));
+       }},
+      {"the greatest of no elements",
+       [](const DeviceMesh& mesh) { at::Tensor(ones({0}, mesh)).max(); }},
+      {"a probability of dropout out of range",
+       [](const DeviceMesh& mesh) {
+         const at::Tensor q = ones({2, 3, 4, 5}, mesh);
+         at::scaled_dot_product_attention(q, q, q, {}, 2.0);
+       }},
+      {"an attention of vectors",
+       [](const DeviceMesh& mesh) {
+         const at::Tensor q = ones({4}, mesh);
+         at::scaled_dot_product_attention(q, q, q);
+       }},
+      {"an attention mask that does not expand",
+       [](const DeviceMesh& mesh) {
+         const at::Tensor q = ones({4, 2, 3}, mesh);
+         at::scaled_dot_product_attention(q, q, q, ones({2, 2, 2}, mesh));
+       }},
+      {"values that do not broadcast to what indices name",
+       [](const DeviceMesh& mesh) {
+         const at::Tensor index =
+             distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
+         rows(mesh).index_put_(
+             {at::indexing::Slice(), index}, ones({2, 1}, mesh));
+       }},
+      {"a normalization of a vector",
+       [](const DeviceMesh& mesh) {
+         at::batch_norm(
+             ones({4}, mesh), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+       }},
+      {"normalization weights that are not one for each channel",
+       [](const DeviceMesh& mesh) {
+         at::batch_norm(
+             rows(mesh),
+             ones({2}, mesh),
+             {},
+             {},
+             {},
+             true,
+             0.1,
+             1e-5,
+             false);
+       }},
+      {"a norm of no elements",
+       [](const DeviceMesh& mesh) {
+         at::linalg_vector_norm(ones({0}, mesh), -1);
+       }},
+      {"class weights of another dtype",
+       [](const DeviceMesh& mesh) {
+         at::cross_entropy_loss(
+             rows(mesh),
+             distribute_tensor(at::zeros({4}, at::kLong), mesh, {Shard(0)}),
+             ones({6}, mesh).to(at::kDouble));
+       }},
+      {"a rule given twice",
+       [](const DeviceMesh&) {
+         RuleRegistry rules;
+         rules.einsum("mm", "mk,kn->mn");
+         rules.einsum("mm", "mk,kn->mn");
+       }},
+      {"an einsum without an arrow",
+       [](const DeviceMesh&) { einsum_strategies("mk,kn"); }},
+      {"an einsum whose output has a letter of its own",
+       [](const DeviceMesh&) { einsum_strategies("mk,kn->mz"); }},
+      {"an einsum with a letter twice in a tensor",
+       [](const DeviceMesh&) { einsum_strategies("mm,mn->n"); }},
+      {"an einsum with something else than letters",
+       [](const DeviceMesh&) { einsum_strategies("m k,kn->mn"); }},
       {"an operator without a rule",
        [](const DeviceMesh& mesh) { at::cholesky_inverse(rows(mesh)); }},
       // Styles.

@@ -122,6 +122,29 @@ TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
   });
 }
 
+// The mesh dimensions choose one after the other: the second must know that
+// the first has cut the heads, of which there are too few for both.
+TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
+  const Tensors plain{
+      uniform({1, 4, 3, 2}, 1),
+      uniform({1, 2, 3, 2}, 2),
+      uniform({1, 2, 3, 2}, 3)};
+  const auto truth = attend(plain, {}, false, {}, true);
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    for (const auto& first : {Replicate(), Partial(), Shard(1)}) {
+      for (const auto& second : {Replicate(), Partial(), Shard(1)}) {
+        Tensors t;
+        for (const auto& full : plain) {
+          t.push_back(spread(full, mesh, {first, second}));
+        }
+        EXPECT_TRUE(close(full(attend(t, {}, false, {}, true)), truth))
+            << first << second;
+      }
+    }
+  });
+}
+
 TEST(AttentionTest, DropsTheSameWeightsInEveryLayout) {
   at::Tensor value;
   at::Tensor grad;

@@ -257,6 +257,53 @@ TEST(Indexing, WritesWhereAMaskIs) {
   });
 }
 
+TEST(Indexing, SelectsByAMaskDifferentiably) {
+  const auto plain = numbers({5, 4}, 1);
+  const auto mask = plain > 1;
+  auto leaf = plain.clone().requires_grad_();
+  leaf.masked_select(mask).pow(3).sum().backward();
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& p : {Replicate(), Shard(0), Shard(1)}) {
+      for (const auto& q : {Replicate(), Shard(0), Shard(1)}) {
+        auto x = place(plain, mesh, {p}).detach().requires_grad_();
+        const at::Tensor m = distribute_tensor(mask, mesh, {q});
+        x.masked_select(m).pow(3).sum().backward();
+        EXPECT_TRUE(
+            at::equal(DTensor(x.grad()).full_tensor(), leaf.grad()));
+        EXPECT_EQ(DTensor(x.grad()).placements()[0], p);
+      }
+    }
+  });
+}
+
+TEST(Indexing, GathersOneElement) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({5}, 1);
+    const auto index = at::scalar_tensor(3, at::kLong);
+    const at::Tensor i = distribute_tensor(index, mesh, {Replicate()});
+    for (const auto& p : {Replicate(), Shard(0), Partial()}) {
+      const auto x = place(plain, mesh, {p});
+      EXPECT_TRUE(at::equal(
+          DTensor(x.gather(0, i)).full_tensor(), plain.gather(0, index)));
+      const auto y = place(plain[0], mesh, {Replicate()});
+      const at::Tensor zero =
+          distribute_tensor(at::zeros({3}, at::kLong), mesh, {Shard(0)});
+      EXPECT_TRUE(at::equal(
+          DTensor(y.gather(0, zero)).full_tensor(),
+          plain[0].gather(0, at::zeros({3}, at::kLong))));
+      const at::Tensor one = distribute_tensor(index, mesh, {Replicate()});
+      EXPECT_TRUE(at::equal(
+          DTensor(x.scatter(0, one, 7.0)).full_tensor(),
+          plain.scatter(0, index, 7.0)));
+      EXPECT_TRUE(at::equal(
+          DTensor(x.index_select(0, one)).full_tensor(),
+          plain.index_select(0, index)));
+    }
+  });
+}
+
 TEST(Indexing, RefusesWhatDependsOnTheData) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

@@ -49,6 +49,36 @@ TEST(CrossEntropyTest, SameAsPlain) {
   }
 }
 
+// A mean over nothing is not a number, but nothing depends on the logits.
+TEST(CrossEntropyTest, EveryTargetIgnored) {
+  const auto ignored = at::full({5}, -100, at::kLong);
+  const auto some = at::tensor({0, -100, 0, 0, -100}, at::kLong);
+  const auto weight = at::tensor({0.0, 1.0, 1.0, 2.0}, at::kDouble);
+  for (const auto& target : {ignored, some}) {
+    for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+      for (const double smoothing : {0.0, 0.2}) {
+        for (const bool weighted : {false, true}) {
+          expect_same_as_plain(
+              {c10::str(
+                   "cross_entropy ", reduction, " ", smoothing, " ", weighted),
+               {variable({5, 4}, 1), target, weight},
+               {kAll, kTarget, kTarget},
+               [=](const Tensors& t) {
+                 return at::cross_entropy_loss(
+                     t[0],
+                     t[1],
+                     weighted ? std::optional(t[2]) : std::nullopt,
+                     reduction,
+                     -100,
+                     smoothing);
+               }},
+              6);
+        }
+      }
+    }
+  }
+}
+
 TEST(CrossEntropyTest, OtherShapes) {
   for (const auto reduction : kReductions) {
     expect_same_as_plain(

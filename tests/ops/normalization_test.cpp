@@ -167,5 +167,119 @@ TEST(NormalizationTest, SequenceShardsNormalizeWithoutCommunication) {
   });
 }
 
+TEST(NormalizationTest, InstanceNorm) {
+  for (const auto& sizes : {Sizes{3, 2, 5}, Sizes{2, 3, 4, 3}}) {
+    expect_same_as_plain(
+        {"instance_norm",
+         {variable(sizes, 1), variable({sizes[1]}, 2), variable({sizes[1]}, 3)},
+         {kInput, kVector, kVector},
+         [](const Tensors& t) {
+           return at::instance_norm(
+               t[0], t[1], t[2], {}, {}, true, 0.1, 1e-5, false);
+         }},
+        12);
+    expect_same_as_plain(
+        {"instance_norm without parameters",
+         {variable(sizes, 1)},
+         {kInput},
+         [](const Tensors& t) {
+           return at::instance_norm(
+               t[0], {}, {}, {}, {}, true, 0.1, 1e-5, false);
+         }},
+        8);
+  }
+}
+
+using Norm = std::function<at::Tensor(const Tensors&)>;
+
+std::vector<std::pair<std::string, Norm>> channel_norms() {
+  const auto batch = [](bool affine, bool training) {
+    return [=](const Tensors& t) {
+      const auto given = [&](bool wanted, size_t i) {
+        return wanted ? std::optional(t[i]) : std::nullopt;
+      };
+      return at::batch_norm(
+          t[0],
+          given(affine, 1),
+          given(affine, 2),
+          given(!training, 3),
+          given(!training, 4),
+          training,
+          0.1,
+          1e-5,
+          false);
+    };
+  };
+  const auto instance = [](bool affine) {
+    return [=](const Tensors& t) {
+      return at::instance_norm(
+          t[0],
+          affine ? std::optional(t[1]) : std::nullopt,
+          affine ? std::optional(t[2]) : std::nullopt,
+          {},
+          {},
+          true,
+          0.1,
+          1e-5,
+          false);
+    };
+  };
+  return {
+      {"batch_norm", batch(false, true)},
+      {"batch_norm with parameters", batch(true, true)},
+      {"batch_norm in evaluation", batch(false, false)},
+      {"batch_norm in evaluation with parameters", batch(true, false)},
+      {"instance_norm", instance(false)},
+      {"instance_norm with parameters", instance(true)}};
+}
+
+// Gradients of a penalty on the gradient of norm(x) to some power.
+Tensors gradients_of_penalty(Tensors t, const Norm& norm, int64_t power) {
+  for (size_t i = 0; i < 3; ++i) {
+    t[i] = t[i].detach().requires_grad_();
+  }
+  const auto first = torch::autograd::grad(
+      {norm(t).pow(power).sum()}, {t[0]}, {}, true, true)[0];
+  const auto penalty = (first + t[0]).pow(2).sum();
+  return torch::autograd::grad(
+      {penalty}, {t[0], t[1], t[2]}, {}, false, false, true);
+}
+
+// A rank without channels takes part in what the others communicate.
+TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
+  const Tensors plain{
+      variable({5, 2, 3}, 1),
+      variable({2}, 2),
+      variable({2}, 3),
+      uniform({2}, 4),
+      uniform({2}, 5)};
+  Failures failures;
+  for (const auto& [name, norm] : channel_norms()) {
+    for (const int64_t power : {1, 3}) {
+      const auto truth = gradients_of_penalty(plain, norm, power);
+      run_ranks(3, [&, name = name, norm = norm] {
+        const auto mesh = init_device_mesh(at::kCPU, {3});
+        for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
+          Tensors t;
+          for (const auto& full : plain) {
+            t.push_back(
+                spread(full, mesh, {t.empty() ? layout : Replicate()}));
+          }
+          const auto mine = gradients_of_penalty(t, norm, power);
+          for (size_t i = 0; i < mine.size(); ++i) {
+            const bool equal = mine[i].defined() == truth[i].defined() &&
+                (!mine[i].defined() || close(full(mine[i]), truth[i]));
+            if (!equal) {
+              failures.add(c10::str(
+                  name, " ", power, " ", to_string(layout), ": gradient ", i));
+            }
+          }
+        }
+      });
+    }
+  }
+  EXPECT_EQ(failures.text(), "");
+}
+
 } // namespace
 } // namespace dtensor

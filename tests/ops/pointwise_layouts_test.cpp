@@ -58,7 +58,6 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
     EXPECT_FALSE(layout(most.to(at::kComplexDouble)).is_partial());
     EXPECT_FALSE(layout(p.to(at::kLong)).is_partial());
     EXPECT_FALSE(layout(most.log()).is_partial());
-    EXPECT_FALSE(layout(-most).is_partial());
     // Written by one rank, or brought to the layout of what is written.
     EXPECT_TRUE(close(full(p.fill_(3)), at::full({5, 3}, 3.0, at::kDouble)));
     EXPECT_TRUE(close(
@@ -67,6 +66,97 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
     EXPECT_TRUE(close(full(p.zero_()), at::zeros({5, 3}, at::kDouble)));
     EXPECT_TRUE(close(full(p.copy_(r)), full(r)));
     EXPECT_EQ(layout(p), Partial());
+  });
+}
+
+// What a number or a tensor does to the greatest term it does to all.
+TEST(Pointwise, GreatestAndLeastTermsStayPartialWhereOrderIsKept) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto r = place(uniform({5, 3}, 2), mesh, Replicate());
+    const auto plain = uniform({5, 3}, 1);
+    for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
+      const auto other = op == ReduceOp::kMax ? ReduceOp::kMin : ReduceOp::kMax;
+      const auto x = place(plain, mesh, Partial(op));
+      const auto expect = [&](const at::Tensor& t,
+                              const at::Tensor& truth,
+                              const Placement& placement) {
+        EXPECT_EQ(DTensor(t).placements()[0], placement);
+        EXPECT_TRUE(close(full(t), truth));
+      };
+      const auto whole = full(r);
+      expect(-x, -plain, Partial(other));
+      expect(x + 1, plain + 1, Partial(op));
+      expect(x - 1, plain - 1, Partial(op));
+      expect(1 - x, 1 - plain, Replicate());
+      expect(x + r, plain + whole, Partial(op));
+      expect(x - r, plain - whole, Partial(op));
+      expect(at::add(x, r, -2), at::add(plain, whole, -2), Partial(op));
+      expect(at::maximum(x, r), at::maximum(plain, whole), Partial(op));
+      expect(at::minimum(r, x), at::minimum(whole, plain), Partial(op));
+      // The sign of a factor may turn the order round.
+      expect(at::add(r, x, -2), at::add(whole, plain, -2), Replicate());
+      expect(at::sub(r, x), whole - plain, Replicate());
+    }
+  });
+}
+
+TEST(Pointwise, FillsKeepNothingOfTheTerms) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = uniform({5, 3}, 1);
+    const auto most = place(plain, mesh, Partial(ReduceOp::kMax));
+    EXPECT_TRUE(close(full(1 - most), 1 - plain));
+    const auto mean = place(plain, mesh, Partial(ReduceOp::kAvg));
+    const auto zeros = at::zeros_like(mean, at::kLong);
+    EXPECT_EQ(DTensor(zeros).placements()[0], Replicate());
+    EXPECT_TRUE(at::equal(full(zeros), at::zeros({5, 3}, at::kLong)));
+  });
+}
+
+// A layout has one reduction, so one of the operands is reduced.
+TEST(Pointwise, OperandsOfUnlikeReductions) {
+  const auto a = uniform({5, 3}, 1);
+  const auto b = uniform({5, 3}, 2);
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    const at::Tensor condition =
+        distribute_tensor(a > 0.5, mesh, {Replicate(), Replicate()});
+    const ReduceOp ops[] = {
+        ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
+    const auto terms = [&](const at::Tensor& full, ReduceOp op) {
+      return op == ReduceOp::kSum ? full / 2 : full;
+    };
+    for (const auto first : ops) {
+      for (const auto second : ops) {
+        const at::Tensor x = DTensor::from_local(
+            terms(a, first), mesh, {Partial(first), Replicate()});
+        const at::Tensor y = DTensor::from_local(
+            terms(b, second), mesh, {Replicate(), Partial(second)});
+        EXPECT_TRUE(
+            close(full(at::where(condition, x, y)), at::where(a > 0.5, a, b)));
+        EXPECT_TRUE(
+            close(full(at::where(condition, y, x)), at::where(a > 0.5, b, a)));
+        EXPECT_TRUE(close(full(x + y), a + b));
+        EXPECT_TRUE(close(full(x * y), a * b));
+        EXPECT_TRUE(close(full(at::maximum(x, y)), at::maximum(a, b)));
+      }
+    }
+  });
+}
+
+// Terms may be infinite of both signs where their sum is not.
+TEST(Pointwise, SumsAreExactForFiniteResultsOnly) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor p = DTensor::from_local(
+        at::full({2}, mesh.get_local_rank(0) == 0 ? 3.0 : -1.0),
+        mesh,
+        {Partial()});
+    EXPECT_TRUE(full(p / 0).isnan().all().item<bool>()); // plain: inf
+    EXPECT_TRUE(at::equal(full(p / 2), at::ones({2})));
+    const at::Tensor whole = DTensor(p).redistribute({Replicate()});
+    EXPECT_TRUE(full(whole / 0).isinf().all().item<bool>());
   });
 }
 

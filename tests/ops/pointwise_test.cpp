@@ -23,16 +23,16 @@ const std::vector<Placement> kLayouts = {
 // Those that LibTorch decomposes into others, and those of several classes.
 // clang-format off
 const std::vector<std::string> kOthers = {
-    "__xor__.Scalar", "__xor__.Tensor", "addcdiv", "addcmul",
-    "clamp_max.Tensor", "clamp_min.Tensor", "clip", "clip.Tensor", "clone",
-    "conj_physical", "fill.Scalar", "float_power.Scalar",
+    "__xor__.Scalar", "__xor__.Tensor", "add.Scalar", "add.Tensor", "addcdiv",
+    "addcmul", "clamp_max.Tensor", "clamp_min.Tensor", "clip", "clip.Tensor",
+    "clone", "conj_physical", "fill.Scalar", "float_power.Scalar",
     "float_power.Tensor_Scalar", "float_power.Tensor_Tensor",
     "frexp.Tensor", "hardswish", "isclose", "isfinite", "log_sigmoid",
     "log_sigmoid_backward", "logit", "masked_fill.Scalar",
     "masked_fill.Tensor", "max.other", "maximum", "min.other", "minimum",
-    "mul.Tensor", "mvlgamma", "nan_to_num", "positive", "prelu", "relu6",
-    "rsub.Scalar", "rsub.Tensor", "selu", "square", "tril", "triu",
-    "true_divide.Tensor", "where.self", "zero"};
+    "mul.Tensor", "mvlgamma", "nan_to_num", "neg", "positive", "prelu",
+    "relu6", "rsub.Scalar", "rsub.Tensor", "selu", "square", "sub.Scalar",
+    "sub.Tensor", "tril", "triu", "true_divide.Tensor", "where.self", "zero"};
 // clang-format on
 
 struct Op {
@@ -144,8 +144,7 @@ std::vector<std::string> swept_names() {
   };
   add(detail::kPointwise);
   add(detail::kLinearInFirst);
-  add(detail::kAdditive);
-  add(detail::kAddsNumber);
+  add(detail::kBlends);
   add(detail::kNonDecreasing);
   // Takes complex numbers only; see ComplexNumbers.
   std::erase(names, "_conj");

@@ -140,14 +140,14 @@ TEST(LossParallelTest, ThreeAllReducesForwardNoneBackward) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto target = classes({6}, 8, 1); // plain
-    const auto weight = uniform({8}, 2).to(at::kFloat);
+    const auto weight = uniform({8}, 2);
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const auto x = spread(uniform({6, 8}, 1).to(dtype), mesh, {Shard(1)});
       EXPECT_EQ(
           collectives_of(x, target, {}, 0),
           "all_reduce 24, all_reduce 24, all_reduce 24");
       EXPECT_EQ(
-          collectives_of(x, target, weight, 0.1),
+          collectives_of(x, target, weight.to(dtype), 0.1),
           "all_reduce 24, all_reduce 48, all_reduce 24");
     }
   });

@@ -3,6 +3,8 @@
 // other, so those dimensions may be sharded; sequences are whole.
 //
 // Dropout of the attention weights is by global index (tensor/random.h).
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/ops/rules/kernel_args_impl.h>
@@ -48,8 +50,57 @@ Sizes output_strides(SizesRef sizes, const OpInput& query) {
       : contiguous_strides(sizes);
 }
 
+// What the local call cannot be asked: a kernel of ours may stand in for it.
+void check_arguments(const OpCall& call) {
+  const auto p = call.arg("dropout_p").toDouble();
+  DTENSOR_CHECK(
+      p >= 0 && p <= 1,
+      call.name(),
+      "dropout_p must be between 0 and 1, got ",
+      p,
+      ". Pass such a number.");
+  DTENSOR_CHECK(
+      call.inputs[0].dim() >= 2 && call.inputs[1].dim() >= 2 &&
+          call.inputs[2].dim() >= 2,
+      call.name(),
+      "query, key and value need two dimensions or more, got ",
+      *call.inputs[0].spec,
+      ", ",
+      *call.inputs[1].spec,
+      " and ",
+      *call.inputs[2].spec,
+      ". Pass (..., length, features).");
+}
+
+// Of the parts of ranks a mask of too few might fit.
+void check_mask(const OpCall& call, const Sizes& output) {
+  const auto* mask = call.input("attn_mask");
+  if (mask == nullptr) {
+    return;
+  }
+  auto scores = output;
+  const auto k = call.inputs[1].sizes();
+  scores.back() = k[k.size() - 2];
+  bool fits = mask->sizes().size() <= scores.size();
+  for (size_t i = 0; fits && i < mask->sizes().size(); ++i) {
+    const auto size = mask->sizes()[i];
+    fits = size == 1 ||
+        size == scores[scores.size() - mask->sizes().size() + i];
+  }
+  DTENSOR_CHECK(
+      fits,
+      call.name(),
+      "attn_mask, ",
+      *mask->spec,
+      ", does not expand to the scores, of shape ",
+      at::IntArrayRef(scores),
+      ". Pass a mask that does.");
+}
+
 std::vector<OutputMeta> attention_meta(const OpCall& call) {
+  check_arguments(call);
   const auto sizes = output_sizes(call);
+  check_mask(call, sizes);
   return {
       {sizes,
        output_strides(sizes, call.inputs[0]),

@@ -4,6 +4,7 @@
 // only move elements, so partial values stay partial if all operands are.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>
 #include <limits>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// All operands Partial with the same op.
+// All operands Partial with the same op. Terms may not be rounded or wrapped to
+// the dtype of the result one by one.
 void add_common_partial(
     const OpCall& call,
     int64_t mesh_dim,
@@ -21,7 +23,9 @@ void add_common_partial(
   const auto& first = call.inputs[0].placement(mesh_dim);
   const bool common = first.is_partial() &&
       std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& in) {
-                        return in.placement(mesh_dim) == first;
+                        return in.placement(mesh_dim) == first &&
+                            detail::keeps_partial_dtype(
+                                   in.spec->dtype(), call.outputs[0].dtype);
                       });
   if (common) {
     strategies.push_back(
@@ -201,10 +205,7 @@ scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
       strategies.push_back({{whole}, {whole, Shard(map[d])}});
     }
   }
-  // Terms may not be rounded to another dtype one by one.
-  if (call.inputs[0].spec->dtype() == call.inputs[1].spec->dtype()) {
-    add_common_partial(call, mesh_dim, strategies);
-  }
+  add_common_partial(call, mesh_dim, strategies);
   return strategies;
 }
 

@@ -6,9 +6,24 @@
 namespace dtensor {
 namespace {
 
-// No value, or zero, which every reduction of zeros is: partial stays partial.
+// Sums of integers wrap, but not those of truth values; averages round.
+bool is_summed(const Placement& p, at::ScalarType dtype) {
+  return p.is_partial(ReduceOp::kSum)
+      ? dtype != at::kBool
+      : p.is_partial(ReduceOp::kAvg) &&
+          !at::isIntegralType(dtype, /*includeBool=*/true);
+}
+
+// No value, or zero: sums stay sums, to which terms may be added. Nothing is
+// known of what shall be written over other reductions: they become replicated.
 Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
-  return move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
+  auto strategies =
+      move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial() && !is_summed(now, call.outputs[0].dtype)) {
+    strategies.back().outputs[0] = Replicate();
+  }
+  return strategies;
 }
 
 // Other numbers would be added up: partial becomes replicated, and nothing is

@@ -6,6 +6,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -87,22 +88,17 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       detail::wrap(mask, kept_spec));
 }
 
-std::vector<OutputMeta> like_grad(const OpCall& call) {
-  const auto& grad = *call.inputs[0].spec;
-  const auto sizes = grad.sizes();
-  return {
-      {Sizes(sizes.begin(), sizes.end()),
-       dense_strides(sizes, grad.strides()),
-       grad.dtype(),
-       true}};
-}
-
 Strategies native_dropout_backward(const OpCall& call, int64_t) {
   Strategies all;
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     all.push_back({{Shard(d)}, {Shard(d), Shard(d)}});
   }
+  // The mask makes floating-point numbers of integers, whose sums may wrap.
+  const bool floats = at::isFloatingType(call.inputs[0].spec->dtype());
   for (const auto reduce : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    if (!floats) {
+      break;
+    }
     all.push_back({{Partial(reduce)}, {Partial(reduce), Replicate()}});
   }
   return all;
@@ -139,7 +135,7 @@ void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 DTENSOR_RULES(dropout) {
   rules.kernel("native_dropout", native_dropout);
   rules.dim_rule("native_dropout_backward", native_dropout_backward)
-      .with_meta(like_grad);
+      .with_meta(detail::pointwise_meta);
   rules.kernel("dropout", dropout);
   rules.kernel("dropout_", dropout_);
 }

@@ -2,6 +2,7 @@
 // Indexing with tensors. The dimension that is indexed is whole on every rank,
 // and so are the indices, unless every rank looks up its part of the indices
 // in the whole tensor. Lookups are regions: their gradients stay local.
+#include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
 
@@ -63,9 +64,21 @@ bool same_size(const OpCall& call, int64_t dim) {
       });
 }
 
+// A tensor of no dimensions counts as one of one element.
+bool lacks_dims(const OpCall& call) {
+  return std::any_of(
+      call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
+        return input.dim() != call.inputs[0].dim();
+      });
+}
+
 Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
   const auto along = indexed_dim(call);
   Strategies strategies;
+  if (lacks_dims(call)) {
+    pick_partial(call, mesh_dim, strategies);
+    return strategies;
+  }
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     if (d == along) {
       strategies.push_back({{Shard(d)}, {Replicate(), Shard(d)}});
@@ -82,6 +95,9 @@ Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
 Strategies scatter_rule(const OpCall& call, int64_t) {
   const auto along = indexed_dim(call);
   Strategies strategies;
+  if (lacks_dims(call)) {
+    return strategies;
+  }
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     if (d != along && same_size(call, d)) {
       strategies.push_back(
@@ -227,6 +243,44 @@ Strategies index_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
+// Shape of what the indices name; -1: as many as a mask says.
+Sizes indexed_shape(const OpCall& call, const Indexed& x) {
+  Sizes shape(static_cast<size_t>(x.result_dim), 1);
+  for (size_t d = 0; d < x.position.size(); ++d) {
+    if (x.position[d] >= 0) {
+      shape[static_cast<size_t>(x.position[d])] = call.inputs[0].sizes()[d];
+    }
+  }
+  for (int64_t k = 0; k < x.ndim; ++k) {
+    shape[static_cast<size_t>(x.first + k)] = x.has_mask ? -1 : x.index_size(k);
+  }
+  return shape;
+}
+
+// The parts that ranks have of values too few might broadcast to theirs.
+void check_values(const OpCall& call) {
+  const auto shape = indexed_shape(call, indexed(call));
+  const auto values = call.inputs.back().sizes();
+  bool fits = values.size() <= shape.size();
+  for (size_t i = 0; fits && i < values.size(); ++i) {
+    const auto wanted = shape[shape.size() - values.size() + i];
+    fits = values[i] == 1 || wanted < 0 || values[i] == wanted;
+  }
+  DTENSOR_CHECK(
+      fits,
+      call.name(),
+      "values of shape ",
+      at::IntArrayRef(values),
+      " do not broadcast to the elements that the indices name, of shape ",
+      at::IntArrayRef(shape),
+      ". Pass values of that shape.");
+}
+
+std::vector<OutputMeta> index_put_meta(const OpCall& call) {
+  check_values(call);
+  return like_first_input(call);
+}
+
 // x[mask] = number, where x and the mask are cut alike.
 void add_mask_strategies(
     const OpCall& call,
@@ -297,7 +351,7 @@ DTENSOR_RULES(indexing) {
       .with_meta(like_first_input);
   for (const auto* name : {"index_put", "_index_put_impl"}) {
     rules.dim_rule(name, index_put_rule)
-        .with_meta(like_first_input)
+        .with_meta(index_put_meta)
         .sees_backward();
   }
 }

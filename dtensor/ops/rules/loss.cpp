@@ -2,6 +2,7 @@
 // Losses. Elementwise ones compute where their inputs are; a mean divides the
 // local sum by the global number of elements, so that uneven shards are exact.
 #include <dtensor/ops/rules/loss_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <ATen/TensorOperators.h>
 
@@ -84,10 +85,14 @@ Sizes broadcast_sizes(const OpCall& call) {
   return sizes;
 }
 
+// Of operands of one element; each loss promotes in its own way.
+at::ScalarType loss_dtype(const OpCall& call) {
+  return detail::pointwise_meta(call)[0].dtype;
+}
+
 std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
-  auto dtype = call.inputs[0].spec->dtype();
-  dtype = c10::promoteTypes(dtype, call.inputs[1].spec->dtype());
-  return {dense(keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, dtype)};
+  return {dense(
+      keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, loss_dtype(call))};
 }
 
 double largest_numel(const Decision& decision, size_t first) {
@@ -139,7 +144,7 @@ Strategies elementwise_backward(const OpCall& call, int64_t) {
 }
 
 std::vector<OutputMeta> elementwise_backward_meta(const OpCall& call) {
-  return {dense(broadcast_sizes(call), call.inputs[1].spec->dtype())};
+  return {dense(broadcast_sizes(call), loss_dtype(call))};
 }
 
 void elementwise_backward_local(

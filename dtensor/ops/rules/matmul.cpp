@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Matrix products. matmul and linear are one operator each: their local call
 // is the plain operator, and nothing is decomposed into views.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/addbmm.h>
 
 #include <algorithm>
 #include <string>
@@ -38,6 +45,51 @@ Einsum matmul_equation(const OpInput& a, const OpInput& b) {
   return equation;
 }
 
+OutputMeta contiguous(const Sizes& sizes, at::ScalarType dtype) {
+  return {sizes, contiguous_strides(sizes), dtype, true};
+}
+
+std::vector<OutputMeta> dot_meta(const OpCall& call) {
+  const auto& a = *call.inputs[0].spec;
+  const auto& b = *call.inputs[1].spec;
+  DTENSOR_CHECK(
+      a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel() &&
+          a.dtype() == b.dtype(),
+      call.name(),
+      "needs two vectors of one length and dtype, got ",
+      a,
+      " and ",
+      b,
+      ". Reshape or convert them.");
+  return {contiguous({}, a.dtype())};
+}
+
+// Of vectors LibTorch makes a dot, which has no meta kernel.
+std::vector<OutputMeta> product_meta(const OpCall& call) {
+  const bool vectors = call.inputs.size() == 2 && call.inputs[0].dim() == 1 &&
+      call.inputs[1].dim() == 1;
+  return vectors ? dot_meta(call) : std::vector<OutputMeta>{};
+}
+
+std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
+  const auto& self = *call.inputs[0].spec;
+  const auto& a = *call.inputs[1].spec;
+  const auto& b = *call.inputs[2].spec;
+  DTENSOR_CHECK(
+      a.dim() == 3 && b.dim() == 3 && a.sizes()[0] == b.sizes()[0] &&
+          a.sizes()[2] == b.sizes()[1] && a.dtype() == b.dtype() &&
+          self.dtype() == a.dtype(),
+      call.name(),
+      "needs batches of matrices that fit, got ",
+      a,
+      " and ",
+      b,
+      ". Reshape or convert them.");
+  const Sizes sizes{a.sizes()[1], b.sizes()[2]};
+  at::infer_size(self.sizes(), sizes); // or it throws
+  return {contiguous(sizes, a.dtype())};
+}
+
 Strategies matmul_rule(const OpCall& call, int64_t) {
   return einsum_strategies(matmul_equation(call.inputs[0], call.inputs[1]));
 }
@@ -63,17 +115,19 @@ Strategies with_bias(Strategies products, int bias, const OpCall& call) {
   return products;
 }
 
-// "Axyk,nk->Axyn" for an input of four dimensions.
-Einsum linear_equation(const OpInput& input) {
+// "Axyk,nk->Axyn" for an input of four dimensions; a weight may be a vector.
+Einsum linear_equation(const OpInput& input, const OpInput& weight) {
   std::string lead;
   for (int64_t i = 0; i + 1 < input.dim(); ++i) {
     lead += static_cast<char>('A' + i);
   }
-  return {{lead + "k", "nk"}, lead + "n"};
+  return weight.dim() == 1 ? Einsum{{lead + "k", "k"}, lead}
+                           : Einsum{{lead + "k", "nk"}, lead + "n"};
 }
 
 Strategies linear_rule(const OpCall& call, int64_t) {
-  auto strategies = einsum_strategies(linear_equation(call.inputs[0]));
+  auto strategies = einsum_strategies(
+      linear_equation(call.inputs[0], call.inputs[1]));
   return call.inputs.size() < 3 ? strategies
                                 : with_bias(std::move(strategies), 2, call);
 }
@@ -86,21 +140,54 @@ DimRule biased(std::string_view equation) {
       };
 }
 
+// Where there is nothing to multiply, LibTorch does not broadcast the bias.
+void addmv_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto num_args = op.schema().arguments().size();
+  auto& self = torch::jit::peek(*stack, 0, num_args);
+  const auto sizes = decision.outputs[0]->local_sizes();
+  if (op.schema().name().back() != '_' && self.toTensor().sizes() != sizes) {
+    self = self.toTensor().expand(sizes);
+  }
+  op.callBoxed(stack);
+}
+
+// The only product that resizes self where the result has another shape.
+void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  detail::KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  const auto result = at::addbmm(
+      self,
+      args.tensor("batch1"),
+      args.tensor("batch2"),
+      args.at("beta").toScalar(),
+      args.at("alpha").toScalar());
+  if (result.sizes() == self.sizes()) {
+    self.copy_(result);
+  } else {
+    detail::rewrap(self, detail::local_of(result), detail::spec_of(result));
+  }
+  args.returns(self);
+}
+
 } // namespace
 
 DTENSOR_RULES(matmul) {
   rules.einsum("mm", "mk,kn->mn");
   rules.einsum("bmm", "bmk,bkn->bmn");
-  rules.einsum("dot", "k,k->");
-  rules.einsum("vdot", "k,k->");
+  rules.einsum("dot", "k,k->").with_meta(dot_meta);
+  rules.einsum("vdot", "k,k->").with_meta(dot_meta);
   rules.einsum("mv", "mk,k->m");
   rules.dim_rule("addmm", biased("mk,kn->mn")).as_region();
-  rules.dim_rule("addmv", biased("mk,k->m"));
+  rules.dim_rule("addmv", biased("mk,k->m")).with_local_kernel(addmv_local);
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
-  rules.dim_rule("addbmm", biased("bmk,bkn->mn"));
-  rules.dim_rule("matmul", matmul_rule);
-  rules.dim_rule("linear", linear_rule);
+  rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
+  rules.kernel("addbmm_", addbmm_in_place);
+  rules.dim_rule("matmul", matmul_rule).with_meta(product_meta);
+  rules.dim_rule("linear", linear_rule).with_meta(product_meta);
 }
 
 } // namespace dtensor

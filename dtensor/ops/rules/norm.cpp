@@ -3,6 +3,7 @@
 // combine as the elements do: norm(x) = norm(norm(x_1), norm(x_2), ...). Powers
 // of local norms are summed, so the whole root is taken once, of the total.
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -62,6 +63,26 @@ ReduceOp combination(double order) {
 at::ScalarType working_dtype(const Norm& norm, at::ScalarType input) {
   const auto wide = c10::promoteTypes(norm.dtype, at::kFloat);
   return at::isComplexType(input) ? c10::toComplexType(wide) : wide;
+}
+
+// Of no elements only norms that are sums of powers are defined.
+void check_defined(
+    const std::string& where,
+    const at::Tensor& self,
+    const Norm& norm) {
+  const bool is_sum = norm.order >= 0 && !std::isinf(norm.order);
+  const bool empty = self.dim() > 0 &&
+      std::any_of(norm.dims.begin(), norm.dims.end(), [&](int64_t d) {
+        return self.size(d) == 0;
+      });
+  DTENSOR_CHECK(
+      is_sum || !empty,
+      where,
+      "the norm of order ",
+      norm.order,
+      " over no elements of ",
+      *spec_of(self),
+      " is not defined. Reduce dimensions that have some.");
 }
 
 at::Tensor local_norm(const at::Tensor& local, const Norm& norm) {
@@ -183,8 +204,9 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "the norm of a tensor of ",
       self.scalar_type(),
       " is not defined. Cast it to a floating-point dtype.");
-  stack->emplace_back(
-      compute(self, describe(self, order, dim, keepdim, dtype)));
+  const auto norm = describe(self, order, dim, keepdim, dtype);
+  check_defined(op.schema().name(), self, norm);
+  stack->emplace_back(compute(self, norm));
 }
 
 } // namespace

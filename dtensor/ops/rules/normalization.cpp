@@ -5,9 +5,12 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/stack_impl.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
 
 namespace dtensor {
 namespace {
@@ -149,32 +152,103 @@ void localize_samples(const OpCall& call, Decision& decision) {
 
 // --- batch_norm: channels are independent --------------------------------
 
-bool uses_batch_statistics(const OpCall& call) {
-  return call.bool_arg("training") || call.input("running_mean") == nullptr;
+// --- instance_norm: so are samples ----------------------------------------
+
+// Whose statistics are taken together.
+enum class Norm : uint8_t { kBatch, kInstance };
+
+const char* training_flag(Norm norm) {
+  return norm == Norm::kBatch ? "training" : "use_input_stats";
 }
 
-Strategies batch_norm(const OpCall& call, int64_t mesh_dim) {
-  const auto* running = call.input("running_mean");
-  const bool updates = call.bool_arg("training") && running != nullptr;
-  Strategies all;
-  for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
-    if (d != 1 && uses_batch_statistics(call)) {
-      continue; // statistics over what other ranks hold
-    }
-    if (updates && !running->placement(mesh_dim).cuts(0)) {
-      continue; // updated where they are
-    }
-    Strategy s;
-    s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
-    s.inputs[0] = Shard(d);
-    s.outputs = {Shard(d)};
-    all.push_back(std::move(s));
+// The parts that ranks have of vectors too long might fit.
+std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
+  const auto& input = *call.inputs[0].spec;
+  DTENSOR_CHECK(
+      input.dim() >= 2,
+      call.name(),
+      "needs an input of two dimensions or more, got ",
+      input,
+      ". Pass (samples, channels, ...).");
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+    const auto* vector = call.input(name);
+    DTENSOR_CHECK(
+        vector == nullptr || vector->spec->numel() == input.sizes()[1],
+        call.name(),
+        name,
+        ", ",
+        vector == nullptr ? input : *vector->spec,
+        ", needs one number for each of the ",
+        input.sizes()[1],
+        " channels of ",
+        input,
+        ". Pass such a tensor.");
   }
-  return all;
+  return like_first(call);
 }
 
-// Of an input without elements, which batch_norm refuses; connected to all
-// parameters, so that each has a gradient on this rank too.
+// Whether ranks that cut dimension `d` need nothing of each other.
+bool may_cut(const OpCall& call, Norm norm, int64_t d, int64_t mesh_dim) {
+  const auto* running = call.input("running_mean");
+  const bool training = call.bool_arg(training_flag(norm));
+  if (!training && running != nullptr) {
+    return true;
+  }
+  if (training && running != nullptr) {
+    // Updated where they are, with means over samples.
+    return d == 1 && running->placement(mesh_dim).cuts(0);
+  }
+  return d == 1 || (norm == Norm::kInstance && d == 0);
+}
+
+DimRule channel_norm(Norm norm) {
+  return [norm](const OpCall& call, int64_t mesh_dim) {
+    Strategies all;
+    for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+      if (may_cut(call, norm, d, mesh_dim)) {
+        Strategy s;
+        s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
+        s.inputs[0] = Shard(d);
+        s.outputs = {Shard(d)};
+        all.push_back(std::move(s));
+      }
+    }
+    return all;
+  };
+}
+
+// --- where there is nothing to normalize ----------------------------------
+// Ranks take part in what the others communicate in backward passes, so their
+// results must depend on the same inputs in the same way.
+
+// `t` with one element in place of none in each of its dimensions.
+at::Tensor padded(const at::Tensor& t) {
+  std::vector<int64_t> pad;
+  for (int64_t d = t.dim() - 1; t.defined() && d >= 0; --d) {
+    pad.insert(pad.end(), {0, t.size(d) == 0 ? 1 : 0});
+  }
+  return pad.empty() ? t : at::constant_pad_nd(t, pad, 0);
+}
+
+// Of no elements on this rank, where others have some: the operator itself on
+// a few zeros, of which nothing is kept.
+void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto num_args = op.schema().arguments().size();
+  auto* const args = stack->data() + (stack->size() - num_args);
+  const auto sizes = args[0].toTensor().sizes().vec();
+  detail::map_tensors(args, num_args, [](const at::Tensor& t, size_t) {
+    return padded(t);
+  });
+  op.callBoxed(stack);
+  auto output = stack->back().toTensor();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);
+  }
+  stack->back() = std::move(output);
+}
+
+// Of a whole input without elements, which batch_norm refuses if it has no
+// channels; connected to all parameters, so that each has a gradient.
 at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
   auto output = args.tensor("input");
   std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
@@ -189,11 +263,10 @@ at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
 }
 
 // Running statistics are updated in place, so they must be where they are.
-void batch_norm_local(
-    const c10::OperatorHandle& op,
+void check_running(
+    const detail::KernelArgs& args,
     const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
+    Norm norm) {
   size_t index = 0;
   for (const char* name :
        {"input", "weight", "bias", "running_mean", "running_var"}) {
@@ -202,7 +275,8 @@ void batch_norm_local(
     }
     const bool running = std::string_view(name).starts_with("running");
     DTENSOR_CHECK(
-        !running || !args.flag("training") || decision.inputs[index] == nullptr,
+        !running || !args.flag(training_flag(norm)) ||
+            decision.inputs[index] == nullptr,
         args.name(),
         "the layout of ",
         name,
@@ -210,13 +284,25 @@ void batch_norm_local(
         "place. Shard both alike, or replicate both.");
     ++index;
   }
-  if (args.tensor("input").numel() == 0) {
-    auto empty = scaled_and_shifted(args);
-    torch::jit::drop(*stack, op.schema().arguments().size());
-    stack->emplace_back(std::move(empty));
-    return;
-  }
-  op.callBoxed(stack);
+}
+
+LocalKernel channel_norm_local(Norm norm) {
+  return [norm](
+             const c10::OperatorHandle& op,
+             const Decision& decision,
+             torch::jit::Stack* stack) {
+    const detail::KernelArgs args(op, *stack);
+    check_running(args, decision, norm);
+    if (args.tensor("input").numel() > 0) {
+      op.callBoxed(stack);
+    } else if (decision.outputs[0]->numel() > 0) {
+      on_padded(op, stack);
+    } else {
+      auto empty = scaled_and_shifted(args);
+      torch::jit::drop(*stack, op.schema().arguments().size());
+      stack->emplace_back(std::move(empty));
+    }
+  };
 }
 
 } // namespace
@@ -235,9 +321,12 @@ DTENSOR_RULES(normalization) {
   rules.dim_rule("native_group_norm_backward", group_norm_backward)
       .with_meta(group_norm_backward_meta)
       .with_localize(localize_samples);
-  rules.dim_rule("batch_norm", batch_norm)
-      .with_meta(like_first)
-      .with_local_kernel(batch_norm_local);
+  rules.dim_rule("batch_norm", channel_norm(Norm::kBatch))
+      .with_meta(channel_norm_meta)
+      .with_local_kernel(channel_norm_local(Norm::kBatch));
+  rules.dim_rule("instance_norm", channel_norm(Norm::kInstance))
+      .with_meta(channel_norm_meta)
+      .with_local_kernel(channel_norm_local(Norm::kInstance));
 }
 
 } // namespace dtensor

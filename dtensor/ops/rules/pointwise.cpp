@@ -65,8 +65,12 @@ bool can_reduce(ReduceOp op, at::ScalarType dtype) {
 bool dtypes_allow(
     const OpCall& call,
     int64_t mesh_dim,
+    const PartialWays& ways,
     const std::vector<size_t>& operands) {
   const auto out = call.outputs[0].dtype;
+  if (ways.order != Order::kAny && !at::isFloatingType(out)) {
+    return false;
+  }
   return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
     const auto& input = call.inputs[i];
     return !input.placement(mesh_dim).is_partial() ||
@@ -74,10 +78,19 @@ bool dtypes_allow(
   });
 }
 
-Strategy
-partial(const OpCall& call, ReduceOp op, const std::vector<size_t>& operands) {
+ReduceOp reversed(ReduceOp op) {
+  return op == ReduceOp::kMax ? ReduceOp::kMin : ReduceOp::kMax;
+}
+
+Strategy partial(
+    const OpCall& call,
+    ReduceOp op,
+    const PartialWays& ways,
+    const std::vector<size_t>& operands) {
   Strategy s;
-  s.outputs.resize(call.outputs.size(), Partial(op));
+  s.outputs.resize(
+      call.outputs.size(),
+      Partial(ways.order == Order::kReversed ? reversed(op) : op));
   s.inputs.resize(call.inputs.size(), Replicate());
   for (const size_t i : operands) {
     s.inputs[i] = Partial(op);
@@ -96,8 +109,8 @@ void add_partial(
       continue;
     }
     for (const auto& operands : ways.operands) {
-      if (dtypes_allow(call, mesh_dim, operands)) {
-        strategies.push_back(partial(call, op, operands));
+      if (dtypes_allow(call, mesh_dim, ways, operands)) {
+        strategies.push_back(partial(call, op, ways, operands));
       }
     }
   }
@@ -106,13 +119,14 @@ void add_partial(
 void add_all(
     RuleRegistry& rules,
     c10::ArrayRef<const char*> names,
-    const PartialWays& ways = {}) {
+    const PartialWays& ways = {},
+    const PartialWays& more = {}) {
   const auto lacks_meta = [](std::string_view name) {
     return std::find(std::begin(kWithoutMeta), std::end(kWithoutMeta), name) !=
         std::end(kWithoutMeta);
   };
   for (const auto* name : names) {
-    auto& rule = rules.dim_rule(name, pointwise_rule(ways));
+    auto& rule = rules.dim_rule(name, pointwise_rule(ways, more));
     if (lacks_meta(name)) {
       rule.with_meta(pointwise_meta);
     }
@@ -121,13 +135,15 @@ void add_all(
 
 } // namespace
 
-DimRule detail::pointwise_rule(PartialWays ways) {
-  return [ways = std::move(ways)](const OpCall& call, int64_t mesh_dim) {
+DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
+  return [ways = std::move(ways), more = std::move(more)](
+             const OpCall& call, int64_t mesh_dim) {
     Strategies strategies;
     for (int64_t d = 0; d < call.outputs[0].dim(); ++d) {
       strategies.push_back(sharded(call, d));
     }
     add_partial(call, mesh_dim, ways, strategies);
+    add_partial(call, mesh_dim, more, strategies);
     return strategies;
   };
 }
@@ -135,14 +151,30 @@ DimRule detail::pointwise_rule(PartialWays ways) {
 DTENSOR_RULES(pointwise) {
   add_all(rules, kPointwise);
   add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
-  add_all(rules, kAdditive, {sum_ops(), {{0, 1}}});
-  add_all(rules, kAddsNumber, {{ReduceOp::kAvg}, {{0}}});
+  const PartialWays shifted = {order_ops(), {{0}}, Order::kShifted};
+  add_all(
+      rules,
+      {"neg"},
+      {sum_ops(), {{0}}},
+      {order_ops(), {{0}}, Order::kReversed});
+  add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
+  add_all(
+      rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
+  add_all(
+      rules,
+      {"add.Scalar", "sub.Scalar"},
+      {{ReduceOp::kAvg}, {{0}}},
+      shifted);
   add_all(rules, kNonDecreasing, {order_ops(), {{0}}});
   add_all(rules, {"mul.Tensor"}, {sum_ops(), {{0}, {1}}});
   add_all(rules, {"addcmul"}, {sum_ops(), {{0, 1}, {0, 2}}});
   add_all(rules, {"addcdiv"}, {sum_ops(), {{0, 1}}});
-  add_all(rules, {"maximum", "clamp_min.Tensor"}, {{ReduceOp::kMax}, {{0, 1}}});
-  add_all(rules, {"minimum", "clamp_max.Tensor"}, {{ReduceOp::kMin}, {{0, 1}}});
+  const PartialWays most = {{ReduceOp::kMax}, {{0, 1}}};
+  const PartialWays least = {{ReduceOp::kMin}, {{0, 1}}};
+  const PartialWays one_most = {{ReduceOp::kMax}, {{0}, {1}}};
+  const PartialWays one_least = {{ReduceOp::kMin}, {{0}, {1}}};
+  add_all(rules, {"maximum", "clamp_min.Tensor"}, most, one_least);
+  add_all(rules, {"minimum", "clamp_max.Tensor"}, least, one_most);
   add_all(rules, {"where.self"}, {select_ops(), {{1, 2}}});
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))

@@ -10,11 +10,19 @@
 
 namespace dtensor::detail {
 
+/// What an operator does to the order of terms.
+enum class Order : uint8_t {
+  kAny,      // it picks or maps each number for itself
+  kShifted,  // it adds the same to all; integers would wrap, so not these
+  kReversed, // the greatest becomes the least; not integers either
+};
+
 /// Operands that may be Partial at the same time, the others being replicated;
 /// the result is Partial then.
 struct PartialWays {
   std::vector<ReduceOp> ops;
   std::vector<std::vector<size_t>> operands;
+  Order order = Order::kAny;
 };
 
 // Functions, for rules register before global objects are made.
@@ -37,9 +45,9 @@ inline std::vector<ReduceOp> select_ops() {
 /// `out_sizes` is sharded: it is sharded there as well unless it is broadcast.
 Placement operand_shard(SizesRef sizes, SizesRef out_sizes, int64_t dim);
 
-/// Every dimension of the result may be sharded, and `partial` holds where the
-/// dtype of the operands allows it.
-DimRule pointwise_rule(PartialWays partial = {});
+/// Every dimension of the result may be sharded, and the partial ways hold
+/// where the dtype of the operands allows it.
+DimRule pointwise_rule(PartialWays partial = {}, PartialWays more = {});
 
 /// Whether a reduction commutes with the conversion: equal types, or a wider
 /// type of the same kind. Rounding and wrapping do not commute.

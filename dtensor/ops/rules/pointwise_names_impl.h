@@ -89,18 +89,14 @@ inline constexpr const char* kLinearInFirst[] = {
     "div.Scalar", "div.Tensor", "elu_backward", "gelu_backward",
     "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",
     "hardtanh_backward", "ldexp.Tensor", "ldexp_", "leaky_relu_backward",
-    "logit_backward", "mish_backward", "mul.Scalar", "neg", "rad2deg",
+    "logit_backward", "mish_backward", "mul.Scalar", "rad2deg",
     "rrelu_with_noise_backward", "sigmoid_backward", "silu_backward",
     "softplus_backward", "softshrink_backward", "tanh_backward",
     "threshold_backward"};
 
 /// Linear in the first two operands together.
-inline constexpr const char* kAdditive[] = {
-    "add.Tensor", "complex", "lerp.Scalar", "lerp.Tensor", "sub.Tensor"};
-
-/// Adds a number, of which an average takes as much as its terms do.
-inline constexpr const char* kAddsNumber[] = {
-    "add.Scalar", "sub.Scalar"};
+inline constexpr const char* kBlends[] = {
+    "complex", "lerp.Scalar", "lerp.Tensor"};
 
 /// f(x) non-decreasing wherever it is defined, and NaN for NaN: the greatest of
 /// f(x_r) is f of the greatest x_r. Not those that map some numbers to NaN (log,

@@ -7,10 +7,8 @@
 #include <dtensor/ops/stack_impl.h>
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/result_type.h>
 
 namespace dtensor {
 namespace {
@@ -33,34 +31,17 @@ MetaRule results_like(size_t input, size_t count) {
   };
 }
 
+std::vector<OutputMeta> floating_like_self(const OpCall& call) {
+  const auto& self = call.inputs[0];
+  const auto dtype = self.spec->dtype();
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  return {
+      like(self, integral ? c10::get_default_dtype_as_scalartype() : dtype)};
+}
+
 std::vector<OutputMeta> mantissa_and_exponent(const OpCall& call) {
   const auto& self = call.inputs[0];
   return {like(self, self.spec->dtype()), like(self, at::kInt)};
-}
-
-at::Tensor meta_tensor(const OpInput& input) {
-  return at::empty(
-      input.sizes(),
-      at::TensorOptions().dtype(input.spec->dtype()).device(c10::kMeta));
-}
-
-std::vector<OutputMeta> broadcast(const OpCall& call) {
-  const auto& a = call.inputs[0];
-  const auto& b = call.inputs[1];
-  const auto sizes = at::infer_size(a.sizes(), b.sizes());
-  const auto dtype = at::result_type(meta_tensor(a), meta_tensor(b));
-  return {
-      {Sizes(sizes.begin(), sizes.end()),
-       contiguous_strides(sizes),
-       dtype,
-       true}};
-}
-
-std::vector<OutputMeta> self_and_number(const OpCall& call) {
-  const auto& self = call.inputs[0];
-  const auto dtype =
-      at::result_type(meta_tensor(self), call.arg("other").toScalar());
-  return {like(self, dtype)};
 }
 
 // In evaluation it is a leaky_relu of the mean slope; in training it draws
@@ -80,6 +61,17 @@ void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
 }
 
+// What counts in the dtype of a result: the operand's own, whether it has
+// dimensions, and whether it is a number in disguise.
+at::Tensor one_element(const at::Tensor& operand, const OpInput& input) {
+  const Sizes ones(static_cast<size_t>(input.dim()), 1);
+  auto one = at::ones(ones, at::TensorOptions().dtype(input.spec->dtype()));
+  if (operand.unsafeGetTensorImpl()->is_wrapped_number()) {
+    one.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return one;
+}
+
 } // namespace
 
 std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
@@ -87,11 +79,10 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
       call.schema.name().c_str(), call.schema.overload_name().c_str());
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   std::vector<int64_t> sizes;
-  map_tensors(stack.data(), stack.size(), [&](const at::Tensor&, size_t i) {
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
     const auto& input = call.inputs[i];
     sizes = at::infer_size(sizes, input.sizes());
-    const Sizes ones(static_cast<size_t>(input.dim()), 1);
-    return at::ones(ones, at::TensorOptions().dtype(input.spec->dtype()));
+    return one_element(t, input);
   });
   op.callBoxed(stack);
   Sizes strides = contiguous_strides(sizes);
@@ -115,9 +106,9 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
 DTENSOR_RULES(pointwise_special) {
   const PartialWays linear = {sum_ops(), {{0}}};
   rules.dim_rule("rsub.Tensor", pointwise_rule({sum_ops(), {{0, 1}}}))
-      .with_meta(broadcast);
+      .with_meta(pointwise_meta);
   rules.dim_rule("rsub.Scalar", pointwise_rule({{ReduceOp::kAvg}, {{0}}}))
-      .with_meta(self_and_number);
+      .with_meta(pointwise_meta);
   rules.dim_rule("frexp.Tensor", pointwise_rule())
       .with_meta(mantissa_and_exponent);
   rules.dim_rule("log_sigmoid_forward", pointwise_rule())
@@ -130,7 +121,7 @@ DTENSOR_RULES(pointwise_special) {
       .with_meta(results_like(0, 2));
   // It makes a plain range of its own, which only local tensors can meet.
   rules.dim_rule("mvlgamma", pointwise_rule())
-      .with_meta(results_like(0, 1))
+      .with_meta(floating_like_self)
       .as_region();
   rules.dim_rule("mvlgamma_", pointwise_rule()).with_meta(results_like(0, 1));
   rules.kernel("rrelu_with_noise", rrelu);

@@ -3,6 +3,7 @@
 // result is Partial; what does not compose (median, variance) needs the reduced
 // dimensions whole.
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/dtype_limits_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
@@ -145,6 +146,24 @@ std::vector<at::ScalarType> same(const OpCall& call) {
   return {dtype_of(call)};
 }
 
+std::vector<at::ScalarType> floating(const OpCall& call) {
+  const bool integral =
+      at::isIntegralType(dtype_of(call), /*includeBool=*/true);
+  return {
+      integral ? c10::get_default_dtype_as_scalartype()
+               : dtype_of(call)};
+}
+
+std::vector<at::ScalarType> same_of_some(const OpCall& call) {
+  DTENSOR_CHECK(
+      call.inputs[0].spec->numel() > 0,
+      call.name(),
+      *call.inputs[0].spec,
+      " has no elements, of which none is the greatest or the least. Name a "
+      "dimension to reduce that has some.");
+  return same(call);
+}
+
 std::vector<at::ScalarType> values_and_indices(const OpCall& call) {
   return {dtype_of(call), at::kLong};
 }
@@ -263,8 +282,8 @@ void add_picking(RuleRegistry& rules) {
 void add_whole(RuleRegistry& rules) {
   const auto whole = reduction_rule();
   add_all(rules, {"argmax", "argmin", "aminmax"}, whole);
-  add_all(
-      rules, {"median", "nanmedian", "logsumexp"}, whole, reduction_meta(same));
+  add_all(rules, {"median", "nanmedian"}, whole, reduction_meta(same));
+  add_all(rules, {"logsumexp"}, whole, reduction_meta(floating));
   add_all(
       rules,
       {"var.correction", "std.correction"},
@@ -302,10 +321,10 @@ DTENSOR_RULES(reduction) {
   rules.dim_rule("amax", greatest_of).with_local_kernel(or_identity(least));
   rules.dim_rule("amin", least_of).with_local_kernel(or_identity(greatest));
   rules.dim_rule("max", greatest_of)
-      .with_meta(reduction_meta(same))
+      .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(or_identity(least));
   rules.dim_rule("min", least_of)
-      .with_meta(reduction_meta(same))
+      .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(or_identity(greatest));
   rules.kernel("mean", mean_kernel);
   rules.kernel("mean.dim", mean_kernel);

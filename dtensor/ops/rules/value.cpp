@@ -2,13 +2,19 @@
 // Operators that give a plain value: the same on every rank, because a program
 // branches on it. Also those whose result has as many elements as the values
 // say.
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/masked_scatter.h>
 
 namespace dtensor {
 namespace {
@@ -38,29 +44,80 @@ void equal(const c10::OperatorHandle&, torch::jit::Stack* stack) {
       at::_local_scalar_dense(whole(at::eq(self, other).all())).toBool());
 }
 
+SpecPtr replicated_like(const DeviceMesh& mesh, const at::Tensor& t) {
+  const Placements everywhere(static_cast<size_t>(mesh.ndim()), Replicate());
+  return Spec::make(
+      mesh, everywhere, t.sizes(), t.strides(), t.scalar_type());
+}
+
+// The spec of the first DTensor among the arguments; the others must be on its
+// mesh.
+SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto num_args = op.schema().arguments().size();
+  const auto args = last_args(stack, num_args);
+  SpecPtr first;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (first == nullptr && is_dtensor(t)) {
+      first = spec_of(t);
+    }
+  });
+  const auto name = KernelArgs(op, stack).name();
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    if (!is_dtensor(t)) {
+      check_plain_operand(op.schema(), t, arg, *first);
+      return;
+    }
+    DTENSOR_CHECK(
+        spec_of(t)->mesh() == first->mesh(),
+        name,
+        "the operands live on different meshes: ",
+        *first,
+        " and ",
+        *spec_of(t),
+        ". Bring them to one mesh.");
+  });
+  return first;
+}
+
 // How many elements there are shows only in the whole tensor: the result is
 // replicated.
 void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
-  std::optional<DeviceMesh> mesh;
   map_tensors(args, num_args, [&](const at::Tensor& t, size_t) {
-    if (is_dtensor(t)) {
-      mesh = spec_of(t)->mesh();
-    }
     return whole(t);
   });
   op.callBoxed(stack);
   const auto result = torch::jit::pop(*stack).toTensor();
-  const Placements everywhere(static_cast<size_t>(mesh->ndim()), Replicate());
-  stack->emplace_back(wrap(
-      result,
-      Spec::make(
-          *mesh,
-          everywhere,
-          result.sizes(),
-          result.strides(),
-          result.scalar_type())));
+  stack->emplace_back(wrap(result, replicated_like(spec->mesh(), result)));
+}
+
+// Which element of the source goes where shows only in the whole mask; the
+// result lies as self does.
+at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
+  auto from = replicated_like(self->mesh(), result);
+  const bool same_shape = self->sizes() == SizesRef(result.sizes());
+  const auto to = same_shape
+      ? from->with_placements(without_partial(self->placements()))
+      : from;
+  return wrap(redistribute_local(result, from, to), to);
+}
+
+void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  const bool in_place = op.schema().name().back() == '_';
+  const auto spec = common_spec(op, *stack);
+  const auto result = at::masked_scatter(
+      whole(self), whole(args.tensor("mask")), whole(args.tensor("source")));
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  if (in_place) {
+    self.copy_(scattered(spec, result));
+    stack->push_back(self);
+  } else {
+    stack->emplace_back(scattered(spec, result));
+  }
 }
 
 } // namespace
@@ -68,6 +125,7 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 DTENSOR_RULES(value) {
   rules.kernel("nonzero", on_whole);
   rules.kernel("masked_select", on_whole);
+  rules.kernel("masked_scatter", masked_scatter);
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);
   rules.keep_composite("allclose");

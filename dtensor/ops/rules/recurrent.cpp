@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Cells of recurrent networks: samples are independent. LibTorch takes them
+// apart into operators that write in place, which a partial sum cannot bear.
+#include <dtensor/ops/registry.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+// input, state..., weights and biases -> new state...
+Strategies cell(const OpCall& call, int64_t) {
+  const auto states = call.outputs.size();
+  const bool batched = std::all_of(
+      call.inputs.begin(),
+      call.inputs.begin() + static_cast<std::ptrdiff_t>(states) + 1,
+      [](const OpInput& input) { return input.dim() == 2; });
+  if (!batched) {
+    return {};
+  }
+  Strategy samples;
+  samples.outputs.resize(states, Shard(0));
+  samples.inputs.resize(call.inputs.size(), Replicate());
+  std::fill_n(samples.inputs.begin(), states + 1, Shard(0));
+  return {std::move(samples)};
+}
+
+} // namespace
+
+DTENSOR_RULES(recurrent) {
+  for (const char* name :
+       {"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"}) {
+    rules.dim_rule(name, cell);
+  }
+}
+
+} // namespace dtensor

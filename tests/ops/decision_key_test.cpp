@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls that must be decided differently are told apart, though one follows
+// the other.
+#include "same_or_error.h"
+
+namespace dtensor::testing {
+namespace {
+
+// Of a partial sum: only zeros may be added without reducing it first.
+at::Tensor padded(const at::Tensor& x, const at::Scalar& value) {
+  return at::constant_pad_nd(x, {1, 1}, value);
+}
+
+TEST(DecisionKey, NumbersOfEveryKind) {
+  const auto plain = at::complex(uniform({3, 2}, 1), uniform({3, 2}, 2));
+  const std::vector<at::Scalar> numbers = {
+      0,
+      1,
+      false,
+      true,
+      0.0,
+      1.5,
+      c10::complex<double>(0, 0),
+      c10::complex<double>(1, 1),
+      c10::complex<double>(0, 1),
+      c10::complex<double>(1, 0)};
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto terms = at::complex(
+        partial_term(at::real(plain), mesh, ReduceOp::kSum),
+        partial_term(at::imag(plain), mesh, ReduceOp::kSum));
+    const at::Tensor x = DTensor::from_local(terms, mesh, {Partial()});
+    for (int call = 0; call < 2; ++call) {
+      for (const auto& number : numbers) {
+        EXPECT_TRUE(close(full(padded(x, number)), padded(plain, number)))
+            << number;
+      }
+    }
+  });
+}
+
+} // namespace
+} // namespace dtensor::testing

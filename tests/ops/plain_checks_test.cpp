@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls that the plain operator refuses because of what only the whole tensors
+// show: ours refuse them as well, and say why.
+#include "same_or_error.h"
+
+#include <limits>
+
+namespace dtensor::testing {
+namespace {
+
+TEST(PlainChecks, TheGreatestOfNoElements) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        place(at::ones({0, 3}), mesh, Shard(0)).max();
+      }),
+      "[aten::max] f32[0, 3] on (tp=2): S(0) has no elements, of which none is "
+      "the greatest or the least. Name a dimension to reduce that has some.");
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        place(at::ones({0}), mesh, Replicate()).min();
+      }),
+      "[aten::min] f32[0] on (tp=2): R has no elements, of which none is the "
+      "greatest or the least. Name a dimension to reduce that has some.");
+}
+
+TEST(PlainChecks, AProbabilityOfDropout) {
+  for (const double p : {2.0, -0.5}) {
+    for (const auto& layout : {Shard(0), Replicate()}) {
+      EXPECT_EQ(
+          error_on_ranks([&](const DeviceMesh& mesh) {
+            const auto q = place(uniform({2, 2, 4, 3}, 1), mesh, layout);
+            at::scaled_dot_product_attention(q, q, q, {}, p);
+          }),
+          c10::str(
+              "[aten::scaled_dot_product_attention] dropout_p must be between "
+              "0 and 1, got ",
+              p,
+              ". Pass such a number."));
+    }
+  }
+}
+
+TEST(PlainChecks, AttentionNeedsMatrices) {
+  EXPECT_EQ(
+      error_on_ranks([&](const DeviceMesh& mesh) {
+        const auto q = place(uniform({4}, 1), mesh, Replicate());
+        at::scaled_dot_product_attention(q, q, q);
+      }),
+      "[aten::scaled_dot_product_attention] query, key and value need two "
+      "dimensions or more, got f64[4] on (tp=2): R, f64[4] on (tp=2): R and "
+      "f64[4] on (tp=2): R. Pass (..., length, features).");
+}
+
+TEST(PlainChecks, WeightsOfClassesInTheDtypeOfTheLogits) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        at::cross_entropy_loss(
+            place(at::ones({4, 3}), mesh, Shard(0)),
+            place(at::zeros({4}, at::kLong), mesh, Shard(0)),
+            place(at::ones({3}, at::kDouble), mesh, Replicate()));
+      }),
+      "[cross_entropy] weight must be f32 like the logits, got f64. Convert "
+      "it.");
+}
+
+TEST(PlainChecks, APlainMaskBesideADTensor) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        place(at::ones({4, 3}), mesh, Shard(0))
+            .masked_select(at::rand({4, 3}) > 0.5);
+      }),
+      "[aten::masked_select] got mixed plain tensor and DTensor: argument "
+      "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
+      "it a DTensor with distribute_tensor or DTensor::from_local, or take "
+      "the local part of the others with to_local().");
+  expect_same(
+      {uniform({4, 3}, 1)}, {{Shard(0), Replicate()}}, [](const Tensors& t) {
+        return t[0].masked_select(at::ones({}, at::kBool));
+      });
+}
+
+TEST(PlainChecks, ASelfThatDoesNotTakeTheResult) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        auto self = place(at::ones({1}), mesh, Shard(0));
+        self.logical_and_(place(at::ones({3}), mesh, Shard(0)));
+      }),
+      "[aten::logical_and_] self, f32[1] on (tp=2): S(0), cannot take a result "
+      "of shape [3] in place. Use the out-of-place operator.");
+}
+
+// What the parts of a rank would fit.
+TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        const at::Tensor index =
+            distribute_tensor(at::zeros({1}, at::kLong), mesh, {Replicate()});
+        place(at::ones({4, 3}), mesh, Shard(0))
+            .index_put_(
+                {at::indexing::Slice(), index},
+                place(at::ones({2, 1}), mesh, Shard(0)));
+      }),
+      "[aten::index_put_] values of shape [2, 1] do not broadcast to the "
+      "elements that the indices name, of shape [4, 1]. Pass values of that "
+      "shape.");
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        at::scaled_dot_product_attention(
+            place(at::ones({4, 2, 3}), mesh, Shard(0)),
+            place(at::ones({4, 2, 3}), mesh, Shard(0)),
+            place(at::ones({4, 2, 3}), mesh, Shard(0)),
+            place(at::ones({2, 2, 2}), mesh, Replicate()));
+      }),
+      "[aten::scaled_dot_product_attention] attn_mask, f32[2, 2, 2] on (tp=2): "
+      "R, does not expand to the scores, of shape [4, 2, 2]. Pass a mask that "
+      "does.");
+  EXPECT_EQ(
+      error_on_ranks([](const DeviceMesh& mesh) {
+        at::batch_norm(
+            place(at::ones({4, 1, 3}), mesh, Shard(1)),
+            place(at::ones({2}), mesh, Shard(0)),
+            {},
+            {},
+            {},
+            true,
+            0.1,
+            1e-5,
+            false);
+      }),
+      "[aten::batch_norm] weight, f32[2] on (tp=2): S(0), needs one number for "
+      "each of the 1 channels of f32[4, 1, 3] on (tp=2): S(1). Pass such a "
+      "tensor.");
+}
+
+TEST(PlainChecks, TheGreatestNormOfNoElements) {
+  for (const auto& layout : {Shard(0), Shard(1), Replicate()}) {
+    EXPECT_EQ(
+        error_on_ranks([&](const DeviceMesh& mesh) {
+          at::linalg_vector_norm(
+              place(at::ones({0, 3}), mesh, layout),
+              std::numeric_limits<double>::infinity(),
+              at::IntArrayRef{0});
+        }),
+        c10::str(
+            "[aten::linalg_vector_norm] the norm of order inf over no elements "
+            "of f32[0, 3] on (tp=2): ",
+            to_string(layout),
+            " is not defined. Reduce dimensions that have some."));
+  }
+}
+
+} // namespace
+} // namespace dtensor::testing
