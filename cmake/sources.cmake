@@ -163,7 +163,10 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp
   dtensor/ops/registry.cpp
+  dtensor/ops/replicated.cpp
+  dtensor/ops/replicated_impl.h
   dtensor/ops/rules/attention.cpp
+  dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp

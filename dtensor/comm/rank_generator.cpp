@@ -13,10 +13,12 @@
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/error.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace dtensor {
 namespace {
@@ -31,6 +33,17 @@ at::CPUGeneratorImpl* generator_of_this_rank() {
 }
 
 thread_local uint64_t seedings = 0;
+
+// What is the same on all ranks and must not draw; null where ranks may.
+thread_local const std::string* drawless = nullptr;
+
+void check_may_draw() {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      drawless == nullptr,
+      *drawless,
+      "draws random numbers on replicated tensors, which every rank would draw "
+      "differently. Call it on the local tensors.");
+}
 
 void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
   const auto f = from.next_float_normal_sample();
@@ -141,6 +154,7 @@ class FillGenerator final : public c10::OperatorKernel {
         generator.toGenerator() == at::detail::getDefaultCPUGenerator();
     if (context && not_given &&
         std::all_of(values.begin(), values.end(), allows_cpu_generator)) {
+      check_may_draw();
       generator = context->generator;
     }
     op.redispatchBoxed(
@@ -215,6 +229,13 @@ namespace detail {
 uint64_t rank_seedings() {
   install_once();
   return seedings;
+}
+
+SameOnAllRanks::SameOnAllRanks(const std::string& what)
+    : outer_(std::exchange(drawless, &what)) {}
+
+SameOnAllRanks::~SameOnAllRanks() {
+  drawless = outer_;
 }
 
 RankGeneratorScope::RankGeneratorScope()

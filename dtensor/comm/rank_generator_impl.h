@@ -4,6 +4,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -18,6 +19,19 @@ class RankGeneratorScope {
 
  private:
   bool was_included_;
+};
+
+/// While it lives, this thread computes what is to be the same on all ranks: a
+/// rank that draws from its default generator gets an error that names `what`.
+class SameOnAllRanks {
+ public:
+  explicit SameOnAllRanks(const std::string& what);
+  ~SameOnAllRanks();
+  SameOnAllRanks(const SameOnAllRanks&) = delete;
+  SameOnAllRanks& operator=(const SameOnAllRanks&) = delete;
+
+ private:
+  const std::string* outer_;
 };
 
 /// How often this thread has seeded the default generator, counted from the

@@ -4,16 +4,17 @@
 #include <dtensor/ops/slot_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
-#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
 namespace dtensor::detail {
@@ -35,16 +36,6 @@ SpecPtr any_spec(
         }
       });
   return found;
-}
-
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
-  const Placements whole(like.placements().size(), Replicate());
-  return Spec::make(
-      like.mesh(),
-      whole,
-      result.sizes(),
-      result.strides(),
-      result.scalar_type());
 }
 
 // A plain tensor in the layout that is wanted of it. A number in disguise
@@ -71,30 +62,6 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
       : redistribute_local(local_of(t), spec_of(t), wanted);
 }
 
-// Replaces every tensor result by `wrap_result(tensor, index)`.
-template <class Wrap>
-void map_results(
-    torch::jit::Stack* stack,
-    size_t num_returns,
-    const Wrap& wrap_result) {
-  size_t index = 0;
-  for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
-    auto& value = (*stack)[i];
-    if (value.isTensor()) {
-      const auto at = index++;
-      if (value.toTensor().defined()) {
-        value = wrap_result(std::move(value).toTensor(), at);
-      }
-    } else if (value.isTensorList()) {
-      auto list = value.toTensorVector();
-      for (auto& t : list) {
-        t = wrap_result(std::move(t), index++);
-      }
-      value = std::move(list);
-    }
-  }
-}
-
 void set_args(
     const OpInfo& info,
     const Decision& decision,
@@ -105,14 +72,62 @@ void set_args(
   }
 }
 
+// As the schema has them: one list, or one by one.
+void push_results(
+    const OpInfo& info,
+    std::vector<at::Tensor> results,
+    torch::jit::Stack* stack) {
+  const auto& returns = info.op.schema().returns();
+  if (returns[0].type()->kind() == c10::TypeKind::ListType) {
+    TORCH_INTERNAL_ASSERT(returns.size() == 1, info.name, ": several lists");
+    stack->emplace_back(std::move(results));
+    return;
+  }
+  for (auto& result : results) {
+    stack->emplace_back(std::move(result));
+  }
+}
+
+at::Tensor empty_meta(const Spec& spec) {
+  return at::empty_strided(
+      spec.local_sizes(),
+      dense_strides(spec.local_sizes(), spec.strides()),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
+
+// What an operator on parts without data results in, where LibTorch has no
+// kernel for those: the shapes are known.
+void results_without_data(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  std::vector<at::Tensor> results;
+  for (const auto& spec : decision.outputs) {
+    results.push_back(spec ? empty_meta(*spec) : at::Tensor());
+  }
+  push_results(info, std::move(results), stack);
+}
+
 void call_local(
     const OpInfo& info,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  if (info.rule != nullptr && info.rule->local_kernel) {
-    info.rule->local_kernel(info.op, decision, stack);
-  } else {
-    info.op.callBoxed(stack);
+  const auto base = stack->size() - info.num_args;
+  const bool no_data = info.num_args > 0 && (*stack)[base].isTensor() &&
+      (*stack)[base].toTensor().defined() &&
+      (*stack)[base].toTensor().is_meta();
+  try {
+    if (info.rule != nullptr && info.rule->local_kernel) {
+      info.rule->local_kernel(info.op, decision, stack);
+    } else {
+      info.op.callBoxed(stack);
+    }
+  } catch (const c10::NotImplementedError&) {
+    if (!no_data || decision.shapes_from_results) {
+      throw;
+    }
+    stack->resize(base);
+    results_without_data(info, decision, stack);
   }
 }
 
@@ -139,16 +154,20 @@ void outside_mesh(
       ", which is outside the mesh ",
       any->mesh(),
       ". Call it on ranks of the mesh only.");
-  const auto self =
-      info.in_place ? (*stack)[stack->size() - info.num_args] : c10::IValue();
+  const auto self = (*stack)[stack->size() - info.num_args];
   torch::jit::drop(*stack, info.num_args);
   if (info.in_place) {
     stack->push_back(self);
     return;
   }
+  std::vector<at::Tensor> results;
   for (const auto& spec : decision.outputs) {
-    stack->emplace_back(spec ? nothing_from(inputs, spec) : at::Tensor());
+    results.push_back(spec ? nothing_from(inputs, spec) : at::Tensor());
+    if (info.carries_boundaries) {
+      meta_of(results.back()).boundaries = meta_of(self.toTensor()).boundaries;
+    }
   }
+  push_results(info, std::move(results), stack);
 }
 
 // A view of a tensor that had to be redistributed for it shares no memory with
@@ -240,17 +259,6 @@ void dispatch_below_boundary(const OpInfo& info, torch::jit::Stack* stack) {
   run(info, *decide(info, *stack), stack);
 }
 
-bool needs_grad(const OpInfo& info, const torch::jit::Stack& stack) {
-  if (!c10::GradMode::is_enabled()) {
-    return false;
-  }
-  bool any = false;
-  visit_tensors(
-      last_args(stack, info.num_args),
-      [&](const at::Tensor& t, size_t, int) { any |= t.requires_grad(); });
-  return any;
-}
-
 at::Tensor region_input(
     const at::Tensor& t,
     const Decision& decision,
@@ -284,7 +292,7 @@ void region_below_boundary(
     const OpInfo& info,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  if (!needs_grad(info, *stack)) {
+  if (!wants_gradients(last_args(*stack, info.num_args))) {
     at::AutoDispatchBelowADInplaceOrView below;
     dispatch_below_boundary(info, stack);
     return;

@@ -128,7 +128,11 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
         return call_stock(keys, args...);
       }
     }
-    return call_local(*entry->decision, args...);
+    try {
+      return call_local(*entry->decision, args...);
+    } catch (const c10::NotImplementedError&) {
+      return call_boxed(keys, args...); // no kernel for meta tensors
+    }
   }
 
   static inline FastSlot slot;

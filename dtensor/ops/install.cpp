@@ -2,37 +2,96 @@
 // Puts a slot under every operator when the library loads.
 //
 // Operators that LibTorch decomposes above autograd (CompositeImplicitAutograd)
-// keep their decomposition unless they have a rule; then they are regions,
-// intercepted at the autograd key. All others get a slot at the backend key:
-// without it a composite kernel would win over a fallback and read storage.
+// are regions if they have a rule, intercepted at the autograd key. Without one
+// they keep their decomposition, but compute on replicated tensors what the
+// plain operator does. All others get a slot at the backend key: without it a
+// composite kernel would win over a fallback and read storage.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <dtensor/error.h>
 #include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/variants_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
 
 #include <torch/library.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace dtensor::detail {
 namespace {
 
 using c10::DispatchKey;
 
+// op.out without a rule: by op where there is one, else whole on replicated
+// inputs; `other` is for all other calls.
 class OutKernel final : public c10::OperatorKernel {
  public:
-  explicit OutKernel(c10::OperatorHandle functional)
-      : functional_(std::move(functional)) {}
+  OutKernel(
+      std::shared_ptr<const OpInfo> info,
+      std::optional<c10::SafeKernelFunction> other,
+      bool above_autograd)
+      : info_(std::move(info)),
+        functional_(functional_of_out(info_->op)),
+        other_(std::move(other)),
+        above_autograd_(above_autograd) {}
+
   void operator()(
       const c10::OperatorHandle& op,
-      c10::DispatchKeySet,
+      c10::DispatchKeySet keys,
       torch::jit::Stack* stack) {
-    run_out_variant(op, functional_, stack);
+    const auto args = last_args(*stack, info_->num_args);
+    DTENSOR_CHECK(
+        !above_autograd_ || !wants_gradients(args),
+        info_->name,
+        "writes its result, which gives it no gradient, but an argument "
+        "requires grad. Call it without out, or under a NoGradGuard.");
+    if (functional_) {
+      run_out_variant(op, *functional_, stack);
+    } else if (
+        !info_->random && inputs_are_replicated(op.schema(), args)) {
+      run_out_on_replicated(*info_, stack);
+    } else if (other_) {
+      other_->callBoxed(op, keys, stack);
+    } else {
+      dispatch(*info_, stack);
+    }
   }
 
  private:
-  c10::OperatorHandle functional_;
+  std::shared_ptr<const OpInfo> info_;
+  std::optional<c10::OperatorHandle> functional_;
+  std::optional<c10::SafeKernelFunction> other_;
+  bool above_autograd_;
+};
+
+// _to_copy comes with the key of the device asked for, and that of Meta
+// outranks ours.
+class ToMetaKernel final : public c10::OperatorKernel {
+ public:
+  explicit ToMetaKernel(c10::SafeKernelFunction stock)
+      : stock_(std::move(stock)) {}
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack) {
+    const auto& self = torch::jit::peek(
+        *stack, 0, op.schema().arguments().size());
+    if (is_dtensor(self.toTensor())) {
+      op.redispatchBoxed(
+          keys.remove_backend(c10::BackendComponent::MetaBit), stack);
+    } else {
+      stock_.callBoxed(op, keys, stack);
+    }
+  }
+
+ private:
+  c10::SafeKernelFunction stock_;
 };
 
 bool starts_with(const std::string& text, std::string_view prefix) {
@@ -45,6 +104,17 @@ bool decomposes_by_itself(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
+bool is_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+}
+
+bool writes_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
+    return a.is_out();
+  });
+}
+
 bool keeps_its_kernel(const c10::OperatorHandle& op) {
   const auto& registry = RuleRegistry::global();
   if (registry.find(op.operator_name()) != nullptr) {
@@ -52,7 +122,37 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
   }
   return registry.keeps_composite(op.operator_name()) ||
       decomposes_by_itself(op) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+      (is_composite(op) && !is_functional(op.schema()) &&
+       !writes_out(op.schema()));
+}
+
+// LibTorch's kernel, taken from a backend that nobody has, whose entry in the
+// operator's table stays as it is.
+c10::SafeKernelFunction stock_kernel(
+    const c10::OperatorHandle& op,
+    bool above_autograd) {
+  return op.getComputedKernelForDispatchKey(
+      above_autograd ? DispatchKey::AutogradPrivateUse2
+                     : DispatchKey::PrivateUse2);
+}
+
+using When = ReplicatedKernel::When;
+
+torch::CppFunction replicated_kernel(
+    const std::shared_ptr<const OpInfo>& info,
+    bool above_autograd,
+    When when) {
+  return torch::CppFunction::makeFromBoxedFunctor(
+      std::make_unique<ReplicatedKernel>(
+          info, stock_kernel(info->op, above_autograd), when));
+}
+
+// Those whose gradient formula is LibTorch's: on replicated tensors it is that
+// of the plain operator, since a formula may make plain tensors on the way.
+bool may_take_plain_gradient(const OpInfo& info) {
+  return (info.rule == nullptr || info.formula_makes_plain) && !info.random &&
+      is_functional(info.op.schema()) &&
+      info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
 torch::CppFunction kernel_of(
@@ -63,6 +163,27 @@ torch::CppFunction kernel_of(
   }
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<SlotKernel>(info, above_autograd));
+}
+
+void install_out(
+    const std::shared_ptr<const OpInfo>& info,
+    const std::string& name,
+    torch::Library& backend,
+    torch::Library& autograd) {
+  const auto kernel = [&](bool above_autograd) {
+    return torch::CppFunction::makeFromBoxedFunctor(
+        std::make_unique<OutKernel>(
+            info,
+            is_composite(info->op)
+                ? std::optional(stock_kernel(info->op, above_autograd))
+                : std::nullopt,
+            above_autograd));
+  };
+  backend.impl(name.c_str(), kernel(false));
+  if (is_composite(info->op) ||
+      !info->op.hasKernelForDispatchKey(DispatchKey::Autograd)) {
+    autograd.impl(name.c_str(), kernel(true));
+  }
 }
 
 void install(
@@ -76,42 +197,81 @@ void install(
   const auto name =
       n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   auto info = std::make_shared<OpInfo>(op);
-  if (info->is_out && info->rule == nullptr) {
-    if (auto functional = functional_of_out(op)) {
-      backend.impl(
-          name.c_str(),
-          torch::CppFunction::makeFromBoxedFunctor(
-              std::make_unique<OutKernel>(*functional)));
-      return;
-    }
+  if (info->rule == nullptr && info->is_out) {
+    install_out(info, name, backend, autograd);
+    return;
+  }
+  if (info->rule == nullptr && is_composite(op)) {
+    backend.impl(name.c_str(), replicated_kernel(info, false, When::kAlways));
+    autograd.impl(name.c_str(), replicated_kernel(info, true, When::kAlways));
+    return;
   }
   backend.impl(name.c_str(), kernel_of(info, false));
   if (info->is_region) {
     autograd.impl(name.c_str(), kernel_of(info, true));
+  } else if (may_take_plain_gradient(*info)) {
+    autograd.impl(
+        name.c_str(), replicated_kernel(info, true, When::kForGradients));
   }
 }
 
 // Operators of other libraries, and those registered after this one.
+std::shared_ptr<OpInfo> info_of_other(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<OpInfo>> infos;
+  const std::lock_guard lock(mutex);
+  const auto& n = op.operator_name();
+  auto& slot = infos[n.name + "." + n.overload_name];
+  if (slot == nullptr) {
+    slot = std::make_shared<OpInfo>(op);
+  }
+  return slot;
+}
+
 void fallback(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet,
     torch::jit::Stack* stack) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<OpInfo>> infos;
-  std::shared_ptr<OpInfo> info;
-  {
-    const std::lock_guard lock(mutex);
-    const auto& n = op.operator_name();
-    auto& slot = infos[n.name + "." + n.overload_name];
-    if (slot == nullptr) {
-      slot = std::make_shared<OpInfo>(op);
+  dispatch(*info_of_other(op), stack);
+}
+
+// Without one, an operator that LibTorch's autograd does not know would have no
+// kernel at all at this key. What gradient it has is that of the plain operator.
+void autograd_fallback(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet,
+    torch::jit::Stack* stack) {
+  const auto info = info_of_other(op);
+  if (wants_gradients(last_args(*stack, info->num_args))) {
+    if (is_functional(op.schema()) && compute_replicated(*info, stack)) {
+      return;
     }
-    info = slot;
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        !info->in_place && !info->is_out && !info->is_view,
+        info->name,
+        "has no gradient on DTensors, since it writes or shares its argument. "
+        "Call it on the local tensors.");
   }
-  dispatch(*info, stack);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  op.callBoxed(stack);
+}
+
+torch::CppFunction to_meta_kernel(bool above_autograd) {
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  return torch::CppFunction::makeFromBoxedFunctor(
+      std::make_unique<ToMetaKernel>(stock_kernel(op, above_autograd)));
 }
 
 } // namespace
+
+TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  m.impl("_to_copy", to_meta_kernel(false));
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
+  m.impl("_to_copy", to_meta_kernel(true));
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, backend) {
   // Kept for the life of the process, as the registrations are.
@@ -134,6 +294,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, backend) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse3, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, AutogradPrivateUse3, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&autograd_fallback>());
 }
 
 } // namespace dtensor::detail

@@ -51,6 +51,13 @@ bool has_formula(const std::string& name) {
   return is_product(name) || name == "aten::layer_norm";
 }
 
+// Where an element is zero, the gradient of a product is made of the products of
+// the others, beside plain ones; that of a sign is a plain zero.
+bool makes_plain_in_gradient(const std::string& name) {
+  return name == "aten::prod" || name == "aten::prod.dim_int" ||
+      name == "aten::copysign.Tensor";
+}
+
 size_t next_slot() {
   static std::atomic<size_t> next{0};
   return next.fetch_add(1);
@@ -88,6 +95,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   boundary = boundary_role(schema.name());
   carries_boundaries = detail::carries_boundaries(schema.name());
   multiplies_matrices = is_product(name);
+  formula_makes_plain = makes_plain_in_gradient(name);
   if (is_region && has_formula(name)) {
     stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // op.out(..., out) is op(...) whose results are copied into `out`, in the
-// layout that `out` has.
+// layout that `out` has. Where LibTorch has no such op, and the inputs are
+// replicated, every rank computes the whole of `out` before it copies its part.
 #include <dtensor/ops/variants_impl.h>
 
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -13,7 +17,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
@@ -73,6 +79,14 @@ void check_can_cast(
       ". Pass an out of the dtype of the result.");
 }
 
+// The plain operator gives `out` new memory if it has another shape.
+void give_size(const at::Tensor& out, at::IntArrayRef sizes) {
+  const auto& old = *spec_of(out);
+  auto spec = Spec::make(old.mesh(), old.placements(), sizes, old.dtype());
+  auto local = local_of(out).new_empty(spec->local_sizes());
+  rewrap(out, std::move(local), std::move(spec));
+}
+
 void copy_into(
     const std::string& name,
     const at::Tensor& out,
@@ -83,6 +97,9 @@ void copy_into(
       "out is a plain tensor, the result ",
       *spec_of(result),
       ". Pass a DTensor as out.");
+  if (out.sizes() != result.sizes() && spec_of(out)->is_replicated()) {
+    give_size(out, result.sizes());
+  }
   DTENSOR_CHECK(
       out.sizes() == result.sizes(),
       name,
@@ -111,8 +128,8 @@ at::Tensor meta_of_operand(const at::Tensor& t) {
 void ask_for_dtype(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
-    const torch::jit::Stack& outs,
-    const torch::jit::Stack& results) {
+    const std::vector<at::Tensor>& outs,
+    const std::vector<at::Tensor>& results) {
   torch::jit::Stack stack(arguments);
   map_tensors(stack.data(), stack.size(), [](const at::Tensor& t, size_t) {
     return meta_of_operand(t);
@@ -123,8 +140,7 @@ void ask_for_dtype(
     // No meta kernel: copy_into() checks what is left.
   } catch (const c10::Error&) {
     for (size_t i = 0; i < outs.size(); ++i) {
-      check_can_cast(
-          op.schema().name(), outs[i].toTensor(), results[i].toTensor());
+      check_can_cast(op.schema().name(), outs[i], results[i]);
     }
     throw;
   }
@@ -146,22 +162,54 @@ bool take_dtype_of_out(
 
 // Whether the DTensors among `outs` have other dtypes than the results.
 bool differ_in_dtype(
-    const torch::jit::Stack& outs,
-    const torch::jit::Stack& results) {
-  for (size_t i = 0; i < outs.size(); ++i) {
-    const auto& out = outs[i].toTensor();
-    if (is_dtensor(out) &&
-        out.scalar_type() != results[i].toTensor().scalar_type()) {
-      return true;
-    }
-  }
-  return false;
+    const std::vector<at::Tensor>& outs,
+    const std::vector<at::Tensor>& results) {
+  return !std::equal(
+      outs.begin(),
+      outs.end(),
+      results.begin(),
+      results.end(),
+      [](const at::Tensor& out, const at::Tensor& result) {
+        return !is_dtensor(out) || out.scalar_type() == result.scalar_type();
+      });
 }
 
 torch::jit::Stack
 call(const c10::OperatorHandle& op, torch::jit::Stack arguments) {
   op.callBoxed(&arguments);
   return arguments;
+}
+
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values) {
+  std::vector<at::Tensor> found;
+  visit_tensors(values, [&](const at::Tensor& t, size_t, int) {
+    found.push_back(t);
+  });
+  return found;
+}
+
+void check_count(
+    const c10::OperatorHandle& op,
+    const std::vector<at::Tensor>& results,
+    const std::vector<at::Tensor>& outs) {
+  DTENSOR_CHECK_VALUE(
+      outs.size() == results.size(),
+      op.schema().name(),
+      "got ",
+      outs.size(),
+      " tensors to write ",
+      results.size(),
+      " results into. Pass one for each.");
+}
+
+void copy_all(
+    const c10::OperatorHandle& op,
+    const std::vector<at::Tensor>& results,
+    const std::vector<at::Tensor>& outs) {
+  check_count(op, results, outs);
+  for (size_t i = 0; i < outs.size(); ++i) {
+    copy_into(op.schema().name(), outs[i], results[i]);
+  }
 }
 
 } // namespace
@@ -196,16 +244,65 @@ void run_out_variant(
       stack->end() - static_cast<std::ptrdiff_t>(arguments.size()),
       stack->end());
   torch::jit::drop(*stack, arguments.size());
-  auto results = call(functional, inputs);
-  if (differ_in_dtype(outs, results)) {
-    ask_for_dtype(op, all, outs, results);
-    if (take_dtype_of_out(functional.schema(), outs[0].toTensor(), inputs)) {
-      results = call(functional, std::move(inputs));
+  const auto targets = tensors_of(outs);
+  auto results = tensors_of(call(functional, inputs));
+  check_count(op, results, targets);
+  if (differ_in_dtype(targets, results)) {
+    ask_for_dtype(op, all, targets, results);
+    if (take_dtype_of_out(functional.schema(), targets[0], inputs)) {
+      results = tensors_of(call(functional, std::move(inputs)));
     }
   }
-  for (size_t i = 0; i < outs.size(); ++i) {
-    copy_into(op.schema().name(), outs[i].toTensor(), results[i].toTensor());
-    stack->push_back(outs[i]);
+  copy_all(op, results, targets);
+  if (!op.schema().returns().empty()) {
+    stack->insert(stack->end(), outs.begin(), outs.end());
+  }
+}
+
+bool inputs_are_replicated(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> args) {
+  bool all = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    all &= is_out(schema.arguments()[arg])
+        ? is_dtensor(t)
+        : is_dtensor(t) ? spec_of(t)->is_replicated() : t.numel() == 1;
+  });
+  return all;
+}
+
+void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
+  const auto& arguments = info.op.schema().arguments();
+  const auto args = last_args(*stack, info.num_args).vec();
+  torch::jit::drop(*stack, info.num_args);
+  torch::jit::Stack local(args);
+  torch::jit::Stack outs;
+  std::vector<at::Tensor> results;
+  SpecPtr like;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool out = is_out(arguments[i]);
+    if (out) {
+      outs.push_back(args[i]);
+    }
+    map_tensors(&local[i], 1, [&](const at::Tensor& t, size_t) {
+      if (is_dtensor(t)) {
+        like = spec_of(t);
+        check_mine(info.name, *like);
+      }
+      const auto& part = is_dtensor(t) ? local_of(t) : t;
+      return out ? results.emplace_back(part.new_empty({0})) : part;
+    });
+  }
+  if (like->mesh().contains_this_rank()) {
+    const SameOnAllRanks no_draws(info.name);
+    info.op.callBoxed(&local);
+    for (auto& t : results) {
+      t = wrap(t, replicated_spec(*like, t));
+    }
+    copy_all(info.op, results, tensors_of(outs));
+  }
+  if (!info.op.schema().returns().empty()) {
+    stack->insert(stack->end(), outs.begin(), outs.end());
   }
 }
 

@@ -40,6 +40,8 @@ struct OpInfo {
   /// made of operators that have rules; null for others.
   std::optional<c10::SafeKernelFunction> stock;
   bool multiplies_matrices = false; // matmul, linear, addmm
+  /// LibTorch's formula for its gradient makes plain tensors on the way.
+  bool formula_makes_plain = false;
 };
 
 /// Runs the operator on the DTensors on the stack, below autograd.

@@ -6,10 +6,12 @@
 
 #include <ATen/core/List_inl.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
 #include <cstddef>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -57,10 +59,46 @@ void map_tensors(c10::IValue* args, size_t count, const Map& map) {
   }
 }
 
+/// Replaces every tensor among the results on the stack by
+/// map(at::Tensor&&, size_t index); undefined ones stay.
+template <class Map>
+void map_results(
+    torch::jit::Stack* stack,
+    size_t num_returns,
+    const Map& map) {
+  size_t index = 0;
+  for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
+    auto& value = (*stack)[i];
+    if (value.isTensor()) {
+      const auto at = index++;
+      if (value.toTensor().defined()) {
+        value = map(std::move(value).toTensor(), at);
+      }
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      for (auto& t : list) {
+        t = map(std::move(t), index++);
+      }
+      value = std::move(list);
+    }
+  }
+}
+
 inline c10::ArrayRef<c10::IValue> last_args(
     const torch::jit::Stack& stack,
     size_t count) {
   return c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
+}
+
+/// Whether autograd is to record a call with these arguments.
+inline bool wants_gradients(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  if (c10::GradMode::is_enabled()) {
+    visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+      any |= t.requires_grad();
+    });
+  }
+  return any;
 }
 
 } // namespace dtensor::detail

@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <dtensor/ops/slot_impl.h>
 
 #include <optional>
 
@@ -19,5 +20,15 @@ void run_out_variant(
     const c10::OperatorHandle& op,
     const c10::OperatorHandle& functional,
     torch::jit::Stack* stack);
+
+/// Whether all distributed inputs of op.out are replicated, and all outs are
+/// distributed.
+bool inputs_are_replicated(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> args);
+
+/// Calls op.out of such inputs on their local tensors and copies what it gives
+/// into the out arguments.
+void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack);
 
 } // namespace dtensor::detail

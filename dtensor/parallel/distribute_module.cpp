@@ -9,6 +9,19 @@
 #include <torch/nn/module.h>
 
 namespace dtensor {
+namespace {
+
+// set_data() takes no DTensor for a meta tensor, whose backend is no other's.
+void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
+  if (parameter.is_meta()) {
+    parameter.unsafeGetTensorImpl()->shallow_copy_from(
+        dtensor.getIntrusivePtr());
+  } else {
+    parameter.set_data(dtensor);
+  }
+}
+
+} // namespace
 
 void distribute_parameter(
     at::Tensor& parameter,
@@ -18,7 +31,8 @@ void distribute_parameter(
   const c10::NoGradGuard no_grad;
   const detail::ModuleClaim claim("distribute_parameter", parameter);
   const bool requires_grad = parameter.requires_grad();
-  parameter.set_data(
+  turn_into(
+      parameter,
       distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
   parameter.set_requires_grad(requires_grad);
   detail::keep_gradient_in_layout(parameter);

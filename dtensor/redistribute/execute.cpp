@@ -63,6 +63,14 @@ at::Tensor finish(
   return own_memory(result, local, to.strides());
 }
 
+// A part without data has nothing to send.
+at::Tensor meta_part(const at::Tensor& local, const Spec& to) {
+  return at::empty_strided(
+      to.local_sizes(),
+      dense_strides(to.local_sizes(), to.strides()),
+      local.options().requires_grad(false));
+}
+
 at::Tensor outside_mesh(const at::Tensor& local) {
   return at::empty({0}, local.options().requires_grad(false));
 }
@@ -140,6 +148,9 @@ at::Tensor redistribute_local(
   if (steps->steps.empty()) {
     return local;
   }
+  if (local.is_meta()) {
+    return meta_part(local, *to);
+  }
   at::NoGradGuard no_grad;
   at::Tensor result = local;
   for (const Step& step : steps->steps) {
@@ -158,7 +169,8 @@ PendingPtr redistribute_local_async(
       std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) {
         return communicates(step.kind);
       });
-  if (last == steps.rend() || !from->mesh().contains_this_rank()) {
+  if (last == steps.rend() || local.is_meta() ||
+      !from->mesh().contains_this_rank()) {
     return ready(redistribute_local(local, from, to));
   }
   check_local(local, *from);

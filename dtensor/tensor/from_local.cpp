@@ -95,7 +95,7 @@ void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
 
 at::Tensor same_replicas(const at::Tensor& local, const Spec& spec) {
   auto result = local;
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+  for (int64_t m = 0; m < spec.mesh().ndim() && !local.is_meta(); ++m) {
     if (spec.placements()[static_cast<size_t>(m)].is_replicate()) {
       result = get_group(spec.mesh(), m).broadcast(result, 0);
     }
@@ -138,7 +138,7 @@ DTensor DTensor::from_local(
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
   const auto layout = normalize_placements(mesh, placements, ndim, kWhere);
   at::Tensor mine = local;
-  if (mine.device().type() != mesh.device_type()) {
+  if (!mine.is_meta() && mine.device().type() != mesh.device_type()) {
     mine = mine.to(mesh.device_type());
   }
   const auto spec = global_spec(mine, mesh, layout, options);

@@ -19,9 +19,13 @@ constexpr const char* kNoData =
 
 // The local tensor's own backend beside PrivateUse3, which outranks it; the
 // autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's
-// constructor, and are left out there in inference mode.
+// constructor, and are left out there in inference mode. Only Meta's bit would
+// outrank PrivateUse3, so a DTensor of meta tensors goes without.
 c10::DispatchKeySet keys_for(const at::Tensor& local) {
-  const auto backend = local.key_set().highestBackendKey();
+  auto backend = local.key_set().highestBackendKey();
+  if (C10_UNLIKELY(backend == c10::BackendComponent::MetaBit)) {
+    backend = c10::BackendComponent::CPUBit;
+  }
   return c10::DispatchKeySet(c10::DispatchKey::Dense) |
       c10::DispatchKeySet(backend) |
       c10::DispatchKeySet(c10::BackendComponent::PrivateUse3Bit) |

@@ -18,6 +18,7 @@
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/factories.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -70,6 +71,26 @@ at::Tensor rows(const DeviceMesh& mesh, const Placement& p = Shard(0)) {
 
 at::Tensor partial(const DeviceMesh& mesh) {
   return DTensor::from_local(at::ones({4, 6}), mesh, {Partial()});
+}
+
+at::Tensor noisy(const at::Tensor& t) {
+  return t + at::rand_like(t);
+}
+at::Tensor& add_one_(at::Tensor& t) {
+  return t.add_(1);
+}
+
+// Operators of another library, without a kernel for DTensors.
+TORCH_LIBRARY(errors_test, m) {
+  m.def("noisy(Tensor t) -> Tensor");
+  m.def("add_one_(Tensor(a!) t) -> Tensor(a!)");
+  m.impl("noisy", c10::DispatchKey::CPU, noisy);
+  m.impl("add_one_", c10::DispatchKey::CPU, add_one_);
+}
+
+void call_other(const char* name, at::Tensor t) {
+  torch::jit::Stack stack{t.set_requires_grad(true) * 1};
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack);
 }
 
 struct BareImpl : torch::nn::Module {
@@ -334,6 +355,31 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) { einsum_strategies("m k,kn->mn"); }},
       {"an operator without a rule",
        [](const DeviceMesh& mesh) { at::cholesky_inverse(rows(mesh)); }},
+      {"an out argument and a gradient",
+       [](const DeviceMesh& mesh) {
+         at::Tensor out = rows(mesh, Replicate());
+         at::avg_pool1d_out(
+             out, rows(mesh, Replicate()).set_requires_grad(true), 1);
+       }},
+      {"too few out arguments",
+       [](const DeviceMesh& mesh) {
+         const auto x = rows(mesh, Replicate());
+         at::split_copy_out({x}, x, 2);
+       }},
+      {"a sparse result",
+       [](const DeviceMesh& mesh) { rows(mesh, Replicate()).to_sparse(); }},
+      {"a tensor_split at no indices",
+       [](const DeviceMesh& mesh) {
+         rows(mesh).tensor_split(rows(mesh, Replicate()));
+       }},
+      {"an operator of another library that draws random numbers",
+       [](const DeviceMesh& mesh) {
+         call_other("errors_test::noisy", rows(mesh, Replicate()));
+       }},
+      {"an operator of another library that writes",
+       [](const DeviceMesh& mesh) {
+         call_other("errors_test::add_one_", rows(mesh, Replicate()));
+       }},
       // Styles.
       {"a style for a module that it cannot style",
        [](const DeviceMesh& mesh) {

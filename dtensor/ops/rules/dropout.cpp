@@ -81,7 +81,7 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto kept_spec = mask_spec(*spec, at::kBool);
   const bool train = args.is_none("train") || args.flag("train");
   const auto p = train ? probability(args) : 0;
-  const auto mask = keep_mask(*kept_spec, p);
+  const auto mask = keep_mask(*kept_spec, p).to(local.device());
   auto dropped = local.mul(mask).mul_(scale_of(p));
   args.returns(
       detail::wrap(std::move(dropped), dropped_spec),
@@ -124,7 +124,9 @@ void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!keeps_everything(args, self)) {
     const auto p = args.real("p");
     const auto spec = mask_spec(*spec_of(self), self.scalar_type());
-    auto noise = keep_mask(*spec, p).to(self.scalar_type()).mul_(scale_of(p));
+    auto noise = keep_mask(*spec, p)
+                     .to(self.device(), self.scalar_type())
+                     .mul_(scale_of(p));
     self.mul_(detail::wrap(std::move(noise), spec));
   }
   args.returns(self);

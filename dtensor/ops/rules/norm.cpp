@@ -135,6 +135,11 @@ at::Tensor compute(const at::Tensor& self, const Norm& norm) {
     p = p.is_partial() ? Replicate() : p;
   }
   const auto sizes = result_sizes(norm, spec->sizes());
+  if (!spec->mesh().contains_this_rank()) {
+    return wrap(
+        local.new_empty({0}, norm.dtype),
+        Spec::make(spec->mesh(), final_layout, sizes, norm.dtype));
+  }
   auto value = local_norm(local, norm);
   if (combines) {
     const auto from =

@@ -32,7 +32,8 @@ Strategies renorm_rule(const OpCall& call, int64_t) {
 DTENSOR_RULES(scan) {
   rules.dim_rule("cumsum", along_dim_rule({0}));
   const auto whole = along_dim_rule();
-  rules.dim_rule("cumprod", whole);
+  // Where an element is zero, its formula makes plain tensors.
+  rules.dim_rule("cumprod", whole).as_region();
   rules.dim_rule("renorm", renorm_rule);
   // Those that pick scatter into plain zeros in their backward: they run with
   // the autograd of the local operator.

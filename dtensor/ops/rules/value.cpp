@@ -15,33 +15,42 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/masked_scatter.h>
+#include <ATen/ops/tensor_split.h>
 
 namespace dtensor {
 namespace {
 
 using namespace detail;
 
-at::Tensor whole(const at::Tensor& t) {
+at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
   if (!is_dtensor(t)) {
     return t;
   }
   const auto& spec = spec_of(t);
+  DTENSOR_CHECK(
+      spec->mesh().contains_this_rank(),
+      op.schema().name(),
+      "has no value on rank ",
+      spec->mesh().get_rank(),
+      ", which is outside the mesh ",
+      spec->mesh(),
+      ". Call it on ranks of the mesh only.");
   const Placements everywhere(spec->placements().size(), Replicate());
   return redistribute_local(
       local_of(t), spec, spec->with_placements(everywhere));
 }
 
-void item(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(at::_local_scalar_dense(whole(self)));
+  stack->emplace_back(at::_local_scalar_dense(whole(op, self)));
 }
 
-void equal(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
   stack->emplace_back(
       self.sizes() == other.sizes() &&
-      at::_local_scalar_dense(whole(at::eq(self, other).all())).toBool());
+      at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool());
 }
 
 SpecPtr replicated_like(const DeviceMesh& mesh, const at::Tensor& t) {
@@ -86,7 +95,7 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
   map_tensors(args, num_args, [&](const at::Tensor& t, size_t) {
-    return whole(t);
+    return whole(op, t);
   });
   op.callBoxed(stack);
   const auto result = torch::jit::pop(*stack).toTensor();
@@ -110,7 +119,9 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool in_place = op.schema().name().back() == '_';
   const auto spec = common_spec(op, *stack);
   const auto result = at::masked_scatter(
-      whole(self), whole(args.tensor("mask")), whole(args.tensor("source")));
+      whole(op, self),
+      whole(op, args.tensor("mask")),
+      whole(op, args.tensor("source")));
   torch::jit::drop(*stack, op.schema().arguments().size());
   if (in_place) {
     self.copy_(scattered(spec, result));
@@ -118,6 +129,31 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   } else {
     stack->emplace_back(scattered(spec, result));
   }
+}
+
+// Where to split is read from memory; `self` may have any layout.
+void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto dim = torch::jit::pop(*stack).toInt();
+  const auto where = whole(op, torch::jit::pop(*stack).toTensor());
+  const auto self = torch::jit::pop(*stack).toTensor();
+  DTENSOR_CHECK_VALUE(
+      where.dim() <= 1 && where.scalar_type() == at::kLong,
+      op.schema().name(),
+      "where to split is given by one int64 or a list of them, got ",
+      where.toString(),
+      " of shape ",
+      where.sizes(),
+      ". Pass a tensor of at most one dimension.");
+  if (where.dim() == 0) {
+    stack->emplace_back(at::tensor_split(
+        self, at::_local_scalar_dense(where).toLong(), dim));
+    return;
+  }
+  std::vector<int64_t> indices;
+  for (const auto& index : where.unbind()) {
+    indices.push_back(at::_local_scalar_dense(index).toLong());
+  }
+  stack->emplace_back(at::tensor_split(self, indices, dim));
 }
 
 } // namespace
@@ -128,6 +164,7 @@ DTENSOR_RULES(value) {
   rules.kernel("masked_scatter", masked_scatter);
   rules.kernel("_local_scalar_dense", item);
   rules.kernel("equal", equal);
+  rules.kernel("tensor_split.tensor_indices_or_sections", tensor_split);
   rules.keep_composite("allclose");
   rules.keep_composite("is_same_size");
 }

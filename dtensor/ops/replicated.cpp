@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/replicated_impl.h>
+
+#include <ATen/DTensorState.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/equal.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+bool holds_tensors(c10::TypePtr type) {
+  for (;;) {
+    if (auto optional = type->cast<c10::OptionalType>()) {
+      type = optional->getElementType();
+    } else if (auto list = type->cast<c10::ListType>()) {
+      type = list->getElementType();
+    } else {
+      return type->kind() == c10::TypeKind::TensorType;
+    }
+  }
+}
+
+bool any_holds_tensors(const std::vector<c10::Argument>& values) {
+  return std::any_of(values.begin(), values.end(), [](const auto& value) {
+    return holds_tensors(value.type());
+  });
+}
+
+SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
+  SpecPtr found;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (found == nullptr && is_dtensor(t)) {
+      found = spec_of(t);
+    }
+  });
+  return found;
+}
+
+// One of the operands' layouts; null if the operator has to see the DTensors
+// themselves. A plain tensor of one element means the same on every rank.
+SpecPtr layout_of_replicated(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto like = first_spec(args);
+  bool fits = like != nullptr && like->mesh().contains_this_rank();
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (!is_dtensor(t)) {
+      fits &= t.numel() == 1 || at::get_dtensor_allow_implicit_replication();
+    } else if (fits) {
+      const auto& meta = meta_of(t);
+      check_mine(info.name, *meta.spec);
+      fits = meta.spec->is_replicated() && meta.boundaries == nullptr &&
+          meta.spec->mesh() == like->mesh();
+    }
+  });
+  return fits ? like : nullptr;
+}
+
+// Those that say they draw random numbers do not if there is nothing to drop.
+bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (!info.random) {
+    return false;
+  }
+  const auto dropout = info.op.schema().argumentIndexWithName("dropout");
+  const auto train = info.op.schema().argumentIndexWithName("train");
+  return !dropout || !train ||
+      (args[static_cast<size_t>(*dropout)].toDouble() != 0 &&
+       args[static_cast<size_t>(*train)].toBool());
+}
+
+// Modules that are called without a state make a plain one of zeros.
+bool is_zero_state(const at::Tensor& t) {
+  return !t.requires_grad() && at::count_nonzero(t).item<int64_t>() == 0;
+}
+
+// Where bags of equal size begin: embedding_bag makes them of the rows of ids.
+bool are_even_offsets(const at::Tensor& t, int64_t num_ids) {
+  const auto bags = t.numel();
+  return t.dim() == 1 && at::isIntegralType(t.scalar_type(), false) &&
+      bags > 0 && num_ids >= bags && num_ids % bags == 0 &&
+      at::equal(t, at::arange(0, num_ids, num_ids / bags, t.options()));
+}
+
+at::Tensor place_plain(const at::Tensor& t, const Spec& like) {
+  return wrap(
+      like.mesh().contains_this_rank() ? t : t.new_empty({0}),
+      replicated_spec(like, t));
+}
+
+// Replaces tensors of argument `made` that follow from global shapes alone, so
+// that they mean the same on every rank.
+void place_what_modules_make(
+    const c10::FunctionSchema& schema,
+    size_t made,
+    c10::IValue* args) {
+  const auto like = first_spec(
+      c10::ArrayRef<c10::IValue>(args, schema.arguments().size()));
+  if (like == nullptr) {
+    return;
+  }
+  const auto ids = schema.argumentIndexWithName("indices");
+  map_tensors(args + made, 1, [&](const at::Tensor& t, size_t) {
+    const bool fits = !is_dtensor(t) &&
+        (ids ? are_even_offsets(t, args[*ids].toTensor().numel())
+             : is_zero_state(t));
+    return fits ? place_plain(t, *like) : t;
+  });
+}
+
+// The position of such an argument.
+std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
+  const bool is_bag = schema.name() == "aten::embedding_bag";
+  const auto index = schema.argumentIndexWithName(is_bag ? "offsets" : "hx");
+  return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
+}
+
+bool shares_memory(const at::Tensor& result, const at::Tensor& input) {
+  return result.defined() && result.has_storage() && input.has_storage() &&
+      result.is_alias_of(input);
+}
+
+bool has_view_of(
+    const torch::jit::Stack& results,
+    const std::vector<at::Tensor>& inputs) {
+  bool found = false;
+  visit_tensors(results, [&](const at::Tensor& result, size_t, int) {
+    for (const auto& input : inputs) {
+      found |= shares_memory(result, input);
+    }
+  });
+  return found;
+}
+
+at::Tensor
+wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      result.layout() == at::kStrided,
+      info.name,
+      "results in a tensor of layout ",
+      result.layout(),
+      ", which a DTensor cannot be. Call it on the local tensors.");
+  return from_local_autograd(result, replicated_spec(like, result));
+}
+
+} // namespace
+
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
+  const Placements whole(like.placements().size(), Replicate());
+  return Spec::make(
+      like.mesh(),
+      whole,
+      result.sizes(),
+      result.strides(),
+      result.scalar_type());
+}
+
+bool is_functional(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return any_holds_tensors(arguments) && any_holds_tensors(schema.returns()) &&
+      std::none_of(arguments.begin(), arguments.end(), [](const auto& a) {
+           return a.alias_info() != nullptr;
+         });
+}
+
+bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack) {
+  const auto args = last_args(*stack, info.num_args);
+  const auto like = layout_of_replicated(info, args);
+  if (like == nullptr || draws(info, args)) {
+    return false;
+  }
+  torch::jit::Stack results(args.begin(), args.end());
+  std::vector<at::Tensor> inputs;
+  map_tensors(results.data(), results.size(), [&](const at::Tensor& t, size_t) {
+    inputs.push_back(is_dtensor(t) ? to_local_autograd(t) : t);
+    return inputs.back();
+  });
+  {
+    const SameOnAllRanks no_draws(info.name);
+    info.op.callBoxed(&results);
+  }
+  if (has_view_of(results, inputs)) {
+    return false;
+  }
+  map_results(&results, info.num_returns, [&](const at::Tensor& t, size_t) {
+    return wrap_result(info, *like, t);
+  });
+  torch::jit::drop(*stack, info.num_args);
+  stack->insert(stack->end(), results.begin(), results.end());
+  return true;
+}
+
+ReplicatedKernel::ReplicatedKernel(
+    std::shared_ptr<const OpInfo> info,
+    c10::SafeKernelFunction other,
+    When when)
+    : info_(std::move(info)),
+      other_(std::move(other)),
+      when_(when),
+      made_(made_by_modules(info_->op.schema())) {}
+
+void ReplicatedKernel::operator()(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (made_) {
+    place_what_modules_make(
+        op.schema(), *made_, stack->data() + (stack->size() - info_->num_args));
+  }
+  const auto args = last_args(*stack, info_->num_args);
+  if (when_ == When::kForGradients && !wants_gradients(args)) {
+    other_.callBoxed(op, keys, stack);
+  } else if (!compute_replicated(*info_, stack)) {
+    other_.callBoxed(op, keys, stack);
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What an operator without a rule does on replicated tensors: the plain
+// operator on the local tensors, as one region. LibTorch would decompose it
+// into operators that read storage, or make plain tensors on the way, in the
+// operator or in the formula of its gradient.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <dtensor/ops/slot_impl.h>
+
+#include <memory>
+#include <optional>
+
+namespace dtensor::detail {
+
+/// The layout of a result that every rank computed alike.
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& result);
+
+/// Whether an operator takes and gives tensors, writes none, and gives none
+/// that its schema says to share memory with another.
+bool is_functional(const c10::FunctionSchema& schema);
+
+/// Runs a functional operator whose distributed operands are all replicated on
+/// their local tensors, with the autograd of the plain operator if there is to
+/// be any. False, and nothing done, for other calls and for an operator whose
+/// result turns out to be a view.
+bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
+
+/// The kernel of such an operator: `other` is LibTorch's, for all other calls.
+class ReplicatedKernel final : public c10::OperatorKernel {
+ public:
+  enum class When { kAlways, kForGradients };
+  ReplicatedKernel(
+      std::shared_ptr<const OpInfo> info,
+      c10::SafeKernelFunction other,
+      When when);
+
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack);
+
+ private:
+  std::shared_ptr<const OpInfo> info_;
+  c10::SafeKernelFunction other_;
+  When when_;
+  std::optional<size_t> made_; // an argument that torch::nn may make itself
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators that another library registers for CPU and Meta only.
+#include "tests/ops/against_plain.h"
+
+#include <torch/library.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+at::Tensor twice(const at::Tensor& t) {
+  return t * 2;
+}
+at::Tensor twice_meta(const at::Tensor& t) {
+  return at::empty_like(t);
+}
+at::Tensor& add_one_(at::Tensor& t) {
+  return t.add_(1);
+}
+at::Tensor noisy(const at::Tensor& t) {
+  return t + at::rand_like(t);
+}
+
+struct Cube : torch::autograd::Function<Cube> {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext* ctx,
+      const at::Tensor& t) {
+    ctx->save_for_backward({t});
+    return t * t * t;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* ctx,
+      const torch::autograd::variable_list& grads) {
+    const auto t = ctx->get_saved_variables()[0];
+    return {grads[0] * 3 * t * t};
+  }
+};
+at::Tensor cube_cpu(const at::Tensor& t) {
+  return t * t * t;
+}
+at::Tensor cube_autograd(const at::Tensor& t) {
+  return Cube::apply(t);
+}
+
+TORCH_LIBRARY(other_library, m) {
+  m.def("twice(Tensor t) -> Tensor");
+  m.def("cube(Tensor t) -> Tensor");
+  m.def("noisy(Tensor t) -> Tensor");
+  m.def("add_one_(Tensor(a!) t) -> Tensor(a!)");
+}
+TORCH_LIBRARY_IMPL(other_library, CPU, m) {
+  m.impl("twice", twice);
+  m.impl("cube", cube_cpu);
+  m.impl("noisy", noisy);
+  m.impl("add_one_", add_one_);
+}
+TORCH_LIBRARY_IMPL(other_library, Meta, m) {
+  m.impl("twice", twice_meta);
+  m.impl("cube", twice_meta);
+}
+TORCH_LIBRARY_IMPL(other_library, AutogradCPU, m) {
+  m.impl("cube", cube_autograd);
+}
+
+at::Tensor call(const char* name, const at::Tensor& t) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name, "")
+      .typed<at::Tensor(const at::Tensor&)>()
+      .call(t);
+}
+
+TEST(OtherLibrary, OperatorsComputeOnReplicatedTensors) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({4, 3}, 1);
+    const auto x = leaf(place(full, mesh, {Replicate()}));
+    const auto y = call("other_library::cube", x);
+    EXPECT_TRUE(same(full * full * full, DTensor(y.detach()).full_tensor()));
+    y.sum().backward();
+    EXPECT_TRUE(same(full * full * 3, DTensor(x.grad()).full_tensor()));
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(same(
+        full * 2,
+        DTensor(call("other_library::twice", x)).full_tensor()));
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(same(
+        full * 2,
+        DTensor(call("other_library::twice", x)).full_tensor()));
+  });
+}
+
+TEST(OtherLibrary, ShardsAreRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = leaf(place(numbers({4, 3}, 1), mesh, {Shard(0)}));
+    EXPECT_EQ(
+        error_of([&] { call("other_library::twice", x); }),
+        "[other_library::twice] no sharding rule; the operands are f64[4, 3] "
+        "on (2): S(0). Redistribute them to Replicate first.");
+  });
+}
+
+TEST(OtherLibrary, WhatDiffersBetweenRanksIsRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = leaf(place(numbers({4, 3}, 1), mesh, {Replicate()}));
+    EXPECT_EQ(
+        error_of([&] { call("other_library::noisy", x); }),
+        "[other_library::noisy] draws random numbers on replicated tensors, "
+        "which every rank would draw differently. Call it on the local "
+        "tensors.");
+    const auto text = error_of([&] {
+      auto y = x * 2;
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("other_library::add_one_", "")
+          .typed<at::Tensor&(at::Tensor&)>()
+          .call(y);
+    });
+    EXPECT_EQ(
+        text,
+        "[other_library::add_one_] has no gradient on DTensors, since it "
+        "writes or shares its argument. Call it on the local tensors.");
+  });
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators without a rule compute on replicated tensors what they compute on
+// plain ones, gradients included.
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+const std::vector<std::vector<int64_t>> kMeshes{{2}, {3}, {2, 2}};
+
+at::Tensor ints(at::IntArrayRef sizes, int64_t end, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randint(0, end, sizes, generator, at::kLong);
+}
+
+void check_replicated(const OpCase& c, const DeviceMesh& mesh, Failures& all) {
+  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  const std::vector<Placements> chosen(c.inputs.size(), whole);
+  check_layouts(c, mesh, chosen, 0, all);
+  check_layouts(c, mesh, chosen, 1, all);
+  auto forward = c;
+  forward.differentiable = false;
+  {
+    const torch::NoGradGuard no_grad;
+    check_layouts(forward, mesh, chosen, 0, all);
+  }
+  const c10::InferenceMode inference;
+  for (auto& t : forward.inputs) {
+    t = t.clone();
+  }
+  check_layouts(forward, mesh, chosen, 0, all);
+}
+
+/// With gradients, without, and in inference mode.
+void check_all(const std::vector<OpCase>& cases) {
+  for (const auto& shape : kMeshes) {
+    Failures failures;
+    run_ranks(c10::multiply_integers(shape), [&] {
+      const auto mesh = init_device_mesh(at::kCPU, shape);
+      for (const auto& c : cases) {
+        check_replicated(c, mesh, failures);
+      }
+    });
+    EXPECT_EQ(failures.text(), "");
+  }
+}
+
+OpCase values(OpCase c) {
+  c.differentiable = false;
+  return c;
+}
+
+TEST(Replicated, CompositeOperatorsRunWhole) {
+  const auto x = numbers({2, 3, 8}, 1);
+  check_all({
+      unary("max_pool1d", x, [](auto& t) { return at::max_pool1d(t, 2); }),
+      unary("avg_pool1d", x, [](auto& t) { return at::avg_pool1d(t, 2); }),
+      unary("quantile", x, [](auto& t) { return at::quantile(t, 0.3, 2); }),
+      unary("nanmean", x, [](auto& t) { return at::nanmean(t, {1}); }),
+      unary(
+          "einsum",
+          x,
+          [](auto& t) {
+            return at::einsum("bij,bkj->ik", {t, t});
+          }),
+      unary("diff", x, [](auto& t) { return at::diff(t); }),
+      values(unary(
+          "one_hot", ints({4}, 5, 2), [](auto& t) { return at::one_hot(t); })),
+      {"quantile of quantiles",
+       {x, numbers({2}, 3).abs() / 16},
+       [](const TensorList& in) {
+         return TensorList{at::quantile(in[0], in[1].detach(), 1)};
+       }},
+      {"bilinear",
+       {numbers({3, 2}, 1), numbers({3, 4}, 2), numbers({5, 2, 4}, 3)},
+       [](const TensorList& in) {
+         return TensorList{at::bilinear(in[0], in[1], in[2], {})};
+       }},
+      {"conv1d",
+       {x, numbers({4, 3, 3}, 2), numbers({4}, 3)},
+       [](const TensorList& in) {
+         return TensorList{at::conv1d(in[0], in[1], in[2])};
+       }},
+  });
+}
+
+TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
+  const auto window = at::hann_window(8, at::kDouble);
+  const auto spectrum = [](const at::Tensor& x, const at::Tensor& w) {
+    return at::stft(
+        x, 8, 4, 8, w, true, "reflect", false, std::nullopt, true);
+  };
+  check_all({
+      {"stft",
+       {numbers({2, 32}, 1), window},
+       [&](const TensorList& in) {
+         return TensorList{
+             at::view_as_real(spectrum(in[0], in[1].detach())).clone()};
+       }},
+      values(
+          {"istft",
+           {numbers({2, 32}, 1), window},
+           [&](const TensorList& in) {
+             const auto w = in[1].detach();
+             return TensorList{at::istft(spectrum(in[0], w), 8, 4, 8, w)};
+           }}),
+  });
+}
+
+TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
+  const auto with_zeros = torch::tensor(
+      {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
+      at::kDouble);
+  check_all({
+      unary(
+          "trace", numbers({3, 4}, 1), [](auto& t) { return at::trace(t); }),
+      unary("prod", with_zeros, [](auto& t) { return at::prod(t); }),
+      unary("prod dim", with_zeros, [](auto& t) { return at::prod(t, 1); }),
+      unary("cumprod", with_zeros, [](auto& t) { return at::cumprod(t, 1); }),
+      unary(
+          "affine_grid",
+          numbers({2, 2, 3}, 1),
+          [](auto& t) {
+            return at::affine_grid_generator(t, {2, 1, 4, 4}, true);
+          }),
+      unary(
+          "circular pad",
+          numbers({2, 3, 6}, 1),
+          [](auto& t) {
+            return at::pad(t, {2, 1}, "circular");
+          }),
+      unary(
+          "reflection pad",
+          numbers({2, 3, 6}, 1),
+          [](auto& t) {
+            return at::pad(t, {2, 1}, "reflect");
+          }),
+      {"pad_sequence",
+       {numbers({2, 3}, 1), numbers({4, 3}, 2)},
+       [](const TensorList& in) {
+         return TensorList{at::pad_sequence({in[0], in[1]})};
+       }},
+      {"pack_padded_sequence",
+       {numbers({4, 3, 2}, 1), at::tensor({4, 2, 1}, at::kLong)},
+       [](const TensorList& in) {
+         const auto packed =
+             torch::nn::utils::rnn::pack_padded_sequence(in[0], in[1]);
+         const auto [data, lengths] =
+             torch::nn::utils::rnn::pad_packed_sequence(packed);
+         return TensorList{data * 2};
+       }},
+  });
+}
+
+TEST(Replicated, TensorSplitReadsWhereToSplit) {
+  const auto pieces = [](const TensorList& in) {
+    return at::tensor_split(in[0], in[1], 0);
+  };
+  check_all(
+      {{"at indices",
+        {numbers({5, 2}, 1), at::tensor({1, 3}, at::kLong)},
+        pieces},
+       {"in sections", {numbers({5, 2}, 1), at::scalar_tensor(2, at::kLong)},
+        pieces}});
+}
+
+// A write through the result reaches the operand, and its gradient.
+TEST(Replicated, AnOperatorThatTurnsOutAViewStaysOne) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto run = [](const at::Tensor& x) {
+      const auto y = x * 2;
+      y.sum_to_size({3, 2}).mul_(3);
+      return torch::autograd::grad({y.sum()}, {x})[0];
+    };
+    const auto x = numbers({3, 2}, 1);
+    const auto d = leaf(place(x, mesh, {Replicate()}));
+    EXPECT_TRUE(same(run(leaf(x)), DTensor(run(d)).full_tensor()));
+  });
+}
+
+TEST(Replicated, ShardsKeepTheDecomposition) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = numbers({4, 3}, 1);
+    const auto y = at::diff(place(x, mesh, {Shard(0)}));
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(0)");
+    EXPECT_TRUE(same(at::diff(x), DTensor(y).full_tensor()));
+  });
+}
+
+TEST(Replicated, APlainOperandIsStillAnError) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto d = place(numbers({3, 2}, 1), mesh, {Replicate()});
+    const auto text = error_of(
+        [&] { at::bilinear(d, numbers({3, 4}, 2), numbers({5, 2, 4}, 3), {}); });
+    EXPECT_NE(text.find("got mixed plain tensor and DTensor"), text.npos)
+        << text;
+  });
+}
+
+} // namespace
+} // namespace dtensor
