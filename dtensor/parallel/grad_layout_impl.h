@@ -9,8 +9,8 @@
 
 namespace dtensor::detail {
 
-/// From now on the gradient of this leaf DTensor lands in its own layout. Does
-/// nothing if it has a hook for its accumulated gradient, which is such a one.
+/// From now on the gradient of this leaf DTensor lands in its own layout. May
+/// be called again.
 void keep_gradient_in_layout(const at::Tensor& parameter);
 
 } // namespace dtensor::detail
