@@ -206,6 +206,7 @@ set(DTENSOR_OPS_SOURCES
 
 set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/distribute_module.h
+  dtensor/parallel/hook_list.h
   dtensor/parallel/linear_styles.h
   dtensor/parallel/loss_parallel.h
   dtensor/parallel/module_hooks.h
@@ -218,6 +219,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/distribute_module.cpp
   dtensor/parallel/grad_layout.cpp
   dtensor/parallel/grad_layout_impl.h
+  dtensor/parallel/hook_list.cpp
   dtensor/parallel/hook_styles_impl.h
   dtensor/parallel/layout_boundary.cpp
   dtensor/parallel/layout_boundary_impl.h
@@ -228,9 +230,14 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/overlapped_linear.cpp
   dtensor/parallel/overlapped_linear_impl.h
   dtensor/parallel/parallelize_module.cpp
+  dtensor/parallel/plan_changes.cpp
+  dtensor/parallel/plan_changes_impl.h
   dtensor/parallel/prepare_module.cpp
   dtensor/parallel/sequence_parallel.cpp
   dtensor/parallel/shared_input.cpp
+  dtensor/parallel/shared_input_impl.h
+  dtensor/parallel/tied_modules.cpp
+  dtensor/parallel/tied_modules_impl.h
 )
 
 set(DTENSOR_DEBUG_HEADERS

@@ -25,6 +25,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/loss_parallel.h>
 #include <dtensor/parallel/module_hooks.h>

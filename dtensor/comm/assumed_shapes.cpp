@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/hash.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
@@ -77,6 +78,19 @@ std::string describe_all(
   return who_says(texts, ranks, "make");
 }
 
+// A program that has modules do it never called from_local.
+std::string advice(const Call& call, size_t index) {
+  const auto* shape = at(call, index);
+  return shape == nullptr || shape->module.empty()
+      ? "Pass the global shape to from_local on every rank."
+      : c10::str(
+            "Parts of unlike sizes that go into module \"",
+            shape->module,
+            "\" have to be DTensors: set use_local_output = false for the "
+            "module that they come from, or pass the global shape to "
+            "from_local on every rank.");
+}
+
 bool all_agree(const std::vector<const Call*>& calls) {
   static const AssumedShapes none;
   const auto* first = calls[0]->assumed;
@@ -97,7 +111,8 @@ void AssumedShapes::add(const Spec& spec) {
         {{spec.sizes().begin(), spec.sizes().end()},
          {spec.local_sizes().begin(), spec.local_sizes().end()},
          {spec.placements().begin(), spec.placements().end()},
-         spec.dtype()});
+         spec.dtype(),
+         ModuleScope::current()});
   }
 }
 
@@ -121,7 +136,8 @@ std::optional<std::string> contradiction(
       "\" disagree about a tensor made without a global shape",
       index < kKept ? ": " + describe_all(calls, ranks, index)
                     : c10::str(", after the first ", kKept),
-      ". Pass the global shape to from_local on every rank.");
+      ". ",
+      advice(*calls[0], index));
 }
 
 } // namespace dtensor::detail

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtensor::detail {
@@ -26,6 +27,7 @@ struct AssumedShape {
   Sizes local_sizes;
   Placements placements;
   at::ScalarType dtype = at::kFloat;
+  std::string_view module = {}; // whose input it is, if any
   friend bool operator==(const AssumedShape&, const AssumedShape&) = default;
 };
 

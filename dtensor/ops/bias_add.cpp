@@ -15,11 +15,12 @@ bool add_module_bias(torch::jit::Stack* stack) {
   const auto base = stack->size() - 3; // self, other, alpha
   at::Tensor self = (*stack)[base].toTensor();
   const at::Tensor bias = (*stack)[base + 1].toTensor();
-  if (is_dtensor(self)) {
-    return false;
-  }
   const auto* boundary = boundary_of(bias, BoundaryKind::kLinear);
   if (boundary == nullptr) {
+    return false;
+  }
+  refresh_boundaries(bias, BoundaryKind::kLinear);
+  if (is_dtensor(self)) {
     return false;
   }
   const ModuleScope scope(boundary->module_name());

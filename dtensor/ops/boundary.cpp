@@ -19,10 +19,11 @@ constexpr std::array<std::pair<std::string_view, BoundaryRole>, 6> kRoles = {{
     {"aten::rms_norm", {BoundaryKind::kNorm, 0, 2}},
 }};
 
-constexpr std::array<std::string_view, 5> kCarriers = {
+constexpr std::array<std::string_view, 6> kCarriers = {
     "aten::t",
     "aten::transpose",
     "aten::_to_copy",
+    "aten::clone", // as Module::clone() calls it
     "aten::detach",
     "aten::alias"};
 
@@ -34,6 +35,18 @@ const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind) {
   }
   const auto& boundaries = meta_of(t).boundaries;
   return boundaries == nullptr ? nullptr : boundaries->get(kind).get();
+}
+
+void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
+  if (!is_dtensor(t) || !t.is_leaf()) {
+    return;
+  }
+  // Held: refresh() may exchange what rides on `t`.
+  if (const auto boundaries = meta_of(t).boundaries) {
+    if (const auto& boundary = boundaries->get_any(kind)) {
+      boundary->refresh(t, kind);
+    }
+  }
 }
 
 std::optional<BoundaryRole> boundary_role(const std::string& name) {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -44,6 +45,11 @@ class Boundary {
   virtual at::Tensor local_bias(
       const at::Tensor& bias,
       const at::Tensor& output) const = 0;
+  /// Called with every leaf on which this boundary rides before an operator of
+  /// that kind meets it. Modules may have been tied or cloned since it was
+  /// attached: completes what rides on `parameter`.
+  virtual void refresh(const at::Tensor& parameter, BoundaryKind kind)
+      const = 0;
   /// Full name of the module, from keep_module_name.
   virtual std::string_view module_name() const = 0;
 };
@@ -55,6 +61,15 @@ class Boundaries {
   const BoundaryPtr& get(BoundaryKind kind) const {
     return by_kind_[static_cast<size_t>(kind)];
   }
+  /// That of `kind`, or any other if there is none.
+  const BoundaryPtr& get_any(BoundaryKind kind) const {
+    if (const auto& exact = get(kind)) {
+      return exact;
+    }
+    return *std::find_if(by_kind_.begin(), by_kind_.end() - 1, [](auto& b) {
+      return b != nullptr;
+    });
+  }
   void set(BoundaryKind kind, BoundaryPtr boundary) {
     by_kind_[static_cast<size_t>(kind)] = std::move(boundary);
   }
@@ -65,6 +80,9 @@ class Boundaries {
 
 /// The boundary of that kind which rides on `t`, if any.
 const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
+
+/// Boundary::refresh for `t`, if it is a leaf on which boundaries ride.
+void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
 /// Where an operator finds module input and parameter among its arguments.
 struct BoundaryRole {
@@ -88,7 +106,8 @@ at::Tensor multiply_by_boundary(
 bool add_module_bias(torch::jit::Stack* stack);
 
 /// Whether results of this operator on a parameter are still that parameter,
-/// so that its boundaries ride on: t, transpose, _to_copy, detach, alias.
+/// so that its boundaries ride on: t, transpose, _to_copy, clone, detach,
+/// alias.
 bool carries_boundaries(const std::string& name);
 
 } // namespace dtensor::detail

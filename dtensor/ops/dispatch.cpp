@@ -219,6 +219,7 @@ void run(
     }
   }
   if (!info.in_place && info.carries_boundaries && args[0].isTensor()) {
+    refresh_boundaries(args[0].toTensor(), BoundaryKind::kLinear);
     boundaries = meta_of(args[0].toTensor()).boundaries;
   }
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {

@@ -45,6 +45,9 @@ inline BoundaryPtr find_boundary(
   if (boundaries == nullptr) {
     return nullptr;
   }
+  if (boundaries->get(info.boundary->kind) == nullptr) {
+    refresh_boundaries(value.toTensor(), info.boundary->kind);
+  }
   const auto& boundary = boundaries->get(info.boundary->kind);
   return boundary.get() == applied_boundary ? nullptr : boundary;
 }
@@ -61,6 +64,10 @@ void with_boundary(
     run_inner();
     return;
   }
+  visit_tensors(
+      last_args(*stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
+        refresh_boundaries(t, info.boundary->kind);
+      });
   const ModuleScope scope(boundary->module_name());
   const auto base = stack->size() - info.num_args;
   auto& input = (*stack)[base + info.boundary->input];

@@ -132,6 +132,11 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
 } // namespace
 
 void keep_gradient_in_layout(const at::Tensor& parameter) {
+  const auto* known = torch::autograd::impl::get_autograd_meta(parameter);
+  if (known != nullptr &&
+      dynamic_cast<KeepLayout*>(known->post_acc_grad_hooks_.get()) != nullptr) {
+    return;
+  }
   torch::autograd::impl::set_post_acc_grad_hooks(
       parameter, std::make_unique<KeepLayout>());
 }

@@ -9,7 +9,8 @@
 
 namespace dtensor::detail {
 
-/// From now on the gradient of this leaf DTensor lands in its own layout.
+/// From now on the gradient of this leaf DTensor lands in its own layout. May
+/// be called again.
 void keep_gradient_in_layout(const at::Tensor& parameter);
 
 } // namespace dtensor::detail

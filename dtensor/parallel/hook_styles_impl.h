@@ -11,10 +11,4 @@ namespace dtensor::detail {
 /// it was not declared with DTENSOR_MODULE. `style` begins the message.
 ModuleHooks& hooks_of(const StyleTarget& target, const char* style);
 
-/// Throws RuntimeError if `style` hooked the module before.
-void mark_hooked(
-    const StyleTarget& target,
-    ModuleHooks& hooks,
-    const char* style);
-
 } // namespace dtensor::detail

@@ -3,8 +3,9 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
+#include <dtensor/parallel/tied_modules_impl.h>
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -25,7 +26,7 @@ Placement bias_layout(const Placement& output, int64_t output_dim) {
 } // namespace
 
 at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
-  return shared_input(input, mesh_, layouts_.input);
+  return shared_input(input, mesh_, layouts_.input, sibling_);
 }
 
 at::Tensor LayoutBoundary::finish_output(const at::Tensor& output) const {
@@ -59,6 +60,37 @@ at::Tensor LayoutBoundary::local_bias(
       placed, Placements{sums ? Partial(ReduceOp::kSum) : grad});
 }
 
+// Called often: what changes seldom is looked at when the number of those who
+// hold the parameter has changed, as a tie changes it.
+void LayoutBoundary::refresh(const at::Tensor& parameter, BoundaryKind kind)
+    const {
+  if (parameter.requires_grad()) {
+    keep_gradient_in_layout(parameter);
+  }
+  auto& meta = meta_of(parameter);
+  const auto* const known =
+      static_cast<const LayoutBoundary*>(meta.boundaries->get(kind).get());
+  if (known == this && holders_ == parameter.use_count()) {
+    return;
+  }
+  holders_ = parameter.use_count();
+  if (auto tied = style_of_tied(parameter, kind, known)) {
+    auto all = std::make_shared<Boundaries>(*meta.boundaries);
+    all->set(kind, std::move(tied));
+    meta.boundaries = std::move(all);
+  }
+}
+
+void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
+  DTENSOR_CHECK(
+      a.layouts() == b.layouts() && a.mesh() == b.mesh(),
+      "boundary",
+      describe_module(a.module_name()),
+      " was tied to ",
+      describe_module(b.module_name()),
+      ", which is styled differently. Give both the same style.");
+}
+
 at::Tensor
 to_output_layout(const at::Tensor& y, const Placement& output, bool use_local) {
   const auto placed = redistribute_autograd(
@@ -73,66 +105,6 @@ std::string describe_module(std::string_view name) {
 
 std::string describe(const StyleTarget& target) {
   return describe_module(target.name);
-}
-
-void distribute_parameter(
-    at::Tensor& parameter,
-    const StyleTarget& target,
-    const Placement& placement,
-    const std::string& what) {
-  if (is_dtensor(parameter)) {
-    const auto& spec = spec_of(parameter);
-    const auto wanted =
-        spec->with_placements({placement}, "parallelize_module");
-    DTENSOR_CHECK(
-        spec->mesh() == target.mesh && wanted == spec,
-        "parallelize_module",
-        describe(target),
-        ": its ",
-        what,
-        " is a DTensor already, ",
-        *spec,
-        ", and the style wants ",
-        to_string(placement),
-        " on ",
-        target.mesh,
-        ". Tied parameters need one layout; style a module once.");
-    return;
-  }
-  dtensor::distribute_parameter(
-      parameter, target.mesh, {placement}, target.src_data_rank);
-}
-
-void attach_boundary(
-    at::Tensor& parameter,
-    BoundaryKind kind,
-    const StyleTarget& target,
-    const BoundaryLayouts& layouts) {
-  auto& meta = meta_of(parameter);
-  auto all = meta.boundaries == nullptr
-      ? std::make_shared<Boundaries>()
-      : std::make_shared<Boundaries>(*meta.boundaries);
-  if (const auto& old = all->get(kind)) {
-    const auto& other = static_cast<const LayoutBoundary&>(*old);
-    DTENSOR_CHECK(
-        other.module() != &target.module,
-        "parallelize_module",
-        describe(target),
-        " has a style already. Style a module once.");
-    DTENSOR_CHECK(
-        other.layouts() == layouts && other.mesh() == target.mesh,
-        "parallelize_module",
-        describe(target),
-        " is tied to module \"",
-        other.module_name(),
-        "\" and styled differently. Give both the same style.");
-    return;
-  }
-  all->set(
-      kind,
-      std::make_shared<LayoutBoundary>(
-          target.name, &target.module, target.mesh, layouts));
-  meta.boundaries = std::move(all);
 }
 
 } // namespace dtensor::detail

@@ -8,20 +8,13 @@
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/style.h>
 
 #include <string>
 #include <string_view>
 
 namespace dtensor::detail {
-
-struct InputLayouts {
-  Placement plain; // of a plain input
-  Placement desired;
-  /// Size of the whole input's last dimension, if the module knows it; else 0.
-  int64_t features = 0;
-  friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
-};
 
 struct BoundaryLayouts {
   InputLayouts input;
@@ -39,11 +32,13 @@ class LayoutBoundary final : public Boundary {
       const std::string& module_name,
       const torch::nn::Module* module,
       DeviceMesh mesh,
-      BoundaryLayouts layouts)
+      BoundaryLayouts layouts,
+      Sibling sibling)
       : module_name_(keep_module_name(module_name)),
         module_(module),
         mesh_(std::move(mesh)),
-        layouts_(layouts) {}
+        layouts_(layouts),
+        sibling_(std::move(sibling)) {}
 
   at::Tensor prepare_input(const at::Tensor& input) const override;
   at::Tensor finish_output(const at::Tensor& output) const override;
@@ -59,6 +54,7 @@ class LayoutBoundary final : public Boundary {
   std::string_view module_name() const override {
     return module_name_;
   }
+  void refresh(const at::Tensor& parameter, BoundaryKind kind) const override;
 
   const torch::nn::Module* module() const {
     return module_;
@@ -75,37 +71,17 @@ class LayoutBoundary final : public Boundary {
   const torch::nn::Module* module_; // for identity only
   DeviceMesh mesh_;
   BoundaryLayouts layouts_;
+  Sibling sibling_;
+  // How many held the parameter when its ties were looked at last.
+  mutable size_t holders_ = 0;
 };
 
-/// `x` as a DTensor on `mesh`, plain ones being in layout `plain`, brought to
-/// `desired`. Siblings that ask the same of the same tensor share one result:
-/// q, k and v gather their input once and reduce its gradient once.
-at::Tensor shared_input(
-    const at::Tensor& x,
-    const DeviceMesh& mesh,
-    const InputLayouts& layouts);
+/// Throws RuntimeError for modules tied after they were styled differently.
+void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b);
 
 /// `y` in layout `output`, as its local part if `use_local`.
 at::Tensor
 to_output_layout(const at::Tensor& y, const Placement& output, bool use_local);
-
-/// Turns `parameter` itself (the TensorImpl that module, optimizer and ties
-/// see) into a DTensor in layout `placement`, from rank src_data_rank's
-/// values, and lets its gradient land in that layout. A tied parameter that
-/// has the layout already stays as it is. `what` names it for messages.
-void distribute_parameter(
-    at::Tensor& parameter,
-    const StyleTarget& target,
-    const Placement& placement,
-    const std::string& what);
-
-/// Attaches a boundary to a parameter that is a DTensor. Throws RuntimeError
-/// if the module has one already, or a tied one differs.
-void attach_boundary(
-    at::Tensor& parameter,
-    BoundaryKind kind,
-    const StyleTarget& target,
-    const BoundaryLayouts& layouts);
 
 /// "module \"blocks.0.attn\"", or "the module itself", for messages.
 std::string describe_module(std::string_view name);

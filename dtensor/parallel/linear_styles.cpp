@@ -2,7 +2,7 @@
 #include <dtensor/parallel/linear_styles.h>
 
 #include <dtensor/error.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
@@ -20,41 +20,46 @@ struct ParameterLayouts {
   Placement linear_input;
 };
 
+void refuse(const StyleTarget& target, const char* style) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      style,
+      "cannot style ",
+      detail::describe(target),
+      ", a ",
+      target.module.name(),
+      ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
+      "children instead.");
+}
+
 void apply_to(
     const StyleTarget& target,
     const char* style,
     const ParameterLayouts& parameters,
     BoundaryLayouts layouts) {
-  if (auto* linear = target.module.as<torch::nn::Linear>()) {
-    layouts.input.desired = parameters.linear_input;
-    layouts.input.features = linear->weight.size(1);
-    detail::distribute_parameter(
-        linear->weight, target, parameters.linear_weight, "weight");
-    detail::attach_boundary(
-        linear->weight, BoundaryKind::kLinear, target, layouts);
-    if (linear->bias.defined()) {
-      detail::distribute_parameter(
-          linear->bias, target, parameters.linear_bias, "bias");
-      detail::attach_boundary(
-          linear->bias, BoundaryKind::kLinear, target, layouts);
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    if (auto* linear = target.module.as<torch::nn::Linear>()) {
+      layouts.input.desired = parameters.linear_input;
+      layouts.input.features = linear->weight.size(1);
+      std::vector<at::Tensor> all = {linear->weight};
+      changes.distribute(
+          linear->weight, target, parameters.linear_weight, "weight");
+      if (linear->bias.defined()) {
+        changes.distribute(
+            linear->bias, target, parameters.linear_bias, "bias");
+        all.push_back(linear->bias);
+      }
+      changes.attach(all, BoundaryKind::kLinear, target, layouts);
+    } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
+      layouts.input.desired = Replicate();
+      changes.distribute(
+          embedding->weight, target, parameters.embedding_weight, "weight");
+      changes.attach(
+          {embedding->weight}, BoundaryKind::kEmbedding, target, layouts);
+    } else {
+      refuse(target, style);
     }
-  } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
-    layouts.input.desired = Replicate();
-    detail::distribute_parameter(
-        embedding->weight, target, parameters.embedding_weight, "weight");
-    detail::attach_boundary(
-        embedding->weight, BoundaryKind::kEmbedding, target, layouts);
-  } else {
-    DTENSOR_CHECK_NOT_IMPLEMENTED(
-        false,
-        style,
-        "cannot style ",
-        detail::describe(target),
-        ", a ",
-        target.module.name(),
-        ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
-        "children instead.");
-  }
+  });
 }
 
 } // namespace
@@ -85,7 +90,9 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
       target,
       "RowwiseParallel",
       {Shard(1), Replicate(), Shard(0), Shard(-1)},
-      {{.plain = options_.input_layouts, .desired = Replicate()},
+      {{.plain = options_.input_layouts.value_or(
+            is_linear ? Shard(-1) : Replicate()),
+        .desired = Replicate()},
        options_.output_layouts,
        options_.use_local_output,
        chunks});

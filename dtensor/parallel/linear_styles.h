@@ -9,6 +9,8 @@
 
 #include <dtensor/parallel/style.h>
 
+#include <optional>
+
 namespace dtensor {
 
 struct ColwiseOptions {
@@ -33,8 +35,9 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
 };
 
 struct RowwiseOptions {
-  /// Layout of a plain input.
-  Placement input_layouts = Shard(-1);
+  /// Layout of a plain input; default: Shard(-1) for a Linear, Replicate() for
+  /// an Embedding (Python: Shard(-1), which cuts the ids).
+  std::optional<Placement> input_layouts = std::nullopt;
   Placement output_layouts = Replicate();
   bool use_local_output = true;
   /// Of a Linear: multiply and reduce in so many chunks of rows, so that a

@@ -14,116 +14,57 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <dtensor/api.h>
-#include <dtensor/comm/observer.h>
+#include <c10/core/Device.h>
+#include <dtensor/parallel/hook_list.h>
 
-#include <functional>
-#include <set>
-#include <string>
-#include <string_view>
-#include <tuple>
+#include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace dtensor {
 namespace detail {
 
-inline void collect_tensors(std::vector<at::Tensor*>& found, at::Tensor& t) {
-  found.push_back(&t);
-}
-inline void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::vector<at::Tensor>& list) {
-  for (auto& t : list) {
-    found.push_back(&t);
-  }
-}
-template <class... Items>
-void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::tuple<Items...>& items);
-template <class Other>
-void collect_tensors(std::vector<at::Tensor*>&, Other&) {}
-template <class... Items>
-void collect_tensors(
-    std::vector<at::Tensor*>& found,
-    std::tuple<Items...>& items) {
-  std::apply(
-      [&](auto&... item) { (collect_tensors(found, item), ...); }, items);
-}
-
-/// What holds an argument while hooks look at it: a copy, so that hooks never
-/// change the caller's tensors, but for what forward may write to.
-template <class Arg>
-using HeldArg = std::conditional_t<
-    std::is_lvalue_reference_v<Arg> &&
-        !std::is_const_v<std::remove_reference_t<Arg>> &&
-        !std::is_same_v<std::decay_t<Arg>, at::Tensor>,
-    Arg,
-    std::decay_t<Arg>>;
-
-} // namespace detail
-
-/// The hooks of one module. Non-tensor arguments are not seen; tensors may be
-/// replaced through the pointers.
-class DTENSOR_API ModuleHooks {
+/// Impl and its hooks, which clone() copies, too.
+template <class Impl>
+class CloneableHooks : public Impl, public ModuleHooks {
  public:
-  using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
-
-  virtual ~ModuleHooks() = default;
-
-  /// Runs before forward with its tensor arguments, in order of addition.
-  void add_forward_pre_hook(Hook hook) {
-    before_.push_back(std::move(hook));
-  }
-  /// Runs after forward with its tensor results, in order of addition.
-  void add_forward_hook(Hook hook) {
-    after_.push_back(std::move(hook));
-  }
-  /// Notes that `style` was applied to the module of that full name; false if
-  /// it was before.
-  bool mark_styled(const std::string& style, const std::string& module_name) {
-    name_ = detail::keep_module_name(module_name);
-    return styles_.insert(style).second;
-  }
+  using Impl::Impl;
+  CloneableHooks(const Impl& impl, const ModuleHooks& hooks)
+      : Impl(impl),
+        ModuleHooks(hooks) {}
 
  protected:
-  /// `forward` on the arguments, between the hooks if there are any.
-  template <class Result, class... Args, class Forward>
-  Result run_hooked(const Forward& forward, Args... args) const {
-    if (before_.empty() && after_.empty()) {
-      return forward(std::forward<Args>(args)...);
+  // A module's clone() assigns the clones of its children to modules that it
+  // made, Impl to Impl. What names the hooks goes along among the parameters,
+  // undefined, so that nobody sees it.
+  template <class Self>
+  std::shared_ptr<Self> clone_as(
+      const std::optional<c10::Device>& device) const {
+    settle();
+    const auto impl =
+        std::dynamic_pointer_cast<Impl>(this->Impl::clone(device));
+    auto copy = std::make_shared<Self>(
+        static_cast<const Impl&>(*impl),
+        static_cast<const ModuleHooks&>(*this));
+    if (has_hooks()) {
+      copy->parameters_.insert(leave_hooks(), at::Tensor());
     }
-    const detail::ModuleScope scope(name_);
-    std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
-    run(before_, held);
-    auto result = std::apply(
-        [&](auto&... arg) -> Result {
-          return forward(std::forward<Args>(arg)...);
-        },
-        held);
-    run(after_, result);
-    return result;
+    return copy;
   }
-
- private:
-  template <class Values>
-  static void run(const std::vector<Hook>& hooks, Values& values) {
-    std::vector<at::Tensor*> tensors;
-    detail::collect_tensors(tensors, values);
-    for (const auto& hook : hooks) {
-      hook(tensors);
+  void settle() const {
+    auto& self = const_cast<CloneableHooks&>(*this);
+    for (const auto& name : self.parameters_.keys()) {
+      if (self.take_hooks(name)) {
+        self.parameters_.erase(name);
+      }
     }
   }
-
-  std::vector<Hook> before_;
-  std::vector<Hook> after_;
-  std::set<std::string> styles_;
-  std::string_view name_;
 };
-
-namespace detail {
 
 /// forward with the signature of Impl::forward, so that AnyModule and
 /// Sequential can name it.
@@ -131,12 +72,13 @@ template <class Impl, class Signature>
 class HookedForward;
 
 template <class Impl, class Result, class Class, class... Args>
-class HookedForward<Impl, Result (Class::*)(Args...)> : public Impl,
-                                                        public ModuleHooks {
+class HookedForward<Impl, Result (Class::*)(Args...)>
+    : public CloneableHooks<Impl> {
  public:
-  using Impl::Impl;
+  using CloneableHooks<Impl>::CloneableHooks;
 
   Result forward(Args... args) {
+    this->settle();
     return this->template run_hooked<Result, Args...>(
         [this](Args... given) -> Result {
           return Impl::forward(std::forward<Args>(given)...);
@@ -147,11 +89,12 @@ class HookedForward<Impl, Result (Class::*)(Args...)> : public Impl,
 
 template <class Impl, class Result, class Class, class... Args>
 class HookedForward<Impl, Result (Class::*)(Args...) const>
-    : public Impl, public ModuleHooks {
+    : public CloneableHooks<Impl> {
  public:
-  using Impl::Impl;
+  using CloneableHooks<Impl>::CloneableHooks;
 
   Result forward(Args... args) const {
+    this->settle();
     return this->template run_hooked<Result, Args...>(
         [this](Args... given) -> Result {
           return Impl::forward(std::forward<Args>(given)...);
@@ -162,11 +105,21 @@ class HookedForward<Impl, Result (Class::*)(Args...) const>
 
 } // namespace detail
 
-/// Impl with hooks around forward. Copies made by Impl's clone() have none.
+/// Impl with hooks around forward.
 template <class Impl>
 class Hooked : public detail::HookedForward<Impl, decltype(&Impl::forward)> {
  public:
   using detail::HookedForward<Impl, decltype(&Impl::forward)>::HookedForward;
+
+  /// As that of Impl, with copies of the hooks.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<c10::Device>& device = std::nullopt) const override {
+    if constexpr (std::is_copy_constructible_v<Impl>) {
+      return this->template clone_as<Hooked>(device);
+    } else {
+      return Impl::clone(device);
+    }
+  }
 };
 
 } // namespace dtensor

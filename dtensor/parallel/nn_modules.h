@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Modules of torch::nn that have no parameters, with hooks, so that styles can
-// act on them: dtensor::nn::Dropout in place of torch::nn::Dropout.
+// act on them: dtensor::hooked::Dropout in place of torch::nn::Dropout.
+//
+// The namespace is not called nn, which programs like to call torch::nn.
 #pragma once
 
 #include <dtensor/parallel/module_hooks.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/pimpl.h>
 
-namespace dtensor::nn {
+namespace dtensor::hooked {
 
 DTENSOR_MODULE_IMPL(Dropout, torch::nn::DropoutImpl);
 
-} // namespace dtensor::nn
+} // namespace dtensor::hooked

@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -172,9 +173,12 @@ void parallelize_module(
       work.emplace_back(std::move(match), entry.style.get());
     }
   }
+  detail::PlanChanges changes;
   for (const auto& [match, style] : work) {
-    style->apply({*match.module, match.name, mesh, options.src_data_rank});
+    style->apply(
+        {*match.module, match.name, mesh, options.src_data_rank, &changes});
   }
+  changes.carry_out();
 }
 
 void parallelize_module(

@@ -3,7 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/hook_styles_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/parallel/plan_changes_impl.h>
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <torch/nn/module.h>
@@ -45,6 +45,11 @@ struct Change {
   OptionalPlacements now;
   OptionalPlacements desired;
   bool use_local;
+  std::vector<detail::Sibling> siblings = {}; // of inputs
+
+  detail::InputLayouts layouts(size_t i) const {
+    return {.plain = *now[i], .desired = *desired[i]};
+  }
 };
 
 void change_layouts(
@@ -67,7 +72,8 @@ void change_layouts(
       const auto placed = detail::shared_input(
           *tensors[i],
           change.mesh,
-          {.plain = *change.now[i], .desired = *change.desired[i]});
+          change.layouts(i),
+          change.siblings.empty() ? detail::Sibling() : change.siblings[i]);
       *tensors[i] =
           change.use_local ? detail::to_local_autograd(placed) : placed;
     }
@@ -91,19 +97,6 @@ ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {
   return *hooks;
 }
 
-void mark_hooked(
-    const StyleTarget& target,
-    ModuleHooks& hooks,
-    const char* style) {
-  DTENSOR_CHECK(
-      hooks.mark_styled(style, target.name),
-      "parallelize_module",
-      describe(target),
-      " has the style ",
-      style,
-      " already. Style a module once.");
-}
-
 } // namespace detail
 
 PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
@@ -117,17 +110,28 @@ PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
 
 void PrepareModuleInput::apply(const StyleTarget& target) const {
   auto& hooks = detail::hooks_of(target, "PrepareModuleInput");
-  detail::mark_hooked(target, hooks, "PrepareModuleInput");
-  hooks.add_forward_pre_hook(
-      [change = Change{
-           "PrepareModuleInput",
-           detail::describe(target),
-           target.mesh,
-           options_.input_layouts,
-           options_.desired_input_layouts,
-           options_.use_local_output}](const auto& inputs) {
-        change_layouts(change, "input", inputs);
-      });
+  Change change{
+      "PrepareModuleInput",
+      detail::describe(target),
+      target.mesh,
+      options_.input_layouts,
+      options_.desired_input_layouts,
+      options_.use_local_output};
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    for (size_t i = 0; i < change.now.size(); ++i) {
+      change.siblings.push_back(
+          change.now[i] ? changes.join(target, change.layouts(i))
+                        : detail::Sibling());
+    }
+    changes.hook(
+        target,
+        hooks,
+        change.style,
+        [change](const auto& inputs) {
+          change_layouts(change, "input", inputs);
+        },
+        nullptr);
+  });
 }
 
 PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
@@ -141,15 +145,22 @@ PrepareModuleOutput::PrepareModuleOutput(PrepareModuleOutputOptions options)
 
 void PrepareModuleOutput::apply(const StyleTarget& target) const {
   auto& hooks = detail::hooks_of(target, "PrepareModuleOutput");
-  detail::mark_hooked(target, hooks, "PrepareModuleOutput");
-  hooks.add_forward_hook([change = Change{
-                              "PrepareModuleOutput",
-                              detail::describe(target),
-                              target.mesh,
-                              options_.output_layouts,
-                              options_.desired_output_layouts,
-                              options_.use_local_output}](const auto& outputs) {
-    change_layouts(change, "output", outputs);
+  const Change change{
+      "PrepareModuleOutput",
+      detail::describe(target),
+      target.mesh,
+      options_.output_layouts,
+      options_.desired_output_layouts,
+      options_.use_local_output};
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    changes.hook(
+        target,
+        hooks,
+        change.style,
+        nullptr,
+        [change](const auto& outputs) {
+          change_layouts(change, "output", outputs);
+        });
   });
 }
 
@@ -165,8 +176,12 @@ PrepareModuleInputOutput::PrepareModuleInputOutput(
            options.use_local_output}) {}
 
 void PrepareModuleInputOutput::apply(const StyleTarget& target) const {
-  input_.apply(target);
-  output_.apply(target);
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    StyleTarget both = target;
+    both.changes = &changes;
+    input_.apply(both);
+    output_.apply(both);
+  });
 }
 
 } // namespace dtensor

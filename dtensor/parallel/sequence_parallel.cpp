@@ -2,9 +2,7 @@
 #include <dtensor/parallel/sequence_parallel.h>
 
 #include <dtensor/error.h>
-#include <dtensor/parallel/hook_styles_impl.h>
-#include <dtensor/parallel/layout_boundary_impl.h>
-#include <dtensor/parallel/module_hooks.h>
+#include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {
@@ -13,41 +11,43 @@ namespace {
 using detail::BoundaryKind;
 using detail::BoundaryLayouts;
 
-void replicate_parameters(const StyleTarget& target) {
+void replicate_parameters(
+    detail::PlanChanges& changes,
+    const StyleTarget& target) {
   for (auto& item : target.module.named_parameters(/*recurse=*/false)) {
-    detail::distribute_parameter(item.value(), target, Replicate(), item.key());
+    changes.distribute(item.value(), target, Replicate(), item.key());
   }
 }
 
 void hook(
+    detail::PlanChanges& changes,
     const StyleTarget& target,
     ModuleHooks& hooks,
     const BoundaryLayouts& layouts) {
-  detail::mark_hooked(target, hooks, "SequenceParallel");
-  hooks.add_forward_pre_hook([layouts, mesh = target.mesh](const auto& inputs) {
-    if (!inputs.empty()) {
-      *inputs[0] = detail::shared_input(*inputs[0], mesh, layouts.input);
-    }
-  });
-  hooks.add_forward_hook([layouts](const auto& outputs) {
-    for (auto* t : outputs) {
-      *t = detail::to_output_layout(
-          *t, layouts.output, layouts.use_local_output);
-    }
-  });
+  changes.hook(
+      target,
+      hooks,
+      "SequenceParallel",
+      [layouts,
+       mesh = target.mesh,
+       who = changes.join(target, layouts.input)](const auto& inputs) {
+        if (!inputs.empty()) {
+          *inputs[0] =
+              detail::shared_input(*inputs[0], mesh, layouts.input, who);
+        }
+      },
+      [layouts](const auto& outputs) {
+        for (auto* t : outputs) {
+          *t = detail::to_output_layout(
+              *t, layouts.output, layouts.use_local_output);
+        }
+      });
 }
 
-} // namespace
-
-void SequenceParallel::apply(const StyleTarget& target) const {
-  const auto shard = Shard(options_.sequence_dim);
-  const BoundaryLayouts layouts{
-      {.plain = shard, .desired = shard}, shard, options_.use_local_output};
-  if (auto* hooks = dynamic_cast<ModuleHooks*>(&target.module)) {
-    replicate_parameters(target);
-    hook(target, *hooks, layouts);
-    return;
-  }
+void ride(
+    detail::PlanChanges& changes,
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts) {
   auto parameters = target.module.named_parameters(/*recurse=*/false);
   auto* weight = parameters.find("weight");
   DTENSOR_CHECK_NOT_IMPLEMENTED(
@@ -57,9 +57,27 @@ void SequenceParallel::apply(const StyleTarget& target) const {
       ", a ",
       target.module.name(),
       ", has neither a weight nor hooks. Declare it with DTENSOR_MODULE "
-      "instead of TORCH_MODULE (dtensor::nn::Dropout for torch::nn::Dropout).");
-  replicate_parameters(target);
-  detail::attach_boundary(*weight, BoundaryKind::kNorm, target, layouts);
+      "instead of TORCH_MODULE (dtensor::hooked::Dropout for "
+      "torch::nn::Dropout).");
+  replicate_parameters(changes, target);
+  changes.attach(
+      parameters.values(), BoundaryKind::kNorm, target, layouts);
+}
+
+} // namespace
+
+void SequenceParallel::apply(const StyleTarget& target) const {
+  const auto shard = Shard(options_.sequence_dim);
+  const BoundaryLayouts layouts{
+      {.plain = shard, .desired = shard}, shard, options_.use_local_output};
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    if (auto* hooks = dynamic_cast<ModuleHooks*>(&target.module)) {
+      replicate_parameters(changes, target);
+      hook(changes, target, *hooks, layouts);
+    } else {
+      ride(changes, target, layouts);
+    }
+  });
 }
 
 } // namespace dtensor

@@ -15,7 +15,7 @@ struct SequenceParallelOptions {
 /// input is taken to be this rank's part. Parameter gradients are summed over
 /// the ranks once per backward pass. For torch::nn::LayerNorm, a module of
 /// your own whose `weight` goes into torch::rms_norm or torch::layer_norm, and
-/// any module declared with DTENSOR_MODULE (dtensor::nn::Dropout).
+/// any module declared with DTENSOR_MODULE (dtensor::hooked::Dropout).
 /// Throws NotImplementedError for a module that has neither.
 /// Python: torch.distributed.tensor.parallel.SequenceParallel.
 class DTENSOR_API SequenceParallel : public ParallelStyle {

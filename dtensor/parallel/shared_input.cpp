@@ -1,56 +1,143 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Siblings share the redistribution of their input. What was made of a tensor
-// lives no longer than the tensor or the graph that was recorded for it:
+// Siblings share the redistribution of their input: its gradient is reduced
+// once, and where the way forward communicates, its result is kept. Whether
+// ranks share has to be the same on all of them, or they would wait for each
+// other. So it follows from what the program did (which tensor, which version,
+// which history), and never from data.
+//
+// Data may change without the program saying so: through a pointer, data(), or
+// memory that somebody else owns. So this rank compares its part with what it
+// gave when the result was made, and a difference is an error.
+//
+// What is kept lives no longer than the tensor or the graph that was recorded
+// for it, and goes earlier when all siblings have it, or one of them comes
+// with another input:
 //
 // - a DTensor carries it;
 // - a plain tensor may be in the hands of several ranks and is left alone. The
-//   node that recorded its redistribution carries it, and the rank remembers
-//   the last few tensors weakly. Where nothing is recorded nothing is shared.
+//   node that recorded its redistribution carries it. Where nothing is
+//   recorded nothing is shared.
 //
 // The result's history is held weakly: a leaf must not keep alive a graph that
 // holds the leaf.
-#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/parallel/shared_input_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/node.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
-#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 
 using torch::autograd::Node;
 
+namespace {
+
+template <class T>
+using Weak = c10::weak_intrusive_ptr<T>;
+
+uint32_t version_of(const at::Tensor& t) {
+  return static_cast<uint32_t>(t._version());
+}
+
+// What autograd knows of a tensor; null where it records nothing.
+c10::intrusive_ptr<Node> history_of(const at::Tensor& x) {
+  if (!c10::GradMode::is_enabled() || !x.requires_grad()) {
+    return nullptr;
+  }
+  return torch::autograd::impl::gradient_edge(x).function;
+}
+
+// This rank's part of the input, below autograd.
+at::Tensor part_of(const at::Tensor& x) {
+  return is_dtensor(x) ? local_of(x) : x.detach();
+}
+
+// What the program can see of a tensor.
+class Facts {
+ public:
+  explicit Facts(const at::Tensor& x)
+      : tensor_(is_dtensor(x) ? nullptr : x.getIntrusivePtr()),
+        memory_(memory_of(x)),
+        history_(history_of(x)),
+        version_(version_of(x)),
+        grad_mode_(c10::GradMode::is_enabled()) {}
+
+  // But whether it is the same DTensor, which carries what this is part of.
+  bool still_hold(const at::Tensor& x) const {
+    return (is_dtensor(x) || tensor_.lock().get() == x.unsafeGetTensorImpl()) &&
+        memory_.lock() == memory_of(x) && version_ == version_of(x) &&
+        history_.lock() == history_of(x) &&
+        grad_mode_ == c10::GradMode::is_enabled();
+  }
+
+ private:
+  static c10::intrusive_ptr<c10::StorageImpl> memory_of(const at::Tensor& x) {
+    const auto& part = is_dtensor(x) ? local_of(x) : x;
+    return part.has_storage() ? part.storage().getWeakStorageImpl().lock()
+                              : nullptr;
+  }
+
+  Weak<c10::TensorImpl> tensor_; // if plain
+  Weak<c10::StorageImpl> memory_; // set_data() exchanges it
+  Weak<Node> history_;
+  uint32_t version_;
+  bool grad_mode_;
+};
+
+} // namespace
+
 struct SharedInput {
-  InputLayouts layouts;
-  DeviceMesh mesh;
-  uint32_t version = 0; // of the tensor
-  bool grad_mode = false;
-  // The result: nobody has changed it in place since if the versions of the
-  // DTensors made of it, which count together, and of its part are the same.
-  at::Tensor local;
-  uint32_t local_version = 0;
+  Facts facts; // of the input
+  std::string_view maker;
+  SpecPtr from;
+  SpecPtr to;
+  // What came out, where the way communicates: nobody has changed it in place
+  // since if its version and that of the DTensors made of it, which count
+  // together, are the same.
+  at::Tensor kept;
+  uint32_t kept_version = 0;
   c10::VariableVersion counter;
   uint32_t counted = 0;
-  SpecPtr spec;
+  // What this rank gave for it.
+  at::Tensor given;
   bool recorded = false;
-  c10::weak_intrusive_ptr<Node> node{c10::intrusive_ptr<Node>()};
+  Weak<Node> node{c10::intrusive_ptr<Node>()};
+  std::vector<bool> served; // by Sibling::index; empty: it is over
+
+  void drop() {
+    kept.reset();
+    given.reset();
+    served.clear();
+  }
 };
 
 namespace {
 
-using SharedInputPtr = std::shared_ptr<const SharedInput>;
+using SharedInputPtr = std::shared_ptr<SharedInput>;
 
-uint32_t version_of(const at::Tensor& t) {
-  return static_cast<uint32_t>(t._version());
+std::string text_of(const at::Tensor& t) {
+  return c10::str(
+      short_name(t.scalar_type()), "[", c10::Join(", ", t.sizes()), "]");
 }
 
 // Uneven features are no riddle: the module knows how many there are.
@@ -66,13 +153,56 @@ FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   return options;
 }
 
-at::Tensor prepare(
+// Of the whole input's features this rank has its part if they are cut.
+void check_features(
     const at::Tensor& x,
     const DeviceMesh& mesh,
     const InputLayouts& layouts) {
-  const at::Tensor distributed = is_dtensor(x)
+  const auto& plain = layouts.plain;
+  if (x.dim() == 0 || layouts.features == 0 || !mesh.contains_this_rank() ||
+      plain.is_strided_shard()) {
+    return;
+  }
+  const bool cut = plain.cuts() && (plain.dim() + x.dim()) % x.dim() ==
+          x.dim() - 1;
+  const auto expected = cut
+      ? chunk(layouts.features, mesh.size(), mesh.get_local_rank()).size()
+      : layouts.features;
+  DTENSOR_CHECK_VALUE(
+      x.size(-1) == expected,
+      "boundary",
+      "the input of ",
+      describe_module(ModuleScope::current()),
+      ", ",
+      text_of(x),
+      ", has ",
+      x.size(-1),
+      " features, and this rank's part of ",
+      layouts.features,
+      " in ",
+      to_string(plain),
+      " has ",
+      expected,
+      ". Give the module before it the output_layouts that are this one's "
+      "input_layouts.");
+}
+
+at::Tensor as_dtensor(
+    const at::Tensor& x,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts) {
+  if (!is_dtensor(x)) {
+    check_features(x, mesh, layouts);
+  }
+  return is_dtensor(x)
       ? x
       : DTensor::from_local(x, mesh, {layouts.plain}, known_shape(x, layouts));
+}
+
+at::Tensor prepare(
+    const at::Tensor& distributed,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts) {
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh,
@@ -97,97 +227,129 @@ struct Keep final : torch::autograd::FunctionPreHook {
   SharedInputPtr shared;
 };
 
-// A plain tensor that this rank saw lately.
-struct Recent {
-  c10::weak_intrusive_ptr<c10::TensorImpl> tensor{
-      c10::intrusive_ptr<c10::TensorImpl>()};
-  std::weak_ptr<const SharedInput> shared;
-};
-
-struct RecentInputs {
-  std::array<Recent, 4> items;
-  size_t next = 0;
-};
-
-RecentInputs& recent_inputs() {
-  thread_local RecentInputs recent;
-  return recent;
+bool communicates(const Spec& from, const Spec& to) {
+  return from.mesh().size() > 1 && from.mesh().contains_this_rank() &&
+      !from.is_replicated() &&
+      from.placements() != PlacementsRef(to.placements());
 }
 
-SharedInputPtr find(const at::Tensor& x) {
-  if (is_dtensor(x)) {
-    return meta_of(x).shared_input;
-  }
-  for (const auto& item : recent_inputs().items) {
-    if (item.tensor.lock().get() == x.unsafeGetTensorImpl()) {
-      return item.shared.lock();
-    }
-  }
-  return nullptr;
+bool worth_sharing(const at::Tensor& x, const at::Tensor& prepared, bool way) {
+  return !prepared.is_same(x) && !local_of(prepared).is_inference() &&
+      x.device() == prepared.device() &&
+      (prepared.requires_grad() || (is_dtensor(x) && way));
 }
 
-// Places of tensors that live are taken last.
-Recent& place_for(const at::Tensor& x) {
-  auto& recent = recent_inputs();
-  for (auto& item : recent.items) {
-    const auto alive = item.tensor.lock();
-    if (alive == nullptr || alive.get() == x.unsafeGetTensorImpl()) {
-      return item;
-    }
+// A gathered tensor holds what this rank gave; else a copy tells.
+at::Tensor
+given_for(const at::Tensor& kept, const at::Tensor& part, const Spec& from) {
+  const auto& layout = from.placements()[0];
+  if (!layout.is_shard() || kept.sizes() != from.sizes()) {
+    return part.clone();
   }
-  return recent.items[recent.next++ % recent.items.size()];
+  const auto dim = layout.dim();
+  const Interval mine = chunk(
+      kept.size(dim), from.mesh().size(), from.mesh().get_local_rank());
+  return kept.narrow(dim, mine.begin, mine.size());
 }
 
 void remember(
     const at::Tensor& x,
-    const c10::intrusive_ptr<Node>& node,
-    SharedInputPtr shared) {
+    const SpecPtr& from,
+    const at::Tensor& prepared,
+    const Sibling& who) {
+  const auto node = prepared.grad_fn();
+  auto shared = std::make_shared<SharedInput>(SharedInput{
+      .facts = Facts(x),
+      .maker = ModuleScope::current(),
+      .from = from,
+      .to = spec_of(prepared),
+      .kept = {},
+      .counter = prepared.unsafeGetTensorImpl()->version_counter(),
+      .counted = version_of(prepared),
+      .given = {},
+      .recorded = node != nullptr,
+      .node = Weak<Node>(node),
+      .served = std::vector<bool>(who.group->members)});
+  shared->served[who.index] = true;
+  if (communicates(*from, *shared->to)) {
+    shared->kept = local_of(prepared);
+    shared->kept_version = version_of(shared->kept);
+    shared->given = given_for(shared->kept, part_of(x), *from);
+  }
+  who.group->current = shared;
   if (is_dtensor(x)) {
     // A new meta, so that copies of the tensor that share the old one, such as
     // those that autograd saved, do not get it.
     auto meta = meta_of(x).copy();
     meta->shared_input = std::move(shared);
     x.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-    return;
+  } else {
+    node->add_pre_hook(std::make_unique<Keep>(std::move(shared)));
   }
-  auto& place = place_for(x);
-  place.tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(x.getIntrusivePtr());
-  place.shared = shared;
-  node->add_pre_hook(std::make_unique<Keep>(std::move(shared)));
 }
 
-bool worth_sharing(
-    const at::Tensor& x,
-    const at::Tensor& prepared,
-    const InputLayouts& layouts) {
-  if (prepared.is_same(x) || local_of(prepared).is_inference()) {
-    return false;
+// By bits, since NaN differs from itself.
+at::Tensor bits(const at::Tensor& t) {
+  const auto real = t.is_complex() ? at::view_as_real(t) : t;
+  switch (real.element_size()) {
+    case 1:
+      return real.view(at::kByte);
+    case 2:
+      return real.view(at::kShort);
+    case 4:
+      return real.view(at::kInt);
+    default:
+      return real.view(at::kLong);
   }
-  return prepared.requires_grad() ||
-      (is_dtensor(x) && spec_of(x)->placements()[0] != layouts.desired);
 }
 
-// The shared result, or nothing if it does not fit or is gone.
-at::Tensor revive(
+void check_unwritten(const SharedInput& shared, const at::Tensor& part) {
+  DTENSOR_CHECK(
+      part.sizes() == shared.given.sizes() &&
+          at::equal(bits(part), bits(shared.given)),
+      "boundary",
+      "the input of ",
+      describe_module(ModuleScope::current()),
+      ", ",
+      *shared.from,
+      ", which ",
+      describe_module(shared.maker),
+      " took before it, was written in between past its version counter, as "
+      "through data_ptr() or data(). Write to it with operators such as "
+      "copy_(), or give the module a clone().");
+}
+
+bool is_for(
     const SharedInput& shared,
     const at::Tensor& x,
-    const DeviceMesh& mesh,
-    const InputLayouts& layouts) {
-  if (shared.layouts != layouts || shared.mesh != mesh ||
-      shared.version != version_of(x) ||
-      shared.local_version != version_of(shared.local) ||
-      shared.counted != shared.counter.current_version() ||
-      shared.grad_mode != c10::GradMode::is_enabled()) {
-    return {};
+    const Sibling& who) {
+  return !shared.served.empty() && !shared.served[who.index] &&
+      (!is_dtensor(x) || meta_of(x).shared_input.get() == &shared) &&
+      shared.facts.still_hold(x) &&
+      shared.counted == shared.counter.current_version() &&
+      (!shared.kept.defined() ||
+       shared.kept_version == version_of(shared.kept)) &&
+      (!shared.recorded || !shared.node.expired());
+}
+
+at::Tensor
+serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
+  const auto part = part_of(x);
+  if (shared.kept.defined()) {
+    check_unwritten(shared, part);
   }
-  const auto node = shared.node.lock();
-  if (shared.recorded && node == nullptr) {
-    return {};
-  }
-  auto result = wrap(shared.local, shared.spec);
+  auto result = wrap(
+      shared.kept.defined() ? shared.kept
+                            : redistribute_local(part, shared.from, shared.to),
+      shared.to);
   result.unsafeGetTensorImpl()->set_version_counter(shared.counter);
   if (shared.recorded) {
-    torch::autograd::impl::set_gradient_edge(result, {node, 0});
+    torch::autograd::impl::set_gradient_edge(result, {shared.node.lock(), 0});
+  }
+  shared.served[who.index] = true;
+  if (std::find(shared.served.begin(), shared.served.end(), false) ==
+      shared.served.end()) {
+    shared.drop();
   }
   return result;
 }
@@ -197,36 +359,23 @@ at::Tensor revive(
 at::Tensor shared_input(
     const at::Tensor& x,
     const DeviceMesh& mesh,
-    const InputLayouts& layouts) {
-  if (x.is_inference()) {
-    return prepare(x, mesh, layouts);
+    const InputLayouts& layouts,
+    const Sibling& who) {
+  if (who.group == nullptr || who.group->members < 2 || x.is_inference()) {
+    return prepare(as_dtensor(x, mesh, layouts), mesh, layouts);
   }
-  if (const auto shared = find(x)) {
-    if (auto result = revive(*shared, x, mesh, layouts); result.defined()) {
-      return result;
+  if (const auto shared = who.group->current.lock()) {
+    if (is_for(*shared, x, who)) {
+      return serve(*shared, x, who);
     }
+    shared->drop();
   }
-  auto prepared = prepare(x, mesh, layouts);
-  if (!worth_sharing(x, prepared, layouts)) {
-    return prepared;
+  const auto distributed = as_dtensor(x, mesh, layouts);
+  auto prepared = prepare(distributed, mesh, layouts);
+  const auto& from = spec_of(distributed);
+  if (worth_sharing(x, prepared, communicates(*from, *spec_of(prepared)))) {
+    remember(x, from, prepared, who);
   }
-  const auto node = prepared.grad_fn();
-  const auto& local = local_of(prepared);
-  remember(
-      x,
-      node,
-      std::make_shared<SharedInput>(SharedInput{
-          layouts,
-          mesh,
-          version_of(x),
-          c10::GradMode::is_enabled(),
-          local,
-          version_of(local),
-          prepared.unsafeGetTensorImpl()->version_counter(),
-          version_of(prepared),
-          spec_of(prepared),
-          node != nullptr,
-          c10::weak_intrusive_ptr<Node>(node)}));
   return prepared;
 }
 

@@ -26,6 +26,10 @@ class Module;
 
 namespace dtensor {
 
+namespace detail {
+class PlanChanges;
+}
+
 /// What a style is told of the module it is applied to.
 struct StyleTarget {
   torch::nn::Module& module;
@@ -33,6 +37,9 @@ struct StyleTarget {
   DeviceMesh mesh;  // one-dimensional
   /// Whose parameter values count; nullopt: every rank cuts its own.
   std::optional<int64_t> src_data_rank = 0;
+  /// Where the styles of this library note what they will do, which is done
+  /// once no style of the plan refuses its module; null: they do it at once.
+  detail::PlanChanges* changes = nullptr;
 };
 
 class DTENSOR_API ParallelStyle {

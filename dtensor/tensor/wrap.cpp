@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for this rank's part or full_tensor() "
-    "for the whole.";
+    "spread over ranks. Use to_local() for this rank's part, full_tensor() for "
+    "the whole, and DTensor(t) to print it.";
 
 // The local tensor's own backend beside PrivateUse3, which outranks it; the
 // autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's

@@ -69,7 +69,7 @@ TEST(CommDebugModeTest, AttributesToHooksAndGradients) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     torch::nn::Sequential model(
         torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})),
-        nn::Dropout(0.0));
+        hooked::Dropout(0.0));
     filled(model);
     parallelize_module(
         *model,

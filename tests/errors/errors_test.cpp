@@ -12,6 +12,7 @@
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/style.h>
@@ -28,6 +29,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 namespace dtensor {
 namespace {
@@ -108,6 +110,24 @@ struct MlpImpl : torch::nn::Module {
   torch::nn::Linear up{nullptr};
   torch::nn::Linear down{nullptr};
   std::shared_ptr<BareImpl> bare;
+};
+
+struct EchoImpl : torch::nn::Cloneable<EchoImpl> {
+  void reset() override {}
+  at::Tensor forward(const at::Tensor& x) {
+    return x;
+  }
+};
+DTENSOR_MODULE(Echo);
+
+struct HolderImpl : torch::nn::Cloneable<HolderImpl> {
+  HolderImpl() {
+    reset();
+  }
+  void reset() override {
+    echo = register_module("echo", Echo());
+  }
+  Echo echo{nullptr};
 };
 
 void style(const DeviceMesh& mesh, const ParallelizePlan& plan) {
@@ -384,6 +404,63 @@ const std::map<std::string, Provocation>& provocations() {
       {"a style for a module that it cannot style",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"bare", ColwiseParallel()}});
+       }},
+      {"an input of other features than the module takes",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(
+             mlp,
+             mesh,
+             {{"up", ColwiseParallel()}, {"down", ColwiseParallel()}});
+         mlp.down(mlp.up(at::ones({2, 4})));
+       }},
+      {"an input written past its version counter",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(
+             mlp,
+             mesh,
+             {{"up", ColwiseParallel()}, {"down", ColwiseParallel()}});
+         const at::Tensor x = rows(mesh).narrow(1, 0, 4);
+         mlp.up(x);
+         x.data().fill_(2);
+         mlp.down(x);
+       }},
+      {"an input cut unevenly",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(
+             mlp,
+             mesh,
+             {{"up", ColwiseParallel({.input_layouts = Shard(0)})}});
+         mlp.up(at::ones({3 - mesh.get_rank(), 4}));
+       }},
+      {"modules tied that are styled differently",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(
+             mlp,
+             mesh,
+             {{"up", ColwiseParallel()}, {"down", RowwiseParallel()}});
+         mlp.down->weight = mlp.up->weight;
+         mlp.up(at::ones({2, 4}));
+       }},
+      {"a clone called on another rank than made it",
+       [](const DeviceMesh& mesh) {
+         torch::nn::ModuleHolder<HolderImpl> holder;
+         parallelize_module(
+             *holder, mesh, {{"echo", SequenceParallel()}});
+         const auto copy = holder->clone();
+         std::exception_ptr error;
+         std::thread other([&] {
+           try {
+             copy->as<HolderImpl>()->echo->forward(at::ones({2}));
+           } catch (...) {
+             error = std::current_exception();
+           }
+         });
+         other.join();
+         std::rethrow_exception(error);
        }},
       {"a module styled twice",
        [](const DeviceMesh& mesh) {

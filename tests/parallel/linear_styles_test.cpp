@@ -274,7 +274,7 @@ TEST(LinearStylesTest, SourceRankDecidesTheValues) {
 
 // Plain parts of another size than the module's features say so at once.
 TEST(LinearStylesTest, WrongFeaturesAreAnError) {
-  run_ranks(2, [](int64_t rank) {
+  run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto linear = filled(torch::nn::Linear(6, 4));
     parallelize_module(*linear, mesh, RowwiseParallel());
@@ -283,11 +283,9 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
     });
     EXPECT_EQ(
         error,
-        c10::str(
-            "[from_local] the local tensor has shape [2, 4], but rank ",
-            rank,
-            " holds [2, 3] of f64[2, 6] on (tp=2): S(1). Cut it as "
-            "torch.chunk does."));
+        "[boundary] the input of the module itself, f64[2, 4], has 4 features, "
+        "and this rank's part of 6 in S(-1) has 3. Give the module before it "
+        "the output_layouts that are this one's input_layouts.");
   });
 }
 
@@ -311,6 +309,77 @@ TEST(LinearStylesTest, UnevenPlainSequencesAreAnError) {
       "global shape: rank 0 makes f32[2, 6, 8] in S(1) of its f32[2, 3, 8]; "
       "rank 1 makes f32[2, 4, 8] in S(1) of its f32[2, 2, 8]. Pass the global "
       "shape to from_local on every rank.");
+}
+
+TEST(LinearStylesTest, UnevenPlainSequencesNameTheModule) {
+  std::string error;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Mlp mlp(8, 8);
+    parallelize_module(
+        *mlp, mesh, {{"w1", ColwiseParallel({.input_layouts = Shard(1)})}});
+    const auto mine =
+        error_of([&] { mlp->w1(torch::ones({2, 3 - rank, 8})); });
+    if (rank == 0) {
+      error = mine;
+    }
+  });
+  EXPECT_EQ(
+      error,
+      "[from_local] ranks of \"tp\" disagree about a tensor made without a "
+      "global shape: rank 0 makes f32[2, 6, 8] in S(1) of its f32[2, 3, 8]; "
+      "rank 1 makes f32[2, 4, 8] in S(1) of its f32[2, 2, 8]. Parts of unlike "
+      "sizes that go into module \"w1\" have to be DTensors: set "
+      "use_local_output = false for the module that they come from, or pass "
+      "the global shape to from_local on every rank.");
+}
+
+TEST(LinearStylesTest, InputsWithOtherFeaturesNameTheModule) {
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto error = [&](const ParallelStyle& first,
+                           const ParallelizePlanEntry& second) {
+      Mlp mlp(8, 15);
+      parallelize_module(*mlp->w1, mesh, first);
+      parallelize_module(*mlp, mesh, {second});
+      return error_of([&] { mlp(torch::ones({4, 8})); });
+    };
+    EXPECT_EQ(
+        error(ColwiseParallel(), {"w2", ColwiseParallel()}),
+        c10::str(
+            "[boundary] the input of module \"w2\", f32[4, ",
+            8 - rank,
+            "], has ",
+            8 - rank,
+            " features, and this rank's part of 15 in R has 15. Give the "
+            "module before it the output_layouts that are this one's "
+            "input_layouts."));
+    EXPECT_EQ(
+        error(
+            ColwiseParallel({.output_layouts = Replicate()}),
+            {"w2", RowwiseParallel()}),
+        c10::str(
+            "[boundary] the input of module \"w2\", f32[4, 15], has 15 "
+            "features, and this rank's part of 15 in S(-1) has ",
+            8 - rank,
+            ". Give the module before it the output_layouts that are this "
+            "one's input_layouts."));
+  });
+}
+
+TEST(LinearStylesTest, AnEmbeddingUnderRowwiseParallelTakesWholeIds) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto plain = filled(torch::nn::Embedding(11, 8));
+    auto mine = filled(torch::nn::Embedding(11, 8));
+    parallelize_module(*mine, mesh, RowwiseParallel());
+    const auto ids = at::arange(6, at::kLong).view({2, 3});
+    const auto y = mine(ids);
+    expect_close(y, plain(ids), "output");
+    y.sum().backward();
+    plain(ids).sum().backward();
+    expect_same_gradients(*mine, *plain, "embedding");
+  });
 }
 
 TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {

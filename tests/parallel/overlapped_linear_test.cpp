@@ -232,5 +232,27 @@ TEST(OverlappedLinear, ChunksThatMakeNoSenseAreAnError) {
   });
 }
 
+// Linear(1, 4) on 2 ranks, Linear(2, 4) on 3.
+TEST(OverlappedLinear, RanksWithoutFeatures) {
+  for (const int64_t features : {1, 2}) {
+    run_ranks(features + 1, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {features + 1}, {"tp"});
+      auto plain = filled(torch::nn::Linear(features, 4));
+      auto mine = filled(torch::nn::Linear(features, 4));
+      parallelize_module(*mine, mesh, RowwiseParallel({.overlap_chunks = 2}));
+      const auto whole = uniform({2, 3, features}, 5);
+      const auto leaf = whole.clone().requires_grad_();
+      const auto x = part(whole, mesh, Shard(-1)).requires_grad_();
+      const auto truth = plain(leaf);
+      const auto y = mine(x);
+      expect_close(y, truth, "output");
+      truth.sum().backward();
+      y.sum().backward();
+      expect_same_gradients(*mine, *plain, "no features");
+      expect_close(x.grad(), part(leaf.grad(), mesh, Shard(-1)), "input");
+    });
+  }
+}
+
 } // namespace
 } // namespace dtensor

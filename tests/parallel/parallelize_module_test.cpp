@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which modules a pattern means, and what parallelize_module says of plans
 // that it cannot carry out.
+#include <dtensor/parallel/nn_modules.h>
+#include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/parallel/modules.h>
 
@@ -156,7 +158,7 @@ TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
       }),
       "[SequenceParallel] module \"1\", a torch::nn::DropoutImpl, has neither "
       "a weight nor hooks. Declare it with DTENSOR_MODULE instead of "
-      "TORCH_MODULE (dtensor::nn::Dropout for torch::nn::Dropout).");
+      "TORCH_MODULE (dtensor::hooked::Dropout for torch::nn::Dropout).");
 }
 
 TEST(ParallelizeModuleTest, AModuleIsStyledOnce) {
@@ -190,6 +192,8 @@ TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
         "[parallelize_module] module \"w2\": its weight is a DTensor already, "
         "f32[4, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
         "parameters need one layout; style a module once.");
+    EXPECT_FALSE(is_dtensor(mlp->w1->weight));
+    parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
     EXPECT_EQ(
         error_of([&] {
           const ColwiseParallel gathers({.output_layouts = Replicate()});
@@ -197,6 +201,84 @@ TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
         }),
         "[parallelize_module] module \"w2\" is tied to module \"w1\" and "
         "styled differently. Give both the same style.");
+  });
+}
+
+// What refuses comes last in each of these plans.
+TEST(ParallelizeModuleTest, NothingChangesIfAStyleRefuses) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const PrepareModuleOutput whole(
+        {.output_layouts = {Shard(-1)},
+         .desired_output_layouts = {Replicate()}});
+    torch::nn::Sequential model(
+        torch::nn::Linear(4, 4),
+        hooked::Dropout(0),
+        torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
+    auto plain = filled(torch::nn::Linear(4, 4));
+    filled(model);
+    const auto x = uniform({2, 4}, 3);
+    const std::vector<ParallelizePlan> plans = {
+        {{"0", ColwiseParallel()}, {"1", whole}, {"2", RowwiseParallel()}},
+        {{"0", ColwiseParallel()}, {"1", whole}, {"0", ColwiseParallel()}},
+        {{"0", ColwiseParallel()}, {"1", whole}, {"0", RowwiseParallel()}},
+        {{"0", ColwiseParallel()}, {"1", whole}, {"1", whole}},
+        {{"0", ColwiseParallel()},
+         {"1", whole},
+         {"2", whole}},
+        {{"0", ColwiseParallel()},
+         {"1", whole},
+         {"2", RowwiseParallel({.overlap_chunks = 0})}}};
+    const auto& linear = model->ptr(0)->as<torch::nn::Linear>();
+    for (const auto& plan : plans) {
+      EXPECT_NE(error_of([&] { parallelize_module(*model, mesh, plan); }), "");
+      EXPECT_FALSE(is_dtensor(linear->weight));
+      EXPECT_FALSE(is_dtensor(linear->bias));
+    }
+    parallelize_module(
+        *model,
+        mesh,
+        {{"0", ColwiseParallel()}, {"1", whole}, {"2", SequenceParallel()}});
+    const auto y = model->ptr(1)->as<Hooked<torch::nn::DropoutImpl>>()->forward(
+        linear->forward(x));
+    expect_close(y, plain(x), "output");
+  });
+}
+
+TEST(ParallelizeModuleTest, AModuleIsStyledOnceInOnePlan) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Mlp mlp(4, 8);
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(
+              *mlp,
+              mesh,
+              {{"w1", ColwiseParallel()}, {"*", ColwiseParallel()}});
+        }),
+        "[parallelize_module] module \"w1\" has a style already. Style a "
+        "module once.");
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(
+              *mlp,
+              mesh,
+              {{"w1", ColwiseParallel()}, {"w1", RowwiseParallel()}});
+        }),
+        "[parallelize_module] module \"w1\": its weight is a DTensor already, "
+        "f32[8, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
+        "parameters need one layout; style a module once.");
+    // A second plan for the rest that names the first again changes nothing.
+    parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
+    EXPECT_NE(
+        error_of([&] {
+          parallelize_module(
+              *mlp,
+              mesh,
+              {{"w2", RowwiseParallel()}, {"w1", ColwiseParallel()}});
+        }),
+        "");
+    EXPECT_FALSE(is_dtensor(mlp->w2->weight));
   });
 }
 

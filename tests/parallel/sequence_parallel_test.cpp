@@ -86,7 +86,7 @@ TEST(SequenceParallelTest, DropoutDrawsByGlobalPosition) {
     run_ranks(ranks, [&](int64_t rank) {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       torch::manual_seed(3);
-      nn::Dropout dropout(0.5);
+      hooked::Dropout dropout(0.5);
       parallelize_module(*dropout, mesh, SequenceParallel());
       const at::Tensor x = distribute_tensor(
           torch::ones({2, 5, 6}), mesh, {Shard(1)}, std::nullopt);

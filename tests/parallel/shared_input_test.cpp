@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Siblings share the redistribution of their input: once, not longer than it
 // lives, and never a stale one.
+#include <dtensor/parallel/module_hooks.h>
+#include <dtensor/parallel/prepare_module.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/modules.h>
+
+#include <cmath>
+#include <cstring>
 
 namespace dtensor {
 namespace {
@@ -148,6 +153,299 @@ TEST(SharedInputTest, IsNotMixedUpBetweenRanks) {
           sum.detach(),
           part(plain->a(whole) + plain->b(whole), mesh, Shard(-1)),
           "sum");
+    }
+  });
+}
+
+// One way of writing to x, whose local tensor was `local` and is made of the
+// memory at `buffer`.
+struct Way {
+  std::string name;
+  std::function<void(at::Tensor& x, const at::Tensor& local, double* buffer)>
+      write;
+  /// Whether the program could see it: else siblings get an error.
+  bool counts = true;
+};
+
+std::vector<Way> operators() {
+  return {
+      {"fill_", [](auto& x, auto&, auto*) { x.fill_(5); }},
+      {"copy_", [](auto& x, auto&, auto*) { x.copy_(x.detach() * 2); }},
+      {"mul_", [](auto& x, auto&, auto*) { x.mul_(2); }},
+      {"zero_", [](auto& x, auto&, auto*) { x.zero_(); }},
+      {"add_", [](auto& x, auto&, auto*) { x.add_(1); }},
+      {"select", [](auto& x, auto&, auto*) { x.select(1, 0).fill_(5); }},
+      {"narrow", [](auto& x, auto&, auto*) { x.narrow(1, 2, 3).mul_(5); }},
+      {"detach", [](auto& x, auto&, auto*) { x.detach().fill_(5); }},
+      {"out", [](auto& x, auto&, auto*) { at::mul_out(x, x.detach(), x); }},
+      {"masked_fill_",
+       [](auto& x, auto&, auto*) { x.masked_fill_(x.detach() > 0, 5); }},
+      {"_foreach_mul_",
+       [](auto& x, auto&, auto*) { at::_foreach_mul_({x}, 2); }},
+      {"to_local",
+       [](auto& x, auto&, auto*) {
+         (is_dtensor(x) ? DTensor(x).to_local() : x).fill_(5);
+       }},
+      {"the local tensor", [](auto&, auto& local, auto*) { local.mul_(2); }},
+      {"set_data",
+       [](auto& x, auto&, auto*) { x.set_data(x.detach() * 2); }}};
+}
+
+std::vector<Way> pointers() {
+  return {
+      {"data",
+       [](auto& x, auto&, auto*) { x.data().fill_(5); },
+       false},
+      {"variable_data",
+       [](auto& x, auto&, auto*) { x.variable_data().mul_(2); },
+       false},
+      {"data of the local tensor",
+       [](auto&, auto& local, auto*) { local.data().mul_(2); },
+       false},
+      {"data_ptr",
+       [](auto&, auto& local, auto*) {
+         local.template data_ptr<double>()[3] = 5;
+       },
+       false},
+      {"data_ptr of to_local",
+       [](auto& x, auto&, auto*) {
+         const auto part = is_dtensor(x) ? DTensor(x).to_local() : x;
+         part.template data_ptr<double>()[3] = 5;
+       },
+       false},
+      {"mutable_data_ptr",
+       [](auto&, auto& local, auto*) {
+         static_cast<double*>(local.mutable_data_ptr())[0] = 5;
+       },
+       false},
+      {"an accessor",
+       [](auto&, auto& local, auto*) {
+         local.template accessor<double, 2>()[2][7] = 5;
+       },
+       false},
+      {"the storage",
+       [](auto&, auto& local, auto*) {
+         static_cast<double*>(local.storage().mutable_data())[1] = 5;
+       },
+       false},
+      {"the buffer",
+       [](auto&, auto&, auto* buffer) { std::fill_n(buffer, 24, 5); },
+       false},
+      {"memcpy",
+       [](auto&, auto&, auto* buffer) {
+         std::memcpy(buffer, buffer + 8, 8 * sizeof(double));
+       },
+       false},
+      {"another tensor of the buffer",
+       [](auto&, auto&, auto* buffer) {
+         at::from_blob(buffer, {3, 8}, at::kDouble).mul_(2);
+       },
+       false},
+      {"an optimizer, which writes to data()",
+       [](auto& x, auto&, auto*) {
+         x.mutable_grad() = at::ones_like(x);
+         torch::optim::SGD({x}, 0.1).step();
+       },
+       false},
+      {"NaN",
+       [](auto&, auto&, auto* buffer) { buffer[0] = std::nan(""); },
+       false}};
+}
+
+// Module `a` takes x, x is written, and `second` takes it. The error, if any;
+// else the result is right.
+std::string error_after(
+    const Way& way,
+    bool distributed,
+    bool again,
+    const DeviceMesh& mesh) {
+  auto pair = siblings(mesh);
+  auto plain = filled(Siblings());
+  auto memory = uniform({3, 8}, 7);
+  auto* const buffer = memory.data_ptr<double>();
+  const auto local = at::from_blob(buffer, {3, 8}, at::kDouble);
+  at::Tensor x = distributed
+      ? at::Tensor(DTensor::from_local(local, mesh, {Shard(0)}))
+      : local.detach();
+  x.requires_grad_();
+  const auto first = pair->a(x); // whose graph lives
+  {
+    const torch::NoGradGuard no_grad;
+    way.write(x, local, buffer);
+  }
+  auto& mine = again ? pair->a : pair->b;
+  auto& truth = again ? plain->a : plain->b;
+  const auto whole = distributed ? full(x) : x.detach().repeat({4, 1});
+  return error_of([&] {
+    const auto y = mine->forward(x);
+    const auto expected = part(truth->forward(whole), mesh, Shard(-1));
+    EXPECT_TRUE(at::allclose(
+        y.detach(), expected, 1e-9, 1e-9, /*equal_nan=*/true))
+        << way.name << distributed << again;
+  });
+}
+
+std::vector<Way> all_ways() {
+  auto ways = operators();
+  for (auto& way : pointers()) {
+    ways.push_back(std::move(way));
+  }
+  return ways;
+}
+
+TEST(SharedInputTest, AModuleThatAsksAgainGetsItAnew) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    for (const auto& way : all_ways()) {
+      for (const bool distributed : {false, true}) {
+        EXPECT_EQ(error_after(way, distributed, true, mesh), "")
+            << way.name << distributed;
+      }
+    }
+  });
+}
+
+TEST(SharedInputTest, SiblingsSeeAWriteOrSayThatTheyDoNot) {
+  const std::string past =
+      "[boundary] the input of module \"b\", f64[12, 8] on (tp=4): S(0), which "
+      "module \"a\" took before it, was written in between past its version "
+      "counter, as through data_ptr() or data(). Write to it with operators "
+      "such as copy_(), or give the module a clone().";
+  on_four_ranks([&](const DeviceMesh& mesh) {
+    for (const auto& way : all_ways()) {
+      for (const bool distributed : {false, true}) {
+        EXPECT_EQ(
+            error_after(way, distributed, false, mesh), way.counts ? "" : past)
+            << way.name << distributed;
+      }
+    }
+  });
+}
+
+// One input buffer for all steps, as where batches are copied to a device.
+TEST(SharedInputTest, InferenceOverOneBuffer) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    auto pair = siblings(mesh);
+    auto plain = filled(Siblings());
+    auto memory = at::zeros({3, 8}, at::kDouble);
+    auto* const buffer = memory.data_ptr<double>();
+    const torch::NoGradGuard no_grad;
+    const at::Tensor x = DTensor::from_local(
+        at::from_blob(buffer, {3, 8}, at::kDouble), mesh, {Shard(0)});
+    for (int step = 1; step < 5; ++step) {
+      std::fill_n(buffer, 24, step);
+      const auto whole = at::full({12, 8}, step, at::kDouble);
+      expect_close(
+          pair->a(x), part(plain->a(whole), mesh, Shard(-1)), "first");
+      if (step != 2) {
+        expect_close(
+            pair->b(x), part(plain->b(whole), mesh, Shard(-1)), "second");
+      }
+    }
+  });
+}
+
+TEST(SharedInputTest, GradientsOfSiblingsThatWereAskedForLater) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    auto pair = siblings(mesh);
+    auto plain = filled(Siblings());
+    at::Tensor x = DTensor::from_local(uniform({3, 8}, 7), mesh, {Shard(0)});
+    const auto first = pair->a(x).detach();
+    x.requires_grad_();
+    pair->b(x).sum().backward();
+    const auto whole = full(x).requires_grad_();
+    plain->b(whole).sum().backward();
+    expect_close(x.grad(), whole.grad(), "gradient", 1e-10);
+  });
+}
+
+// Remembers the memory of what it was given.
+struct TakerImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    {
+      const torch::NoGradGuard no_grad;
+      taken = DTensor(x).to_local().storage().getWeakStorageImpl();
+    }
+    return x.sum(); // whose graph, if there is one, holds no data
+  }
+  c10::weak_intrusive_ptr<c10::StorageImpl> taken{
+      c10::intrusive_ptr<c10::StorageImpl>()};
+};
+DTENSOR_MODULE(Taker);
+
+struct TakersImpl : torch::nn::Module {
+  TakersImpl()
+      : a(register_module("a", Taker())), b(register_module("b", Taker())) {}
+  Taker a, b;
+};
+TORCH_MODULE(Takers);
+
+TEST(SharedInputTest, IsKeptUntilAllSiblingsHaveIt) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    for (const bool grad_mode : {false, true}) {
+      const torch::AutoGradMode guard(grad_mode);
+      Takers both;
+      parallelize_module(
+          *both,
+          mesh,
+          {{"*",
+            PrepareModuleInput(
+                {.input_layouts = {Shard(0)},
+                 .desired_input_layouts = {Replicate()}})}});
+      const auto x = leaf_of(mesh, true);
+      const auto y = leaf_of(mesh, true);
+      const auto first = both->a(x);
+      EXPECT_FALSE(both->a->taken.expired());
+      const auto second = both->b(x);
+      EXPECT_TRUE(both->a->taken.expired()) << "all have it";
+      EXPECT_TRUE(both->b->taken.expired()) << "all have it";
+      const auto third = both->a(x);
+      const auto of_x = both->a->taken;
+      EXPECT_FALSE(of_x.expired());
+      const auto fourth = both->a(y);
+      EXPECT_TRUE(of_x.expired()) << "one has come with another input";
+    }
+  });
+}
+
+TEST(SharedInputTest, AnOnlyChildKeepsNothing) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    Takers both;
+    parallelize_module(
+        *both,
+        mesh,
+        {{"a",
+          PrepareModuleInput(
+              {.input_layouts = {Shard(0)},
+               .desired_input_layouts = {Replicate()}})}});
+    const auto x = leaf_of(mesh, true);
+    both->a(x);
+    EXPECT_TRUE(both->a->taken.expired());
+  });
+}
+
+// What is not a gather is compared, too.
+TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    for (const Placement& layout : {Partial(), Shard(1), Replicate()}) {
+      auto pair = siblings(mesh);
+      auto plain = filled(Siblings());
+      at::Tensor x =
+          DTensor::from_local(uniform({4, 8 / (layout.cuts() ? 4 : 1)}, 3),
+                              mesh,
+                              {layout});
+      x.requires_grad_();
+      const auto whole = full(x).requires_grad_();
+      const CommDebugMode comm;
+      const auto y = pair->a(x) * pair->b(x);
+      const auto forward = layout.is_replicate() ? ""
+          : layout.is_partial()                  ? "1 all_reduce"
+                                                 : "1 all_gather";
+      EXPECT_EQ(counts(comm, false), forward);
+      y.sum().backward();
+      const auto truth = plain->a(whole) * plain->b(whole);
+      truth.sum().backward();
+      expect_close(y.detach(), part(truth, mesh, Shard(-1)), "output", 1e-10);
+      expect_close(x.grad(), whole.grad(), "gradient", 1e-9);
     }
   });
 }

@@ -101,6 +101,57 @@ TEST(TrainingTest, TiedEmbeddingAndHeadStayTied) {
   });
 }
 
+// As in the tests of Python's styles: parallel, each by itself, and then tied.
+TEST(TrainingTest, ModulesMayBeTiedAfterwards) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto tokens = at::arange(12, at::kLong).remainder(11).view({2, 6});
+    for (const bool to_embedding : {true, false}) {
+      const auto tie = [&](TiedHead& model) {
+        auto& mine = to_embedding ? model->head->weight
+                                  : model->embedding->weight;
+        mine = to_embedding ? model->embedding->weight : model->head->weight;
+        return mine;
+      };
+      auto plain = filled(TiedHead());
+      auto mine = filled(TiedHead());
+      parallelize_module(*mine->embedding, mesh, RowwiseParallel());
+      parallelize_module(
+          *mine->head,
+          mesh,
+          ColwiseParallel({.output_layouts = Replicate()}));
+      auto theirs = tie(plain);
+      auto weight = tie(mine);
+      for (int step = 0; step < 2; ++step) {
+        const auto y = mine(tokens);
+        const auto truth = plain(tokens);
+        EXPECT_FALSE(is_dtensor(y));
+        expect_close(y, truth, "output", 1e-10);
+        y.square().sum().backward();
+        truth.square().sum().backward();
+        EXPECT_EQ(layout_of(weight.grad()), Shard(0));
+        expect_close(weight.grad(), theirs.grad(), "gradient", 1e-9);
+        torch::optim::SGD({weight}, 1e-3).step();
+        torch::optim::SGD({theirs}, 1e-3).step();
+      }
+      const torch::NoGradGuard no_grad;
+      expect_close(mine(tokens), plain(tokens), "no_grad", 1e-9);
+    }
+  });
+}
+
+TEST(TrainingTest, ModulesTiedAfterwardsHaveOneStyle) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(6, 6));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    mlp(uniform({2, 6}, 1));
+    mlp->w2->weight = mlp->w1->weight;
+    EXPECT_EQ(
+        error_of([&] { mlp(uniform({2, 6}, 1)); }),
+        "[boundary] module \"w2\" was tied to module \"w1\", which is styled "
+        "differently. Give both the same style.");
+  });
+}
+
 TEST(TrainingTest, TiedLinearsStayTied) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto make = [] {
@@ -256,6 +307,73 @@ TEST(TrainingTest, Autocast) {
       EXPECT_EQ(mine->w1->weight.grad().scalar_type(), at::kFloat);
       expect_same_gradients(*mine, *plain, "autocast", 0.2);
     }
+  });
+}
+
+// A plain gradient may be another on each rank.
+TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(6, 8));
+    parallelize_module(
+        *mlp, mesh, {{"w1", ColwiseParallel({.output_layouts = Replicate()})}});
+    mlp(uniform({2, 6}, 1)).sum().backward();
+    EXPECT_EQ(
+        error_of([&] {
+          torch::nn::utils::clip_grad_norm_(mlp->parameters(), 0.1);
+        }),
+        "[aten::mul_.Tensor] got mixed plain tensor and DTensor: argument "
+        "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
+        "DTensor with distribute_tensor or DTensor::from_local, or take the "
+        "local part of the others with to_local().");
+  });
+}
+
+// LBFGS makes one vector of all parameters.
+void train_with_lbfgs(Mlp& model) {
+  torch::optim::LBFGS lbfgs(
+      model->parameters(), torch::optim::LBFGSOptions(1e-2).max_iter(4));
+  const auto x = uniform({4, 6}, 3);
+  for (int step = 0; step < 2; ++step) {
+    lbfgs.step([&] {
+      lbfgs.zero_grad();
+      auto loss = model(x).square().sum();
+      loss.backward();
+      return loss;
+    });
+  }
+}
+
+TEST(TrainingTest, OptimizersOverOneVectorOfAllParameters) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto plain = filled(Mlp(6, 8));
+    auto mine = filled(Mlp(6, 8));
+    parallelize_module(*mine, mesh, mlp_plan());
+    const auto vector_of = [](const Mlp& model) {
+      return torch::nn::utils::parameters_to_vector(model->parameters());
+    };
+    expect_close(vector_of(mine), vector_of(plain), "vector");
+    train_with_lbfgs(plain);
+    train_with_lbfgs(mine);
+    expect_same_parameters(*mine, *plain);
+  });
+}
+
+// Flattened, an uneven cut is no cut of the vector.
+TEST(TrainingTest, OneVectorOfUnevenParametersIsAnError) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mine = filled(Mlp(6, 7));
+    parallelize_module(*mine, mesh, mlp_plan());
+    const std::string uneven =
+        "[aten::view] cannot keep the sharding of f64[7, 6] on (tp=2): S(0) as "
+        "[42]: what each rank has of dim 0, cut by mesh dim \"tp\", is no part "
+        "of a dim of the new shape. Redistribute to Replicate first: "
+        "redistribute({Replicate()}).";
+    EXPECT_EQ(
+        error_of([&] {
+          torch::nn::utils::parameters_to_vector(mine->parameters());
+        }),
+        uneven);
+    EXPECT_EQ(error_of([&] { train_with_lbfgs(mine); }), uneven);
   });
 }
 

@@ -188,8 +188,8 @@ TEST(Facts, CompositeOperatorsWorkInInferenceMode) {
 
 const char* const kNoData =
     "[DTensor] data_ptr() and storage() do not exist: a DTensor's data is "
-    "spread over ranks. Use to_local() for this rank's part or full_tensor() "
-    "for the whole.";
+    "spread over ranks. Use to_local() for this rank's part, full_tensor() for "
+    "the whole, and DTensor(t) to print it.";
 
 TEST(Facts, ReadingDataSaysWhatToDo) {
   run_ranks(2, [] {

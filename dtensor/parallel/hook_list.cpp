@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/hook_list.h>
+
+#include <dtensor/error.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+constexpr std::string_view kLeft = "dtensor_hooks_";
+
+struct LeftHooks {
+  std::map<std::string, ModuleHooks> all;
+  uint64_t next = 0;
+};
+
+LeftHooks& left_hooks() {
+  thread_local LeftHooks left;
+  return left;
+}
+
+} // namespace
+
+std::string ModuleHooks::leave_hooks() const {
+  auto& left = left_hooks();
+  auto name = c10::str(kLeft, left.next++);
+  left.all.emplace(name, *this);
+  return name;
+}
+
+bool ModuleHooks::take_hooks(const std::string& name) {
+  if (!name.starts_with(kLeft)) {
+    return false;
+  }
+  auto left = left_hooks().all.extract(name);
+  if (!has_hooks()) {
+    DTENSOR_CHECK(
+        !left.empty(),
+        "clone",
+        "a module with hooks was cloned on another rank. Clone it on the rank "
+        "that calls it.");
+    *this = std::move(left.mapped());
+  }
+  return true;
+}
+
+} // namespace dtensor

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ModuleHooks: what runs before and after the forward of one module. Programs
+// get it with module_hooks.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
+#include <dtensor/comm/observer.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dtensor {
+namespace detail {
+
+inline void collect_tensors(std::vector<at::Tensor*>& found, at::Tensor& t) {
+  found.push_back(&t);
+}
+inline void collect_tensors(
+    std::vector<at::Tensor*>& found,
+    std::vector<at::Tensor>& list) {
+  for (auto& t : list) {
+    found.push_back(&t);
+  }
+}
+template <class... Items>
+void collect_tensors(
+    std::vector<at::Tensor*>& found,
+    std::tuple<Items...>& items);
+template <class Other>
+void collect_tensors(std::vector<at::Tensor*>&, Other&) {}
+template <class... Items>
+void collect_tensors(
+    std::vector<at::Tensor*>& found,
+    std::tuple<Items...>& items) {
+  std::apply(
+      [&](auto&... item) { (collect_tensors(found, item), ...); }, items);
+}
+
+/// What holds an argument while hooks look at it: a copy, so that hooks never
+/// change the caller's tensors, but for what forward may write to.
+template <class Arg>
+using HeldArg = std::conditional_t<
+    std::is_lvalue_reference_v<Arg> &&
+        !std::is_const_v<std::remove_reference_t<Arg>> &&
+        !std::is_same_v<std::decay_t<Arg>, at::Tensor>,
+    Arg,
+    std::decay_t<Arg>>;
+
+} // namespace detail
+
+/// The hooks of one module. Non-tensor arguments are not seen; tensors may be
+/// replaced through the pointers.
+class DTENSOR_API ModuleHooks {
+ public:
+  using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
+
+  virtual ~ModuleHooks() = default;
+
+  /// Runs before forward with its tensor arguments, in order of addition.
+  void add_forward_pre_hook(Hook hook) {
+    before_.push_back(std::move(hook));
+  }
+  /// Runs after forward with its tensor results, in order of addition.
+  void add_forward_hook(Hook hook) {
+    after_.push_back(std::move(hook));
+  }
+  bool has_style(const std::string& style) const {
+    return styles_.count(style) > 0;
+  }
+  /// Notes that `style` was applied to the module of that full name.
+  void mark_styled(const std::string& style, const std::string& module_name) {
+    name_ = detail::keep_module_name(module_name);
+    styles_.insert(style);
+  }
+
+ protected:
+  bool has_hooks() const {
+    return !before_.empty() || !after_.empty();
+  }
+
+  /// Leaves a copy of the hooks on this rank for whoever names the result.
+  std::string leave_hooks() const;
+  /// Takes hooks that were left under that name unless it has hooks. False,
+  /// and nothing done, for any other name. Throws RuntimeError if they are not
+  /// there: another rank left them.
+  bool take_hooks(const std::string& name);
+
+  /// `forward` on the arguments, between the hooks if there are any.
+  template <class Result, class... Args, class Forward>
+  Result run_hooked(const Forward& forward, Args... args) const {
+    if (!has_hooks()) {
+      return forward(std::forward<Args>(args)...);
+    }
+    const detail::ModuleScope scope(name_);
+    std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
+    run(before_, held);
+    auto result = std::apply(
+        [&](auto&... arg) -> Result {
+          return forward(std::forward<Args>(arg)...);
+        },
+        held);
+    run(after_, result);
+    return result;
+  }
+
+ private:
+  template <class Values>
+  static void run(const std::vector<Hook>& hooks, Values& values) {
+    std::vector<at::Tensor*> tensors;
+    detail::collect_tensors(tensors, values);
+    for (const auto& hook : hooks) {
+      hook(tensors);
+    }
+  }
+
+  std::vector<Hook> before_;
+  std::vector<Hook> after_;
+  std::set<std::string> styles_;
+  std::string_view name_;
+};
+
+} // namespace dtensor

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What siblings share of their input: q, k and v gather theirs once and reduce
+// its gradient once.
+#pragma once
+
+#include <dtensor/layout/mesh.h>
+#include <dtensor/layout/placement.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace dtensor::detail {
+
+struct InputLayouts {
+  Placement plain; // of a plain input
+  Placement desired;
+  /// Size of the whole input's last dimension, if the module knows it; else 0.
+  int64_t features = 0;
+  friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
+};
+
+struct SharedInput; // shared_input.cpp
+
+/// Inputs of children of one module to which a plan gives the same layouts.
+struct SiblingGroup {
+  size_t members = 0;
+  /// What they share now; the input or its graph owns it.
+  std::weak_ptr<SharedInput> current;
+};
+
+/// One of them.
+struct Sibling {
+  std::shared_ptr<SiblingGroup> group; // null: it shares nothing
+  size_t index = 0;
+};
+
+/// `x` as a DTensor on `mesh`, plain ones being in layout `plain`, brought to
+/// `desired`. Every sibling is served once with what the first of them made of
+/// the same tensor; who asks again gets it made anew. Throws RuntimeError if
+/// this rank's part was written in between without its version counter.
+at::Tensor shared_input(
+    const at::Tensor& x,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts,
+    const Sibling& who = {});
+
+} // namespace dtensor::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/tied_modules_impl.h>
+
+#include <dtensor/parallel/layout_boundary_impl.h>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+struct Styled {
+  std::weak_ptr<torch::nn::Module> module;
+  BoundaryKind kind;
+  std::shared_ptr<const LayoutBoundary> boundary;
+};
+
+// Modules belong to the rank that made them.
+std::vector<Styled>& styled_modules() {
+  thread_local std::vector<Styled> all;
+  return all;
+}
+
+bool has_weight(
+    torch::nn::Module& module,
+    BoundaryKind kind,
+    const at::Tensor& weight) {
+  if (kind == BoundaryKind::kLinear) {
+    auto* const linear = module.as<torch::nn::Linear>();
+    return linear != nullptr && linear->weight.is_same(weight);
+  }
+  auto* const embedding = module.as<torch::nn::Embedding>();
+  return embedding != nullptr && embedding->weight.is_same(weight);
+}
+
+} // namespace
+
+void note_styled(
+    torch::nn::Module& module,
+    BoundaryKind kind,
+    std::shared_ptr<const LayoutBoundary> boundary) {
+  auto& all = styled_modules();
+  std::erase_if(all, [](const auto& s) { return s.module.expired(); });
+  if (const auto weak = module.weak_from_this(); !weak.expired()) {
+    all.push_back({weak, kind, std::move(boundary)});
+  }
+}
+
+std::shared_ptr<const LayoutBoundary> style_of_tied(
+    const at::Tensor& parameter,
+    BoundaryKind kind,
+    const LayoutBoundary* known) {
+  std::shared_ptr<const LayoutBoundary> found;
+  for (const auto& styled : styled_modules()) {
+    if (styled.kind != kind || styled.boundary.get() == known) {
+      continue;
+    }
+    const auto module = styled.module.lock();
+    if (module == nullptr || !has_weight(*module, kind, parameter)) {
+      continue;
+    }
+    if (known != nullptr) {
+      check_same_style(*styled.boundary, *known);
+    } else {
+      found = styled.boundary;
+      known = found.get();
+    }
+  }
+  return found;
+}
+
+} // namespace dtensor::detail
