@@ -108,6 +108,8 @@ set(DTENSOR_TENSOR_HEADERS
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
   dtensor/tensor/autograd_impl.h
+  dtensor/tensor/copied_view.cpp
+  dtensor/tensor/copied_view_impl.h
   dtensor/tensor/distribute_tensor.cpp
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
@@ -201,6 +203,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h
+  dtensor/ops/view_result.cpp
+  dtensor/ops/view_result_impl.h
   dtensor/ops/with_boundary_impl.h
 )
 

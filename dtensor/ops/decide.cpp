@@ -349,6 +349,7 @@ std::shared_ptr<const Decision> decide(
   }
   if (decides_gradient(info)) {
     key.push_back(kInBackward);
+    key.push_back(in_view_backward());
   }
   auto& cache = decision_cache(info.slot);
   if (const auto* found = cache.find(key)) {

@@ -7,9 +7,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/view_result_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -170,20 +170,12 @@ void outside_mesh(
   push_results(info, std::move(results), stack);
 }
 
-// A view of a tensor that had to be redistributed for it shares no memory with
-// that tensor. It is as good as a view until somebody writes to it. Returns
-// whether `self` is one.
-bool refuse_write_to_copy(const OpInfo& info, const at::Tensor& self) {
-  const bool copied_view = is_dtensor(self) && meta_of(self).copied_view;
-  DTENSOR_CHECK(
-      !copied_view || info.inplace_view,
-      info.name,
-      "self, ",
-      *spec_of(self),
-      ", was taken as a view of a tensor that had to be redistributed for it, "
-      "which this would not write to. Redistribute that tensor first, or "
-      "clone() the view.");
-  return copied_view;
+// What writes to a tensor counts, but for one that gives it another shape.
+void before_write(const OpInfo& info, const at::Tensor& self) {
+  if (is_dtensor(self) && !info.inplace_view) {
+    refuse_write_to_copy(info.name, self);
+    count_write(self);
+  }
 }
 
 // In inference mode too, where a view of a normal tensor is a normal tensor.
@@ -205,18 +197,14 @@ void run(
   const bool normal_view = info.is_view && c10::InferenceMode::is_enabled() &&
       args[0].isTensor() && !args[0].toTensor().is_inference();
   at::Tensor self;
-  at::Tensor viewed;
+  Viewed viewed;
   std::shared_ptr<const Boundaries> boundaries;
-  bool copied_view = false;
   if (info.in_place) {
     self = args[0].toTensor();
-    copied_view = refuse_write_to_copy(info, self);
+    before_write(info, self);
   } else if (
       info.is_view && args[0].isTensor() && is_dtensor(args[0].toTensor())) {
-    copied_view = meta_of(args[0].toTensor()).copied_view;
-    if (decision.redistributes && !in_backward()) {
-      viewed = local_of(args[0].toTensor());
-    }
+    viewed = Viewed(args[0].toTensor());
   }
   if (!info.in_place && info.carries_boundaries && args[0].isTensor()) {
     refresh_boundaries(args[0].toTensor(), BoundaryKind::kLinear);
@@ -225,29 +213,25 @@ void run(
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return local_input(t, decision.inputs[i], *any);
   });
-  if (C10_UNLIKELY(viewed.defined())) {
-    copied_view |= !args[0].toTensor().is_same(viewed);
-  }
   set_args(info, decision, stack);
   call_local(info, decision, stack);
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
-    if (info.in_place && i == 0) {
-      if (info.inplace_view) {
-        auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
-                                                 : output_spec(decision, 0);
-        rewrap(self, std::move(local), std::move(spec));
-        meta_of(self).copied_view = copied_view;
-      }
+    if (info.in_place && i == 0 && !info.inplace_view) {
       return self;
     }
     auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
                                              : output_spec(decision, i);
+    if (info.in_place && i == 0) {
+      rewrap(self, std::move(local), std::move(spec));
+      return self;
+    }
+    const auto place = viewed.place_of(local, decision, i);
     auto result = normal_view ? wrap_normal(std::move(local), std::move(spec))
                               : wrap(std::move(local), std::move(spec));
     if (boundaries != nullptr) {
       meta_of(result).boundaries = boundaries;
     }
-    meta_of(result).copied_view = copied_view;
+    viewed.finish(result, place);
     return result;
   });
 }

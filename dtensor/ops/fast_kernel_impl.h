@@ -16,6 +16,7 @@
 #include <dtensor/ops/fast_key_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/view_result_impl.h>
 
 #include <torch/library.h>
 
@@ -95,6 +96,13 @@ struct LocalResult {
     return local;
   }
 };
+
+// Whether results share memory with the first argument.
+template <class Op>
+constexpr bool is_view() {
+  return std::string_view(Op::schema_str).find("(Tensor(a) ") !=
+      std::string_view::npos;
+}
 
 template <class Op, bool kAboveAutograd, class Schema = typename Op::schema>
 struct FastKernel;
@@ -182,11 +190,22 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
         below;
     if constexpr (std::is_same_v<Result, at::Tensor&>) {
       Op::call(local_arg(args)...);
-      return std::get<0>(std::tie(args...));
+      auto& self = std::get<0>(std::tie(args...));
+      if (C10_LIKELY(is_dtensor(self))) {
+        count_write(self);
+      }
+      return self;
     } else if constexpr (std::is_same_v<Result, at::Tensor>) {
       const SpecPtr& spec = decision.outputs[0];
-      return wrap_fast(
+      auto result = wrap_fast(
           LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
+      if constexpr (is_view<Op>()) {
+        set_offset(
+            result,
+            std::get<0>(std::tie(args...)).storage_offset() +
+                decision.offsets[0]);
+      }
+      return result;
     } else {
       return wrap_fast(
           Op::call(local_arg(args)...),

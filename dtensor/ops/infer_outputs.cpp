@@ -25,7 +25,8 @@ OutputMeta output_meta(const at::Tensor& t) {
       Sizes(t.sizes().begin(), t.sizes().end()),
       Sizes(t.strides().begin(), t.strides().end()),
       t.scalar_type(),
-      true};
+      true,
+      t.storage_offset()};
 }
 
 std::vector<OutputMeta> collect(

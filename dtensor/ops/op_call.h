@@ -37,6 +37,8 @@ struct OutputMeta {
   Sizes strides;
   at::ScalarType dtype = at::kFloat;
   bool defined = true;
+  /// Where it begins in the memory of the first input, if it is a view of it.
+  int64_t offset = 0;
   int64_t dim() const {
     return static_cast<int64_t>(sizes.size());
   }

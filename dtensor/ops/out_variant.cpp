@@ -92,6 +92,13 @@ void copy_into(
     const at::Tensor& out,
     const at::Tensor& result) {
   DTENSOR_CHECK(
+      is_dtensor(result),
+      name,
+      "out is ",
+      *spec_of(out),
+      ", the operands are plain tensors. Make them DTensors, or pass a plain "
+      "out.");
+  DTENSOR_CHECK(
       is_dtensor(out),
       name,
       "out is a plain tensor, the result ",

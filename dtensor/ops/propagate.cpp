@@ -330,6 +330,7 @@ Decision propagate(
                           out.dtype,
                           where.c_str())
                     : nullptr);
+    decision.offsets.push_back(out.offset);
   }
   if (rule.localize) {
     rule.localize(call, decision);

@@ -43,6 +43,8 @@ struct Decision {
   bool redistributes = false;
   /// Layout of each flattened tensor output; null for an undefined one.
   std::vector<SpecPtr> outputs;
+  /// Where each output begins in the whole first input (OutputMeta::offset).
+  std::vector<int64_t> offsets;
   /// Arguments that the local call gets instead of its own.
   std::vector<std::pair<size_t, c10::IValue>> args;
   /// Layout of the gradient of each flattened input, for regions.

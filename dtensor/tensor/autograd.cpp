@@ -101,6 +101,10 @@ at::Tensor wrap_counted(
   if (!counted.is_inference() && !result.is_inference()) {
     result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
   }
+  if (is_dtensor(counted)) {
+    meta_of(result).copied_from = meta_of(counted).copied_from;
+    meta_of(result).writes = meta_of(counted).writes;
+  }
   return result;
 }
 
@@ -153,14 +157,13 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
   if (!local.is_same(local_of(dtensor))) {
     return wrap(local, to);
   }
-  auto result = wrap_counted(local, to, dtensor); // nothing had to move
-  meta_of(result).copied_view = meta_of(dtensor).copied_view;
-  return result;
+  return wrap_counted(local, to, dtensor); // nothing had to move
 }
 
 // This rank's part, taken out of a DTensor that nobody else holds: of use to
 // whoever may read it only while nobody can write to it.
 at::Tensor take_local(at::Tensor dtensor) {
+  static_cast<void>(local_of(dtensor)); // refuses a view that is out of date
   const auto* impl = dtensor.unsafeGetTensorImpl();
   const bool is_ours = dtensor.use_count() == 1 &&
       impl->get_backend_meta_intrusive_ptr().use_count() == 2;

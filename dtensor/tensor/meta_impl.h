@@ -10,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/tensor/copied_view_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/pooled_impl.h>
 
@@ -54,15 +55,20 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     auto meta = c10::make_intrusive<DTensorMeta>(local_, spec);
     meta->pending_ = pending_;
     meta->boundaries = boundaries;
-    meta->copied_view = copied_view;
+    meta->copied_from = copied_from;
+    meta->writes = writes;
     return meta;
   }
 
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   std::shared_ptr<const SharedInput> shared_input;
-  /// A view by name, whose memory is its own: see ops/dispatch.cpp.
-  bool copied_view = false;
+  /// Of a view by name, whose memory is its own (ops/dispatch.cpp): as good as
+  /// a view until somebody writes to it or to what it was taken of.
+  CopiedFromPtr copied_from;
+  /// Counts the writes to an inference tensor that has views, since it has no
+  /// version counter; shared by the views.
+  c10::VariableVersion writes;
 
  private:
   void fetch();
@@ -75,8 +81,25 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
   return *static_cast<DTensorMeta*>(
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
+
+/// Throws for `t`, a view that is a copy and out of date.
+[[noreturn]] void refuse_stale_view(const at::Tensor& t);
+
+/// This rank's part. Throws for a copied view that is out of date.
 inline const at::Tensor& local_of(const at::Tensor& t) {
-  return meta_of(t).local();
+  auto& meta = meta_of(t);
+  if (C10_UNLIKELY(meta.copied_from && meta.copied_from->is_written())) {
+    refuse_stale_view(t);
+  }
+  return meta.local();
+}
+/// To be called where a local tensor is written in place; other tensors have a
+/// version counter.
+inline void count_write(const at::Tensor& t) {
+  auto& writes = meta_of(t).writes;
+  if (C10_UNLIKELY(writes.enabled())) {
+    writes.bump();
+  }
 }
 inline const SpecPtr& spec_of(const at::Tensor& t) {
   return meta_of(t).spec;

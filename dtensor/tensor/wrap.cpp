@@ -173,11 +173,13 @@ void explain_no_data(const at::Tensor& t) {
 
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {
   auto* impl = self.unsafeGetTensorImpl();
-  auto boundaries = meta_of(self).boundaries;
+  const auto& before = meta_of(self);
   impl->set_sizes_and_strides(spec->sizes(), spec->strides());
   auto meta =
       c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec));
-  meta->boundaries = std::move(boundaries);
+  meta->boundaries = before.boundaries;
+  meta->copied_from = before.copied_from;
+  meta->writes = before.writes;
   impl->set_backend_meta(std::move(meta));
 }
 

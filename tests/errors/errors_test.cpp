@@ -284,6 +284,22 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"writing to a view that had to be redistributed",
        [](const DeviceMesh& mesh) { rows(mesh).select(0, 0).mul_(2); }},
+      {"a DTensor as out of plain tensors",
+       [](const DeviceMesh& mesh) {
+         auto out = rows(mesh);
+         at::add_out(out, at::ones({4, 6}), at::ones({4, 6}));
+       }},
+      {"writing to a conjugate",
+       [](const DeviceMesh& mesh) {
+         at::complex(rows(mesh), rows(mesh)).conj().mul_(2);
+       }},
+      {"reading a view that had to be redistributed after a write",
+       [](const DeviceMesh& mesh) {
+         at::Tensor x = rows(mesh);
+         const auto first = x.select(0, 0);
+         x.mul_(2);
+         first.neg();
+       }},
       {"as_strided",
        [](const DeviceMesh& mesh) { rows(mesh).as_strided({4}, {1}); }},
       {"an in-place operator that would resize self",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // New tensors like another: in its layout, without looking at its data.
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
 
 namespace dtensor {
@@ -37,9 +38,10 @@ Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
 }
 
 // new_zeros(size): self's layout for a tensor of its size, replicated for any
-// other; self itself is left as it is.
+// other, and for gradients of written views; self itself is left as it is.
 Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
-  if (call.outputs[0].sizes == call.inputs[0].sizes()) {
+  if (call.outputs[0].sizes == call.inputs[0].sizes() &&
+      !detail::in_view_backward()) {
     return same_shards(call, mesh_dim);
   }
   return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
@@ -51,6 +53,9 @@ void local_new_size(const OpCall& call, Decision& decision) {
 }
 
 void local_new_strides(const OpCall& call, Decision& decision) {
+  if (detail::in_view_backward()) {
+    return; // gaps included
+  }
   const auto& out = *decision.outputs[0];
   local_new_size(call, decision);
   const auto strides = dense_strides(out.local_sizes(), out.strides());
@@ -65,10 +70,13 @@ DTENSOR_RULES(creation) {
   rules.dim_rule("ones_like", same_shards);
   rules.dim_rule("full_like", same_shards);
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
-    rules.dim_rule(name, new_rule).with_localize(local_new_size);
+    rules.dim_rule(name, new_rule)
+        .with_localize(local_new_size)
+        .sees_backward();
   }
   rules.dim_rule("new_empty_strided", new_rule)
-      .with_localize(local_new_strides);
+      .with_localize(local_new_strides)
+      .sees_backward();
 }
 
 } // namespace dtensor

@@ -342,7 +342,7 @@ DTENSOR_RULES(indexing) {
     rules.dim_rule(name, scatter_rule);
   }
   rules.dim_rule("scatter_add", scatter_add_rule);
-  rules.dim_rule("index_add", index_add_rule);
+  rules.dim_rule("index_add", index_add_rule).sees_backward();
   rules.dim_rule("index_copy", index_write_rule);
   rules.dim_rule("index_reduce", index_write_rule);
   rules.dim_rule("index_fill.int_Scalar", index_write_rule)

@@ -5,12 +5,14 @@
 #include <dtensor/ops/registry.h>
 
 #include <ATen/TensorUtils.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/view.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <string>
@@ -152,36 +154,75 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Strides say nothing of the ranks' memory: only what changes nothing is
-// possible.
+struct Strided {
+  at::Tensor self;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+};
+
+Strided pop_strided(torch::jit::Stack* stack) {
+  Strided to;
+  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
+  to.strides = torch::jit::pop(*stack).toIntVector();
+  to.sizes = torch::jit::pop(*stack).toIntVector();
+  to.self = torch::jit::pop(*stack).toTensor();
+  to.offset = offset.value_or(to.self.storage_offset());
+  return to;
+}
+
+[[noreturn]] void refuse_strided(const Strided& to) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      "aten::as_strided",
+      "a DTensor has no storage to stride through: ",
+      *spec_of(to.self),
+      " as ",
+      in_brackets(to.sizes),
+      " with strides ",
+      in_brackets(to.strides),
+      " and offset ",
+      to.offset,
+      ". Use view, transpose, select or slice, or as_strided on to_local().");
+}
+
+// Strides say nothing of the ranks' memory unless each has the whole tensor, as
+// its strides tell: else only what changes nothing is possible.
+std::pair<at::Tensor, SpecPtr> stride_through(const Strided& to) {
+  const auto& local = local_of(to.self);
+  const auto& spec = spec_of(to.self);
+  const auto begin = to.offset - to.self.storage_offset();
+  if (to.self.sizes() == to.sizes && to.self.strides() == to.strides &&
+      begin == 0) {
+    return {local.alias(), spec};
+  }
+  if (!spec->is_replicated() || local.strides() != spec->strides()) {
+    refuse_strided(to);
+  }
+  return {
+      local.as_strided(to.sizes, to.strides, local.storage_offset() + begin),
+      Spec::make(
+          spec->mesh(),
+          spec->placements(),
+          to.sizes,
+          to.strides,
+          spec->dtype())};
+}
+
 void as_strided_kernel(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
-  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
-  const auto strides = torch::jit::pop(*stack).toIntVector();
-  const auto sizes = torch::jit::pop(*stack).toIntVector();
-  const auto self = torch::jit::pop(*stack).toTensor();
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      self.sizes() == sizes && self.strides() == strides &&
-          offset.value_or(0) == 0,
-      "aten::as_strided",
-      "a DTensor has no storage to stride through: ",
-      *spec_of(self),
-      " as ",
-      in_brackets(sizes),
-      " with strides ",
-      in_brackets(strides),
-      " and offset ",
-      offset.value_or(0),
-      ". Use view, transpose, select or slice, or as_strided on to_local().");
-  const auto& local = local_of(self);
+  const auto to = pop_strided(stack);
+  auto [local, spec] = stride_through(to);
   if (op.schema().name().back() == '_') {
-    stack->emplace_back(self);
+    detail::rewrap(to.self, std::move(local), std::move(spec));
+    to.self.unsafeGetTensorImpl()->set_storage_offset(to.offset);
+    stack->emplace_back(to.self);
     return;
   }
-  stack->emplace_back(detail::wrap(
-      local.as_strided(local.sizes(), local.strides(), local.storage_offset()),
-      spec_of(self)));
+  auto view = detail::wrap(std::move(local), std::move(spec));
+  detail::Viewed(to.self).finish(view, {.offset = to.offset});
+  stack->emplace_back(std::move(view));
 }
 
 } // namespace

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/copied_view_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor::detail {
+
+const char* what_was_viewed(CopyReason reason) {
+  switch (reason) {
+    case CopyReason::kRedistributed:
+      return "a tensor that had to be redistributed for it";
+    case CopyReason::kConjugated:
+      return "a tensor that was conjugated or negated for it";
+    case CopyReason::kCopied:
+      return "a tensor whose parts had to be copied for it";
+  }
+  return "";
+}
+
+void refuse_stale_view(const at::Tensor& t) {
+  const auto& meta = meta_of(t);
+  DTENSOR_CHECK(
+      false,
+      "DTensor",
+      *meta.spec,
+      ", taken as a view of ",
+      what_was_viewed(meta.copied_from->reason),
+      ", is out of date: that tensor has been written since. Take the view "
+      "again, or clone() it before the write to keep its values.");
+}
+
+} // namespace dtensor::detail

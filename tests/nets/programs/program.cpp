@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "program.h"
+
+#include <ATen/ATen.h>
+#include <dtensor/layout/text.h>
+
+#include <sstream>
+
+#include "machine.h"
+#include "operators.h"
+#include "tests/property/arguments.h"
+
+namespace dtensor::programs {
+namespace {
+
+using property::Random;
+
+const char* name_of(InputKind kind) {
+  static const char* const names[] = {
+      "leaf", "value", "buffer", "plain", "ids"};
+  return names[static_cast<size_t>(kind)];
+}
+
+const char* name_of(ModuleKind kind) {
+  static const char* const names[] = {
+      "colwise", "rowwise", "norm", "embedding", "mlp"};
+  return names[static_cast<size_t>(kind)];
+}
+
+Placements draw_layout(const Input& input, size_t mesh_ndim, Random& random) {
+  Placements layout;
+  const auto ndim = static_cast<int64_t>(input.sizes.size());
+  for (size_t m = 0; m < mesh_ndim; ++m) {
+    const auto draw = random.below(10);
+    const bool partial = draw >= 9 && input.kind == InputKind::kLeaf;
+    const bool sum = draw >= 8 && input.kind == InputKind::kValue;
+    layout.push_back(
+        draw < 6             ? Placement(Shard(random.below(ndim)))
+            : partial || sum ? Placement(Partial(ReduceOp::kSum))
+                             : Placement(Replicate()));
+  }
+  return layout;
+}
+
+Input draw_input(InputKind kind, size_t mesh_ndim, Random& random) {
+  static const std::vector<Sizes> shapes = {
+      {4, 6}, {4, 6}, {6, 6}, {2, 3, 6}, {2, 4, 6}, {6}, {5, 6}, {6, 2}};
+  static const std::vector<Sizes> ids = {{4}, {2, 3}};
+  Input input;
+  input.kind = kind;
+  input.sizes = random.one_of(kind == InputKind::kIds ? ids : shapes);
+  input.layout = draw_layout(input, mesh_ndim, random);
+  return input;
+}
+
+void draw_declarations(Program& program, Random& random) {
+  static const std::vector<Sizes> meshes = {{2}, {2}, {3}, {2, 2}};
+  program.mesh = random.one_of(meshes);
+  const auto add = [&](InputKind kind) {
+    program.inputs.push_back(draw_input(kind, program.mesh.size(), random));
+  };
+  add(InputKind::kLeaf);
+  add(InputKind::kValue);
+  add(random.chance(50) ? InputKind::kBuffer : InputKind::kLeaf);
+  if (program.mesh.size() > 1) {
+    return;
+  }
+  if (random.chance(50)) {
+    add(InputKind::kPlain);
+  }
+  static const std::vector<ModuleKind> kinds = {
+      ModuleKind::kColwise,
+      ModuleKind::kRowwise,
+      ModuleKind::kNorm,
+      ModuleKind::kMlp,
+      ModuleKind::kMlp};
+  for (auto n = random.below(3); n > 0; --n) {
+    program.modules.push_back(random.one_of(kinds));
+  }
+  if (random.chance(20)) {
+    add(InputKind::kIds);
+    program.modules.push_back(ModuleKind::kEmbedding);
+  }
+}
+
+std::string draw_name(const Program& program, Random& random) {
+  const auto draw = random.below(100);
+  if (draw < 14 && !program.modules.empty()) {
+    return "call";
+  }
+  if (draw < 22) {
+    return "backward";
+  }
+  static const std::vector<std::string> others = {
+      "grad",
+      "grad",
+      "grad",
+      "no_grad",
+      "inference",
+      "refill",
+      "refill",
+      "refill",
+      "redistribute",
+      "redistribute",
+      "gradient",
+      "zero_grad",
+      "sgd",
+      "sgd"};
+  if (draw < 36) {
+    return random.one_of(others);
+  }
+  const auto kind = draw < 62 ? OperatorKind::kView
+      : draw < 82             ? OperatorKind::kWrite
+                              : OperatorKind::kValue;
+  while (true) {
+    const auto& op = random.one_of(operators());
+    if (op.kind == kind) {
+      return op.name;
+    }
+  }
+}
+
+size_t arity_of(const std::string& name) {
+  const auto* op = find_operator(name);
+  const bool none = name == "grad" || name == "no_grad" ||
+      name == "inference" || name == "zero_grad" || name == "sgd";
+  return op != nullptr ? op->arity : none ? 0 : name == "gradient" ? 2 : 1;
+}
+
+bool fits(const Program& program, const Step& step, const at::Tensor& t) {
+  if (step.op == "call") {
+    const auto n =
+        static_cast<size_t>(step.numbers[0]) % program.modules.size();
+    return t.dim() > 0 &&
+        (program.modules[n] == ModuleKind::kEmbedding
+             ? t.scalar_type() == at::kLong
+             : t.size(-1) == 6 && t.scalar_type() == at::kDouble) &&
+        (program.modules[n] != ModuleKind::kNorm || t.dim() == 3);
+  }
+  return true;
+}
+
+bool is_memory(const Program& program, int id) {
+  const auto i = static_cast<size_t>(id);
+  return i < program.inputs.size() &&
+      (program.inputs[i].kind == InputKind::kBuffer ||
+       program.inputs[i].kind == InputKind::kPlain);
+}
+
+// Newer variables are read more often.
+int draw_variable(Machine& machine, Random& random) {
+  std::vector<int> ids;
+  for (const auto& [id, t] : machine.variables()) {
+    ids.insert(ids.end(), ids.size() > 3 ? 2 : 1, id);
+  }
+  return random.one_of(ids);
+}
+
+std::optional<Step> draw_step(
+    const Program& program,
+    Machine& machine,
+    int out,
+    Random& random) {
+  Step step;
+  step.op = draw_name(program, random);
+  step.out = out;
+  for (auto& n : step.numbers) {
+    n = random.below(720);
+  }
+  for (size_t i = 0; i < arity_of(step.op); ++i) {
+    step.from.push_back(draw_variable(machine, random));
+    if (!fits(program, step, machine.variables().at(step.from.back()))) {
+      return std::nullopt;
+    }
+  }
+  if (step.op == "refill" && !is_memory(program, step.from[0])) {
+    return std::nullopt;
+  }
+  if (step.op == "gradient") {
+    step.from[1] = 0; // the first input is a leaf
+  }
+  return step;
+}
+
+} // namespace
+
+Program draw_program(uint64_t seed) {
+  Random random(seed);
+  Program program;
+  program.seed = seed;
+  draw_declarations(program, random);
+  Machine machine(program, std::nullopt);
+  const auto wanted = static_cast<size_t>(5 + random.below(21));
+  auto out = static_cast<int>(program.inputs.size());
+  for (int tries = 0; program.steps.size() < wanted && tries < 400; ++tries) {
+    const auto step = draw_step(program, machine, out, random);
+    if (!step) {
+      continue;
+    }
+    try {
+      machine.run(*step);
+    } catch (const c10::Error&) {
+      continue; // makes no sense on plain tensors
+    }
+    program.steps.push_back(*step);
+    ++out;
+  }
+  return program;
+}
+
+std::string Program::text() const {
+  std::ostringstream text;
+  text << "seed " << seed << " on mesh (" << c10::Join(", ", mesh) << ")\n";
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    text << "  v" << i << " = " << name_of(inputs[i].kind) << " ["
+         << c10::Join(", ", inputs[i].sizes) << "]";
+    if (inputs[i].kind != InputKind::kPlain) {
+      text << " " << to_string(inputs[i].layout);
+    }
+    text << "\n";
+  }
+  for (size_t i = 0; i < modules.size(); ++i) {
+    text << "  module " << i << " = " << name_of(modules[i]) << "\n";
+  }
+  for (const auto& step : steps) {
+    text << "  v" << step.out << " = " << step.op << "(";
+    for (size_t i = 0; i < step.from.size(); ++i) {
+      text << (i == 0 ? "v" : ", v") << step.from[i];
+    }
+    text << ") with " << c10::Join(", ", step.numbers) << "\n";
+  }
+  return text.str();
+}
+
+} // namespace dtensor::programs
