@@ -1,6 +1,7 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
+# make tsan    those of layout and comm under the thread sanitizer
 # make sweep   the long form of the nets in tests/nets, which take an hour
 # make bench   the benchmarks and their anchors in turn, in one table
 # make bench-instructions  instructions of warm operators, which repeat exactly
@@ -13,14 +14,14 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test asan sweep bench bench-instructions bench-build format clean setup
+.PHONY: demo test asan tsan sweep bench bench-instructions bench-build format clean setup
 
 demo: setup
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target gpt_train
 	tools/demo.sh build/release/examples/gpt_train
 
-test asan: setup
+test asan tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)

@@ -28,6 +28,14 @@ function(dtensor_library name kind)
   dtensor_warnings(${target})
 endfunction()
 
+# For tools that are slow and look at threads: what lies above does without.
+if(DTENSOR_COMM_ONLY)
+  foreach(layer REDISTRIBUTE TENSOR OPS PARALLEL DEBUG TESTING)
+    set(DTENSOR_${layer}_HEADERS)
+    set(DTENSOR_${layer}_SOURCES)
+  endforeach()
+endif()
+
 # Shared, because rule files register themselves: a static library would drop
 # those that nothing refers to. Torch is PUBLIC: our headers use it.
 dtensor_library(dtensor SHARED
