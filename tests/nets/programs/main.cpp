@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_program_tests: runs random programs on DTensors and on plain tensors
+// dtensor_programs: runs random programs on DTensors and on plain tensors
 // and compares them after each step. See program.h.
 //
-//   dtensor_program_tests --seed 1 --cases 300     what ctest runs
-//   dtensor_program_tests --seed 4711 --cases 1    one program again
+//   dtensor_programs --seed 1 --cases 300     what ctest runs
+//   dtensor_programs --seed 4711 --cases 1    one program again
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
