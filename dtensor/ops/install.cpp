@@ -70,6 +70,31 @@ class OutKernel final : public c10::OperatorKernel {
   bool above_autograd_;
 };
 
+// A rule's kernel for what a module may call with a tensor that it made itself.
+class MadeByModulesKernel final : public c10::OperatorKernel {
+ public:
+  MadeByModulesKernel(
+      std::shared_ptr<const OpInfo> info,
+      size_t made,
+      bool above_autograd)
+      : made_(made),
+        num_args_(info->num_args),
+        slot_(std::move(info), above_autograd) {}
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack) {
+    place_what_modules_make(
+        op.schema(), made_, stack->data() + (stack->size() - num_args_));
+    slot_(op, keys, stack);
+  }
+
+ private:
+  size_t made_;
+  size_t num_args_;
+  SlotKernel slot_;
+};
+
 // _to_copy comes with the key of the device asked for, and that of Meta
 // outranks ours.
 class ToMetaKernel final : public c10::OperatorKernel {
@@ -160,6 +185,10 @@ torch::CppFunction kernel_of(
     bool above_autograd) {
   if (const auto* fast = find_fast_op(info->op.operator_name())) {
     return fast->make(info, above_autograd);
+  }
+  if (const auto made = made_by_modules(info->op.schema())) {
+    return torch::CppFunction::makeFromBoxedFunctor(
+        std::make_unique<MadeByModulesKernel>(info, *made, above_autograd));
   }
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<SlotKernel>(info, above_autograd));

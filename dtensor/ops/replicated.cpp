@@ -98,33 +98,6 @@ at::Tensor place_plain(const at::Tensor& t, const Spec& like) {
       replicated_spec(like, t));
 }
 
-// Replaces tensors of argument `made` that follow from global shapes alone, so
-// that they mean the same on every rank.
-void place_what_modules_make(
-    const c10::FunctionSchema& schema,
-    size_t made,
-    c10::IValue* args) {
-  const auto like = first_spec(
-      c10::ArrayRef<c10::IValue>(args, schema.arguments().size()));
-  if (like == nullptr) {
-    return;
-  }
-  const auto ids = schema.argumentIndexWithName("indices");
-  map_tensors(args + made, 1, [&](const at::Tensor& t, size_t) {
-    const bool fits = !is_dtensor(t) &&
-        (ids ? are_even_offsets(t, args[*ids].toTensor().numel())
-             : is_zero_state(t));
-    return fits ? place_plain(t, *like) : t;
-  });
-}
-
-// The position of such an argument.
-std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
-  const bool is_bag = schema.name() == "aten::embedding_bag";
-  const auto index = schema.argumentIndexWithName(is_bag ? "offsets" : "hx");
-  return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
-}
-
 bool shares_memory(const at::Tensor& result, const at::Tensor& input) {
   return result.defined() && result.has_storage() && input.has_storage() &&
       result.is_alias_of(input);
@@ -154,6 +127,30 @@ wrap_result(const OpInfo& info, const Spec& like, const at::Tensor& result) {
 }
 
 } // namespace
+
+void place_what_modules_make(
+    const c10::FunctionSchema& schema,
+    size_t made,
+    c10::IValue* args) {
+  const auto like = first_spec(
+      c10::ArrayRef<c10::IValue>(args, schema.arguments().size()));
+  if (like == nullptr) {
+    return;
+  }
+  const auto ids = schema.argumentIndexWithName("indices");
+  map_tensors(args + made, 1, [&](const at::Tensor& t, size_t) {
+    const bool fits = !is_dtensor(t) &&
+        (ids ? are_even_offsets(t, args[*ids].toTensor().numel())
+             : is_zero_state(t));
+    return fits ? place_plain(t, *like) : t;
+  });
+}
+
+std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
+  const bool is_bag = schema.name() == "aten::embedding_bag";
+  const auto index = schema.argumentIndexWithName(is_bag ? "offsets" : "hx");
+  return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
+}
 
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
   const Placements whole(like.placements().size(), Replicate());

@@ -26,6 +26,17 @@ bool is_functional(const c10::FunctionSchema& schema);
 /// result turns out to be a view.
 bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
 
+/// Position of the argument that torch::nn makes by itself where it is left out:
+/// a state of zeros, the offsets of even bags. Nothing if there is none.
+std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema);
+
+/// Replaces tensors of argument `made` that follow from global shapes alone, so
+/// that they mean the same on every rank.
+void place_what_modules_make(
+    const c10::FunctionSchema& schema,
+    size_t made,
+    c10::IValue* args);
+
 /// The kernel of such an operator: `other` is LibTorch's, for all other calls.
 class ReplicatedKernel final : public c10::OperatorKernel {
  public:
