@@ -10,9 +10,11 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/ScalarType.h>
@@ -79,15 +81,17 @@ void check_can_cast(
       ". Pass an out of the dtype of the result.");
 }
 
-// The plain operator gives `out` new memory if it has another shape.
+// As the plain operator does: what shares memory with `out` goes on doing so.
 void give_size(const at::Tensor& out, at::IntArrayRef sizes) {
   const auto& old = *spec_of(out);
-  auto spec = Spec::make(old.mesh(), old.placements(), sizes, old.dtype());
-  auto local = local_of(out).new_empty(spec->local_sizes());
+  auto local = at::alias(local_of(out));
+  local.resize_(sizes);
+  auto spec = Spec::make(
+      old.mesh(), old.placements(), sizes, local.strides(), old.dtype());
   rewrap(out, std::move(local), std::move(spec));
 }
 
-void copy_into(
+void check_out(
     const std::string& name,
     const at::Tensor& out,
     const at::Tensor& result) {
@@ -104,18 +108,25 @@ void copy_into(
       "out is a plain tensor, the result ",
       *spec_of(result),
       ". Pass a DTensor as out.");
-  if (out.sizes() != result.sizes() && spec_of(out)->is_replicated()) {
-    give_size(out, result.sizes());
-  }
+  refuse_write_to_copy(name, out);
   DTENSOR_CHECK(
-      out.sizes() == result.sizes(),
+      out.sizes() == result.sizes() || spec_of(out)->is_replicated(),
       name,
       "out cannot be resized: it is ",
       *spec_of(out),
       ", the result ",
       *spec_of(result),
       ". Pass an out of the shape of the result.");
+}
+
+void copy_into(
+    const std::string& name,
+    const at::Tensor& out,
+    const at::Tensor& result) {
   check_can_cast(name, out, result);
+  if (out.sizes() != result.sizes()) {
+    give_size(out, result.sizes());
+  }
   at::Tensor target = out;
   target.copy_(result);
 }
@@ -195,7 +206,7 @@ std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values) {
   return found;
 }
 
-void check_count(
+void check_outs(
     const c10::OperatorHandle& op,
     const std::vector<at::Tensor>& results,
     const std::vector<at::Tensor>& outs) {
@@ -207,13 +218,15 @@ void check_count(
       " tensors to write ",
       results.size(),
       " results into. Pass one for each.");
+  for (size_t i = 0; i < outs.size(); ++i) {
+    check_out(op.schema().name(), outs[i], results[i]);
+  }
 }
 
 void copy_all(
     const c10::OperatorHandle& op,
     const std::vector<at::Tensor>& results,
     const std::vector<at::Tensor>& outs) {
-  check_count(op, results, outs);
   for (size_t i = 0; i < outs.size(); ++i) {
     copy_into(op.schema().name(), outs[i], results[i]);
   }
@@ -253,7 +266,7 @@ void run_out_variant(
   torch::jit::drop(*stack, arguments.size());
   const auto targets = tensors_of(outs);
   auto results = tensors_of(call(functional, inputs));
-  check_count(op, results, targets);
+  check_outs(op, results, targets);
   if (differ_in_dtype(targets, results)) {
     ask_for_dtype(op, all, targets, results);
     if (take_dtype_of_out(functional.schema(), targets[0], inputs)) {
@@ -306,7 +319,9 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     for (auto& t : results) {
       t = wrap(t, replicated_spec(*like, t));
     }
-    copy_all(info.op, results, tensors_of(outs));
+    const auto targets = tensors_of(outs);
+    check_outs(info.op, results, targets);
+    copy_all(info.op, results, targets);
   }
   if (!info.op.schema().returns().empty()) {
     stack->insert(stack->end(), outs.begin(), outs.end());
