@@ -80,7 +80,7 @@ TEST(CloneTest, KeepsStylesAndGradientLayouts) {
     const Net copy(std::dynamic_pointer_cast<NetImpl>(original->clone()));
     const Net second(std::dynamic_pointer_cast<NetImpl>(copy->clone()));
     for (const auto& item : copy->named_parameters()) {
-      const auto& theirs = original->named_parameters()[item.key()];
+      const at::Tensor theirs = original->named_parameters()[item.key()];
       ASSERT_TRUE(is_dtensor(item.value())) << item.key();
       EXPECT_FALSE(item.value().is_same(theirs));
       EXPECT_EQ(layout_of(item.value()), layout_of(theirs));
