@@ -161,9 +161,17 @@ const char* training_flag(Norm norm) {
   return norm == Norm::kBatch ? "training" : "use_input_stats";
 }
 
+// LibTorch passes such an input through, whatever it takes for the channels.
+bool has_no_channels(const Spec& input) {
+  return input.dim() == 1 && input.numel() == 0;
+}
+
 // The parts that ranks have of vectors too long might fit.
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
+  if (has_no_channels(input)) {
+    return like_first(call);
+  }
   DTENSOR_CHECK(
       input.dim() >= 2,
       call.name(),
@@ -204,7 +212,9 @@ bool may_cut(const OpCall& call, Norm norm, int64_t d, int64_t mesh_dim) {
 DimRule channel_norm(Norm norm) {
   return [norm](const OpCall& call, int64_t mesh_dim) {
     Strategies all;
-    for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+    const auto dims =
+        has_no_channels(*call.inputs[0].spec) ? 0 : call.inputs[0].dim();
+    for (int64_t d = 0; d < dims; ++d) {
       if (may_cut(call, norm, d, mesh_dim)) {
         Strategy s;
         s.inputs.resize(call.inputs.size(), d == 1 ? Shard(0) : Replicate());
@@ -293,7 +303,8 @@ LocalKernel channel_norm_local(Norm norm) {
              torch::jit::Stack* stack) {
     const detail::KernelArgs args(op, *stack);
     check_running(args, decision, norm);
-    if (args.tensor("input").numel() > 0) {
+    const auto input = args.tensor("input");
+    if (input.numel() > 0 || input.dim() < 2) {
       op.callBoxed(stack);
     } else if (decision.outputs[0]->numel() > 0) {
       on_padded(op, stack);
