@@ -73,7 +73,7 @@ class FastKey {
 inline void add_to_fast_key(FastKey& key, const at::Tensor& t, bool) {
   if (C10_LIKELY(is_dtensor(t))) {
     const auto& meta = meta_of(t);
-    if (C10_UNLIKELY(meta.copied_from)) {
+    if (C10_UNLIKELY(meta.view_facts != nullptr && copied_from(t) != nullptr)) {
       key.make_unusable();
     }
     if (C10_UNLIKELY(meta.boundaries != nullptr)) {

@@ -16,20 +16,35 @@ const char* what_to_write(CopyReason reason) {
 
 // The storage offset of `t` in elements of the dtype of `view`.
 int64_t in_elements_of(const at::Tensor& view, const at::Tensor& t) {
-  return t.storage_offset() * static_cast<int64_t>(t.itemsize()) /
-      static_cast<int64_t>(view.itemsize());
+  const int64_t offset = t.storage_offset();
+  return offset == 0 ? 0
+                     : offset * static_cast<int64_t>(t.itemsize()) /
+          static_cast<int64_t>(view.itemsize());
+}
+
+ViewFacts& view_facts_of(const at::Tensor& t) {
+  auto& facts = meta_of(t).view_facts;
+  if (facts == nullptr) {
+    facts = c10::make_intrusive<ViewFacts>();
+  }
+  return *facts;
 }
 
 // What counts the writes to the memory of `t`.
 const c10::VariableVersion& write_counter(const at::Tensor& t) {
-  auto& meta = meta_of(t);
   if (!t.is_inference()) {
     return t.unsafeGetTensorImpl()->version_counter();
   }
-  if (!meta.writes.enabled()) {
-    meta.writes = c10::VariableVersion(0);
+  auto& writes = view_facts_of(t).writes;
+  if (!writes.enabled()) {
+    writes = c10::VariableVersion(0);
   }
-  return meta.writes;
+  return writes;
+}
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() ==
+      b.storage().unsafeGetStorageImpl();
 }
 
 } // namespace
@@ -42,7 +57,7 @@ ViewPlace Viewed::place_of(
     return {};
   }
   const auto offset = decision.shapes_from_results
-      ? local.storage_offset() - in_elements_of(local, local_)
+      ? local.storage_offset() - in_elements_of(local, meta_of(base_).local())
       : decision.offsets[index];
   const bool conjugated = local.is_conj() || local.is_neg();
   return {
@@ -57,27 +72,25 @@ void Viewed::finish(const at::Tensor& view, const ViewPlace& place) const {
     return;
   }
   set_offset(view, place.offset);
-  auto& meta = meta_of(view);
-  const auto& from = meta_of(base_);
-  const auto& counter = write_counter(base_);
   if (base_.is_inference()) {
-    meta.writes = counter;
+    const auto& counter = write_counter(base_);
+    view_facts_of(view).writes = counter;
   }
-  if (from.copied_from) {
-    meta.copied_from = from.copied_from;
+  if (copied_from(base_) != nullptr) {
+    view_facts_of(view).copied_from = meta_of(base_).view_facts->copied_from;
   } else if (
-      !meta.local().is_alias_of(local_) &&
+      !share_memory(meta_of(view).local(), meta_of(base_).local()) &&
       (!in_backward() || in_view_backward())) {
     // Gradients may be redistributed, and belong to nobody else.
-    meta.copied_from =
-        c10::make_intrusive<const CopiedFrom>(counter, place.reason);
+    view_facts_of(view).copied_from = c10::make_intrusive<const CopiedFrom>(
+        write_counter(base_), place.reason);
   }
 }
 
 void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
-  const auto& copied = meta_of(self).copied_from;
+  const auto* copied = copied_from(self);
   DTENSOR_CHECK(
-      !copied,
+      copied == nullptr,
       name,
       "self, ",
       *spec_of(self),

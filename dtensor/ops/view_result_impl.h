@@ -33,9 +33,7 @@ struct ViewPlace {
 class Viewed {
  public:
   Viewed() = default;
-  explicit Viewed(const at::Tensor& base)
-      : base_(base),
-        local_(local_of(base)) {}
+  explicit Viewed(const at::Tensor& base) : base_(base) {}
 
   /// Of result `index`, whose local tensor is `local`.
   ViewPlace place_of(
@@ -47,7 +45,6 @@ class Viewed {
 
  private:
   at::Tensor base_;
-  at::Tensor local_;
 };
 
 /// Throws if `self` is a view that is a copy: operator `name` would write to

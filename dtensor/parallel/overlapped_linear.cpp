@@ -103,7 +103,7 @@ class PendingParts final : public Pending {
 
 bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, Placement as) {
   return is_dtensor(t) && spec_of(t)->mesh() == mesh &&
-      spec_of(t)->placements() == PlacementsRef(as) && !meta_of(t).copied_from;
+      spec_of(t)->placements() == PlacementsRef(as) && copied_from(t) == nullptr;
 }
 
 bool can_overlap(

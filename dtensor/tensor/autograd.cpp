@@ -102,8 +102,7 @@ at::Tensor wrap_counted(
     result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
   }
   if (is_dtensor(counted)) {
-    meta_of(result).copied_from = meta_of(counted).copied_from;
-    meta_of(result).writes = meta_of(counted).writes;
+    meta_of(result).view_facts = meta_of(counted).view_facts;
   }
   return result;
 }

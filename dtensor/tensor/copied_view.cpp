@@ -19,14 +19,14 @@ const char* what_was_viewed(CopyReason reason) {
   return "";
 }
 
-void refuse_stale_view(const at::Tensor& t) {
-  const auto& meta = meta_of(t);
+void check_up_to_date(const at::Tensor& t) {
+  const auto* copied = copied_from(t);
   DTENSOR_CHECK(
-      false,
+      copied == nullptr || !copied->is_written(),
       "DTensor",
-      *meta.spec,
+      *spec_of(t),
       ", taken as a view of ",
-      what_was_viewed(meta.copied_from->reason),
+      what_was_viewed(copied->reason),
       ", is out of date: that tensor has been written since. Take the view "
       "again, or clone() it before the write to keep its values.");
 }

@@ -32,4 +32,14 @@ struct CopiedFrom final : c10::intrusive_ptr_target {
 };
 using CopiedFromPtr = c10::intrusive_ptr<const CopiedFrom>;
 
+/// What few DTensors have to know of views.
+struct ViewFacts final : c10::intrusive_ptr_target {
+  /// Of a view by name, whose memory is its own: as good as a view until
+  /// somebody writes to it or to what it was taken of.
+  CopiedFromPtr copied_from;
+  /// Counts the writes to an inference tensor that has views, since it has no
+  /// version counter; shared by the views.
+  c10::VariableVersion writes;
+};
+
 } // namespace dtensor::detail

@@ -55,20 +55,15 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     auto meta = c10::make_intrusive<DTensorMeta>(local_, spec);
     meta->pending_ = pending_;
     meta->boundaries = boundaries;
-    meta->copied_from = copied_from;
-    meta->writes = writes;
+    meta->view_facts = view_facts;
     return meta;
   }
 
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   std::shared_ptr<const SharedInput> shared_input;
-  /// Of a view by name, whose memory is its own (ops/dispatch.cpp): as good as
-  /// a view until somebody writes to it or to what it was taken of.
-  CopiedFromPtr copied_from;
-  /// Counts the writes to an inference tensor that has views, since it has no
-  /// version counter; shared by the views.
-  c10::VariableVersion writes;
+  /// Null for most. Set where it is made (ops/view_result.cpp).
+  c10::intrusive_ptr<ViewFacts> view_facts;
 
  private:
   void fetch();
@@ -82,23 +77,29 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
 
-/// Throws for `t`, a view that is a copy and out of date.
-[[noreturn]] void refuse_stale_view(const at::Tensor& t);
+/// What `t` was copied from, if it is a view by name; null for all others.
+inline const CopiedFrom* copied_from(const at::Tensor& t) {
+  const auto& facts = meta_of(t).view_facts;
+  return C10_UNLIKELY(facts != nullptr) ? facts->copied_from.get() : nullptr;
+}
+
+/// Throws if `t` is a view that is a copy and out of date.
+void check_up_to_date(const at::Tensor& t);
 
 /// This rank's part. Throws for a copied view that is out of date.
 inline const at::Tensor& local_of(const at::Tensor& t) {
   auto& meta = meta_of(t);
-  if (C10_UNLIKELY(meta.copied_from && meta.copied_from->is_written())) {
-    refuse_stale_view(t);
+  if (C10_UNLIKELY(meta.view_facts != nullptr)) {
+    check_up_to_date(t);
   }
   return meta.local();
 }
 /// To be called where a local tensor is written in place; other tensors have a
 /// version counter.
 inline void count_write(const at::Tensor& t) {
-  auto& writes = meta_of(t).writes;
-  if (C10_UNLIKELY(writes.enabled())) {
-    writes.bump();
+  const auto& facts = meta_of(t).view_facts;
+  if (C10_UNLIKELY(facts != nullptr && facts->writes.enabled())) {
+    facts->writes.bump();
   }
 }
 inline const SpecPtr& spec_of(const at::Tensor& t) {

@@ -178,8 +178,7 @@ void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {
   auto meta =
       c10::make_intrusive<DTensorMeta>(std::move(local), std::move(spec));
   meta->boundaries = before.boundaries;
-  meta->copied_from = before.copied_from;
-  meta->writes = before.writes;
+  meta->view_facts = before.view_facts;
   impl->set_backend_meta(std::move(meta));
 }
 

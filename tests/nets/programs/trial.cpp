@@ -155,7 +155,7 @@ void Pair::forget(const Step& step) {
   const auto& memory = plain.at(step.from[0]);
   for (auto it = plain.begin(); it != plain.end();) {
     const auto& t = mine.at(it->first);
-    const bool copied = is_dtensor(t) && detail::meta_of(t).copied_from;
+    const bool copied = is_dtensor(t) && detail::copied_from(t) != nullptr;
     if ((copied && it->second.is_alias_of(memory)) ||
         (t.requires_grad() && !t.is_leaf())) {
       mine.erase(it->first);
