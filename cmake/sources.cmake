@@ -154,6 +154,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/fast_key_impl.h
   dtensor/ops/fast_others.cpp
   dtensor/ops/fast_pointwise.cpp
+  dtensor/ops/functional_variant.cpp
   dtensor/ops/in_backward.cpp
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
@@ -161,6 +162,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp
+  dtensor/ops/plain_gradient.cpp
+  dtensor/ops/plain_gradient_impl.h
   dtensor/ops/plain_operand.cpp
   dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp

@@ -10,6 +10,7 @@
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/propagate.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -18,16 +19,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
-  SpecPtr found;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    if (found == nullptr && is_dtensor(t)) {
-      found = spec_of(t);
-    }
-  });
-  return found;
-}
 
 DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
   DecisionCache::Pins specs;
@@ -43,6 +34,12 @@ bool decides_gradient(const OpInfo& info) {
   return info.rule != nullptr && info.rule->in_gradients && in_backward();
 }
 
+// The gradient through a write to a view takes in that of the view, which a
+// formula may have made of sizes alone.
+bool writes_gradient(const OpInfo& info) {
+  return info.in_place && in_view_backward();
+}
+
 // A plain tensor of one element means the same on every rank; any other one
 // might be anything.
 SpecPtr spec_of_plain(
@@ -50,16 +47,10 @@ SpecPtr spec_of_plain(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
-  if (!decides_gradient(info)) {
+  if (!decides_gradient(info) && !writes_gradient(info)) {
     check_plain_operand(info.op.schema(), plain, arg, beside);
   }
-  const Placements whole(beside.placements().size(), Replicate());
-  return Spec::make(
-      beside.mesh(),
-      whole,
-      plain.sizes(),
-      plain.strides(),
-      plain.scalar_type());
+  return replicated_spec(beside, plain);
 }
 
 std::vector<OpInput> collect_inputs(
@@ -265,6 +256,7 @@ void add_tensor_to_key(const at::Tensor& t, CacheKey& key) {
     key.push_back(kPlain);
     key.push_back(static_cast<uint64_t>(t.scalar_type()));
     key.push_back(at::get_dtensor_allow_implicit_replication());
+    key.push_back(in_view_backward());
     key.push_back(t.unsafeGetTensorImpl()->is_wrapped_number());
     key.push_back(static_cast<uint64_t>(t.dim()));
     for (const auto size : t.sizes()) {

@@ -28,14 +28,7 @@ SpecPtr any_spec(
   if (!decision.outputs.empty() && decision.outputs[0] != nullptr) {
     return decision.outputs[0];
   }
-  SpecPtr found;
-  visit_tensors(
-      last_args(stack, num_args), [&](const at::Tensor& t, size_t, int) {
-        if (found == nullptr && is_dtensor(t)) {
-          found = spec_of(t);
-        }
-      });
-  return found;
+  return first_spec(last_args(stack, num_args));
 }
 
 // A plain tensor in the layout that is wanted of it. A number in disguise

@@ -9,6 +9,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/plain_gradient_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -68,6 +69,33 @@ class OutKernel final : public c10::OperatorKernel {
   std::optional<c10::OperatorHandle> functional_;
   std::optional<c10::SafeKernelFunction> other_;
   bool above_autograd_;
+};
+
+// op_ whose gradient formula may make plain tensors, if there are to be
+// gradients: by op, which knows how to do without; else LibTorch's.
+class InPlaceKernel final : public c10::OperatorKernel {
+ public:
+  InPlaceKernel(
+      std::shared_ptr<const OpInfo> info,
+      c10::OperatorHandle functional,
+      c10::SafeKernelFunction other)
+      : info_(std::move(info)),
+        functional_(std::move(functional)),
+        other_(std::move(other)) {}
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack) {
+    if (!wants_gradients(last_args(*stack, info_->num_args)) ||
+        !run_in_place_variant(*info_, functional_, stack)) {
+      other_.callBoxed(op, keys, stack);
+    }
+  }
+
+ private:
+  std::shared_ptr<const OpInfo> info_;
+  c10::OperatorHandle functional_;
+  c10::SafeKernelFunction other_;
 };
 
 // A rule's kernel for what a module may call with a tensor that it made itself.
@@ -180,6 +208,17 @@ bool may_take_plain_gradient(const OpInfo& info) {
       info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
+// What op_ is the in-place form of, if its gradient may be that of op.
+std::optional<c10::OperatorHandle> functional_for_gradients(
+    const OpInfo& info) {
+  return (info.rule == nullptr || info.formula_makes_plain) &&
+          info.in_place && !info.inplace_view && !info.random &&
+          info.num_returns == 1 &&
+          info.op.hasKernelForDispatchKey(DispatchKey::Autograd)
+      ? functional_of_in_place(info.op)
+      : std::nullopt;
+}
+
 torch::CppFunction kernel_of(
     const std::shared_ptr<const OpInfo>& info,
     bool above_autograd) {
@@ -222,10 +261,8 @@ void install(
   if (keeps_its_kernel(op)) {
     return;
   }
-  const auto& n = op.operator_name();
-  const auto name =
-      n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   auto info = std::make_shared<OpInfo>(op);
+  const auto& name = info->name;
   if (info->rule == nullptr && info->is_out) {
     install_out(info, name, backend, autograd);
     return;
@@ -238,9 +275,17 @@ void install(
   backend.impl(name.c_str(), kernel_of(info, false));
   if (info->is_region) {
     autograd.impl(name.c_str(), kernel_of(info, true));
+  } else if (auto plain_gradient = plain_gradient_kernel(info)) {
+    autograd.impl(name.c_str(), std::move(*plain_gradient));
   } else if (may_take_plain_gradient(*info)) {
     autograd.impl(
         name.c_str(), replicated_kernel(info, true, When::kForGradients));
+  } else if (const auto functional = functional_for_gradients(*info)) {
+    autograd.impl(
+        name.c_str(),
+        torch::CppFunction::makeFromBoxedFunctor(
+            std::make_unique<InPlaceKernel>(
+                info, *functional, stock_kernel(op, true))));
   }
 }
 

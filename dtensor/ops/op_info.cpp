@@ -2,16 +2,12 @@
 #include <dtensor/ops/slot_impl.h>
 
 #include <ATen/core/enum_tag.h>
+#include <dtensor/ops/stack_impl.h>
 
 #include <atomic>
 
 namespace dtensor::detail {
 namespace {
-
-std::string name_of(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
 
 bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
@@ -51,11 +47,11 @@ bool has_formula(const std::string& name) {
   return is_product(name) || name == "aten::layer_norm";
 }
 
-// Where an element is zero, the gradient of a product is made of the products of
-// the others, beside plain ones; that of a sign is a plain zero.
+// Where an element is zero, the gradient of a product is made of the products
+// of the others, beside plain ones; that of mvlgamma is made of a plain range.
 bool makes_plain_in_gradient(const std::string& name) {
   return name == "aten::prod" || name == "aten::prod.dim_int" ||
-      name == "aten::copysign.Tensor";
+      name == "aten::mvlgamma_";
 }
 
 size_t next_slot() {

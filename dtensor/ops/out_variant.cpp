@@ -20,51 +20,14 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
 
-using Overloads = std::map<std::string, std::vector<c10::OperatorHandle>>;
-
-const Overloads& overloads() {
-  static const Overloads by_name = [] {
-    Overloads all;
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const auto& name : dispatcher.getAllOpNames()) {
-      if (auto op = dispatcher.findSchema(name)) {
-        all[name.name].push_back(*op);
-      }
-    }
-    return all;
-  }();
-  return by_name;
-}
-
 bool is_out(const c10::Argument& argument) {
   return argument.is_out();
-}
-
-// The arguments of `out_schema` without the outs are those of `schema`.
-bool computes_same(
-    const c10::FunctionSchema& out_schema,
-    const c10::FunctionSchema& schema) {
-  size_t i = 0;
-  const auto& arguments = schema.arguments();
-  for (const auto& argument : out_schema.arguments()) {
-    if (is_out(argument)) {
-      continue;
-    }
-    if (i == arguments.size() || arguments[i].name() != argument.name() ||
-        *arguments[i].type() != *argument.type() || is_out(arguments[i]) ||
-        arguments[i].alias_info() != nullptr) {
-      return false;
-    }
-    ++i;
-  }
-  return i == arguments.size();
 }
 
 void check_can_cast(
@@ -233,21 +196,6 @@ void copy_all(
 }
 
 } // namespace
-
-std::optional<c10::OperatorHandle> functional_of_out(
-    const c10::OperatorHandle& op) {
-  const auto& schema = op.schema();
-  const auto it = overloads().find(schema.name());
-  if (it == overloads().end()) {
-    return std::nullopt;
-  }
-  for (const auto& other : it->second) {
-    if (computes_same(schema, other.schema())) {
-      return other;
-    }
-  }
-  return std::nullopt;
-}
 
 void run_out_variant(
     const c10::OperatorHandle& op,

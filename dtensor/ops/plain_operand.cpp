@@ -4,14 +4,10 @@
 #include <ATen/DTensorState.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/stack_impl.h>
 
 namespace dtensor::detail {
 namespace {
-
-std::string name_of(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
 
 std::string describe(const at::Tensor& plain) {
   std::string text = short_name(plain.scalar_type()) + "[";

@@ -37,16 +37,6 @@ bool any_holds_tensors(const std::vector<c10::Argument>& values) {
   });
 }
 
-SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
-  SpecPtr found;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    if (found == nullptr && is_dtensor(t)) {
-      found = spec_of(t);
-    }
-  });
-  return found;
-}
-
 // One of the operands' layouts; null if the operator has to see the DTensors
 // themselves. A plain tensor of one element means the same on every rank.
 SpecPtr layout_of_replicated(
@@ -92,12 +82,6 @@ bool are_even_offsets(const at::Tensor& t, int64_t num_ids) {
       at::equal(t, at::arange(0, num_ids, num_ids / bags, t.options()));
 }
 
-at::Tensor place_plain(const at::Tensor& t, const Spec& like) {
-  return wrap(
-      like.mesh().contains_this_rank() ? t : t.new_empty({0}),
-      replicated_spec(like, t));
-}
-
 bool shares_memory(const at::Tensor& result, const at::Tensor& input) {
   return result.defined() && result.has_storage() && input.has_storage() &&
       result.is_alias_of(input);
@@ -113,6 +97,28 @@ bool has_view_of(
     }
   });
   return found;
+}
+
+// A layout for what LibTorch's decomposition makes of sizes alone, the same on
+// every rank: the zeros of an operator on an empty tensor. Null where it may be
+// of something else: another plain tensor, a module's local output.
+SpecPtr layout_of_sizes(c10::ArrayRef<c10::IValue> args) {
+  bool fits = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    fits &= is_dtensor(t) ? meta_of(t).boundaries == nullptr : t.numel() == 1;
+  });
+  return fits ? first_spec(args) : nullptr;
+}
+
+void place_plain_results(
+    const OpInfo& info,
+    const Spec& like,
+    torch::jit::Stack* stack) {
+  map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t) {
+    return !t.defined() || is_dtensor(t) || t.requires_grad()
+        ? t
+        : place_plain(t, like);
+  });
 }
 
 at::Tensor
@@ -152,14 +158,30 @@ std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
   return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& result) {
-  const Placements whole(like.placements().size(), Replicate());
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
+  const Placements everywhere(like.placements().size(), Replicate());
   return Spec::make(
       like.mesh(),
-      whole,
-      result.sizes(),
-      result.strides(),
-      result.scalar_type());
+      everywhere,
+      whole.sizes(),
+      whole.strides(),
+      whole.scalar_type());
+}
+
+SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
+  SpecPtr found;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (found == nullptr && is_dtensor(t)) {
+      found = spec_of(t);
+    }
+  });
+  return found;
+}
+
+at::Tensor place_plain(const at::Tensor& whole, const Spec& like) {
+  return wrap(
+      like.mesh().contains_this_rank() ? whole : whole.new_empty({0}),
+      replicated_spec(like, whole));
 }
 
 bool is_functional(const c10::FunctionSchema& schema) {
@@ -168,6 +190,10 @@ bool is_functional(const c10::FunctionSchema& schema) {
       std::none_of(arguments.begin(), arguments.end(), [](const auto& a) {
            return a.alias_info() != nullptr;
          });
+}
+
+bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  return layout_of_replicated(info, args) != nullptr && !draws(info, args);
 }
 
 bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack) {
@@ -218,7 +244,11 @@ void ReplicatedKernel::operator()(
   if (when_ == When::kForGradients && !wants_gradients(args)) {
     other_.callBoxed(op, keys, stack);
   } else if (!compute_replicated(*info_, stack)) {
+    const auto like = layout_of_sizes(args);
     other_.callBoxed(op, keys, stack);
+    if (like != nullptr) {
+      place_plain_results(*info_, *like, stack);
+    }
   }
 }
 

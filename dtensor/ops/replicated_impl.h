@@ -13,12 +13,22 @@
 
 namespace dtensor::detail {
 
-/// The layout of a result that every rank computed alike.
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& result);
+/// The layout of a tensor that every rank has, on the mesh of `like`.
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
+
+/// That of the first DTensor among `args`; null if there is none.
+SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
+
+/// `whole`, which every rank has, as a DTensor on the mesh of `like`.
+at::Tensor place_plain(const at::Tensor& whole, const Spec& like);
 
 /// Whether an operator takes and gives tensors, writes none, and gives none
 /// that its schema says to share memory with another.
 bool is_functional(const c10::FunctionSchema& schema);
+
+/// Whether all distributed operands are replicated and nothing is drawn: every
+/// rank computes the same.
+bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 /// Runs a functional operator whose distributed operands are all replicated on
 /// their local tensors, with the autograd of the plain operator if there is to

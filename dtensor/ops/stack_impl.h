@@ -8,9 +8,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/operator_name.h>
 #include <ATen/core/stack.h>
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace dtensor::detail {
@@ -82,6 +84,12 @@ void map_results(
       value = std::move(list);
     }
   }
+}
+
+/// "aten::add.Tensor".
+inline std::string name_of(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
 }
 
 inline c10::ArrayRef<c10::IValue> last_args(

@@ -15,6 +15,19 @@ namespace dtensor::detail {
 std::optional<c10::OperatorHandle> functional_of_out(
     const c10::OperatorHandle& op);
 
+/// For op_: the same for op, if it has an overload that takes the same.
+std::optional<c10::OperatorHandle> functional_of_in_place(
+    const c10::OperatorHandle& op);
+
+/// Calls `functional` on the arguments of op_, which are replicated if it has
+/// no rule, and copies what it returns into the first one. False, and nothing
+/// done, for other arguments and where that would not be what op_ does: its
+/// result has another shape, or a dtype that does not fit.
+bool run_in_place_variant(
+    const OpInfo& info,
+    const c10::OperatorHandle& functional,
+    torch::jit::Stack* stack);
+
 /// Calls `functional` and copies what it returns into the out arguments.
 void run_out_variant(
     const c10::OperatorHandle& op,

@@ -2,11 +2,13 @@
 #include <dtensor/tensor/gradient_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/ops/zeros.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -24,6 +26,48 @@ struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
       make_gradient_distributed(leaf);
     }
   }
+};
+
+SpecPtr spec_of_whole(const at::Tensor& whole, const Spec& like) {
+  return Spec::make(
+      like.mesh(),
+      Placements(like.placements().size(), Replicate()),
+      whole.sizes(),
+      whole.strides(),
+      whole.scalar_type());
+}
+
+// A whole tensor that every rank has, in the layout of its operand.
+at::Tensor distributed(const at::Tensor& plain, const Spec& operand) {
+  const auto whole = plain._is_zerotensor()
+      ? at::zeros(plain.sizes(), plain.options())
+      : plain;
+  const auto spec = spec_of_whole(whole, operand);
+  const auto replicated = from_local_autograd(
+      operand.mesh().contains_this_rank() ? whole : whole.new_empty({0}), spec);
+  return whole.sizes() == operand.sizes()
+      ? redistribute_autograd(
+            replicated,
+            spec->with_placements(without_partial(operand.placements())))
+      : replicated;
+}
+
+struct PlainGradientsDistributed final : torch::autograd::FunctionPostHook {
+  explicit PlainGradientsDistributed(std::vector<SpecPtr> s)
+      : operands(std::move(s)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients,
+      const torch::autograd::variable_list&) override {
+    auto result = gradients;
+    for (size_t i = 0; i < result.size() && i < operands.size(); ++i) {
+      auto& grad = result[i];
+      if (operands[i] != nullptr && grad.defined() && !is_dtensor(grad)) {
+        grad = distributed(grad, *operands[i]);
+      }
+    }
+    return result;
+  }
+  std::vector<SpecPtr> operands;
 };
 
 // Whether each rank's part in one layout has the shape of its part in the
@@ -59,15 +103,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
       ", is a plain tensor of shape ",
       grad.sizes(),
       ". Give backward() a DTensor, and return DTensors from hooks.");
-  const Placements whole(spec.placements().size(), Replicate());
-  return from_local_autograd(
-      grad,
-      Spec::make(
-          spec.mesh(),
-          whole,
-          grad.sizes(),
-          grad.strides(),
-          grad.scalar_type()));
+  return from_local_autograd(grad, spec_of_whole(grad, spec));
 }
 
 void check_plain_gradient(const at::Tensor& grad) {
@@ -90,6 +126,18 @@ void make_gradient_distributed(const at::Tensor& leaf) {
   if (leaf.grad().defined() && !is_dtensor(leaf.grad())) {
     const at::Tensor plain = std::exchange(leaf.mutable_grad(), at::Tensor());
     leaf.mutable_grad() = gradient_as_dtensor(plain, *spec_of(leaf));
+  }
+}
+
+void make_gradients_distributed(
+    const at::Tensor& result,
+    std::vector<SpecPtr> operands) {
+  // A write to a view is a node of its base.
+  const auto node =
+      result.is_view() ? result._base().grad_fn() : result.grad_fn();
+  if (node != nullptr) {
+    node->add_post_hook(
+        std::make_unique<PlainGradientsDistributed>(std::move(operands)));
   }
 }
 

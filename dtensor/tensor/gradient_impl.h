@@ -9,6 +9,8 @@
 #include <ATen/core/Tensor.h>
 #include <dtensor/layout/spec.h>
 
+#include <vector>
+
 namespace dtensor::detail {
 
 /// A gradient of a DTensor of `spec` as a DTensor: a plain one of one element
@@ -24,6 +26,15 @@ void keep_gradient_distributed(const at::Tensor& dtensor);
 
 /// The same for the gradient that `leaf` has now.
 void make_gradient_distributed(const at::Tensor& leaf);
+
+/// From now on what the node that made `result` (or wrote it in place) gives
+/// back as a plain tensor, for an operand that is a DTensor, is one too, in the
+/// layout of the operand. That is for formulas which make it of sizes alone, so
+/// that it is whole on every rank. `operands` are the specs of the operands,
+/// null for plain ones.
+void make_gradients_distributed(
+    const at::Tensor& result,
+    std::vector<SpecPtr> operands);
 
 /// grad_placements of a tensor of `spec`, normalized. Throws ValueError unless
 /// every rank's part in them has the shape of its part in `spec`.

@@ -154,6 +154,64 @@ TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
   });
 }
 
+// In place: as out of place, and the result is written.
+TEST(Replicated, FormulasThatMakePlainTensorsComputeGradientsInPlace) {
+  const auto put = [](bool accumulate) {
+    return [=](const TensorList& in) {
+      auto y = in[0] * 2;
+      y.put_(in[2] * 5, in[1], accumulate);
+      return TensorList{y * in[0]};
+    };
+  };
+  const auto on_view = [](const TensorList& in) {
+    const auto y = in[0] * 2;
+    y.select(0, 1).put_(in[2], in[1]);
+    return TensorList{y * in[0]};
+  };
+  const TensorList inputs = {
+      numbers({4, 3}, 1), numbers({2}, 2), at::tensor({0, 1}, at::kLong)};
+  check_all(
+      {{"put_", inputs, put(false)},
+       {"put_ accumulating", inputs, put(true)},
+       {"put_ into a view", inputs, on_view}});
+}
+
+TEST(Replicated, GammaFunctionsInPlaceAlsoInShards) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto run = [](const at::Tensor& x) {
+      auto y = x * 2;
+      const auto version = y._version();
+      auto& result = y.mvlgamma_(2);
+      EXPECT_TRUE(result.is_same(y));
+      EXPECT_EQ(y._version(), version + 1);
+      return torch::autograd::grad({y.sum()}, {x})[0];
+    };
+    const auto x = numbers({3, 2}, 1).abs() + 2;
+    for (const Placement& p : {Placement(Replicate()), Placement(Shard(0))}) {
+      const auto d = leaf(place(x, mesh, {p}));
+      EXPECT_TRUE(at::allclose(run(leaf(x)), DTensor(run(d)).full_tensor()));
+      EXPECT_NE(
+          error_of([&] { d.mvlgamma_(2); }).find("a leaf Variable that"),
+          std::string::npos);
+    }
+  });
+}
+
+// Of an empty matrix there is nothing to compute; the zeros are distributed.
+TEST(Replicated, ResultsMadeOfSizesAloneAreDistributed) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto empty = at::zeros({2, 0, 3}, at::kDouble);
+    for (const Placement& p : {Placement(Replicate()), Placement(Shard(0))}) {
+      const auto rank = at::linalg_matrix_rank(
+          place(empty, mesh, {p}), std::optional(0.5), std::nullopt, false);
+      EXPECT_TRUE(same(
+          at::linalg_matrix_rank(empty, 0.5), DTensor(rank).full_tensor()));
+    }
+  });
+}
+
 TEST(Replicated, TensorSplitReadsWhereToSplit) {
   const auto pieces = [](const TensorList& in) {
     return at::tensor_split(in[0], in[1], 0);

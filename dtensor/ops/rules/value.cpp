@@ -6,6 +6,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -53,23 +54,12 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool());
 }
 
-SpecPtr replicated_like(const DeviceMesh& mesh, const at::Tensor& t) {
-  const Placements everywhere(static_cast<size_t>(mesh.ndim()), Replicate());
-  return Spec::make(
-      mesh, everywhere, t.sizes(), t.strides(), t.scalar_type());
-}
-
 // The spec of the first DTensor among the arguments; the others must be on its
 // mesh.
 SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto num_args = op.schema().arguments().size();
   const auto args = last_args(stack, num_args);
-  SpecPtr first;
-  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    if (first == nullptr && is_dtensor(t)) {
-      first = spec_of(t);
-    }
-  });
+  const auto first = first_spec(args);
   const auto name = KernelArgs(op, stack).name();
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     if (!is_dtensor(t)) {
@@ -99,13 +89,13 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
   op.callBoxed(stack);
   const auto result = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(wrap(result, replicated_like(spec->mesh(), result)));
+  stack->emplace_back(wrap(result, replicated_spec(*spec, result)));
 }
 
 // Which element of the source goes where shows only in the whole mask; the
 // result lies as self does.
 at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
-  auto from = replicated_like(self->mesh(), result);
+  auto from = replicated_spec(*self, result);
   const bool same_shape = self->sizes() == SizesRef(result.sizes());
   const auto to = same_shape
       ? from->with_placements(without_partial(self->placements()))

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/plain_gradient_impl.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat_ops.h>
+#include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+// derivatives.yaml says zeros_like(operand), of which only the sizes are kept,
+// or the formula calls at::zeros().
+constexpr std::array<std::string_view, 19> kNames = {
+    "aten::copysign.Tensor",
+    "aten::copysign_.Tensor",
+    "aten::eq_.Scalar",
+    "aten::eq_.Tensor",
+    "aten::ge_.Scalar",
+    "aten::ge_.Tensor",
+    "aten::gt_.Scalar",
+    "aten::gt_.Tensor",
+    "aten::le_.Scalar",
+    "aten::le_.Tensor",
+    "aten::lt_.Scalar",
+    "aten::lt_.Tensor",
+    "aten::ne_.Scalar",
+    "aten::ne_.Tensor",
+    "aten::nextafter",
+    "aten::nextafter_",
+    "aten::repeat",
+    "aten::sgn",
+    "aten::sgn_"};
+
+SpecPtr spec_or_null(const at::Tensor& t) {
+  return is_dtensor(t) ? spec_of(t) : nullptr;
+}
+
+class PlainGradientKernel final : public c10::OperatorKernel {
+ public:
+  explicit PlainGradientKernel(const OpInfo& info)
+      : num_args_(info.num_args),
+        stock_(info.op.getComputedKernelForDispatchKey(
+            c10::DispatchKey::AutogradPrivateUse2)) {}
+
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack) {
+    std::vector<SpecPtr> operands;
+    const auto args = last_args(*stack, num_args_);
+    const bool records = wants_gradients(args);
+    if (records) {
+      visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+        operands.push_back(spec_or_null(t));
+      });
+    }
+    stock_.callBoxed(op, keys, stack);
+    if (records) {
+      make_gradients_distributed(
+          stack->back().toTensor(), std::move(operands));
+    }
+  }
+
+ private:
+  size_t num_args_;
+  c10::SafeKernelFunction stock_;
+};
+
+// cat skips tensors of shape [0] and makes them new ones as gradients. It is
+// called too often for a boxed kernel; what it gains here without gradients it
+// gives back with them.
+struct CatKernel {
+  using Op = at::_ops::cat;
+
+  static bool is_skipped(const at::Tensor& t) {
+    return t.dim() == 1 && t.numel() == 0;
+  }
+
+  static void distribute_gradients(
+      const at::Tensor& result,
+      const at::ITensorListRef& tensors) {
+    std::vector<SpecPtr> operands;
+    for (const at::Tensor& t : tensors) {
+      operands.push_back(spec_or_null(t));
+    }
+    make_gradients_distributed(result, std::move(operands));
+  }
+
+  static at::Tensor call(
+      c10::DispatchKeySet keys,
+      const at::ITensorListRef& tensors,
+      int64_t dim) {
+    if (!c10::GradMode::is_enabled() || !requires_grad(tensors)) {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      return FastKernel<Op, false>::call(keys, tensors, dim);
+    }
+    // Another key of LibTorch's own kernel, which goes on below autograd.
+    const auto stock_keys = keys.remove(c10::DispatchKey::AutogradFunctionality)
+                                .add(c10::DispatchKey::AutogradOther);
+    const auto result = op().redispatch(stock_keys, tensors, dim);
+    if (C10_UNLIKELY(
+            std::any_of(tensors.begin(), tensors.end(), is_skipped))) {
+      distribute_gradients(result, tensors);
+    }
+    return result;
+  }
+
+  static const c10::TypedOperatorHandle<Op::schema>& op() {
+    static const auto handle = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("aten::cat", "")
+                                   .typed<Op::schema>();
+    return handle;
+  }
+};
+
+} // namespace
+
+std::optional<torch::CppFunction> plain_gradient_kernel(
+    const std::shared_ptr<const OpInfo>& info) {
+  if (info->name == "aten::cat") {
+    return torch::CppFunction(TORCH_FN(CatKernel::call));
+  }
+  if (std::find(kNames.begin(), kNames.end(), info->name) == kNames.end()) {
+    return std::nullopt;
+  }
+  return torch::CppFunction::makeFromBoxedFunctor(
+      std::make_unique<PlainGradientKernel>(*info));
+}
+
+} // namespace dtensor::detail
