@@ -13,10 +13,13 @@
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -103,6 +106,51 @@ at::Tensor meta_of_operand(const at::Tensor& t) {
       t.sizes(), t.strides(), t.options().device(c10::kMeta));
 }
 
+// The operator on ones, into outs of the dtypes of `results` or, if there are
+// none, of those that it was given. It draws from a generator of its own.
+void call_on_ones(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack arguments,
+    const std::vector<at::Tensor>& results) {
+  const auto& schema = op.schema();
+  size_t out = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    map_tensors(&arguments[i], 1, [&](const at::Tensor& t, size_t) {
+      return is_out(schema.arguments()[i]) && !results.empty()
+          ? at::empty({0}, results[out++].options())
+          : is_dtensor(t) ? at::ones(t.sizes(), t.options()) : t;
+    });
+  }
+  if (const auto generator = schema.argumentIndexWithName("generator")) {
+    arguments[static_cast<size_t>(*generator)] =
+        at::detail::createCPUGenerator();
+  }
+  op.callBoxed(&arguments);
+}
+
+bool works_on_ones(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const std::vector<at::Tensor>& results) {
+  try {
+    call_on_ones(op, arguments, results);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+// Ones may not be numbers for this operator, whatever the dtype of out.
+void ask_without_meta(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const std::vector<at::Tensor>& results) {
+  if (!works_on_ones(op, arguments, {}) &&
+      works_on_ones(op, arguments, results)) {
+    call_on_ones(op, arguments, {}); // throws
+  }
+}
+
 // Some operators take an out of any dtype that the result can be converted to,
 // others only one of the very dtype: the operator itself says which, on tensors
 // without data.
@@ -118,7 +166,7 @@ void ask_for_dtype(
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    // No meta kernel: copy_into() checks what is left.
+    ask_without_meta(op, arguments, results); // copy_into() checks the rest
   } catch (const c10::Error&) {
     for (size_t i = 0; i < outs.size(); ++i) {
       check_can_cast(op.schema().name(), outs[i], results[i]);

@@ -115,6 +115,29 @@ TEST(OutVariants, TakeTheDtypesThatPlainOnesTake) {
   EXPECT_EQ(failures.text(), "");
 }
 
+// There is no kernel for meta tensors that could tell.
+TEST(OutVariants, AreRefusedWherePlainOnesAreForReasonsOfTheirOwn) {
+  const auto complex = error_on_ranks([](const DeviceMesh& mesh) {
+    const auto x = place(at::ones({4, 4}, at::kDouble), mesh, Shard(0));
+    auto out = place(at::ones({4, 4}, at::kComplexFloat), mesh, Shard(0));
+    at::complex_out(out, x, x);
+  });
+  EXPECT_NE(
+      complex.find("Expected object of scalar type ComplexDouble but got "
+                   "scalar type ComplexFloat for argument 'out'"),
+      std::string::npos)
+      << complex;
+  const auto multinomial = error_on_ranks([](const DeviceMesh& mesh) {
+    const auto x = place(at::ones({4, 4}), mesh, Replicate());
+    auto out = place(at::ones({4, 2}, at::kDouble), mesh, Replicate());
+    at::multinomial_out(out, x, 2);
+  });
+  EXPECT_NE(
+      multinomial.find("multinomial expects Long tensor out, got: Double"),
+      std::string::npos)
+      << multinomial;
+}
+
 TEST(OutVariants, SayWhichDtypesDoNotFit) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {
