@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/view_result_impl.h>
@@ -328,6 +329,9 @@ bool takes_stock_autograd(
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(info.adds_in_place) && add_module_bias(stack)) {
     return; // in inference mode, where there is no autograd key
+  }
+  if (C10_UNLIKELY(info.takes_plain)) {
+    place_same_plain(info, stack->data() + (stack->size() - info.num_args));
   }
   with_boundary(info, stack, [&] { dispatch_below_boundary(info, stack); });
 }

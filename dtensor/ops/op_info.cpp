@@ -54,6 +54,13 @@ bool makes_plain_in_gradient(const std::string& name) {
       name == "aten::mvlgamma_";
 }
 
+// Into which LibTorch's own functions write what they draw or count, in
+// torch::nn::init and torch::nn::utils::rnn.
+bool takes_plain_source(const std::string& name) {
+  return name == "aten::copy_" || name == "aten::index_put_" ||
+      name == "aten::scatter_.src";
+}
+
 size_t next_slot() {
   static std::atomic<size_t> next{0};
   return next.fetch_add(1);
@@ -92,6 +99,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   carries_boundaries = detail::carries_boundaries(schema.name());
   multiplies_matrices = is_product(name);
   formula_makes_plain = makes_plain_in_gradient(name);
+  takes_plain = takes_plain_source(name);
   if (is_region && has_formula(name)) {
     stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   }

@@ -2,9 +2,20 @@
 #include <dtensor/ops/plain_operand_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -17,6 +28,82 @@ std::string describe(const at::Tensor& plain) {
   return text + "]";
 }
 
+// The memory of a dense tensor.
+at::Tensor bytes_of(const at::Tensor& t) {
+  return at::from_blob(
+      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, at::kByte);
+}
+
+bool all_alike(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
+    return text == texts[0];
+  });
+}
+
+// Whether this rank's tensor is that of the group's first rank.
+bool is_that_of_first(const at::Tensor& plain, Group& group) {
+  if (!all_alike(group.exchange(describe(plain)))) {
+    return false; // on all of them
+  }
+  const auto dense = plain.contiguous();
+  const auto mine = bytes_of(dense);
+  return at::equal(group.broadcast(mine, 0), mine);
+}
+
+// The same answer on every rank of the mesh: none throws alone.
+bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
+  bool same = true;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    same &= is_that_of_first(plain, get_group(mesh, m));
+  }
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    const auto all = get_group(mesh, m).exchange(same ? "same" : "differs");
+    same = all_alike(all) && all[0] == "same";
+  }
+  return same;
+}
+
+void check_same_on_ranks(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  DTENSOR_CHECK_VALUE(
+      is_same_on_ranks(plain, beside.mesh()),
+      name_of(schema.operator_name()),
+      "argument \"",
+      schema.arguments()[arg].name(),
+      "\", a plain ",
+      describe(plain),
+      " next to ",
+      beside,
+      ", is not the same on all ranks. Draw it from one seed on every rank, or "
+      "make it a DTensor.");
+}
+
+bool means_same(const at::Tensor& plain) {
+  return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
+}
+
+// Whether all that is distributed is replicated over one mesh, that of `like`,
+// and what is plain can be compared.
+bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
+  bool may = like.mesh().contains_this_rank() &&
+      like.mesh().groups() != nullptr && !in_backward();
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      may = may && spec_of(t)->is_replicated() &&
+          spec_of(t)->mesh() == like.mesh() && !t.is_meta();
+    } else if (!means_same(t)) {
+      any = true;
+      may = may && !t.is_meta() && t.layout() == at::kStrided &&
+          !(c10::GradMode::is_enabled() && t.requires_grad());
+    }
+  });
+  return may && any;
+}
+
 } // namespace
 
 void check_plain_operand(
@@ -25,7 +112,7 @@ void check_plain_operand(
     size_t arg,
     const Spec& beside) {
   DTENSOR_CHECK(
-      plain.numel() == 1 || at::get_dtensor_allow_implicit_replication(),
+      means_same(plain),
       name_of(schema.operator_name()),
       "got mixed plain tensor and DTensor: argument \"",
       schema.arguments()[arg].name(),
@@ -35,6 +122,24 @@ void check_plain_operand(
       beside,
       ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
       "take the local part of the others with to_local().");
+}
+
+void place_same_plain(const OpInfo& info, c10::IValue* args) {
+  const c10::ArrayRef<c10::IValue> all(args, info.num_args);
+  const auto like = first_spec(all);
+  if (like == nullptr || !may_place_plain(all, *like)) {
+    return;
+  }
+  check_mine(info.name, *like);
+  const auto& schema = info.op.schema();
+  visit_tensors(all, [&](const at::Tensor& t, size_t arg, int) {
+    if (!is_dtensor(t) && !means_same(t)) {
+      check_same_on_ranks(schema, t, arg, *like);
+    }
+  });
+  map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t) {
+    return is_dtensor(t) || means_same(t) ? t : place_plain(t, *like);
+  });
 }
 
 } // namespace dtensor::detail

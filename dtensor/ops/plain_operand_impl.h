@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/ops/slot_impl.h>
 
 namespace dtensor::detail {
 
@@ -16,5 +17,12 @@ void check_plain_operand(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside);
+
+/// For an operator that OpInfo::takes_plain says to write plain tensors: among
+/// its arguments, all distributed ones replicated, those plain ones become
+/// DTensors that would be refused, after the ranks of the mesh have compared
+/// them. Throws ValueError where they differ. A gradient to go back to one, or
+/// a gradient formula as the caller, leaves them to check_plain_operand().
+void place_same_plain(const OpInfo& info, c10::IValue* args);
 
 } // namespace dtensor::detail

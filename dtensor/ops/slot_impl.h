@@ -42,6 +42,9 @@ struct OpInfo {
   bool multiplies_matrices = false; // matmul, linear, addmm
   /// LibTorch's formula for its gradient makes plain tensors on the way.
   bool formula_makes_plain = false;
+  /// It writes plain tensors to a replicated one, if they are the same on every
+  /// rank: see place_same_plain().
+  bool takes_plain = false;
 };
 
 /// Runs the operator on the DTensors on the stack, below autograd.

@@ -272,6 +272,11 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), at::ones({4, 6}));
        }},
+      {"a plain tensor that differs between ranks, written to a DTensor",
+       [](const DeviceMesh& mesh) {
+         zeros({4}, mesh, {Replicate()})
+             .copy_(at::full({4}, static_cast<double>(get_rank())));
+       }},
       {"DTensors of two meshes",
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), rows(init_device_mesh(at::kCPU, {2}, {"dp"})));

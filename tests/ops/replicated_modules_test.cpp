@@ -163,6 +163,18 @@ TEST(ReplicatedModules, PackedSequences) {
         return Tensors{y.data(), std::get<0>(state)};
       },
       {uniform({5, 3, 4}, 1), at::tensor({5, 3, 2}, at::kLong)});
+  check_module(
+      "LSTM",
+      [] { return nn::LSTM(4, 3); },
+      [](auto& module, const Inputs& in) {
+        const auto packed = nn::utils::rnn::pack_padded_sequence(
+            in[0], in[1], /*batch_first=*/false, /*enforce_sorted=*/false);
+        const auto [y, state] = module->forward_with_packed_input(packed);
+        return Tensors{
+            std::get<0>(nn::utils::rnn::pad_packed_sequence(y)),
+            std::get<0>(state)};
+      },
+      {uniform({5, 3, 4}, 1), at::tensor({3, 5, 2}, at::kLong)});
 }
 
 TEST(ReplicatedModules, EmbeddingBags) {

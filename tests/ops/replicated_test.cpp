@@ -151,6 +151,15 @@ TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
              torch::nn::utils::rnn::pad_packed_sequence(packed);
          return TensorList{data * 2};
        }},
+      {"pack_padded_sequence of any order",
+       {numbers({4, 3, 2}, 1), at::tensor({2, 4, 1}, at::kLong)},
+       [](const TensorList& in) {
+         const auto packed = torch::nn::utils::rnn::pack_padded_sequence(
+             in[0], in[1], /*batch_first=*/false, /*enforce_sorted=*/false);
+         const auto [data, lengths] =
+             torch::nn::utils::rnn::pad_packed_sequence(packed);
+         return TensorList{data * 2, packed.data() * 3};
+       }},
   });
 }
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Plain tensors that LibTorch's own functions write to replicated DTensors.
+#include "tests/ops/against_plain.h"
+
+#include <cmath>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+void on_meshes(const std::function<void(const DeviceMesh&)>& fn) {
+  const std::vector<std::vector<int64_t>> shapes{{1}, {3}, {2, 2}};
+  for (const auto& shape : shapes) {
+    run_ranks(c10::multiply_integers(shape), [&] {
+      fn(init_device_mesh(at::kCPU, shape));
+    });
+  }
+}
+
+at::Tensor zeros_on(const DeviceMesh& mesh, at::IntArrayRef sizes) {
+  return zeros(
+      sizes, mesh, Placements(static_cast<size_t>(mesh.ndim()), Replicate()));
+}
+
+TEST(PlainOperand, OrthogonalInitialisationDrawsWhatThePlainOneDraws) {
+  on_meshes([](const DeviceMesh& mesh) {
+    for (const auto& sizes : std::vector<std::vector<int64_t>>{
+             {3, 5}, {5, 3}, {2, 2, 3}}) {
+      auto plain = at::zeros(sizes);
+      auto weight = zeros_on(mesh, sizes).requires_grad_();
+      for (int i = 0; i < 2; ++i) { // cold and warm
+        torch::manual_seed(7 + i);
+        torch::nn::init::orthogonal_(plain, 1.5);
+        torch::manual_seed(7 + i);
+        torch::nn::init::orthogonal_(weight, 1.5);
+        EXPECT_TRUE(same(plain, DTensor(weight).full_tensor().detach()));
+      }
+    }
+  });
+}
+
+TEST(PlainOperand, SparseInitialisationZeroesTheRowsThatThePlainOneZeroes) {
+  on_meshes([](const DeviceMesh& mesh) {
+    auto weight = zeros_on(mesh, {7, 4});
+    manual_seed(5);
+    torch::nn::init::sparse_(weight, 0.3, 0.5);
+    manual_seed(5);
+    auto expected = DTensor(zeros_on(mesh, {7, 4}).normal_(0, 0.5))
+                        .full_tensor();
+    for (int64_t column = 0; column < 4; ++column) {
+      const auto rows = at::randperm(7, at::kLong).slice(0, 0, 3);
+      expected.select(1, column).index_fill_(0, rows, 0);
+    }
+    EXPECT_TRUE(same(expected, DTensor(weight).full_tensor()));
+    EXPECT_EQ(expected.eq(0).sum().item<int64_t>(), 3 * 4);
+  });
+}
+
+TEST(PlainOperand, IsWrittenIfItIsTheSameOnAllRanks) {
+  on_meshes([](const DeviceMesh& mesh) {
+    auto weight = zeros_on(mesh, {3, 2});
+    const auto values = at::arange(6).view({2, 3}).t();
+    weight.copy_(values); // another dtype, another order in memory
+    EXPECT_TRUE(
+        same(values.to(at::kFloat), DTensor(weight).full_tensor()));
+    weight.copy_(at::full({2}, NAN));
+    EXPECT_EQ(weight.isnan().sum().item<int64_t>(), 6);
+  });
+}
+
+std::string error_of_copy(const Placement& p, const at::Tensor& source) {
+  const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+  auto weight = zeros({4}, mesh, {p});
+  return error_of([&] { weight.copy_(source); });
+}
+
+TEST(PlainOperand, IsRefusedIfItDiffersBetweenRanks) {
+  run_ranks(2, [](int64_t rank) {
+    const std::string text =
+        "[aten::copy_] argument \"src\", a plain f32[4] next to f32[4] on "
+        "(tp=2): R, is not the same on all ranks. Draw it from one seed on "
+        "every rank, or make it a DTensor.";
+    EXPECT_EQ(
+        error_of_copy(Replicate(), at::full({4}, static_cast<float>(rank))),
+        text);
+    EXPECT_NE(
+        error_of_copy(Replicate(), at::ones({4 + rank}))
+            .find("is not the same on all ranks"),
+        text.npos);
+  });
+}
+
+// No rank goes on, or waits for one that has thrown.
+TEST(PlainOperand, IsRefusedByAllRanksIfOneOfThemDiffers) {
+  run_ranks(4, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    auto weight = zeros_on(mesh, {4});
+    const auto mine = at::full({4}, rank == 3 ? 2.0 : 1.0);
+    EXPECT_NE(
+        error_of([&] { weight.copy_(mine); }).find("is not the same on all"),
+        std::string::npos);
+    EXPECT_EQ(weight.sum().item<double>(), 0);
+  });
+}
+
+TEST(PlainOperand, IsRefusedBesideAShardAndWithAGradient) {
+  run_ranks(2, [] {
+    const std::string text = "got mixed plain tensor and DTensor";
+    EXPECT_NE(error_of_copy(Shard(0), at::ones({4})).find(text), text.npos);
+    EXPECT_NE(
+        error_of_copy(Replicate(), at::ones({4}).requires_grad_()).find(text),
+        text.npos);
+  });
+}
+
+} // namespace
+} // namespace dtensor
