@@ -6,6 +6,7 @@
 //   dtensor_op_samples --samples FILE --jobs 2           all, by hand
 //   dtensor_op_samples --samples FILE --only 'aten::cat$' --verbose
 #include "meeting.h"
+#include "selection.h"
 #include "worker.h"
 
 #include <ATen/Parallel.h>
@@ -200,12 +201,11 @@ std::vector<Job> jobs_of(const Options& options) {
       std::cout << name << " " << calls.size() << "\n";
       continue;
     }
-    const auto drawn =
-        (std::hash<std::string>{}(name) ^ options.settings.seed) % calls.size();
+    const auto drawn = drawn_in_brief(calls, options.settings);
     for (auto& call : calls) {
       if ((options.number >= 0 &&
            call.number != static_cast<size_t>(options.number)) ||
-          (options.settings.brief && call.number != drawn)) {
+          (options.settings.brief && drawn.count(call.number) == 0)) {
         continue;
       }
       if (jobs.back().calls.size() == kCallsOfAWorker) {

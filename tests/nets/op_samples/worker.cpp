@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker.h"
 
-#include "layouts.h"
 #include "meeting.h"
+#include "selection.h"
+#include "trial.h"
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 
 #include <functional>
+#include <set>
 
 namespace dtensor::nets {
 namespace {
-
-// A call with what it takes to try it on a mesh.
-struct Trial {
-  Call call;
-  Truth truth;
-  Compared compared = Compared::kAll;
-  bool skip = false;
-};
 
 struct Verdict {
   enum Kind : uint8_t { kEqual, kRefused, kDifferent } kind = kEqual;
@@ -53,48 +47,6 @@ std::string where_of(
       to_string(trial.truth, combination),
       " | ",
       arguments_of(trial.call));
-}
-
-uint64_t
-mix(const Settings& settings, const Call& call, int64_t mesh, size_t k) {
-  uint64_t h = std::hash<std::string>{}(call.name());
-  for (const auto word :
-       {settings.seed,
-        static_cast<uint64_t>(call.number),
-        static_cast<uint64_t>(mesh),
-        static_cast<uint64_t>(k)}) {
-    h = (h ^ word) * 0x9E3779B97F4A7C15ULL;
-    h ^= h >> 29;
-  }
-  return h;
-}
-
-// Which combinations of a call on a mesh are tried.
-std::vector<size_t> selected(
-    const Settings& settings,
-    const Call& call,
-    int64_t mesh,
-    size_t count) {
-  std::vector<size_t> chosen;
-  const auto draw = mix(settings, call, 0, 0);
-  if (settings.brief) {
-    if (mesh == 0) {
-      chosen.push_back(0);
-    } else if (mesh != 1 + static_cast<int64_t>(draw % 2)) {
-      return chosen;
-    }
-    if (count > 1) {
-      chosen.push_back(1 + mix(settings, call, mesh, 0) % (count - 1));
-    }
-    return chosen;
-  }
-  for (size_t k = 0; k < count; ++k) {
-    const auto h = mix(settings, call, mesh, k + 1) >> 11;
-    if (static_cast<double>(h) * 0x1p-53 < settings.fraction) {
-      chosen.push_back(k);
-    }
-  }
-  return chosen;
 }
 
 bool is_internal(const std::string& error) {
@@ -171,11 +123,25 @@ Verdict attempt(
       : Verdict{Verdict::kDifferent, values.difference()};
 }
 
-// Cold and warm, without gradients and with.
+// Which of the calls it was.
+std::string name_in_order(
+    const Trial& trial,
+    const Trial* before,
+    const Trial* one) {
+  const auto twin =
+      one == &trial ? "" : "twin " + arguments_of(one->call) + " ";
+  return before == nullptr ? twin
+      : before == one      ? twin + "again, "
+                           : twin + "after " + arguments_of(before->call) +
+              ", ";
+}
+
+// Without gradients and with; refused, if the call itself is.
 Verdict try_combination(
     const Trial& trial,
     const DeviceMesh& mesh,
     const Combination& combination,
+    bool backwards,
     Meeting& meeting) {
   const auto placed = place(trial.truth, mesh, combination);
   const bool may_refuse =
@@ -185,17 +151,23 @@ Verdict try_combination(
     if (mode == Mode::kGrad && !trial.truth.differentiable) {
       break;
     }
-    for (const auto* again : {"", "again, "}) {
-      auto verdict = attempt(trial, placed, mode, may_refuse, meeting);
+    std::set<const Trial*> refused;
+    const Trial* before = nullptr;
+    for (const auto* one : order_of(trial, backwards)) {
+      if (refused.count(one) != 0) {
+        continue;
+      }
+      auto verdict = attempt(*one, placed, mode, may_refuse, meeting);
       if (verdict.kind == Verdict::kDifferent) {
         verdict.why = (mode == Mode::kGrad ? "grad: " : "no grad: ") +
-            (again + verdict.why);
+            name_in_order(trial, before, one) + verdict.why;
         return verdict;
       }
       if (verdict.kind == Verdict::kRefused) {
-        worst = verdict;
-        break;
+        refused.insert(one);
+        worst = one == &trial ? verdict : worst;
       }
+      before = one;
     }
   }
   return worst;
@@ -221,26 +193,6 @@ void count(
     case Verdict::kDifferent:
       report_different(trial.call, where, verdict.why, settings, tally);
   }
-}
-
-Trial trial_of(Call call) {
-  Trial trial{std::move(call), {}, Compared::kAll, false};
-  trial.compared = compared_of(trial.call.op);
-  try {
-    add_outs(trial.call);
-    trial.truth = truth_of(trial.call);
-  } catch (const std::exception&) {
-    trial.skip = true; // no outs: the functional form throws
-  }
-  for (const auto& value : trial.truth.no_grad.values) {
-    trial.skip |= value.defined() && value.layout() != at::kStrided;
-  }
-  bool any_distributed = false;
-  for (const auto& t : trial.truth.operands) {
-    any_distributed |= !t.unsafeGetTensorImpl()->is_wrapped_number();
-  }
-  trial.skip |= !any_distributed;
-  return trial;
 }
 
 // Some trials on all meshes, from a place on.
@@ -286,9 +238,8 @@ class Worker {
         trial.truth,
         meshes()[static_cast<size_t>(place.mesh)],
         settings_.random_layouts,
-        mix(settings_, trial.call, place.mesh, 0));
-    for (const auto k :
-         selected(settings_, trial.call, place.mesh, all.size())) {
+        seed_of(settings_, trial.call, place.mesh));
+    for (const auto k : selected(settings_, trial, place.mesh, all)) {
       place.combination = static_cast<int64_t>(k);
       if (place < begin_) {
         continue;
@@ -296,7 +247,10 @@ class Worker {
       if (rank == 0) {
         self_.at(place);
       }
-      const auto verdict = try_combination(trial, mesh, all[k], meeting);
+      const bool backwards =
+          (static_cast<size_t>(place.mesh) + trial.call.number) % 2 == 1;
+      const auto verdict =
+          try_combination(trial, mesh, all[k], backwards, meeting);
       if (rank == 0) {
         count(
             trial,

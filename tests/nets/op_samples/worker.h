@@ -13,7 +13,8 @@ namespace dtensor::nets {
 struct Settings {
   uint64_t seed = 1;
   double fraction = 1; // of all combinations
-  /// On (2) replicated and one other layout, and a layout on another mesh.
+  /// On (2) replicated and one other layout, and a layout on another mesh; with
+  /// twins a partial sum on (2) and on (3).
   bool brief = false;
   size_t random_layouts = 4; // of a call on a mesh
   std::set<std::string> pending; // operators known to differ

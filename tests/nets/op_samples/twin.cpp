@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "twin.h"
+
+#include <algorithm>
+
+namespace dtensor::nets {
+namespace {
+
+c10::TypeKind kind_of(const c10::Argument& argument) {
+  const auto& type = argument.type();
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  return optional == nullptr ? type->kind()
+                             : optional->getElementType()->kind();
+}
+
+std::vector<c10::IValue> complex_others() {
+  return {c10::complex<double>(1, 1), c10::complex<double>(0, 0)};
+}
+
+// In its own type: another type is seen without the value. Zero is last, and
+// so first backwards: what is decided for others is often right for it too.
+std::vector<c10::IValue> others_than(const c10::IValue& number) {
+  if (number.isBool()) {
+    return {!number.toBool()};
+  }
+  if (number.isInt()) {
+    const auto n = number.toInt();
+    return n == 0 ? std::vector<c10::IValue>{1}
+                  : std::vector<c10::IValue>{-n, 0};
+  }
+  if (number.isDouble()) {
+    const auto n = number.toDouble();
+    return n == 0 ? std::vector<c10::IValue>{1.0}
+                  : std::vector<c10::IValue>{-n, 0.0};
+  }
+  return complex_others();
+}
+
+} // namespace
+
+bool is_complex(const Call& call) {
+  const auto tensors = tensors_in(call.arguments);
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) {
+    return t.is_complex();
+  });
+}
+
+std::vector<Call> twins_of(const Call& call) {
+  std::vector<Call> twins;
+  const bool among_complex = is_complex(call);
+  const auto& arguments = call.op.schema().arguments();
+  const auto count = call.arguments.size();
+  for (size_t k = 0; k < count; ++k) {
+    const auto i = (k + call.number) % count; // each has its turn to be last
+    const auto& number = call.arguments[i];
+    const auto kind = kind_of(arguments[i]);
+    const bool any = kind == c10::TypeKind::NumberType;
+    if (!(any || kind == c10::TypeKind::FloatType) || !number.isScalar()) {
+      continue;
+    }
+    for (const auto& other :
+         any && among_complex ? complex_others() : others_than(number)) {
+      if (!(other == number)) {
+        twins.push_back(call);
+        twins.back().arguments[i] = other;
+      }
+    }
+  }
+  return twins;
+}
+
+} // namespace dtensor::nets
