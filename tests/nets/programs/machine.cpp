@@ -15,10 +15,19 @@ namespace {
 constexpr int64_t kFeatures = 6;
 constexpr int64_t kRows = 8; // of an embedding's table
 
-// A module of one or two layers that a style each is made for.
+// A module of a few layers that a style each is made for.
 struct Block : torch::nn::Module {
   std::function<at::Tensor(const at::Tensor&)> forward;
+  /// Called each on its own, in place of forward.
+  std::vector<torch::nn::Linear> siblings;
 };
+
+void add_siblings(Block& block) {
+  for (const auto* name : {"q", "k", "v"}) {
+    block.siblings.push_back(block.register_module(
+        name, torch::nn::Linear(kFeatures, kFeatures)));
+  }
+}
 
 std::shared_ptr<Block> make_block(ModuleKind kind) {
   namespace layers = torch::nn;
@@ -40,6 +49,8 @@ std::shared_ptr<Block> make_block(ModuleKind kind) {
     block->forward = [=](const at::Tensor& x) {
       return down->forward(up->forward(x).tanh() * gate->forward(x));
     };
+  } else if (kind == ModuleKind::kSiblings) {
+    add_siblings(*block);
   } else {
     auto linear =
         block->register_module("linear", layers::Linear(kFeatures, kFeatures));
@@ -71,12 +82,19 @@ ParallelizePlan plan_of(ModuleKind kind) {
           {"up", ColwiseParallel()},
           {"gate", ColwiseParallel()},
           {"down", RowwiseParallel({.use_local_output = false})}};
+    case ModuleKind::kSiblings:
+      return {{"[qkv]", ColwiseParallel({.use_local_output = false})}};
   }
   return {};
 }
 
 at::Tensor whole(const at::Tensor& t) {
   return is_dtensor(t) ? DTensor(t).full_tensor() : t;
+}
+
+// LibTorch looks whether an out overlaps what it reads, and resizes it then.
+bool grows_over(const at::Tensor& out, const at::Tensor& read) {
+  return out.sizes() != read.sizes() && out.is_alias_of(read);
 }
 
 // This rank's part of a tensor that every rank has.
@@ -154,6 +172,10 @@ bool Machine::can_run(const Step& step) const {
       return false;
     }
   }
+  if (step.op == "add_out" && !mesh_) {
+    return !grows_over(
+        variables_.at(step.from[0]), variables_.at(step.from[1]));
+  }
   if (step.op == "call" && mesh_) { // it takes plain tensors to be cut
     const auto n = static_cast<size_t>(step.numbers[0]) % modules_.size();
     return program_.modules[n] != ModuleKind::kNorm ||
@@ -224,7 +246,11 @@ at::Tensor Machine::compute(const Step& step) {
   if (step.op == "call") {
     auto& block = static_cast<Block&>(
         *modules_.at(static_cast<size_t>(n[0]) % modules_.size()));
-    return block.forward(from[0]);
+    auto& siblings = block.siblings;
+    return siblings.empty()
+        ? block.forward(from[0])
+        : siblings[static_cast<size_t>(n[1]) % siblings.size()]->forward(
+              from[0]);
   }
   if (step.op == "redistribute") {
     if (!is_dtensor(from[0])) {

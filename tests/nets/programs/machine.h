@@ -3,7 +3,7 @@
 //
 // Beside the operators it knows these steps:
 //   grad no_grad inference     the mode from here on
-//   call                       a module on a variable
+//   call                       a module, or one sibling of it, on a variable
 //   refill                     new values into a buffer, through data_ptr()
 //   redistribute               another layout; a clone of plain tensors
 //   backward                   of the sum of squares, once or keeping the graph
@@ -29,8 +29,9 @@ class Machine {
 
   /// Throws what the operator throws. `out` then does not exist.
   void run(const Step& step);
-  /// Whether all variables that it reads exist, and plain tensors among them
-  /// mean to the module that is called what they mean without ranks.
+  /// Whether all variables that it reads exist, plain tensors among them mean
+  /// to the module that is called what they mean without ranks, and no out
+  /// comes to lie over what is read.
   bool can_run(const Step& step) const;
 
   std::map<int, at::Tensor>& variables() {

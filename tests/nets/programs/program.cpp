@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <dtensor/layout/text.h>
 
+#include <optional>
 #include <sstream>
 
 #include "machine.h"
@@ -23,7 +24,7 @@ const char* name_of(InputKind kind) {
 
 const char* name_of(ModuleKind kind) {
   static const char* const names[] = {
-      "colwise", "rowwise", "norm", "embedding", "mlp"};
+      "colwise", "rowwise", "norm", "embedding", "mlp", "siblings"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -77,9 +78,22 @@ void draw_declarations(Program& program, Random& random) {
   for (auto n = random.below(3); n > 0; --n) {
     program.modules.push_back(random.one_of(kinds));
   }
+  if (random.chance(40)) {
+    add(InputKind::kBuffer);
+    program.modules.push_back(ModuleKind::kSiblings);
+  }
   if (random.chance(20)) {
     add(InputKind::kIds);
     program.modules.push_back(ModuleKind::kEmbedding);
+  }
+}
+
+std::string draw_operator(OperatorKind kind, Random& random) {
+  while (true) {
+    const auto& op = random.one_of(operators());
+    if (op.kind == kind) {
+      return op.name;
+    }
   }
 }
 
@@ -112,12 +126,7 @@ std::string draw_name(const Program& program, Random& random) {
   const auto kind = draw < 62 ? OperatorKind::kView
       : draw < 82             ? OperatorKind::kWrite
                               : OperatorKind::kValue;
-  while (true) {
-    const auto& op = random.one_of(operators());
-    if (op.kind == kind) {
-      return op.name;
-    }
-  }
+  return draw_operator(kind, random);
 }
 
 size_t arity_of(const std::string& name) {
@@ -127,15 +136,19 @@ size_t arity_of(const std::string& name) {
   return op != nullptr ? op->arity : none ? 0 : name == "gradient" ? 2 : 1;
 }
 
+ModuleKind called_by(const Program& program, const Step& step) {
+  return program.modules[static_cast<size_t>(step.numbers[0]) %
+                         program.modules.size()];
+}
+
 bool fits(const Program& program, const Step& step, const at::Tensor& t) {
   if (step.op == "call") {
-    const auto n =
-        static_cast<size_t>(step.numbers[0]) % program.modules.size();
+    const auto kind = called_by(program, step);
     return t.dim() > 0 &&
-        (program.modules[n] == ModuleKind::kEmbedding
+        (kind == ModuleKind::kEmbedding
              ? t.scalar_type() == at::kLong
              : t.size(-1) == 6 && t.scalar_type() == at::kDouble) &&
-        (program.modules[n] != ModuleKind::kNorm || t.dim() == 3);
+        (kind != ModuleKind::kNorm || t.dim() == 3);
   }
   return true;
 }
@@ -156,20 +169,98 @@ int draw_variable(Machine& machine, Random& random) {
   return random.one_of(ids);
 }
 
+int last_buffer(const Program& program) {
+  auto id = static_cast<int>(program.inputs.size()) - 1;
+  while (program.inputs[static_cast<size_t>(id)].kind != InputKind::kBuffer) {
+    --id;
+  }
+  return id;
+}
+
+// Before the first, what would be one on the buffer that comes with them.
+std::optional<Step> last_sibling_call(const Program& program) {
+  for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
+    if (it->op == "call" && called_by(program, *it) == ModuleKind::kSiblings) {
+      return *it;
+    }
+  }
+  for (size_t i = 0; i < program.modules.size(); ++i) {
+    if (program.modules[i] == ModuleKind::kSiblings) {
+      const auto module = static_cast<int64_t>(i);
+      return Step{"call", -1, {last_buffer(program)}, {module, 0, 0, 0}};
+    }
+  }
+  return std::nullopt;
+}
+
+// What siblings made of their input must not outlive a write to it: a call of
+// one of them, a write to the same variable and a call of the next come more
+// often than chance has it. None: this step is any other.
+std::optional<Step> draw_call_to_follow(
+    const Program& program,
+    Random& random) {
+  return random.chance(40) ? last_sibling_call(program) : std::nullopt;
+}
+
+std::string draw_name_after(
+    const Step& call,
+    const Program& program,
+    Random& random) {
+  const bool just_called =
+      !program.steps.empty() && program.steps.back().out == call.out;
+  return random.chance(just_called ? 25 : 75) ? "call"
+      : is_memory(program, call.from[0]) && random.chance(50)
+      ? "refill"
+      : draw_operator(OperatorKind::kWrite, random);
+}
+
+// A step that reads nothing yet.
+Step draw_bare_step(
+    const Program& program,
+    const std::optional<Step>& after,
+    Random& random) {
+  Step step;
+  step.op = after ? draw_name_after(*after, program, random)
+                    : draw_name(program, random);
+  for (auto& n : step.numbers) {
+    n = random.below(720);
+  }
+  if (after && step.op == "call") {
+    step.numbers[0] = after->numbers[0];
+    step.numbers[1] = after->numbers[1] + 1;
+  }
+  return step;
+}
+
+// Modules are called on inputs more often than other steps read them.
+int draw_operand(
+    const Program& program,
+    const Step& step,
+    Machine& machine,
+    Random& random) {
+  if (step.op == "call" && random.chance(50)) {
+    const auto count = static_cast<int64_t>(program.inputs.size());
+    return static_cast<int>(random.below(count));
+  }
+  return draw_variable(machine, random);
+}
+
 std::optional<Step> draw_step(
     const Program& program,
     Machine& machine,
     int out,
     Random& random) {
-  Step step;
-  step.op = draw_name(program, random);
+  const auto after = draw_call_to_follow(program, random);
+  auto step = draw_bare_step(program, after, random);
   step.out = out;
-  for (auto& n : step.numbers) {
-    n = random.below(720);
-  }
   for (size_t i = 0; i < arity_of(step.op); ++i) {
-    step.from.push_back(draw_variable(machine, random));
-    if (!fits(program, step, machine.variables().at(step.from.back()))) {
+    step.from.push_back(
+        after && i == 0
+            ? after->from[0]
+            : draw_operand(program, step, machine, random));
+    const auto found = machine.variables().find(step.from.back());
+    if (found == machine.variables().end() ||
+        !fits(program, step, found->second)) {
       return std::nullopt;
     }
   }
@@ -194,7 +285,7 @@ Program draw_program(uint64_t seed) {
   auto out = static_cast<int>(program.inputs.size());
   for (int tries = 0; program.steps.size() < wanted && tries < 400; ++tries) {
     const auto step = draw_step(program, machine, out, random);
-    if (!step) {
+    if (!step || !machine.can_run(*step)) {
       continue;
     }
     try {

@@ -36,7 +36,14 @@ struct Input {
   Placements layout;
 };
 
-enum class ModuleKind : uint8_t { kColwise, kRowwise, kNorm, kEmbedding, kMlp };
+enum class ModuleKind : uint8_t {
+  kColwise,
+  kRowwise,
+  kNorm,
+  kEmbedding,
+  kMlp,
+  kSiblings, // three of one plan, of which a step calls one
+};
 
 struct Step {
   std::string op; // of operators.h, or one of machine.h

@@ -86,7 +86,8 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
 class Pair {
  public:
   Pair(const Program& program, const DeviceMesh& mesh)
-      : plain_(program, std::nullopt),
+      : mesh_(mesh),
+        plain_(program, std::nullopt),
         mine_(program, mesh) {}
 
   void run(const Step& step);
@@ -96,6 +97,8 @@ class Pair {
 
  private:
   std::string run_mine(const Step& step);
+  void check_justified(const Step& step, const std::string& refusal);
+  bool all_ranks_agree(const Step& step, const std::string& refusal);
   void run_plain(const Step& step);
   void forget(const Step& step);
   void compare(const Step& step);
@@ -103,10 +106,12 @@ class Pair {
   void check_gradients(const Step& step);
   [[noreturn]] void fail(const Step& step, const std::string& why);
 
+  DeviceMesh mesh_;
   Machine plain_;
   Machine mine_;
   std::map<std::string, int64_t> refused_;
   bool is_over_ = false;
+  bool refilled_ = false; // any memory, which no version counter tells
 };
 
 void Pair::fail(const Step& step, const std::string& why) {
@@ -122,6 +127,7 @@ std::string Pair::run_mine(const Step& step) {
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
     if (is_refusal(text)) {
+      check_justified(step, text);
       return text;
     }
     try {
@@ -131,6 +137,32 @@ std::string Pair::run_mine(const Step& step) {
     }
     fail(step, "threw " + first_line(text));
   }
+}
+
+bool is_of_refill(const std::string& refusal) {
+  return refusal.find("past its version counter") != refusal.npos;
+}
+
+// It must not say so of what operators have written.
+void Pair::check_justified(const Step& step, const std::string& refusal) {
+  if (!refilled_ && is_of_refill(refusal)) {
+    fail(step, "threw, where no memory was refilled, " + first_line(refusal));
+  }
+}
+
+// A refusal is of all ranks, unless it is of a refill: only those whose parts
+// have changed know. In an earnest program they end it for the others too.
+bool Pair::all_ranks_agree(const Step& step, const std::string& refusal) {
+  const auto flag = at::full({}, refusal.empty() ? 0 : 1, at::kLong);
+  const Placements sum(
+      static_cast<size_t>(mesh_.ndim()), Partial(ReduceOp::kSum));
+  const auto refused =
+      DTensor::from_local(flag, mesh_, sum).full_tensor().item<int64_t>();
+  const bool agree = refused == 0 || refused == mesh_.size();
+  if (!agree && !refusal.empty() && !is_of_refill(refusal)) {
+    fail(step, "refused, but not on all ranks, " + first_line(refusal));
+  }
+  return agree;
 }
 
 // What plain tensors refuse was drawn for another state of the program, before
@@ -150,6 +182,7 @@ void Pair::forget(const Step& step) {
   if (step.op != "refill") {
     return;
   }
+  refilled_ = true;
   auto& mine = mine_.variables();
   auto& plain = plain_.variables();
   const auto& memory = plain.at(step.from[0]);
@@ -220,7 +253,10 @@ void Pair::run(const Step& step) {
     return;
   }
   const auto refusal = run_mine(step);
-  if (refusal.empty()) {
+  if (!all_ranks_agree(step, refusal)) {
+    ++refused_["boundary"];
+    is_over_ = true;
+  } else if (refusal.empty()) {
     run_plain(step);
   } else {
     ++refused_[kind_of(refusal)];
