@@ -172,6 +172,11 @@ bool Machine::can_run(const Step& step) const {
       return false;
     }
   }
+  if (step.op == "refill" && !mesh_) { // an out may have become another shape
+    const auto id = step.from[0];
+    return memory_.at(id).sizes() ==
+        program_.inputs[static_cast<size_t>(id)].sizes;
+  }
   if (step.op == "add_out" && !mesh_) {
     return !grows_over(
         variables_.at(step.from[0]), variables_.at(step.from[1]));

@@ -30,8 +30,8 @@ class Machine {
   /// Throws what the operator throws. `out` then does not exist.
   void run(const Step& step);
   /// Whether all variables that it reads exist, plain tensors among them mean
-  /// to the module that is called what they mean without ranks, and no out
-  /// comes to lie over what is read.
+  /// to the module that is called what they mean without ranks, no out comes
+  /// to lie over what is read, and a refill fits.
   bool can_run(const Step& step) const;
 
   std::map<int, at::Tensor>& variables() {
