@@ -177,7 +177,19 @@ at::Tensor full_of(const at::Tensor& t) {
   return is_dtensor(full) ? DTensor(full).full_tensor() : full;
 }
 
-std::string value_of_one(const at::Tensor& mine, const at::Tensor& truth) {
+// Sums over ranks round in the dtype of the operands, whatever comes out.
+double coarsest_tolerance(const Truth& truth) {
+  double coarsest = 0;
+  for (const auto& operand : truth.operands) {
+    coarsest = std::max(coarsest, tolerance_of(operand.scalar_type()));
+  }
+  return coarsest;
+}
+
+std::string value_of_one(
+    const at::Tensor& mine,
+    const at::Tensor& truth,
+    double coarsest) {
   if (!mine.defined() || !truth.defined()) {
     // An absent gradient is a zero one.
     const auto& there = mine.defined() ? mine : truth;
@@ -187,7 +199,9 @@ std::string value_of_one(const at::Tensor& mine, const at::Tensor& truth) {
   }
   const auto full = full_of(mine).resolve_conj().resolve_neg();
   const auto expected = truth.detach().resolve_conj().resolve_neg();
-  const auto tolerance = tolerance_of(truth.scalar_type());
+  const bool rounds = truth.is_floating_point() || truth.is_complex();
+  const auto own = tolerance_of(truth.scalar_type());
+  const auto tolerance = rounds ? std::max(own, coarsest) : own;
   if (at::allclose(full, expected, tolerance, tolerance, /*equal_nan=*/true)) {
     return "";
   }
@@ -358,12 +372,16 @@ std::string value_difference(
     const Results& mine,
     Compared compared) {
   const auto& expected = expected_of(truth, mode);
-  First first;
   if (compared != Compared::kAll) {
     return "";
   }
+  const auto coarsest = coarsest_tolerance(truth);
+  First first;
   for (size_t i = 0; i < expected.values.size(); ++i) {
-    first.add("result", i, value_of_one(mine.values[i], expected.values[i]));
+    first.add(
+        "result",
+        i,
+        value_of_one(mine.values[i], expected.values[i], coarsest));
   }
   for (size_t i = 0; i < expected.others.size(); ++i) {
     if (!same_value(mine.others[i], expected.others[i])) {
@@ -378,12 +396,14 @@ std::string value_difference(
       first.add(
           "operand, afterwards,",
           i,
-          value_of_one(mine.operands[i], expected.operands[i]));
+          value_of_one(mine.operands[i], expected.operands[i], coarsest));
     }
   }
   for (size_t i = 0; i < expected.grads.size(); ++i) {
     first.add(
-        "gradient", i, value_of_one(gradient(mine, i), expected.grads[i]));
+        "gradient",
+        i,
+        value_of_one(gradient(mine, i), expected.grads[i], coarsest));
   }
   return first.text();
 }
