@@ -4,8 +4,7 @@
 #include "harness.h"
 
 #include <ATen/record_function.h>
-#include <dtensor/comm/thread_group_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/world_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
 #include <algorithm>
@@ -161,11 +160,8 @@ class WatchedGroup final : public Group {
   GroupPtr group_;
 };
 
-GroupPtr
-watched_group(std::vector<int64_t> ranks, int64_t me, std::string label) {
-  const auto world = ranks.size() > 1 ? detail::current_rank()->world : nullptr;
-  return std::make_shared<WatchedGroup>(std::make_shared<detail::ThreadGroup>(
-      std::move(ranks), me, std::move(label), world));
+GroupPtr watched(GroupPtr group) {
+  return std::make_shared<WatchedGroup>(std::move(group));
 }
 
 } // namespace
@@ -173,7 +169,7 @@ watched_group(std::vector<int64_t> ranks, int64_t me, std::string label) {
 Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
   if (active_) {
     watching = profile;
-    detail::current_rank()->make_group = watched_group;
+    detail::group_wrapper.get() = watched;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_begin, on_end).needsInputs(true));
   }
@@ -182,7 +178,7 @@ Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
 Profile::Scope::~Scope() {
   if (active_) {
     at::removeCallback(handle_);
-    detail::current_rank()->make_group = nullptr;
+    detail::group_wrapper.get() = nullptr;
     watching = nullptr;
   }
 }

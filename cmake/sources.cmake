@@ -32,27 +32,17 @@ set(DTENSOR_LAYOUT_SOURCES
 )
 
 set(DTENSOR_COMM_HEADERS
+  dtensor/comm/c10d_backend.h
   dtensor/comm/group.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/observer.h
   dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
   dtensor/comm/ranks.h
-  dtensor/comm/thread_backend.h
+  dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
-  dtensor/comm/assumed_shapes.cpp
-  dtensor/comm/assumed_shapes_impl.h
-  dtensor/comm/async_meeting.cpp
-  dtensor/comm/async_meeting_impl.h
-  dtensor/comm/call.cpp
-  dtensor/comm/call_impl.h
-  dtensor/comm/channel.cpp
-  dtensor/comm/channel_impl.h
-  dtensor/comm/combine.cpp
-  dtensor/comm/combine_impl.h
-  dtensor/comm/failure_report.cpp
-  dtensor/comm/failure_report_impl.h
+  dtensor/comm/c10d_backend.cpp
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
   dtensor/comm/group_checks.cpp
@@ -64,22 +54,41 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
-  dtensor/comm/rank_memory.cpp
-  dtensor/comm/rank_memory_impl.h
-  dtensor/comm/ranks.cpp
-  dtensor/comm/reduce.cpp
-  dtensor/comm/reduce_impl.h
-  dtensor/comm/reduce_loops.cpp
-  dtensor/comm/reduce_loops_impl.h
-  dtensor/comm/small.cpp
-  dtensor/comm/small_impl.h
-  dtensor/comm/thread_async.cpp
-  dtensor/comm/thread_backend.cpp
-  dtensor/comm/thread_group.cpp
-  dtensor/comm/thread_group_impl.h
-  dtensor/comm/thread_meeting_impl.h
-  dtensor/comm/thread_world.cpp
-  dtensor/comm/thread_world_impl.h
+  dtensor/comm/rank_local.cpp
+  dtensor/comm/rank_local_impl.h
+  dtensor/comm/self_group_impl.h
+  dtensor/comm/threads/assumed_shapes.cpp
+  dtensor/comm/threads/assumed_shapes_impl.h
+  dtensor/comm/threads/async_meeting.cpp
+  dtensor/comm/threads/async_meeting_impl.h
+  dtensor/comm/threads/call.cpp
+  dtensor/comm/threads/call_impl.h
+  dtensor/comm/threads/channel.cpp
+  dtensor/comm/threads/channel_impl.h
+  dtensor/comm/threads/combine.cpp
+  dtensor/comm/threads/combine_impl.h
+  dtensor/comm/threads/failure_report.cpp
+  dtensor/comm/threads/failure_report_impl.h
+  dtensor/comm/threads/rank_memory.cpp
+  dtensor/comm/threads/rank_memory_impl.h
+  dtensor/comm/threads/rank_threads.cpp
+  dtensor/comm/threads/rank_threads_impl.h
+  dtensor/comm/threads/ranks.cpp
+  dtensor/comm/threads/reduce.cpp
+  dtensor/comm/threads/reduce_impl.h
+  dtensor/comm/threads/reduce_loops.cpp
+  dtensor/comm/threads/reduce_loops_impl.h
+  dtensor/comm/threads/small.cpp
+  dtensor/comm/threads/small_impl.h
+  dtensor/comm/threads/thread_async.cpp
+  dtensor/comm/threads/thread_group.cpp
+  dtensor/comm/threads/thread_group_impl.h
+  dtensor/comm/threads/thread_hub.cpp
+  dtensor/comm/threads/thread_hub_impl.h
+  dtensor/comm/threads/thread_meeting_impl.h
+  dtensor/comm/threads/thread_rank_impl.h
+  dtensor/comm/world.cpp
+  dtensor/comm/world_impl.h
 )
 
 set(DTENSOR_REDISTRIBUTE_HEADERS

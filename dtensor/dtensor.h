@@ -4,13 +4,14 @@
 #pragma once
 
 #include <dtensor/api.h>
+#include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/comm/thread_backend.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh.h>

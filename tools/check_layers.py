@@ -17,6 +17,8 @@ LAYERS = ["", "layout", "comm", "redistribute", "tensor", "ops", "parallel"]
 LEAVES = ["checkpoint", "debug", "experimental"]
 # A target of its own on top of the library: includes all, included by none.
 TESTING = "testing"
+# The world of threads is one of many: none but it, and tests, name it.
+THREADS = "dtensor/comm/threads/"
 # Includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
 
@@ -65,6 +67,10 @@ def check(root: Path) -> list[str]:
                 folder = layer_of(target)
                 if folder not in known or not allowed(source, folder):
                     errors.append(where + f"'{source}' may not include {target}")
+                elif target.startswith(THREADS) and not (
+                    name.startswith(THREADS) or source == TESTING
+                ):
+                    errors.append(where + f"only {THREADS} may include {target}")
     return errors
 
 

@@ -4,7 +4,7 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
@@ -80,10 +80,10 @@ Group::Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
     : ranks_(std::move(ranks)),
       rank_(rank),
       label_(std::move(label)),
-      owner_(shared_owner()) {}
+      owner_(this_world()) {}
 
 void Group::check_mine(std::string_view where) const {
-  if (C10_UNLIKELY(owner_.get() != current_owner())) {
+  if (C10_UNLIKELY(owner_.get() != this_thread.world)) {
     check_owner(
         where, [&] { return "group \"" + label_ + "\""; }, owner_.get());
   }

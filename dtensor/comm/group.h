@@ -10,7 +10,8 @@
 // A group belongs to the rank that made it. Used by another one, or when its
 // ranks have ended, every function below throws RuntimeError.
 //
-// Implementations: ThreadGroup (ranks of one process, comm/thread_group.h).
+// A World (comm/world.h) makes groups; that of run_ranks has those of
+// comm/threads.
 // Python: torch.distributed._functional_collectives.
 #pragma once
 
@@ -26,9 +27,7 @@
 
 namespace dtensor {
 
-namespace detail {
-struct Owner;
-}
+class World;
 
 class DTENSOR_API Group {
  public:
@@ -171,7 +170,7 @@ class DTENSOR_API Group {
   std::vector<int64_t> ranks_;
   int64_t rank_;
   std::string label_;
-  std::shared_ptr<const detail::Owner> owner_;
+  std::shared_ptr<World> owner_;
 };
 
 using GroupPtr = std::shared_ptr<Group>;

@@ -2,7 +2,6 @@
 // The asynchronous half of what all groups share.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_checks_impl.h>
-#include <dtensor/comm/reduce_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
 
 namespace dtensor::detail {
 
@@ -43,6 +44,43 @@ void check_defined(std::string_view where, const at::Tensor& tensor) {
       "groups communicate plain tensors, and this one of shape ",
       tensor.sizes(),
       " is a DTensor. Pass its to_local(), or redistribute() it instead.");
+}
+
+void check_reducible(
+    std::string_view where,
+    at::ScalarType dtype,
+    ReduceOp op) {
+  const bool bitwise = op == ReduceOp::kBand || op == ReduceOp::kBor ||
+      op == ReduceOp::kBxor;
+  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  DTENSOR_CHECK_TYPE(
+      integral || !bitwise,
+      where,
+      to_string(op),
+      " needs an integer or boolean dtype: ",
+      short_name(dtype),
+      ". Use sum, avg, min, max or product.");
+  DTENSOR_CHECK_TYPE(
+      !integral || op != ReduceOp::kAvg,
+      where,
+      "avg needs a floating-point or complex dtype: ",
+      short_name(dtype),
+      ". Use sum and divide.");
+  const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  DTENSOR_CHECK_TYPE(
+      !at::isComplexType(dtype) || !ordered,
+      where,
+      to_string(op),
+      " needs an ordered dtype: ",
+      short_name(dtype),
+      ". Complex numbers take sum, avg and product.");
+  DTENSOR_CHECK_TYPE(
+      integral || at::isComplexType(dtype) ||
+          (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)),
+      where,
+      "cannot reduce ",
+      short_name(dtype),
+      ". Convert to bf16 or f32 first.");
 }
 
 int64_t

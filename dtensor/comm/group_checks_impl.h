@@ -36,6 +36,10 @@ void tell_shard_dim_alltoall(
 /// Throws ValueError for an undefined tensor, TypeError for a DTensor.
 void check_defined(std::string_view where, const at::Tensor& tensor);
 
+/// Throws TypeError if `op` has no meaning for `dtype`. Booleans follow NCCL:
+/// sum is "or", product is "and", avg is an error.
+void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
+
 /// `dim` counted from the front. Throws IndexError if there is no such one.
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 

@@ -2,8 +2,9 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
-#include <dtensor/comm/ranks.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 
 #include <algorithm>
 #include <numeric>
@@ -17,35 +18,35 @@ bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
 
 /// The groups of this rank, one per mesh dimension; null in all dimensions on
 /// a rank outside the mesh.
-class Groups final : public MeshGroups {
+class Groups final : public detail::MeshGroups {
  public:
   explicit Groups(
       std::vector<GroupPtr> groups,
-      detail::OwnerPtr owner = detail::shared_owner())
+      std::shared_ptr<World> world = this_world())
       : groups_(std::move(groups)),
-        owner_(std::move(owner)) {}
+        world_(std::move(world)) {}
 
-  std::shared_ptr<MeshGroups> select(
+  std::shared_ptr<detail::MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const override {
     std::vector<GroupPtr> selected;
     for (int64_t dim : dims) {
       selected.push_back(group(dim));
     }
-    return std::make_shared<Groups>(std::move(selected), owner_);
+    return std::make_shared<Groups>(std::move(selected), world_);
   }
 
-  std::shared_ptr<MeshGroups> flatten(
+  std::shared_ptr<detail::MeshGroups> flatten(
       const std::vector<int64_t>& ranks,
       const std::string& name) const override {
     detail::check_owner(
-        "DeviceMesh::flatten", [] { return "the mesh"; }, owner_.get());
+        "DeviceMesh::flatten", [] { return "the mesh"; }, world_.get());
     std::vector<GroupPtr> joined = {
         contains(ranks, get_rank()) ? new_group(ranks, name) : nullptr};
     return std::make_shared<Groups>(std::move(joined));
   }
 
   const void* world() const override {
-    return detail::identity_of(owner_.get());
+    return world_.get();
   }
 
   const GroupPtr& group(int64_t dim) const {
@@ -54,7 +55,7 @@ class Groups final : public MeshGroups {
 
  private:
   std::vector<GroupPtr> groups_;
-  detail::OwnerPtr owner_;
+  std::shared_ptr<World> world_;
 };
 
 // The ranks along `dim` through the position `mine` of a row-major mesh.
@@ -157,18 +158,18 @@ DeviceMesh make_device_mesh(
   check_world("make_device_mesh", mesh_shape, ranks);
   // A pure mesh first: it checks what the groups are made from.
   const DeviceMesh pure(
-      device_type, mesh_shape, ranks, mesh_dim_names, get_rank());
-  return DeviceMesh(
       device_type,
       std::move(mesh_shape),
       std::move(ranks),
       std::move(mesh_dim_names),
-      get_rank(),
-      groups_of(pure));
+      get_rank());
+  return detail::with_groups(pure, groups_of(pure));
 }
 
 Group& get_group(const DeviceMesh& mesh, int64_t dim) {
-  const auto* groups = dynamic_cast<const Groups*>(mesh.groups().get());
+  // Nobody else gives meshes groups.
+  const auto* groups =
+      static_cast<const Groups*>(detail::mesh_groups(mesh).get());
   DTENSOR_CHECK(
       groups != nullptr,
       "get_group",

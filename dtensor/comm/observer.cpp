@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/observer.h>
 
+#include <dtensor/comm/rank_local_impl.h>
 #include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
@@ -24,21 +25,13 @@ constexpr std::array<std::string_view, 10> kNames = {
     "recv",
     "barrier"};
 
-// A rank is a thread, so this is per rank.
-std::vector<CommObserver*>& observers() {
-  thread_local std::vector<CommObserver*> stack;
-  return stack;
-}
-
 struct Scope {
   std::string_view module;
   bool backward = false;
 };
 
-Scope& scope() {
-  thread_local Scope current;
-  return current;
-}
+detail::RankLocal<std::vector<CommObserver*>> observers;
+detail::RankLocal<Scope> scope;
 
 } // namespace
 
@@ -48,11 +41,11 @@ std::string_view to_string(CollectiveKind kind) {
 
 CommObserverGuard::CommObserverGuard(CommObserver& observer)
     : observer_(&observer) {
-  observers().push_back(observer_);
+  observers.get().push_back(observer_);
 }
 
 CommObserverGuard::~CommObserverGuard() {
-  auto& stack = observers();
+  auto& stack = observers.get();
   const auto last = std::find(stack.rbegin(), stack.rend(), observer_);
   if (last != stack.rend()) {
     stack.erase(std::next(last).base());
@@ -62,14 +55,15 @@ CommObserverGuard::~CommObserverGuard() {
 namespace detail {
 
 bool comm_observed() {
-  return !observers().empty();
+  return !observers.get().empty();
 }
 
 void notify_comm_observers(CollectiveEvent event) {
-  event.module = scope().module;
+  const Scope& current = scope.get();
+  event.module = current.module;
   event.backward =
-      scope().backward || torch::autograd::get_current_node() != nullptr;
-  for (CommObserver* observer : observers()) {
+      current.backward || torch::autograd::get_current_node() != nullptr;
+  for (CommObserver* observer : observers.get()) {
     observer->on_collective(event);
   }
 }
@@ -81,18 +75,19 @@ std::string_view keep_module_name(const std::string& name) {
   return *names.insert(name).first;
 }
 
-ModuleScope::ModuleScope(std::string_view module, bool backward)
-    : outer_(scope().module),
-      outer_backward_(scope().backward) {
-  scope() = {module, backward};
+ModuleScope::ModuleScope(std::string_view module, bool backward) {
+  Scope& current = scope.get();
+  outer_ = current.module;
+  outer_backward_ = current.backward;
+  current = {module, backward};
 }
 
 ModuleScope::~ModuleScope() {
-  scope() = {outer_, outer_backward_};
+  scope.get() = {outer_, outer_backward_};
 }
 
 std::string_view ModuleScope::current() {
-  return scope().module;
+  return scope.get().module;
 }
 
 } // namespace detail

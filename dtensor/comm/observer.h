@@ -51,7 +51,7 @@ class DTENSOR_API CommObserver {
   virtual void on_collective(const CollectiveEvent& event) = 0;
 };
 
-/// Installs an observer for this rank (thread) while it lives. Observers nest:
+/// Installs an observer for this rank while it lives. Observers nest:
 /// all of them hear every event.
 class DTENSOR_API CommObserverGuard {
  public:

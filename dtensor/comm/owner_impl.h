@@ -1,49 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Owner: whose a group, a mesh or a DTensor is.
+// Whose a group, a mesh or a DTensor is.
 //
-// Everything that communicates belongs to the rank that made it, and to no rank
-// where it was made outside of ranks. Groups and meshes hold their owner, so
-// that its address means that rank for as long as anybody asks: the check is a
-// comparison of pointers. It stands where something is seen for the first time
-// (a decision, a style, a plan) and in each collective; what a rank has seen
-// before is found in caches of its own.
+// Everything that communicates belongs to the rank that made it: to its World,
+// which is the process's own where it was made outside of ranks. Groups and
+// meshes hold their world, so that its address means that rank for as long as
+// anybody asks: the check is a comparison of pointers. It stands where
+// something is seen for the first time (a decision, a style, a plan) and in
+// each collective; what a rank has seen before is found in caches of its own.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
 #include <dtensor/api.h>
 #include <dtensor/layout/spec.h>
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
+namespace dtensor {
+class World;
+}
+
 namespace dtensor::detail {
 
-/// One rank of one run_ranks.
-struct Owner {
-  int64_t rank = 0;
-  /// Tells ranks of two worlds apart as long as both live.
-  const void* world = nullptr;
-  /// Set when all ranks of that run_ranks have ended.
-  std::atomic<bool> has_ended{false};
-};
-using OwnerPtr = std::shared_ptr<const Owner>;
-
-/// The rank that this thread is; null for none.
-const Owner* current_owner();
-OwnerPtr shared_owner();
-
-/// What MeshGroups::world() of a mesh of `owner` returns.
-const void* identity_of(const Owner* owner);
-
-/// Throws RuntimeError unless this thread is `owner`: "[where] what belongs to
-/// rank 0, and this is rank 1. ...".
+/// Throws RuntimeError unless this thread is that rank: "[where] what belongs
+/// to rank 0, and this is rank 1. ...".
 void check_owner(
     std::string_view where,
     c10::function_ref<std::string()> what,
-    const Owner* owner);
+    const World* owner);
 
 /// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
 /// without communication is nobody's.

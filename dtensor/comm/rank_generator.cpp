@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two things make the default generator per rank. The process's default
-// generator object is replaced by one that passes seeding and state on to the
-// generator of the rank that asks. And since operators read its engine
-// directly, past any virtual function, operators with an argument
+// Two things make the default generator per rank. While ranks run, the
+// process's default generator object is exchanged for one that passes seeding
+// and state on to the generator of the rank that asks. And since operators read
+// its engine directly, past any virtual function, operators with an argument
 // `Generator? generator` get a kernel at a dispatch key that only rank threads
 // include: it fills the argument in. On every other operator that key falls
-// through, which costs nothing.
+// through, which costs nothing; these kernels stay.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <torch/library.h>
 
@@ -27,12 +27,14 @@ namespace {
 // Above autograd, so that one visit per call is enough.
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 
-at::CPUGeneratorImpl* generator_of_this_rank() {
-  const detail::RankContext* context = detail::current_rank();
-  return context ? context->generator.get<at::CPUGeneratorImpl>() : nullptr;
-}
+// Undefined where the rank draws from the process's.
+detail::RankLocal<at::Generator> own_generator;
+detail::RankLocal<uint64_t> seedings;
 
-thread_local uint64_t seedings = 0;
+at::CPUGeneratorImpl* generator_of_this_rank() {
+  const at::Generator& own = own_generator.get();
+  return own.defined() ? own.get<at::CPUGeneratorImpl>() : nullptr;
+}
 
 // What is the same on all ranks and must not draw; null where ranks may.
 thread_local const std::string* drawless = nullptr;
@@ -59,7 +61,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
  public:
   void set_current_seed(uint64_t seed) override {
-    ++seedings;
+    ++seedings.get();
     auto* mine = generator_of_this_rank();
     mine ? mine->set_current_seed(seed) : Base::set_current_seed(seed);
   }
@@ -76,7 +78,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
     return mine ? mine->current_seed() : Base::current_seed();
   }
   uint64_t seed() override {
-    ++seedings;
+    ++seedings.get();
     auto* mine = generator_of_this_rank();
     return mine ? mine->seed() : Base::seed();
   }
@@ -104,15 +106,52 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
 // LibTorch hands the default generator out as a const reference to a variable
 // of its own, which is not const.
-void replace_default_generator() {
-  auto& holder =
-      const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
-  at::Generator old = holder;
-  at::Generator door = at::make_generator<DefaultGenerator>();
+at::Generator& default_generator() {
+  return const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
+}
+
+/// Who wants the default generator exchanged, and what it was before.
+struct Exchanged {
+  std::mutex mutex;
+  int64_t count = 0;
+  at::Generator before;
+};
+
+Exchanged& exchanged() {
+  static auto* all = new Exchanged;
+  return *all;
+}
+
+// In place of the default generator, in the state that it has.
+void exchange_default_generator(at::Generator next) {
+  at::Generator old = default_generator();
   const std::lock_guard<std::mutex> lock(old.mutex());
   copy_state(
-      *door.get<at::CPUGeneratorImpl>(), *old.get<at::CPUGeneratorImpl>());
-  holder = door;
+      *next.get<at::CPUGeneratorImpl>(), *old.get<at::CPUGeneratorImpl>());
+  default_generator() = std::move(next);
+}
+
+void begin_exchange() {
+  auto& all = exchanged();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.count++ == 0) {
+    all.before = default_generator();
+    exchange_default_generator(at::make_generator<DefaultGenerator>());
+  }
+}
+
+void end_exchange() {
+  auto& all = exchanged();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (--all.count == 0) {
+    exchange_default_generator(std::exchange(all.before, {}));
+  }
+}
+
+// Called by a rank that has a generator of its own, so while it is exchanged.
+// The one of before is the default generator too.
+bool is_default(const at::Generator& generator) {
+  return generator == default_generator() || generator == exchanged().before;
 }
 
 bool is_plain_cpu(const at::Tensor& tensor) {
@@ -136,7 +175,8 @@ bool allows_cpu_generator(const c10::IValue& value) {
   return !value.isDevice() || value.toDevice().is_cpu();
 }
 
-/// The kernel of one operator: puts this rank's generator where none is given.
+/// The kernel of one operator: puts this rank's generator, if it has one of its
+/// own, where none is given.
 class FillGenerator final : public c10::OperatorKernel {
  public:
   FillGenerator(size_t argument, size_t arguments)
@@ -147,15 +187,17 @@ class FillGenerator final : public c10::OperatorKernel {
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
       torch::jit::Stack* stack) const {
-    const detail::RankContext* context = detail::current_rank();
+    const at::Generator& own = own_generator.get();
     const auto values = torch::jit::last(*stack, arguments_);
     c10::IValue& generator = (*stack)[stack->size() - arguments_ + argument_];
     const bool not_given = generator.isNone() ||
-        generator.toGenerator() == at::detail::getDefaultCPUGenerator();
-    if (context && not_given &&
+        (own.defined() && is_default(generator.toGenerator()));
+    if (not_given &&
         std::all_of(values.begin(), values.end(), allows_cpu_generator)) {
       check_may_draw();
-      generator = context->generator;
+      if (own.defined()) {
+        generator = own;
+      }
     }
     op.redispatchBoxed(
         keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
@@ -208,14 +250,6 @@ void register_kernels() {
   }
 }
 
-void install_once() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    replace_default_generator();
-    register_kernels();
-  });
-}
-
 } // namespace
 
 void seed_rank_generator(uint64_t seed) {
@@ -227,8 +261,11 @@ void seed_rank_generator(uint64_t seed) {
 namespace detail {
 
 uint64_t rank_seedings() {
-  install_once();
-  return seedings;
+  if (!own_generator.get().defined()) {
+    static std::once_flag once;
+    std::call_once(once, begin_exchange);
+  }
+  return seedings.get();
 }
 
 SameOnAllRanks::SameOnAllRanks(const std::string& what)
@@ -238,30 +275,46 @@ SameOnAllRanks::~SameOnAllRanks() {
   drawless = outer_;
 }
 
-RankGeneratorScope::RankGeneratorScope()
-    : was_included_(c10::impl::tls_is_dispatch_key_included(kRankKey)) {
-  c10::impl::tls_set_dispatch_key_included(kRankKey, true);
-}
-
-RankGeneratorScope::~RankGeneratorScope() {
-  c10::impl::tls_set_dispatch_key_included(kRankKey, was_included_);
-}
-
-CallerGenerator::CallerGenerator(int64_t n) {
-  install_once();
-  at::Generator mine = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(mine.mutex());
-  for (int64_t rank = 0; rank < n; ++rank) {
-    ranks_.push_back(mine.clone());
+GeneratorExchange::GeneratorExchange(bool wanted) : wanted_(wanted) {
+  if (wanted_) {
+    begin_exchange();
   }
 }
 
-void CallerGenerator::take_over(int64_t rank) const {
+GeneratorExchange::~GeneratorExchange() {
+  if (wanted_) {
+    end_exchange();
+  }
+}
+
+bool watch_draws(bool watched) {
+  static std::once_flag once;
+  std::call_once(once, register_kernels);
+  const bool before = c10::impl::tls_is_dispatch_key_included(kRankKey);
+  c10::impl::tls_set_dispatch_key_included(kRankKey, watched);
+  return before;
+}
+
+RankGeneratorScope::RankGeneratorScope(at::Generator own)
+    : outer_(std::exchange(own_generator.get(), std::move(own))),
+      was_watched_(watch_draws(true)) {}
+
+RankGeneratorScope::~RankGeneratorScope() {
+  watch_draws(was_watched_);
+  own_generator.get() = std::move(outer_);
+}
+
+at::Generator copy_of_default_generator() {
+  at::Generator mine = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(mine.mutex());
+  return mine.clone();
+}
+
+void set_default_generator(const at::Generator& state) {
   at::Generator mine = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(mine.mutex());
   copy_state(
-      *mine.get<at::CPUGeneratorImpl>(),
-      *of_rank(rank).get<at::CPUGeneratorImpl>());
+      *mine.get<at::CPUGeneratorImpl>(), *state.get<at::CPUGeneratorImpl>());
 }
 
 } // namespace detail

@@ -1,25 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How run_ranks gives every rank a default generator; see rank_generator.h.
+// How ranks that are threads get a default generator each; see
+// rank_generator.h.
 #pragma once
 
 #include <ATen/core/Generator.h>
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
 namespace dtensor::detail {
 
-/// Makes this thread, a rank, use the generator of its RankContext.
+/// While one lives, LibTorch's default generator is another object, a door to
+/// those of the ranks. The last one to go puts the very object of before back,
+/// with the state that the other one has then: who holds it holds the default
+/// generator still. Other threads of the program may not draw from the default
+/// generator while the first begins and the last ends.
+class GeneratorExchange {
+ public:
+  explicit GeneratorExchange(bool wanted = true);
+  ~GeneratorExchange();
+  GeneratorExchange(const GeneratorExchange&) = delete;
+  GeneratorExchange& operator=(const GeneratorExchange&) = delete;
+
+ private:
+  bool wanted_;
+};
+
+/// Whether operators of this thread that draw look for the rank's generator,
+/// and for a SameOnAllRanks; returns what it was. On for every rank.
+bool watch_draws(bool watched);
+
+/// Makes `own` the default generator of this thread's rank, while it and a
+/// GeneratorExchange live; undefined: the process's.
 class RankGeneratorScope {
  public:
-  RankGeneratorScope();
+  explicit RankGeneratorScope(at::Generator own);
   ~RankGeneratorScope();
   RankGeneratorScope(const RankGeneratorScope&) = delete;
   RankGeneratorScope& operator=(const RankGeneratorScope&) = delete;
 
  private:
-  bool was_included_;
+  at::Generator outer_;
+  bool was_watched_;
 };
+
+/// A copy of the default generator as it is, and giving the default generator
+/// the state of another.
+at::Generator copy_of_default_generator();
+void set_default_generator(const at::Generator& state);
 
 /// While it lives, this thread computes what is to be the same on all ranks: a
 /// rank that draws from its default generator gets an error that names `what`.
@@ -34,23 +62,10 @@ class SameOnAllRanks {
   const std::string* outer_;
 };
 
-/// How often this thread has seeded the default generator, counted from the
-/// first run_ranks or call of this function: streams that follow its seed
-/// start anew when the count has changed.
+/// How often this rank has seeded the default generator: streams that follow
+/// its seed start anew when the count has changed. LibTorch tells nobody, so a
+/// rank without a generator of its own, and a program without ranks, exchange
+/// LibTorch's for one that counts by their first call, and for good.
 uint64_t rank_seedings();
-
-/// The generators of n ranks, each a copy of the caller's.
-class CallerGenerator {
- public:
-  explicit CallerGenerator(int64_t n);
-  const at::Generator& of_rank(int64_t rank) const {
-    return ranks_[static_cast<size_t>(rank)];
-  }
-  /// The caller goes on where this rank stopped.
-  void take_over(int64_t rank) const;
-
- private:
-  std::vector<at::Generator> ranks_;
-};
 
 } // namespace dtensor::detail

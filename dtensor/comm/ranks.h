@@ -7,19 +7,31 @@
 //     ...
 //   });
 //
-// Outside run_ranks a program is rank 0 of a world of one, so the same
-// function also runs without it.
+// Ranks that live on are an object. What a rank made in one call is its own in
+// the next:
+//
+//   Ranks ranks(4);
+//   std::vector<Model> models(4, nullptr);
+//   ranks.run([&](int64_t rank) { models[rank] = sharded_model(); });
+//   ranks.run([&](int64_t rank) { answer(models[rank]); });   // any number
+//
+// Outside of both a program is rank 0 of a world of one, so the same function
+// also runs without them. Other worlds: comm/world.h.
 #pragma once
 
 #include <dtensor/api.h>
-#include <dtensor/comm/group.h>
+#include <dtensor/comm/world.h>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <memory>
 
 namespace dtensor {
+
+namespace detail {
+class RankThreads;
+}
 
 struct RunRanksOptions {
   /// A collective that waits longer than this for a rank that never arrives is
@@ -28,12 +40,49 @@ struct RunRanksOptions {
   /// Threads that one rank's operators may use (at::set_num_threads in each
   /// rank); 0 divides the caller's threads between the ranks, at least 1 each.
   int intra_op_threads = 0;
+  /// While the ranks live, malloc keeps what is freed instead of giving it back
+  /// to the system and taking it anew, which costs threads a page fault for
+  /// each 4 KB. It does so for the whole process; when the last such ranks have
+  /// ended, glibc's settings are put back (docs/concepts/ranks.md: how far).
+  bool keep_freed_memory = true;
+  /// Each rank has a default CPU generator of its own (comm/rank_generator.h):
+  /// while a function runs on ranks, LibTorch's is exchanged. Without, they
+  /// draw from the process's in turns.
+  bool own_generators = true;
+};
+
+/// Ranks that live as long as the object: their threads, generators, groups,
+/// meshes and models stay from one run() to the next.
+class DTENSOR_API Ranks {
+ public:
+  /// Throws ValueError if n < 1, RuntimeError when called from inside a rank.
+  explicit Ranks(int64_t n, const RunRanksOptions& options = {});
+  /// Ends the ranks: what they made may be looked at still.
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  /// Runs `fn` on all ranks, each in its thread, and returns when all have
+  /// ended. They take over the caller's grad mode and other thread-local state
+  /// as they are now. If any rank throws, the ranks end: this call throws the
+  /// error that run_ranks does, and later ones refuse. Throws RuntimeError from
+  /// inside a rank, and while another thread's call is going on.
+  void run(const std::function<void()>& fn);
+  /// The same with the rank as an argument.
+  void run(const std::function<void(int64_t)>& fn);
+
+  /// How many there are.
+  int64_t size() const;
+
+ private:
+  std::unique_ptr<detail::RankThreads> threads_;
 };
 
 /// Runs `fn` on `n` ranks, each a thread of its own, and returns when all have
-/// ended. If any rank throws, all ranks waiting for it are ended, and one
-/// error tells every rank's failure and the collective it was in. If exactly
-/// one rank failed by itself its message is kept whole inside.
+/// ended: Ranks for one call, after which the caller's default generator goes
+/// on where rank 0's stopped. If any rank throws, all ranks waiting for it are
+/// ended, and one error tells every rank's failure and the collective it was
+/// in. If exactly one rank failed by itself its message is kept whole inside.
 /// Throws ValueError if n < 1, RuntimeError when called from inside a rank.
 DTENSOR_API void run_ranks(
     int64_t n,
@@ -45,15 +94,5 @@ DTENSOR_API void run_ranks(
     int64_t n,
     const std::function<void(int64_t)>& fn,
     const RunRanksOptions& options = {});
-
-/// This thread's rank and the number of ranks: 0 of 1 outside run_ranks.
-DTENSOR_API int64_t get_rank();
-DTENSOR_API int64_t get_world_size();
-
-/// The group of these global ranks, in this order, of which the caller is one.
-/// All members call it with the same ranks; ranks outside need not. The same
-/// list gives the same channel. `label` is how messages call it.
-DTENSOR_API GroupPtr
-new_group(const std::vector<int64_t>& ranks, const std::string& label);
 
 } // namespace dtensor

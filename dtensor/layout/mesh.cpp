@@ -167,8 +167,7 @@ DeviceMesh::DeviceMesh(
     std::vector<int64_t> shape,
     std::vector<int64_t> ranks,
     std::vector<std::string> mesh_dim_names,
-    int64_t rank,
-    std::shared_ptr<MeshGroups> groups) {
+    int64_t rank) {
   check_shape(shape, ranks);
   check_names(mesh_dim_names, shape.size());
   state_ = detail::make_state(
@@ -177,7 +176,20 @@ DeviceMesh::DeviceMesh(
       std::move(ranks),
       std::move(mesh_dim_names),
       rank,
-      std::move(groups));
+      nullptr);
+}
+
+DeviceMesh detail::with_groups(
+    const DeviceMesh& pure,
+    std::shared_ptr<MeshGroups> groups) {
+  const MeshState& parts = MeshAccess::state(pure);
+  return MeshAccess::mesh(make_state(
+      parts.device_type,
+      parts.shape,
+      parts.ranks,
+      parts.names,
+      parts.rank,
+      std::move(groups)));
 }
 
 c10::DeviceType DeviceMesh::device_type() const {
@@ -278,10 +290,6 @@ const std::optional<std::vector<int64_t>>& DeviceMesh::get_coordinate() const {
 
 std::vector<int64_t> DeviceMesh::coordinate_of(int64_t index) const {
   return coordinate_in(state_->shape, index);
-}
-
-const std::shared_ptr<MeshGroups>& DeviceMesh::groups() const {
-  return state_->groups;
 }
 
 // Equal meshes share one state.

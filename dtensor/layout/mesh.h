@@ -7,8 +7,8 @@
 //   mesh["tp"].size();                  // 4: the ranks that share my "dp"
 //   mesh.get_local_rank("dp");          // my row
 //
-// The process groups behind a mesh are an opaque pointer here; comm/ makes
-// them (see comm/init_device_mesh.h), so this layer knows no communication.
+// A mesh made here is a pure value. Those that can communicate come from
+// comm/init_device_mesh.h.
 //
 // Python: torch.distributed.device_mesh.
 #pragma once
@@ -27,24 +27,8 @@
 
 namespace dtensor {
 
-/// The communication behind a mesh, implemented by comm/. `select` gives the
-/// groups of a slice that keeps the dimensions `dims`; `flatten` those of a
-/// one-dimensional mesh of `ranks` (global, in order).
-class DTENSOR_API MeshGroups {
- public:
-  virtual ~MeshGroups() = default;
-  virtual std::shared_ptr<MeshGroups> select(
-      c10::ArrayRef<int64_t> dims) const = 0;
-  virtual std::shared_ptr<MeshGroups> flatten(
-      const std::vector<int64_t>& ranks,
-      const std::string& name) const = 0;
-  /// Identifies the rank that communicates here, and its world; never null, and
-  /// not reused while these groups live. Meshes of different worlds are never
-  /// equal.
-  virtual const void* world() const = 0;
-};
-
 namespace detail {
+struct MeshAccess;
 struct MeshState;
 }
 
@@ -54,8 +38,8 @@ class DTENSOR_API DeviceMesh {
   DeviceMesh() = default;
 
   /// A mesh of `shape` over the global `ranks` in row-major order, as rank
-  /// `rank` sees it (a rank outside the mesh is allowed). Without `groups` it
-  /// is a pure value for planning: nothing can be communicated on it.
+  /// `rank` sees it (a rank outside the mesh is allowed). A pure value for
+  /// planning: nothing can be communicated on it.
   /// Throws ValueError: shape, ranks and names that do not fit together, a
   /// name twice, an empty name, a rank twice.
   DeviceMesh(
@@ -63,8 +47,7 @@ class DTENSOR_API DeviceMesh {
       std::vector<int64_t> shape,
       std::vector<int64_t> ranks,
       std::vector<std::string> mesh_dim_names = {},
-      int64_t rank = 0,
-      std::shared_ptr<MeshGroups> groups = nullptr);
+      int64_t rank = 0);
 
   bool defined() const {
     return state_ != nullptr;
@@ -118,9 +101,6 @@ class DTENSOR_API DeviceMesh {
   /// that is taken. Python: DeviceMesh._flatten.
   DeviceMesh flatten(std::string name = "") const;
 
-  /// The communication behind this mesh; null for a pure value.
-  const std::shared_ptr<MeshGroups>& groups() const;
-
   /// Same device type, ranks, shape, names, point of view and world.
   friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
   /// Equal meshes of one rank share one state, so this identifies a mesh.
@@ -129,6 +109,7 @@ class DTENSOR_API DeviceMesh {
   }
 
  private:
+  friend struct detail::MeshAccess;
   explicit DeviceMesh(std::shared_ptr<const detail::MeshState> state)
       : state_(std::move(state)) {}
 

@@ -175,7 +175,7 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
       ranks_of_slice(*this, dims, through),
       names,
       get_rank(),
-      groups() ? groups()->select(dims) : nullptr));
+      state_->groups ? state_->groups->select(dims) : nullptr));
   remember_parents(*slice.state_, state_);
   return slice;
 }
@@ -198,8 +198,9 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
       return DeviceMesh(state_of(*state_, std::move(*known)));
     }
   }
+  const auto& groups = state_->groups;
   const FlattenedMesh flattened{
-      name, ranks(), groups() ? groups()->flatten(ranks(), name) : nullptr};
+      name, ranks(), groups ? groups->flatten(ranks(), name) : nullptr};
   for (const StatePtr& member : members) {
     remember_flattened(*member, flattened);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is behind a DeviceMesh handle: shared by mesh.cpp, which makes and
-// reads it, and mesh_slice.cpp, which derives meshes from it.
+// reads it, and mesh_slice.cpp, which derives meshes from it. And the seam to
+// comm/, which gives meshes their communication: this layer knows none.
 #pragma once
 
 #include <dtensor/layout/mesh.h>
@@ -9,11 +10,30 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/util/StringUtil.h>
 
 namespace dtensor::detail {
+
+/// The communication behind a mesh, which comm/init_device_mesh.cpp implements:
+/// opaque here, but for what becomes of it in meshes that are derived.
+class DTENSOR_API MeshGroups {
+ public:
+  virtual ~MeshGroups() = default;
+  /// Those of a slice that keeps the dimensions `dims`.
+  virtual std::shared_ptr<MeshGroups> select(
+      c10::ArrayRef<int64_t> dims) const = 0;
+  /// Those of a mesh of one dimension, of these global ranks in order.
+  virtual std::shared_ptr<MeshGroups> flatten(
+      const std::vector<int64_t>& ranks,
+      const std::string& name) const = 0;
+  /// The World (comm/world.h) of the rank that communicates here, by address:
+  /// never null, and not reused while these groups live. Meshes of different
+  /// worlds are never equal.
+  virtual const void* world() const = 0;
+};
 
 // What DeviceMesh::flatten made, without a handle to it: a mesh that kept its
 // flattened meshes alive would be kept alive by them.
@@ -51,6 +71,25 @@ StatePtr make_state(
     std::vector<std::string> names,
     int64_t rank,
     std::shared_ptr<MeshGroups> groups);
+
+/// To and from the handle.
+struct MeshAccess {
+  static DeviceMesh mesh(StatePtr state) {
+    return DeviceMesh(std::move(state));
+  }
+  static const MeshState& state(const DeviceMesh& mesh) {
+    return *mesh.state_;
+  }
+};
+
+/// The mesh `pure`, which has no communication, with these groups behind it.
+DTENSOR_API DeviceMesh
+with_groups(const DeviceMesh& pure, std::shared_ptr<MeshGroups> groups);
+
+/// The communication behind a mesh; null for a pure value.
+inline const std::shared_ptr<MeshGroups>& mesh_groups(const DeviceMesh& mesh) {
+  return MeshAccess::state(mesh).groups;
+}
 
 /// For messages: "dp, tp".
 inline std::string join_names(const std::vector<std::string>& names) {

@@ -2,6 +2,7 @@
 #include <dtensor/parallel/module_claim_impl.h>
 
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/nn/module.h>
 
@@ -12,7 +13,7 @@ namespace dtensor::detail {
 namespace {
 
 struct Claim {
-  const Owner* owner = nullptr;
+  const World* owner = nullptr;
   int count = 0; // a style may apply others to the same module
 };
 
@@ -34,7 +35,7 @@ const void* claim(const char* where, const char* what, const void* object) {
         where, [what] { return what; }, known->second.owner);
     ++known->second.count;
   } else {
-    claims().by_object[object] = {current_owner(), 1};
+    claims().by_object[object] = {&current_world(), 1};
   }
   return object;
 }

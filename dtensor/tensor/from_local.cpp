@@ -4,6 +4,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
@@ -105,7 +106,7 @@ at::Tensor same_replicas(const at::Tensor& local, const Spec& spec) {
 
 // The global shape was inferred from this rank's part alone.
 void note_inferred(const Spec& spec) {
-  if (spec.mesh().groups() == nullptr) {
+  if (detail::mesh_groups(spec.mesh()) == nullptr) {
     return;
   }
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/testing/fake_world.h>
 
-#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/threads/assumed_shapes_impl.h>
+#include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 
@@ -14,9 +14,6 @@
 
 namespace dtensor::testing {
 namespace {
-
-using detail::RankContext;
-using detail::ThreadWorld;
 
 class FakeGroup final : public Group {
  public:
@@ -116,32 +113,36 @@ class FakeGroup final : public Group {
   detail::AssumedShapes assumed_;
 };
 
+class FakeWorld final : public World {
+ public:
+  FakeWorld(int64_t rank, int64_t size)
+      : World(rank, size, "with_fake_world") {}
+
+ protected:
+  GroupPtr make_group(
+      std::vector<int64_t> ranks,
+      int64_t rank,
+      std::string label) override {
+    return std::make_shared<FakeGroup>(
+        std::move(ranks), rank, std::move(label));
+  }
+};
+
 /// Makes this thread that rank while it lives, as run_ranks does for its own.
 class FakeRank {
  public:
   FakeRank(int64_t rank, int64_t world_size)
-      : caller_(1),
-        multithreading_(autograd().get_multithreading_enabled()) {
-    context_.world =
-        std::make_shared<ThreadWorld>(world_size, std::chrono::minutes(1));
-    context_.rank = rank;
-    owner_ = std::make_shared<detail::Owner>(rank, context_.world.get());
-    context_.owner = owner_;
-    context_.generator = caller_.of_rank(0);
-    context_.make_group = [](std::vector<int64_t> ranks,
-                             int64_t me,
-                             std::string label) -> GroupPtr {
-      return std::make_shared<FakeGroup>(
-          std::move(ranks), me, std::move(label));
-    };
+      : multithreading_(autograd().get_multithreading_enabled()),
+        generator_(detail::copy_of_default_generator()),
+        world_(std::make_shared<FakeWorld>(rank, world_size)),
+        scope_(world_),
+        own_generator_(generator_) {
     autograd().set_multithreading_enabled(false);
-    detail::set_current_rank(&context_);
   }
   ~FakeRank() {
-    owner_->has_ended = true;
-    detail::set_current_rank(nullptr);
+    world_->end();
     autograd().set_multithreading_enabled(multithreading_);
-    caller_.take_over(0);
+    detail::set_default_generator(generator_);
   }
   FakeRank(const FakeRank&) = delete;
   FakeRank& operator=(const FakeRank&) = delete;
@@ -151,10 +152,12 @@ class FakeRank {
     return c10::AutogradState::get_tls_state();
   }
 
-  detail::CallerGenerator caller_;
   bool multithreading_;
-  std::shared_ptr<detail::Owner> owner_;
-  RankContext context_;
+  at::Generator generator_;
+  std::shared_ptr<World> world_;
+  detail::GeneratorExchange exchange_;
+  WorldScope scope_;
+  detail::RankGeneratorScope own_generator_;
 };
 
 } // namespace
@@ -172,12 +175,11 @@ void with_fake_world(
       world_size,
       ". Use ranks from 0 to the number of ranks less one.");
   DTENSOR_CHECK(
-      detail::current_rank() == nullptr,
+      !detail::is_rank(),
       "with_fake_world",
       "called from inside a rank. Ranks cannot be nested: call it outside of "
       "them.");
   const FakeRank fake(rank, world_size);
-  const detail::RankGeneratorScope generator;
   fn();
 }
 

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <thread>
 
 namespace dtensor {
 namespace {
@@ -208,6 +209,62 @@ TEST(RankGenerator, LeavesTheCallersAloneAfterAFailure) {
           }),
       c10::Error);
   EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
+}
+
+at::Tensor drawn_with(uint64_t seed) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  return torch::randn({20}, generator);
+}
+
+// The object of before is the default generator again.
+TEST(RankGenerator, LeavesHandlesOfTheCallerValid) {
+  at::Generator held = at::detail::getDefaultCPUGenerator();
+  run_ranks(2, [&] {
+    EXPECT_FALSE(at::detail::getDefaultCPUGenerator() == held);
+  });
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
+  held.set_current_seed(5);
+  EXPECT_TRUE(torch::equal(torch::randn({20}), drawn_with(5)));
+}
+
+// It is the same wish, whichever handle a rank passes.
+TEST(RankGenerator, IsMeantByAHandleOfTheCallerToo) {
+  at::Generator held = at::detail::getDefaultCPUGenerator();
+  run_ranks(2, [&](int64_t rank) {
+    torch::manual_seed(static_cast<uint64_t>(rank));
+    EXPECT_TRUE(torch::equal(
+        torch::randn({20}, held), drawn_with(static_cast<uint64_t>(rank))));
+  });
+}
+
+TEST(RankGenerator, IsExchangedWhileAnyRanksRun) {
+  const at::Generator held = at::detail::getDefaultCPUGenerator();
+  Ranks inner(1);
+  Ranks outer(1);
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
+  outer.run([&] {
+    std::thread([&] { inner.run([] { torch::manual_seed(7); }); }).join();
+    EXPECT_FALSE(at::detail::getDefaultCPUGenerator() == held);
+    torch::manual_seed(8);
+    EXPECT_TRUE(torch::equal(torch::randn({20}), drawn_with(8)));
+  });
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
+}
+
+TEST(RankGenerator, StaysTheProcessesIfAskedTo) {
+  const at::Generator held = at::detail::getDefaultCPUGenerator();
+  torch::manual_seed(4);
+  const at::Tensor expected = torch::randn({20});
+  const at::Tensor after = torch::randn({20});
+  torch::manual_seed(4);
+  run_ranks(
+      1,
+      [&] {
+        EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
+        EXPECT_TRUE(torch::equal(torch::randn({20}), expected));
+      },
+      {.own_generators = false});
+  EXPECT_TRUE(torch::equal(torch::randn({20}), after));
 }
 
 TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {

@@ -187,5 +187,30 @@ TEST(SlowRanks, LeaveNoMemoryBehind) {
   EXPECT_LT(resident() - before, 3000) << "KB after 2,000 run_ranks";
 }
 
+// The rest of a heap that blocks of 1 MB have been freed from, in KB.
+int64_t left_of_freed_blocks() {
+  const int64_t before = resident();
+  std::vector<std::unique_ptr<char[]>> blocks;
+  blocks.reserve(300); // below all of them
+  for (int i = 0; i < 300; ++i) {
+    blocks.push_back(std::make_unique<char[]>(1 << 20)); // zeroed, so there
+  }
+  blocks.clear();
+  return resident() - before;
+}
+
+TEST(SlowRanks, KeepFreedMemoryWhileTheyLive) {
+  {
+    const Ranks ranks(1);
+    EXPECT_GT(left_of_freed_blocks(), 200 << 10);
+    run_ranks(2, [] {});
+    EXPECT_GT(left_of_freed_blocks(), -1000); // taken from what is kept
+  }
+  // Freeing the next gives back what was kept, too.
+  EXPECT_LT(left_of_freed_blocks(), -100 * (1 << 10));
+  const Ranks ranks(1, {.keep_freed_memory = false});
+  EXPECT_LT(left_of_freed_blocks(), 100 << 10);
+}
+
 } // namespace
 } // namespace dtensor

@@ -606,6 +606,49 @@ std::string group_made_outside() {
   return text;
 }
 
+std::string ranks_that_failed() {
+  Ranks ranks(2);
+  error_text([&] { ranks.run([] { TORCH_CHECK(false, "stop"); }); });
+  return error_text([&] { ranks.run([] {}); });
+}
+
+std::string ranks_that_are_running() {
+  Ranks ranks(1);
+  std::string text;
+  ranks.run([&] {
+    std::thread([&] {
+      text = error_text([&] { ranks.run([] {}); });
+    }).join();
+  });
+  return text;
+}
+
+/// A world of two, without communication.
+class OtherWorld final : public World {
+ public:
+  explicit OtherWorld(int64_t rank) : World(rank, 2, "other world") {}
+
+ protected:
+  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+    return nullptr;
+  }
+};
+
+void scope_of(std::shared_ptr<World> world) {
+  const WorldScope scope(std::move(world));
+}
+
+std::string rank_of_two_worlds() {
+  const WorldScope scope(std::make_shared<OtherWorld>(1));
+  return error_text([] { scope_of(std::make_shared<OtherWorld>(0)); });
+}
+
+std::string world_that_has_ended() {
+  const auto world = std::make_shared<OtherWorld>(1);
+  world->end();
+  return error_text([&] { scope_of(world); });
+}
+
 std::map<std::string, std::string> provoke_all() {
   std::map<std::string, std::string> texts;
   for (const auto& [title, provoke] : provocations()) {
@@ -618,6 +661,12 @@ std::map<std::string, std::string> provoke_all() {
   texts["run_ranks inside a rank"] =
       error_text([] { run_ranks(1, [] { run_ranks(2, [] {}); }); });
   texts["no ranks"] = error_text([] { run_ranks(0, [] {}); });
+  texts["Ranks that failed before"] = ranks_that_failed();
+  texts["Ranks that are running"] = ranks_that_are_running();
+  texts["a thread that is a rank already"] = rank_of_two_worlds();
+  texts["a world without that rank"] =
+      error_text([] { scope_of(std::make_shared<OtherWorld>(2)); });
+  texts["a world that has ended"] = world_that_has_ended();
   return texts;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/layout/mesh.h>
+#include <dtensor/layout/mesh_state_impl.h>
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,8 @@
 namespace dtensor {
 namespace {
 
+using detail::mesh_groups;
+using detail::MeshGroups;
 using test_text::error_of;
 
 using List = std::vector<int64_t>;
@@ -41,7 +43,7 @@ struct FakeGroups : MeshGroups {
 };
 
 const std::string& made_by(const DeviceMesh& mesh) {
-  return dynamic_cast<const FakeGroups&>(*mesh.groups()).made_by_;
+  return dynamic_cast<const FakeGroups&>(*mesh_groups(mesh)).made_by_;
 }
 
 List iota(int64_t n) {
@@ -54,8 +56,9 @@ List iota(int64_t n) {
 
 // (pp=2, dp=3, tp=4) over ranks 0..23
 DeviceMesh mesh_3d(int64_t rank, std::shared_ptr<MeshGroups> groups = nullptr) {
-  return DeviceMesh(
-      at::kCPU, {2, 3, 4}, iota(24), {"pp", "dp", "tp"}, rank, groups);
+  const DeviceMesh pure(
+      at::kCPU, {2, 3, 4}, iota(24), {"pp", "dp", "tp"}, rank);
+  return groups ? detail::with_groups(pure, std::move(groups)) : pure;
 }
 
 TEST(DeviceMesh, SaysItsParts) {
@@ -77,7 +80,7 @@ TEST(DeviceMesh, SaysItsParts) {
   EXPECT_EQ(mesh.get_local_rank(0), 1);
   EXPECT_EQ(mesh.get_local_rank("tp"), 0);
   EXPECT_EQ(mesh.get_local_rank(-2), 1);
-  EXPECT_EQ(mesh.groups(), nullptr);
+  EXPECT_EQ(mesh_groups(mesh), nullptr);
 }
 
 TEST(DeviceMesh, DefaultIsNoMesh) {
@@ -149,7 +152,7 @@ TEST(DeviceMesh, MeshesOfDifferentWorldsAreUnequal) {
   // Within a world the first one's groups stay.
   const DeviceMesh again = mesh_3d(0, groups(world_a));
   EXPECT_EQ(a, again);
-  EXPECT_EQ(a.groups(), again.groups());
+  EXPECT_EQ(mesh_groups(a), mesh_groups(again));
 }
 
 TEST(DeviceMesh, GroupsDieWithTheLastHandle) {
@@ -162,9 +165,9 @@ TEST(DeviceMesh, GroupsDieWithTheLastHandle) {
         mesh_3d(0, std::make_shared<FakeGroups>(&world, ""));
     const DeviceMesh slice = mesh[{"dp", "tp"}];
     const DeviceMesh flat = slice.flatten();
-    root_groups = mesh.groups();
-    slice_groups = slice.groups();
-    flat_groups = mesh["dp_tp"].groups();
+    root_groups = mesh_groups(mesh);
+    slice_groups = mesh_groups(slice);
+    flat_groups = mesh_groups(mesh["dp_tp"]);
     EXPECT_FALSE(flat_groups.expired());
   }
   EXPECT_TRUE(root_groups.expired());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The asynchronous collectives of a ThreadGroup.
-#include <dtensor/comm/thread_meeting_impl.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/threads/thread_meeting_impl.h>
+#include <dtensor/comm/world.h>
 
 #include <utility>
 
@@ -22,16 +24,16 @@ at::Tensor given_away(at::Tensor tensor) {
 class ThreadPending final : public Pending {
  public:
   ThreadPending(
-      std::shared_ptr<ThreadWorld> world,
+      std::shared_ptr<ThreadHub> hub,
       std::shared_ptr<Channel> channel,
       const Group& group,
       AsyncMeetingPtr meeting)
-      : world_(std::move(world)),
+      : hub_(std::move(hub)),
         channel_(std::move(channel)),
         ranks_(group.ranks()),
         label_(group.label()),
         member_(group.rank()),
-        owner_(shared_owner()),
+        owner_(this_world()),
         meeting_(std::move(meeting)) {}
 
   at::Tensor wait() override {
@@ -40,7 +42,7 @@ class ThreadPending final : public Pending {
       const PlainTensors guard;
       const auto name = meeting_->call(member_).name();
       const auto rank = ranks_[static_cast<size_t>(member_)];
-      result_ = placed(*world_, rank, name, label_, [&] { return compute(); });
+      result_ = placed(*hub_, rank, name, label_, [&] { return compute(); });
       meeting_ = nullptr;
     }
     return result_;
@@ -74,7 +76,7 @@ class ThreadPending final : public Pending {
 
   // Its own rank; and anybody what ranks that have ended left complete.
   void check_may_fetch() const {
-    if (owner_ == nullptr || !owner_->has_ended || !meeting_->complete()) {
+    if (!owner_->has_ended() || !meeting_->complete()) {
       check_owner(
           "Pending",
           [&] { return "a result under way on \"" + label_ + "\""; },
@@ -92,12 +94,12 @@ class ThreadPending final : public Pending {
     }
   }
 
-  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadHub> hub_;
   std::shared_ptr<Channel> channel_;
   std::vector<int64_t> ranks_;
   std::string label_;
   int64_t member_;
-  OwnerPtr owner_;
+  std::shared_ptr<World> owner_;
   AsyncMeetingPtr meeting_;
   at::Tensor result_;
 };
@@ -124,7 +126,7 @@ PendingPtr ThreadGroup::do_start(AsyncCollective collective) {
   finish_device_work(call);
   finish_device_work(call.output);
   return std::make_shared<ThreadPending>(
-      world_, channel_, *this, channel_->join(rank(), std::move(call)));
+      hub_, channel_, *this, channel_->join(rank(), std::move(call)));
 }
 
 } // namespace dtensor::detail

@@ -7,16 +7,10 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/error.h>
-#include <dtensor/layout/text.h>
+#include <dtensor/comm/threads/reduce_impl.h>
 
 namespace dtensor::detail {
 namespace {
-
-bool is_bitwise(ReduceOp op) {
-  return op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
-}
 
 bool is_arithmetic(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAvg ||
@@ -56,41 +50,6 @@ void combine(
 }
 
 } // namespace
-
-void check_reducible(
-    std::string_view where,
-    at::ScalarType dtype,
-    ReduceOp op) {
-  const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
-  DTENSOR_CHECK_TYPE(
-      integral || !is_bitwise(op),
-      where,
-      to_string(op),
-      " needs an integer or boolean dtype: ",
-      short_name(dtype),
-      ". Use sum, avg, min, max or product.");
-  DTENSOR_CHECK_TYPE(
-      !integral || op != ReduceOp::kAvg,
-      where,
-      "avg needs a floating-point or complex dtype: ",
-      short_name(dtype),
-      ". Use sum and divide.");
-  const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
-  DTENSOR_CHECK_TYPE(
-      !at::isComplexType(dtype) || !ordered,
-      where,
-      to_string(op),
-      " needs an ordered dtype: ",
-      short_name(dtype),
-      ". Complex numbers take sum, avg and product.");
-  DTENSOR_CHECK_TYPE(
-      integral || at::isComplexType(dtype) ||
-          (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)),
-      where,
-      "cannot reduce ",
-      short_name(dtype),
-      ". Convert to bf16 or f32 first.");
-}
 
 void reduce_into(
     const at::Tensor& out,

@@ -6,7 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/threads/call_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {

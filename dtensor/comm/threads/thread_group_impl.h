@@ -3,7 +3,7 @@
 // read the peers' tensors in place; see channel_impl.h for how they meet.
 #pragma once
 
-#include <dtensor/comm/channel_impl.h>
+#include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/layout/shard_math.h>
 
@@ -11,12 +11,11 @@ namespace dtensor::detail {
 
 class ThreadGroup final : public Group {
  public:
-  /// `world` is null for a group of one rank, which needs none.
   ThreadGroup(
       std::vector<int64_t> ranks,
       int64_t rank,
       std::string label,
-      std::shared_ptr<ThreadWorld> world);
+      std::shared_ptr<ThreadHub> hub);
 
  protected:
   at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) override;
@@ -62,7 +61,7 @@ class ThreadGroup final : public Group {
       at::IntArrayRef sizes,
       const Combine& combine);
 
-  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadHub> hub_;
   std::shared_ptr<Channel> channel_;
 };
 

@@ -17,9 +17,11 @@ struct RankFailure {
   std::string caught = {};
 };
 
-/// Throws one error that tells all failures, rank by rank; those with the same
-/// text once. It has the type of the ranks' errors if they all have the same
-/// c10 type, else c10::Error.
-void throw_if_any_failed(const std::vector<RankFailure>& failures);
+/// Throws one error, of `where`, that tells all failures, rank by rank; those
+/// with the same text once. It has the type of the ranks' errors if they all
+/// have the same c10 type, else c10::Error.
+void throw_if_any_failed(
+    const char* where,
+    const std::vector<RankFailure>& failures);
 
 } // namespace dtensor::detail

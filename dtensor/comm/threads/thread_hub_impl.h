@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The world behind run_ranks: which rank is where, how ranks wait for each
-// other, and how they are ended when one of them fails.
+// ThreadHub: what the threads of one world share. Which rank is where, how
+// ranks wait for each other, and how they are ended when one of them fails.
 //
 // Every wait that another rank must complete is a Wait. A rank first spins on
-// it, then registers it with the world and sleeps. Because the world knows
+// it, then registers it with the hub and sleeps. Because the hub knows
 // every sleeping rank's wait, it sees at once when one waits for a rank that
 // has ended, and when nobody is left to wake anybody (a deadlock).
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <c10/util/FunctionRef.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/threads/call_impl.h>
 #include <dtensor/comm/group.h>
-#include <dtensor/comm/owner_impl.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -81,9 +78,9 @@ class Wait {
   std::atomic<int64_t>& sleepers_;
 };
 
-class ThreadWorld {
+class ThreadHub {
  public:
-  ThreadWorld(int64_t size, std::chrono::milliseconds timeout);
+  ThreadHub(int64_t size, std::chrono::milliseconds timeout);
 
   int64_t size() const {
     return size_;
@@ -105,6 +102,9 @@ class ThreadWorld {
       const std::vector<int64_t>& ranks,
       const std::atomic<int64_t>& sleepers);
 
+  /// All ranks begin a function, and have ended the one before. What an error
+  /// that a rank caught has closed stays closed.
+  void begin_run();
   /// How a rank's function ended. A failure ends all ranks that wait.
   void rank_returned(int64_t rank);
   void rank_failed(int64_t rank);
@@ -164,21 +164,5 @@ class ThreadWorld {
   /// Set with failures_ or deadlock_; read without the mutex.
   std::atomic<bool> stop_{false};
 };
-
-/// The rank that this thread is; null outside run_ranks.
-struct RankContext {
-  std::shared_ptr<ThreadWorld> world;
-  int64_t rank = 0;
-  /// What it makes is its own.
-  std::shared_ptr<const Owner> owner = nullptr;
-  /// The default generator of plain CPU tensors (comm/rank_generator.h).
-  at::Generator generator;
-  /// Makes this rank's groups instead of new_group: of these global ranks, at
-  /// this position, with this label (testing/fake_world.h).
-  std::function<GroupPtr(std::vector<int64_t>, int64_t, std::string)>
-      make_group = nullptr;
-};
-RankContext* current_rank();
-void set_current_rank(RankContext* context);
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/thread_meeting_impl.h>
+#include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/error.h>
 
 namespace dtensor::detail {
@@ -8,10 +8,10 @@ ThreadGroup::ThreadGroup(
     std::vector<int64_t> ranks,
     int64_t rank,
     std::string label,
-    std::shared_ptr<ThreadWorld> world)
+    std::shared_ptr<ThreadHub> hub)
     : Group(std::move(ranks), rank, std::move(label)),
-      world_(std::move(world)),
-      channel_(world_ ? world_->channel(this->ranks()) : nullptr) {}
+      hub_(std::move(hub)),
+      channel_(hub_->channel(this->ranks())) {}
 
 at::Tensor ThreadGroup::do_all_reduce(const at::Tensor& input, ReduceOp op) {
   Signature signature = sign(CollectiveKind::kAllReduce, input);

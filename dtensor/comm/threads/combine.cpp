@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
-#include <dtensor/comm/combine_impl.h>
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/comm/reduce_loops_impl.h>
-#include <dtensor/comm/small_impl.h>
+#include <dtensor/comm/threads/combine_impl.h>
+#include <dtensor/comm/threads/reduce_impl.h>
+#include <dtensor/comm/threads/reduce_loops_impl.h>
+#include <dtensor/comm/threads/small_impl.h>
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/call_impl.h>
-#include <dtensor/comm/failure_report_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/threads/call_impl.h>
+#include <dtensor/comm/threads/failure_report_impl.h>
+#include <dtensor/comm/threads/thread_hub_impl.h>
 
 #include <typeindex>
 #include <utility>
@@ -71,13 +71,15 @@ Texts caught_texts(const std::vector<RankFailure>& failures) {
 // Throws the first of Errors... that is `type`.
 template <typename... Errors>
 void throw_typed(std::type_index type, const std::string& message) {
-  const c10::SourceLocation where{__func__, __FILE__, uint32_t{__LINE__}};
-  ((type == typeid(Errors) ? throw Errors(where, message) : void()), ...);
+  const c10::SourceLocation here{__func__, __FILE__, uint32_t{__LINE__}};
+  ((type == typeid(Errors) ? throw Errors(here, message) : void()), ...);
 }
 
 } // namespace
 
-void throw_if_any_failed(const std::vector<RankFailure>& failures) {
+void throw_if_any_failed(
+    const char* where,
+    const std::vector<RankFailure>& failures) {
   Texts own;
   Texts ended;
   std::type_index type = typeid(void);
@@ -113,7 +115,9 @@ void throw_if_any_failed(const std::vector<RankFailure>& failures) {
         rank_list(ranks) + (ranks.size() == 1 ? " was " : " were ") + text);
   }
   const std::string message = c10::str(
-      "[run_ranks] ",
+      "[",
+      where,
+      "] ",
       failed,
       " of ",
       failures.size(),

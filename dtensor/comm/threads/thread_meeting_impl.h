@@ -4,9 +4,9 @@
 #pragma once
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/combine_impl.h>
+#include <dtensor/comm/threads/combine_impl.h>
 #include <dtensor/comm/plain_tensors_impl.h>
-#include <dtensor/comm/thread_group_impl.h>
+#include <dtensor/comm/threads/thread_group_impl.h>
 
 #include <optional>
 
@@ -26,7 +26,7 @@ inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
 /// Notes where an error of `rank` came from: `name` on `label`.
 template <typename Body>
 auto placed(
-    ThreadWorld& world,
+    ThreadHub& hub,
     int64_t rank,
     std::string_view name,
     const std::string& label,
@@ -34,7 +34,7 @@ auto placed(
   try {
     return body();
   } catch (...) {
-    world.set_place(
+    hub.set_place(
         rank, c10::str(name, " on \"", label, "\""), std::current_exception());
     throw;
   }
@@ -43,7 +43,7 @@ auto placed(
 template <typename Body>
 auto ThreadGroup::in_place(std::string_view name, const Body& body) {
   return placed(
-      *world_, ranks()[static_cast<size_t>(rank())], name, label(), body);
+      *hub_, ranks()[static_cast<size_t>(rank())], name, label(), body);
 }
 
 template <typename Body>

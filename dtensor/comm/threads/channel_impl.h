@@ -20,10 +20,10 @@
 // are counted apart (async_meeting_impl.h).
 #pragma once
 
-#include <dtensor/comm/assumed_shapes_impl.h>
-#include <dtensor/comm/async_meeting_impl.h>
-#include <dtensor/comm/small_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/threads/assumed_shapes_impl.h>
+#include <dtensor/comm/threads/async_meeting_impl.h>
+#include <dtensor/comm/threads/small_impl.h>
+#include <dtensor/comm/threads/thread_hub_impl.h>
 
 #include <array>
 #include <deque>
@@ -33,7 +33,7 @@ namespace dtensor::detail {
 
 class Channel {
  public:
-  Channel(ThreadWorld& world, std::vector<int64_t> ranks);
+  Channel(ThreadHub& hub, std::vector<int64_t> ranks);
 
   /// Publishes what `signature` says of this member's next collective, with
   /// the data of `given` (null: none). Throws when a member has given up.
@@ -137,7 +137,7 @@ class Channel {
     return result;
   }
 
-  ThreadWorld& world_;
+  ThreadHub& hub_;
   const std::vector<int64_t> ranks_;
   std::vector<Seat> seats_;
   Calls calls_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/async_meeting_impl.h>
+#include <dtensor/comm/threads/async_meeting_impl.h>
 
-#include <dtensor/comm/combine_impl.h>
+#include <dtensor/comm/threads/combine_impl.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/assumed_shapes_impl.h>
-#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/threads/assumed_shapes_impl.h>
+#include <dtensor/comm/threads/call_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DispatchKeySet.h>
 #include <dtensor/comm/plain_tensors_impl.h>
-#include <dtensor/comm/reduce_impl.h>
-#include <dtensor/comm/reduce_loops_impl.h>
-#include <dtensor/comm/small_impl.h>
+#include <dtensor/comm/threads/reduce_impl.h>
+#include <dtensor/comm/threads/reduce_loops_impl.h>
+#include <dtensor/comm/threads/small_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/ranks.h>
-#include <dtensor/comm/thread_backend.h>
+#include <dtensor/comm/c10d_backend.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -29,11 +29,11 @@ void expect_row(const at::Tensor& got, double value) {
   EXPECT_TRUE(torch::equal(got, row(value))) << got;
 }
 
-TEST(ThreadBackend, AllReducesInPlace) {
+TEST(C10dBackend, AllReducesInPlace) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     EXPECT_EQ(backend.getRank(), rank);
     EXPECT_EQ(backend.getSize(), 3);
-    EXPECT_EQ(backend.getBackendName(), "dtensor_threads");
+    EXPECT_EQ(backend.getBackendName(), "dtensor");
     Tensors tensors = {row(static_cast<double>(rank + 1))};
     c10d::AllreduceOptions product;
     product.reduceOp = c10d::ReduceOp::PRODUCT;
@@ -50,7 +50,7 @@ TEST(ThreadBackend, AllReducesInPlace) {
   });
 }
 
-TEST(ThreadBackend, Gathers) {
+TEST(C10dBackend, Gathers) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     Tensors mine = {row(static_cast<double>(rank))};
     Lists all = {{row(-1), row(-1), row(-1)}};
@@ -71,7 +71,7 @@ TEST(ThreadBackend, Gathers) {
   });
 }
 
-TEST(ThreadBackend, ReduceScatters) {
+TEST(C10dBackend, ReduceScatters) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     Tensors out = {row(-1)};
     Lists parts = {{row(0), row(1), row(2)}};
@@ -84,7 +84,7 @@ TEST(ThreadBackend, ReduceScatters) {
   });
 }
 
-TEST(ThreadBackend, ExchangesAllToAll) {
+TEST(C10dBackend, ExchangesAllToAll) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     const auto tag = [](int64_t from, int64_t to) {
       return static_cast<double>(10 * from + to);
@@ -114,7 +114,7 @@ TEST(ThreadBackend, ExchangesAllToAll) {
   });
 }
 
-TEST(ThreadBackend, SendsFromARoot) {
+TEST(C10dBackend, SendsFromARoot) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     Tensors tensors = {row(static_cast<double>(rank))};
     c10d::BroadcastOptions from_two;
@@ -128,7 +128,7 @@ TEST(ThreadBackend, SendsFromARoot) {
   });
 }
 
-TEST(ThreadBackend, SendsAndReceives) {
+TEST(C10dBackend, SendsAndReceives) {
   on_three([](c10d::Backend& backend, int64_t rank) {
     Tensors tensors = {row(rank == 0 ? 4 : -1)};
     if (rank == 0) {
@@ -141,7 +141,7 @@ TEST(ThreadBackend, SendsAndReceives) {
   });
 }
 
-TEST(ThreadBackend, ChecksItsLists) {
+TEST(C10dBackend, ChecksItsLists) {
   const auto backend = c10d_backend(new_group({0}, "tp"));
   Tensors two = {row(1), row(2)};
   EXPECT_EQ(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A c10d::Backend over a Group, so that code written for c10d's process groups
-// runs on ranks that are threads.
+// runs in any World.
 //
 //   auto backend = c10d_backend(new_group({0, 1}, "tp"));
 //   backend->allreduce(tensors)->wait();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/channel_impl.h>
-#include <dtensor/comm/thread_world_impl.h>
+#include <dtensor/comm/threads/channel_impl.h>
+#include <dtensor/comm/threads/thread_hub_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -62,13 +62,13 @@ std::string Wait::place() const {
   return c10::str(name_, " on \"", label_, "\"");
 }
 
-ThreadWorld::ThreadWorld(int64_t size, std::chrono::milliseconds timeout)
+ThreadHub::ThreadHub(int64_t size, std::chrono::milliseconds timeout)
     : size_(size),
       timeout_(std::min(timeout, kLongest)),
       fits_(fits_on_cores(size)),
       ranks_(static_cast<size_t>(size)) {}
 
-std::shared_ptr<Channel> ThreadWorld::channel(
+std::shared_ptr<Channel> ThreadHub::channel(
     const std::vector<int64_t>& ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& channel = channels_[ranks];
@@ -82,7 +82,7 @@ std::shared_ptr<Channel> ThreadWorld::channel(
 // falling asleep and being woken costs more than ranks that keep step wait for
 // each other. One that needs our core gets it, which may also be so where there
 // are enough cores, since other programs run too.
-bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
+bool ThreadHub::spin(c10::function_ref<bool()> done) const {
   constexpr int kPauses = 64;
   constexpr std::chrono::microseconds kAwake(500);
   constexpr std::chrono::microseconds kAwakeBesideOthers(20);
@@ -105,7 +105,7 @@ bool ThreadWorld::spin(c10::function_ref<bool()> done) const {
   return done();
 }
 
-void ThreadWorld::wait(Wait& wait) {
+void ThreadHub::wait(Wait& wait) {
   spin([&] { return wait.ready() || stop_.load(std::memory_order_relaxed); });
   if (wait.ready()) {
     return;
@@ -126,7 +126,7 @@ void ThreadWorld::wait(Wait& wait) {
   wait.sleepers().fetch_sub(1);
 }
 
-void ThreadWorld::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
+void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   bool in_time = true;
   while (!wait.ready()) {
@@ -149,7 +149,7 @@ void ThreadWorld::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
   }
 }
 
-std::string ThreadWorld::timeout_text(const Wait& wait) const {
+std::string ThreadHub::timeout_text(const Wait& wait) const {
   return c10::str(
       "[",
       wait.name(),
@@ -163,7 +163,7 @@ std::string ThreadWorld::timeout_text(const Wait& wait) const {
       "RunRanksOptions::timeout.");
 }
 
-std::optional<std::string> ThreadWorld::hopeless(const Wait& wait) {
+std::optional<std::string> ThreadHub::hopeless(const Wait& wait) {
   if (!deadlock_.empty()) {
     return deadlock_;
   }
@@ -195,7 +195,7 @@ std::optional<std::string> ThreadWorld::hopeless(const Wait& wait) {
   return std::nullopt;
 }
 
-std::vector<int64_t> ThreadWorld::returned_among(
+std::vector<int64_t> ThreadHub::returned_among(
     const std::vector<int64_t>& ranks) const {
   std::vector<int64_t> result;
   for (int64_t rank : ranks) {
@@ -207,7 +207,7 @@ std::vector<int64_t> ThreadWorld::returned_among(
 }
 
 // Nobody runs, and nobody's wait is ready: no rank will ever wake another.
-bool ThreadWorld::deadlocked() const {
+bool ThreadHub::deadlocked() const {
   for (const Rank& rank : ranks_) {
     if (rank.status != Rank::Status::kRunning) {
       continue;
@@ -219,7 +219,7 @@ bool ThreadWorld::deadlocked() const {
   return true;
 }
 
-std::string ThreadWorld::deadlock_text() const {
+std::string ThreadHub::deadlock_text() const {
   std::vector<std::string> parts;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
@@ -240,7 +240,7 @@ std::string ThreadWorld::deadlock_text() const {
       ". Call the collectives of a group in the same order on all its ranks.");
 }
 
-void ThreadWorld::wait_surely(
+void ThreadHub::wait_surely(
     int64_t rank,
     std::atomic<int64_t>& sleepers,
     c10::function_ref<bool()> ready) {
@@ -255,7 +255,7 @@ void ThreadWorld::wait_surely(
   sleepers.fetch_sub(1);
 }
 
-void ThreadWorld::wake(
+void ThreadHub::wake(
     const std::vector<int64_t>& ranks,
     const std::atomic<int64_t>& sleepers) {
   if (sleepers.load() == 0) {
@@ -267,21 +267,31 @@ void ThreadWorld::wake(
   }
 }
 
-void ThreadWorld::wake_all() {
+void ThreadHub::wake_all() {
   for (Rank& rank : ranks_) {
     rank.wake_up.notify_all();
   }
 }
 
-void ThreadWorld::rank_returned(int64_t rank) {
+void ThreadHub::begin_run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Rank& rank : ranks_) {
+    rank.status = Rank::Status::kRunning;
+    rank.peer_had_returned = false;
+    rank.place.clear();
+    rank.failure = nullptr;
+  }
+}
+
+void ThreadHub::rank_returned(int64_t rank) {
   end_rank(rank, Rank::Status::kReturned);
 }
 
-void ThreadWorld::rank_failed(int64_t rank) {
+void ThreadHub::rank_failed(int64_t rank) {
   end_rank(rank, Rank::Status::kFailed);
 }
 
-void ThreadWorld::end_rank(int64_t rank, Rank::Status status) {
+void ThreadHub::end_rank(int64_t rank, Rank::Status status) {
   const std::lock_guard<std::mutex> lock(mutex_);
   at(rank).status = status;
   if (status == Rank::Status::kFailed) {
@@ -292,7 +302,7 @@ void ThreadWorld::end_rank(int64_t rank, Rank::Status status) {
   wake_all();
 }
 
-void ThreadWorld::set_place(
+void ThreadHub::set_place(
     int64_t rank,
     std::string place,
     std::exception_ptr failure) {
@@ -300,7 +310,7 @@ void ThreadWorld::set_place(
   at(rank).failure = std::move(failure);
 }
 
-std::string ThreadWorld::place(
+std::string ThreadHub::place(
     int64_t rank,
     const std::exception_ptr& failure) {
   return at(rank).failure == failure ? at(rank).place : std::string();

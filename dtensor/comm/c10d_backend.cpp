@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/thread_backend.h>
+#include <dtensor/comm/c10d_backend.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -137,16 +137,16 @@ Tensors parts_of(
       std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
 }
 
-class ThreadBackend final : public c10d::Backend {
+class GroupBackend final : public c10d::Backend {
  public:
-  explicit ThreadBackend(GroupPtr group)
+  explicit GroupBackend(GroupPtr group)
       : Backend(
             static_cast<int>(group->rank()),
             static_cast<int>(group->size())),
         group_(std::move(group)) {}
 
   const std::string getBackendName() const override {
-    return "dtensor_threads";
+    return "dtensor";
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts)
@@ -342,7 +342,7 @@ class ThreadBackend final : public c10d::Backend {
 } // namespace
 
 c10::intrusive_ptr<c10d::Backend> c10d_backend(GroupPtr group) {
-  return c10::make_intrusive<ThreadBackend>(std::move(group));
+  return c10::make_intrusive<GroupBackend>(std::move(group));
 }
 
 } // namespace dtensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/channel_impl.h>
+#include <dtensor/comm/threads/channel_impl.h>
 
 #include <utility>
 
@@ -182,8 +182,8 @@ class JoinWait : public Wait {
   const AsyncMeeting& meeting_;
 };
 
-Channel::Channel(ThreadWorld& world, std::vector<int64_t> ranks)
-    : world_(world),
+Channel::Channel(ThreadHub& hub, std::vector<int64_t> ranks)
+    : hub_(hub),
       ranks_(std::move(ranks)),
       seats_(ranks_.size()),
       calls_(ranks_.size()) {}
@@ -198,7 +198,7 @@ void Channel::post(
   if (arrivals_.load(std::memory_order_relaxed) & kClosed) {
     NoticeWait wait(
         *this, member, to_string(signature.kind), label, seat.round);
-    world_.wait(wait); // throws: it can never be ready
+    hub_.wait(wait); // throws: it can never be ready
   }
   Notice& mine = notice(seat, seat.round);
   mine.signature = signature;
@@ -215,11 +215,11 @@ bool Channel::met_small(
     const Signature& signature) {
   Seat& seat = seats_[static_cast<size_t>(member)];
   NoticeWait wait(*this, member, to_string(signature.kind), label, seat.round);
-  world_.wait(wait);
+  hub_.wait(wait);
   // Orders our notice before the look for sleepers: whoever does not see the
   // one registers in time for the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  world_.wake(ranks_, sleepers_);
+  hub_.wake(ranks_, sleepers_);
   for (const Seat& other : seats_) {
     const Notice& theirs = notice(other, seat.round);
     if (theirs.round.load(std::memory_order_acquire) != seat.round ||
@@ -240,7 +240,7 @@ void Channel::arrive(
     Notice& mine = notice(seat, ++seat.round);
     mine.signature = Signature();
     mine.round.store(seat.round);
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
   }
   calls_[static_cast<size_t>(member)] = &call;
   const int64_t round = seat.arrivals.load(std::memory_order_relaxed) + 1;
@@ -249,23 +249,23 @@ void Channel::arrive(
   int64_t seen = arrivals_.load();
   do {
     if (seen & kClosed) {
-      return world_.wait(wait); // throws: it can never be ready
+      return hub_.wait(wait); // throws: it can never be ready
     }
   } while (!arrivals_.compare_exchange_weak(seen, seen + 1));
   if (seen + 1 == round * size()) {
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
     return;
   }
-  world_.wait(wait);
+  hub_.wait(wait);
 }
 
 void Channel::sync(int64_t member) noexcept {
   const int64_t goal = ++seats_[static_cast<size_t>(member)].syncs * size();
   if (syncs_.fetch_add(1) + 1 == goal) {
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
     return;
   }
-  world_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
+  hub_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
     return syncs_.load() >= goal;
   });
 }
@@ -302,7 +302,7 @@ AsyncMeetingPtr Channel::join(int64_t member, Call call) {
     }
   }
   if (meeting->complete()) {
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
   }
   return meeting;
 }
@@ -312,20 +312,20 @@ void Channel::await(
     const std::string& label,
     AsyncMeeting& meeting) {
   JoinWait wait(*this, member, label, meeting);
-  world_.wait(wait);
+  hub_.wait(wait);
 }
 
 void Channel::reduce(int64_t member, AsyncMeeting& meeting) {
   try {
     meeting.reduce_blocks(member);
   } catch (...) {
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
     throw;
   }
   if (meeting.is_reduced()) {
-    world_.wake(ranks_, sleepers_);
+    hub_.wake(ranks_, sleepers_);
   } else {
-    world_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
+    hub_.wait_surely(ranks_[static_cast<size_t>(member)], sleepers_, [&] {
       return meeting.is_reduced();
     });
   }
@@ -345,14 +345,14 @@ void Channel::post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor) {
     const std::lock_guard<std::mutex> lock(mail_mutex_);
     mail_[{from, to, tag}].push_back(std::move(tensor));
   }
-  world_.wake({ranks_[static_cast<size_t>(to)]}, sleepers_);
+  hub_.wake({ranks_[static_cast<size_t>(to)]}, sleepers_);
 }
 
 at::Tensor
 Channel::take(int64_t from, int64_t to, int64_t tag, const std::string& label) {
   const Address address{from, to, tag};
   MailWait wait(*this, address, label);
-  world_.wait(wait);
+  hub_.wait(wait);
   const std::lock_guard<std::mutex> lock(mail_mutex_);
   const auto box = mail_.find(address);
   at::Tensor tensor = std::move(box->second.front());

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/threads/rank_threads_impl.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/world_impl.h>
+#include <dtensor/error.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+int threads_per_rank(int64_t n, const RunRanksOptions& options) {
+  if (options.intra_op_threads > 0) {
+    return options.intra_op_threads;
+  }
+  return std::max(1, at::get_num_threads() / static_cast<int>(n));
+}
+
+void check_no_rank(const char* where) {
+  DTENSOR_CHECK(
+      !is_rank(),
+      where,
+      "called from rank ",
+      get_rank(),
+      " of ",
+      get_world_size(),
+      ". Ranks cannot be nested: call it outside of them.");
+}
+
+std::shared_ptr<ThreadHub>
+make_hub(const char* where, int64_t n, const RunRanksOptions& options) {
+  DTENSOR_CHECK_VALUE(
+      n >= 1,
+      where,
+      "the number of ranks must be positive: ",
+      n,
+      ". Pass at least 1.");
+  check_no_rank(where);
+  DTENSOR_CHECK_VALUE(
+      options.timeout.count() > 0 && options.intra_op_threads >= 0,
+      where,
+      "the timeout must be positive and intra_op_threads not negative: ",
+      options.timeout.count(),
+      " ms and ",
+      options.intra_op_threads,
+      ". Leave them out to get the defaults.");
+  return std::make_shared<ThreadHub>(n, options.timeout);
+}
+
+} // namespace
+
+/// A function to run, and what every rank takes over from the caller.
+struct RankThreads::Launch {
+  at::ThreadLocalState state;
+  int intra_op_threads;
+  const std::function<void(int64_t)>& fn;
+};
+
+RankThreads::RankThreads(
+    const char* where,
+    const char* world,
+    int64_t n,
+    const RunRanksOptions& options)
+    : options_(options),
+      memory_(options.keep_freed_memory),
+      hub_(make_hub(where, n, options)) {
+  for (int64_t rank = 0; rank < n; ++rank) {
+    Rank& mine = ranks_.emplace_back();
+    mine.world = std::make_shared<ThreadRank>(hub_, rank, world);
+    if (options.own_generators) {
+      mine.generator = copy_of_default_generator();
+    }
+  }
+  try {
+    for (Rank& rank : ranks_) {
+      rank.thread = std::thread([this, &rank] { main(rank); });
+    }
+  } catch (...) { // no more threads
+    end();
+    throw;
+  }
+}
+
+RankThreads::~RankThreads() {
+  end();
+}
+
+void RankThreads::end() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ending_ = true;
+  }
+  launched_.notify_all();
+  for (Rank& rank : ranks_) {
+    if (rank.thread.joinable()) {
+      rank.thread.join();
+    }
+    rank.world->end(); // for one whose thread never began
+  }
+}
+
+void RankThreads::main(Rank& rank) {
+  const WorldScope scope(rank.world);
+  int64_t done = 0;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    launched_.wait(lock, [&] { return ending_ || launches_ > done; });
+    if (ending_) {
+      break;
+    }
+    ++done;
+    const Launch& launch = *launch_;
+    lock.unlock();
+    run_in(rank, launch);
+    lock.lock();
+    if (--busy_ == 0) {
+      done_.notify_one();
+    }
+  }
+  lock.unlock();
+  rank.world->end(); // here, where what it drops was made
+}
+
+// Everything that the function throws ends up in the rank's failure.
+void RankThreads::run_in(Rank& rank, const Launch& launch) {
+  const int64_t number = rank.world->rank();
+  rank.failure = {};
+  try {
+    const at::ThreadLocalStateGuard caller_state(launch.state);
+    // A backward of this rank stays in this thread, on CUDA too.
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    at::set_num_threads(launch.intra_op_threads);
+    // LibTorch fills the cache under a lock of the whole process, and a cast
+    // that communicates would wait there for ranks that wait for the lock.
+    at::autocast::set_autocast_cache_enabled(false);
+    const RankGeneratorScope generator(rank.generator);
+    launch.fn(number);
+    hub_->rank_returned(number);
+  } catch (...) {
+    rank.failure.error = std::current_exception();
+    rank.failure.place = hub_->place(number, rank.failure.error);
+    hub_->rank_failed(number);
+  }
+}
+
+void RankThreads::begin(const char* where) {
+  check_no_rank(where);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  DTENSOR_CHECK(
+      !failed_,
+      where,
+      "an earlier function failed on ",
+      hub_->size(),
+      hub_->size() == 1 ? " rank, which" : " ranks, which",
+      " ended with it. Make new Ranks.");
+  DTENSOR_CHECK(
+      !running_,
+      where,
+      "another thread's function is running on these ranks. Wait for it, or "
+      "make Ranks for each thread.");
+  running_ = true;
+}
+
+void RankThreads::work(const Launch& launch) {
+  hub_->begin_run();
+  std::unique_lock<std::mutex> lock(mutex_);
+  launch_ = &launch;
+  ++launches_;
+  busy_ = hub_->size();
+  launched_.notify_all();
+  done_.wait(lock, [&] { return busy_ == 0; });
+}
+
+std::vector<RankFailure> RankThreads::failures() {
+  std::vector<RankFailure> all;
+  for (Rank& rank : ranks_) {
+    rank.failure.caught = hub_->gave_up(rank.world->rank());
+    all.push_back(std::exchange(rank.failure, {}));
+  }
+  return all;
+}
+
+void RankThreads::run(
+    const char* where,
+    const std::function<void(int64_t)>& fn) {
+  begin(where);
+  const int callers_threads = at::get_num_threads();
+  {
+    const GeneratorExchange exchange(options_.own_generators);
+    work({at::ThreadLocalState(), threads_per_rank(size(), options_), fn});
+  }
+  // What a rank sets is also the default of threads started later.
+  at::set_num_threads(callers_threads);
+  const auto failures = this->failures();
+  finish(std::any_of(failures.begin(), failures.end(), [](const auto& f) {
+    return f.error != nullptr;
+  }));
+  throw_if_any_failed(where, failures);
+}
+
+void RankThreads::finish(bool failed) {
+  if (failed) {
+    end();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  running_ = false;
+  failed_ = failed;
+}
+
+void RankThreads::take_over_generator() const {
+  if (options_.own_generators) {
+    set_default_generator(ranks_.front().generator);
+  }
+}
+
+} // namespace dtensor::detail

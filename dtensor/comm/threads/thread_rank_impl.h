@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ThreadRank: a world of threads of this process, as one of them sees it.
+#pragma once
+
+#include <dtensor/comm/threads/thread_group_impl.h>
+#include <dtensor/comm/world.h>
+
+#include <memory>
+#include <utility>
+
+namespace dtensor::detail {
+
+class ThreadRank final : public World {
+ public:
+  ThreadRank(std::shared_ptr<ThreadHub> hub, int64_t rank, const char* name)
+      : World(rank, hub->size(), name),
+        hub_(std::move(hub)) {}
+
+  const void* shared() const override {
+    return hub_.get();
+  }
+
+ protected:
+  GroupPtr make_group(
+      std::vector<int64_t> ranks,
+      int64_t rank,
+      std::string label) override {
+    return std::make_shared<ThreadGroup>(
+        std::move(ranks), rank, std::move(label), hub_);
+  }
+
+ private:
+  std::shared_ptr<ThreadHub> hub_;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/world_impl.h>
+
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/self_group_impl.h>
+#include <dtensor/error.h>
+#include <torch/csrc/autograd/node.h>
+
+#include <algorithm>
+#include <set>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+class SingleWorld final : public World {
+ public:
+  constexpr SingleWorld() : World(0, 1, "program without ranks") {}
+
+ protected:
+  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+    TORCH_INTERNAL_ASSERT(false, "a world of one has groups of one");
+  }
+};
+
+/// Its address is known before anything runs, and it outlives all static
+/// objects, which may hold meshes.
+union Everlasting {
+  constexpr Everlasting() : world() {}
+  ~Everlasting() {}
+  SingleWorld world;
+};
+constinit Everlasting the_process;
+
+/// The threads that are ranks, by the number that backward nodes note.
+struct RankThreads {
+  std::shared_mutex mutex;
+  std::unordered_map<uint64_t, World*> worlds;
+  /// How many there are, for asking without the lock.
+  std::atomic<size_t> count{0};
+};
+
+RankThreads& rank_threads() {
+  static auto* all = new RankThreads;
+  return *all;
+}
+
+void enter(World* world) {
+  auto& all = rank_threads();
+  const std::lock_guard lock(all.mutex);
+  all.worlds[at::RecordFunction::currentThreadId()] = world;
+  all.count = all.worlds.size();
+}
+
+void leave() {
+  auto& all = rank_threads();
+  const std::lock_guard lock(all.mutex);
+  all.worlds.erase(at::RecordFunction::currentThreadId());
+  all.count = all.worlds.size();
+}
+
+// The position of `rank` among the members of a group to be.
+int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
+  std::set<int64_t> seen;
+  for (int64_t member : ranks) {
+    DTENSOR_CHECK_VALUE(
+        member >= 0 && member < world.size(),
+        "new_group",
+        "no rank ",
+        member,
+        " in a world of ",
+        world.size(),
+        ". Use ranks from 0 to ",
+        world.size() - 1,
+        ".");
+    DTENSOR_CHECK_VALUE(
+        seen.insert(member).second,
+        "new_group",
+        "rank ",
+        member,
+        " is named twice. Name every rank once.");
+  }
+  DTENSOR_CHECK_VALUE(
+      seen.count(world.rank()) == 1,
+      "new_group",
+      "the calling rank ",
+      world.rank(),
+      " is not among the members [",
+      c10::Join(", ", ranks),
+      "]. Call it on the members only.");
+  return std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
+}
+
+// Whether this thread may be that rank.
+void check_may_enter(const World& world) {
+  constexpr const char* kWhere = "WorldScope";
+  DTENSOR_CHECK_VALUE(
+      world.rank() >= 0 && world.rank() < world.size(),
+      kWhere,
+      "no rank ",
+      world.rank(),
+      " in a world of ",
+      world.size(),
+      ". Use ranks from 0 to the number of ranks less one.");
+  DTENSOR_CHECK(
+      !world.has_ended(),
+      kWhere,
+      "this ",
+      world.name(),
+      " has ended. Make a new world.");
+  DTENSOR_CHECK(
+      !detail::is_rank() || detail::this_thread.world == &world,
+      kWhere,
+      "this thread is rank ",
+      get_rank(),
+      " of another world. Ranks cannot be nested: use a thread for each.");
+}
+
+} // namespace
+
+namespace detail {
+
+constinit thread_local ThisThread this_thread{&the_process.world, nullptr};
+RankLocal<GroupWrapper> group_wrapper;
+
+World& process_world() {
+  return the_process.world;
+}
+
+std::shared_ptr<World> world_of_node() {
+  auto& all = rank_threads();
+  if (all.count.load(std::memory_order_relaxed) == 0 || is_rank()) {
+    return nullptr;
+  }
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) {
+    return nullptr;
+  }
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.worlds.find(node->thread_id());
+  return found == all.worlds.end() ? nullptr
+                                   : found->second->shared_from_this();
+}
+
+RankState& state_of(World& world) {
+  RankState* state = world.state_.load();
+  if (state == nullptr) {
+    auto made = std::make_unique<RankState>();
+    if (world.state_.compare_exchange_strong(state, made.get())) {
+      state = made.release();
+    }
+  }
+  return *state;
+}
+
+} // namespace detail
+
+World::~World() {
+  delete state_.load();
+}
+
+void World::end() {
+  ended_ = true;
+  detail::state_of(*this).clear();
+}
+
+GroupPtr World::new_group(
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  detail::check_owner(
+      "new_group", [] { return "the world"; }, this);
+  const int64_t position = check_members(*this, ranks);
+  if (ranks.size() == 1) {
+    return std::make_shared<detail::SelfGroup>(rank_, label);
+  }
+  GroupPtr group = make_group(ranks, position, label);
+  const auto& wrap = detail::group_wrapper.get();
+  return wrap ? wrap(std::move(group)) : group;
+}
+
+WorldScope::WorldScope(std::shared_ptr<World> world)
+    : world_(std::move(world)),
+      entered_(detail::this_thread.world != world_.get()) {
+  check_may_enter(*world_);
+  if (entered_) {
+    enter(world_.get());
+    detail::this_thread = {world_.get(), &detail::state_of(*world_)};
+    watched_draws_ = detail::watch_draws(true);
+  }
+}
+
+WorldScope::~WorldScope() {
+  if (entered_) {
+    detail::watch_draws(watched_draws_);
+    detail::this_thread = {&the_process.world, nullptr};
+    leave();
+  }
+}
+
+std::shared_ptr<World> this_world() {
+  if (auto world = detail::world_of_node()) {
+    return world;
+  }
+  World* const world = detail::this_thread.world;
+  return detail::is_rank()
+      ? world->shared_from_this()
+      : std::shared_ptr<World>(std::shared_ptr<void>(), world);
+}
+
+World& current_world() {
+  return C10_LIKELY(detail::is_rank()) ? *detail::this_thread.world
+                                       : *this_world();
+}
+
+int64_t get_rank() {
+  return current_world().rank();
+}
+
+int64_t get_world_size() {
+  return current_world().size();
+}
+
+GroupPtr new_group(
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  return current_world().new_group(ranks, label);
+}
+
+} // namespace dtensor

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which world a thread is in, and what a rank finds of its own.
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/comm/world.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "expect_error.h"
+
+namespace dtensor {
+namespace {
+
+using test::error_of;
+
+/// A world without communication.
+class SilentWorld final : public World {
+ public:
+  SilentWorld(int64_t rank, int64_t size) : World(rank, size, "silent world") {}
+
+ protected:
+  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+    return nullptr;
+  }
+};
+
+void in_another_thread(const std::function<void()>& fn) {
+  std::thread(fn).join();
+}
+
+TEST(World, OfAProgramHasOneRank) {
+  EXPECT_EQ(this_world()->rank(), 0);
+  EXPECT_EQ(this_world()->size(), 1);
+  EXPECT_EQ(&current_world(), this_world().get());
+  in_another_thread([world = this_world()] { EXPECT_EQ(this_world(), world); });
+  const GroupPtr alone = this_world()->new_group({0}, "alone");
+  EXPECT_EQ(alone->all_gather(torch::ones({3}), 0).numel(), 3);
+}
+
+TEST(World, IsThatOfTheScope) {
+  const auto world = std::make_shared<SilentWorld>(2, 5);
+  {
+    const WorldScope scope(world);
+    EXPECT_EQ(this_world(), world);
+    EXPECT_EQ(get_rank(), 2);
+    EXPECT_EQ(get_world_size(), 5);
+    const WorldScope again(world);
+    // A group of one rank needs no communication.
+    EXPECT_EQ(new_group({2}, "alone")->ranks(), std::vector<int64_t>{2});
+    in_another_thread([] { EXPECT_EQ(get_world_size(), 1); });
+  }
+  EXPECT_EQ(get_world_size(), 1);
+}
+
+TEST(World, ScopesRefuseWhatIsNoRank) {
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] {
+        const WorldScope scope(std::make_shared<SilentWorld>(5, 5));
+      }),
+      "[WorldScope] no rank 5 in a world of 5. Use ranks from 0 to the number "
+      "of ranks less one.");
+  const auto world = std::make_shared<SilentWorld>(1, 2);
+  {
+    const WorldScope scope(world);
+    EXPECT_EQ(
+        error_of([] {
+          const WorldScope inner(std::make_shared<SilentWorld>(0, 2));
+        }),
+        "[WorldScope] this thread is rank 1 of another world. Ranks cannot be "
+        "nested: use a thread for each.");
+    EXPECT_EQ(
+        error_of([] { run_ranks(2, [] {}); }),
+        "[run_ranks] called from rank 1 of 2. Ranks cannot be nested: call it "
+        "outside of them.");
+  }
+  world->end();
+  EXPECT_EQ(
+      error_of([&] { const WorldScope scope(world); }),
+      "[WorldScope] this silent world has ended. Make a new world.");
+}
+
+TEST(World, MakesGroupsForItsOwnRankAlone) {
+  const auto world = std::make_shared<SilentWorld>(1, 2);
+  EXPECT_EQ(
+      error_of([&] { world->new_group({1}, "tp"); }),
+      "[new_group] the world belongs to rank 1, and this thread is no rank. "
+      "Build one model per rank, inside run_ranks, and take plain tensors out "
+      "of it.");
+}
+
+// Lives as long as its group does.
+TEST(World, IsKeptByItsGroups) {
+  std::weak_ptr<World> world;
+  GroupPtr group;
+  run_ranks(2, [&](int64_t rank) {
+    const GroupPtr mine = new_group({0, 1}, "tp");
+    if (rank == 0) {
+      group = mine;
+      world = this_world();
+    }
+  });
+  EXPECT_FALSE(world.expired());
+  EXPECT_TRUE(world.lock()->has_ended());
+  group = nullptr;
+  EXPECT_TRUE(world.expired());
+}
+
+struct Counter final : CommObserver {
+  void on_collective(const CollectiveEvent&) override {
+    ++count;
+  }
+  int count = 0;
+};
+
+// The rank's thread made the graph; another one goes back through it.
+TEST(World, OfABackwardNodeIsTheOneThatMadeIt) {
+  run_ranks(2, [](int64_t rank) {
+    const GroupPtr group = new_group({0, 1}, "tp");
+    const at::Tensor x = torch::ones({2}).requires_grad_();
+    const at::Tensor y = x * static_cast<double>(rank + 1);
+    int64_t seen = -1;
+    y.register_hook([&](const at::Tensor& grad) {
+      seen = get_rank();
+      return group->all_reduce(grad * (rank + 1), ReduceOp::kSum);
+    });
+    const at::Tensor loss = y.sum();
+    Counter counter;
+    const CommObserverGuard guard(counter);
+    in_another_thread([&] {
+      loss.backward();
+      EXPECT_EQ(get_world_size(), 1);
+      EXPECT_THROW(group->barrier(), c10::Error);
+    });
+    EXPECT_EQ(seen, rank);
+    EXPECT_EQ(counter.count, 1);
+    EXPECT_EQ(x.grad()[0].item<double>(), 3.0 * static_cast<double>(rank + 1));
+  });
+}
+
+// While the rank waits for it.
+TEST(World, MayBeLentToAnotherThread) {
+  run_ranks(2, [](int64_t rank) {
+    const GroupPtr group = new_group({0, 1}, "tp");
+    in_another_thread([&, world = this_world()] {
+      const WorldScope scope(world);
+      EXPECT_EQ(get_rank(), rank);
+      const at::Tensor sum =
+          group->all_reduce(torch::tensor({rank}), ReduceOp::kSum);
+      EXPECT_EQ(sum.item<int64_t>(), 1);
+    });
+    EXPECT_EQ(get_rank(), rank);
+    group->barrier();
+  });
+}
+
+// A node that one rank made is that rank's in the thread of a later one, or in
+// none when the rank has ended.
+TEST(World, OfANodeIsNoneWhenTheRankHasEnded) {
+  at::Tensor loss;
+  int64_t size = -1;
+  run_ranks(2, [&](int64_t rank) {
+    if (rank == 1) {
+      const at::Tensor y = torch::ones({2}).requires_grad_() * 2;
+      y.register_hook([&](const at::Tensor&) { size = get_world_size(); });
+      loss = y.sum();
+    }
+  });
+  loss.backward();
+  EXPECT_EQ(size, 1);
+}
+
+detail::RankLocal<std::vector<int64_t>> noted;
+
+TEST(RankLocal, IsOnePerRankAndOnePerThreadOutside) {
+  noted.get() = {7};
+  run_ranks(3, [](int64_t rank) {
+    EXPECT_TRUE(noted.get().empty());
+    noted.get().push_back(rank);
+    in_another_thread([] { EXPECT_TRUE(noted.get().empty()); });
+    EXPECT_EQ(noted.get(), std::vector<int64_t>{rank});
+  });
+  EXPECT_EQ(noted.get(), std::vector<int64_t>{7});
+  in_another_thread([] { EXPECT_TRUE(noted.get().empty()); });
+}
+
+std::shared_ptr<int> watched;
+detail::RankLocal<std::shared_ptr<int>> kept;
+
+TEST(RankLocal, IsDroppedWhenTheRankEnds) {
+  watched = std::make_shared<int>();
+  Ranks ranks(3);
+  ranks.run([] { kept.get() = watched; });
+  EXPECT_EQ(watched.use_count(), 4);
+  ranks.run([] { EXPECT_EQ(kept.get(), watched); });
+  {
+    const Ranks others(2);
+  }
+  EXPECT_EQ(watched.use_count(), 4);
+  EXPECT_THROW(ranks.run([] { TORCH_CHECK(false, "stop"); }), c10::Error);
+  EXPECT_EQ(watched.use_count(), 1);
+}
+
+} // namespace
+} // namespace dtensor
