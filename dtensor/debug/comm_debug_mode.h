@@ -52,7 +52,7 @@ struct CommFilter {
   std::optional<bool> backward = std::nullopt;
 };
 
-/// Counts the collectives of this rank (thread) while it lives. Modes nest.
+/// Counts the collectives of this rank while it lives. Modes nest.
 /// Collectives over one rank do not happen and are not counted.
 /// Python: torch.distributed.tensor.debug.CommDebugMode.
 class DTENSOR_API CommDebugMode final : public CommObserver {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/cross_entropy_impl.h>
 
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/cross_entropy_local_impl.h>
@@ -300,8 +301,8 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
 } // namespace
 
 int& loss_parallel_depth() {
-  thread_local int depth = 0;
-  return depth;
+  static constinit RankLocal<int> depth;
+  return depth.get();
 }
 
 at::Tensor cross_entropy(

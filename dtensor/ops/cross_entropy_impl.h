@@ -13,7 +13,7 @@
 
 namespace dtensor::detail {
 
-/// How many loss_parallel() are active in this rank (thread).
+/// How many loss_parallel() are active in this rank.
 int& loss_parallel_depth();
 
 struct CrossEntropyOptions {

@@ -7,6 +7,9 @@
 namespace dtensor::detail {
 namespace {
 
+// Of the thread, not of the rank: a decision follows from its key, and whoever
+// makes it anew makes the same. The thread looks here in each call, with fewer
+// steps than a rank's state would take.
 thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
 thread_local std::vector<std::unique_ptr<FastTable>> tables;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DecisionCache: what one operator decided before, per rank, bounded.
+// DecisionCache: what one operator decided before, per thread, bounded.
 //
 // A key is a list of words: spec ids for DTensors and the values of the other
 // arguments that matter. Ids are never reused, so a key cannot mean another
@@ -92,12 +92,12 @@ class DecisionCache {
 
 class FastTable; // ops/fast_key_impl.h
 
-/// This rank's cache of the operator with that slot number, and what its
+/// This thread's cache of the operator with that slot number, and what its
 /// unboxed kernel looks up first.
 DecisionCache& decision_cache(size_t slot);
 FastTable& fast_table(size_t slot);
 
-/// How many decisions this rank has made, and how many it holds.
+/// How many decisions this thread has made, and how many it holds.
 struct DecisionCounts {
   size_t made = 0;
   size_t kept = 0;

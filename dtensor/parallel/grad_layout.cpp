@@ -5,6 +5,8 @@
 #include <ATen/ops/cat.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/comm/world.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -28,10 +30,7 @@ using Bucket = std::vector<at::Tensor>;
 // it: a pass that throws leaves nothing.
 using Pending = std::map<int, std::weak_ptr<Bucket>>;
 
-Pending& pending() {
-  thread_local Pending state;
-  return state;
-}
+RankLocal<Pending> pending;
 
 void set_gradient(at::Tensor& parameter, at::Tensor local) {
   parameter.mutable_grad() = wrap(
@@ -117,14 +116,20 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
  private:
   static std::shared_ptr<Bucket> parameters_of_pass() {
     const int task = torch::autograd::get_current_graph_task_id();
-    if (auto known = pending()[task].lock()) {
+    Pending& passes = pending.get();
+    if (auto known = passes[task].lock()) {
       return known;
     }
-    std::erase_if(pending(), [](const auto& p) { return p.second.expired(); });
+    std::erase_if(passes, [](const auto& p) { return p.second.expired(); });
     auto bucket = std::make_shared<Bucket>();
-    pending()[task] = bucket;
+    passes[task] = bucket;
+    // At the end of the pass there is no node, from which a thread that is no
+    // rank would know whose pass it was.
     torch::autograd::Engine::get_default_engine().queue_callback(
-        [bucket] { reduce_gradients(*bucket); });
+        [bucket, world = this_world()] {
+          const WorldScope scope(world);
+          reduce_gradients(*bucket);
+        });
     return bucket;
   }
 };

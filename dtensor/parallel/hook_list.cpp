@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/hook_list.h>
 
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 
 #include <c10/util/StringUtil.h>
@@ -19,15 +20,12 @@ struct LeftHooks {
   uint64_t next = 0;
 };
 
-LeftHooks& left_hooks() {
-  thread_local LeftHooks left;
-  return left;
-}
+detail::RankLocal<LeftHooks> left_hooks;
 
 } // namespace
 
 std::string ModuleHooks::leave_hooks() const {
-  auto& left = left_hooks();
+  auto& left = left_hooks.get();
   auto name = c10::str(kLeft, left.next++);
   left.all.emplace(name, *this);
   return name;
@@ -37,7 +35,7 @@ bool ModuleHooks::take_hooks(const std::string& name) {
   if (!name.starts_with(kLeft)) {
     return false;
   }
-  auto left = left_hooks().all.extract(name);
+  auto left = left_hooks.get().all.extract(name);
   if (!has_hooks()) {
     DTENSOR_CHECK(
         !left.empty(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/tied_modules_impl.h>
 
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 
 #include <torch/nn/modules/embedding.h>
@@ -19,10 +20,7 @@ struct Styled {
 };
 
 // Modules belong to the rank that made them.
-std::vector<Styled>& styled_modules() {
-  thread_local std::vector<Styled> all;
-  return all;
-}
+RankLocal<std::vector<Styled>> styled_modules;
 
 bool has_weight(
     torch::nn::Module& module,
@@ -42,7 +40,7 @@ void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,
     std::shared_ptr<const LayoutBoundary> boundary) {
-  auto& all = styled_modules();
+  auto& all = styled_modules.get();
   std::erase_if(all, [](const auto& s) { return s.module.expired(); });
   if (const auto weak = module.weak_from_this(); !weak.expired()) {
     all.push_back({weak, kind, std::move(boundary)});
@@ -54,7 +52,7 @@ std::shared_ptr<const LayoutBoundary> style_of_tied(
     BoundaryKind kind,
     const LayoutBoundary* known) {
   std::shared_ptr<const LayoutBoundary> found;
-  for (const auto& styled : styled_modules()) {
+  for (const auto& styled : styled_modules.get()) {
     if (styled.kind != kind || styled.boundary.get() == known) {
       continue;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan.h>
@@ -19,17 +20,12 @@ namespace {
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Plans by the ids of both specs: sets of a few ways each, so lookups touch one
-// place, need no lock and never grow. Specs belong to a rank, and a rank is a
-// thread, so nothing is gained by sharing.
+// place, need no lock and never grow. Specs belong to a rank, so nothing is
+// gained by sharing.
 class PlanCache {
  public:
   static constexpr size_t kSets = 512;
   static constexpr size_t kWays = 4;
-
-  static PlanCache& of_this_thread() {
-    thread_local PlanCache cache;
-    return cache;
-  }
 
   PlanPtr find(uint64_t from, uint64_t to) const {
     for (const Entry& entry : set(from, to).entries) {
@@ -79,6 +75,8 @@ class PlanCache {
 
   std::vector<Set> sets_ = std::vector<Set>(kSets);
 };
+
+detail::RankLocal<PlanCache> plan_cache;
 
 void check_same_tensor(const Spec& from, const Spec& to) {
   DTENSOR_CHECK_VALUE(
@@ -301,7 +299,7 @@ int64_t Plan::collectives() const {
 }
 
 std::shared_ptr<const Plan> plan(const SpecPtr& from, const SpecPtr& to) {
-  PlanCache& cache = PlanCache::of_this_thread();
+  PlanCache& cache = plan_cache.get();
   if (auto found = cache.find(from->id(), to->id())) {
     return found;
   }
@@ -340,8 +338,7 @@ namespace detail {
 std::shared_ptr<const Plan> plan_of_mine(
     const SpecPtr& from,
     const SpecPtr& to) {
-  if (auto found =
-          PlanCache::of_this_thread().find(from->id(), to->id())) {
+  if (auto found = plan_cache.get().find(from->id(), to->id())) {
     return found; // what is kept is this rank's
   }
   check_mine("redistribute", *from);
@@ -349,7 +346,7 @@ std::shared_ptr<const Plan> plan_of_mine(
 }
 
 size_t cached_plans() {
-  return PlanCache::of_this_thread().size();
+  return plan_cache.get().size();
 }
 
 size_t plan_cache_capacity() {

@@ -67,7 +67,7 @@ struct DTENSOR_API Plan {
 /// step. Throws ValueError for different meshes, sizes or dtypes, and for
 /// different reductions on one mesh dimension:
 ///   [redistribute] cannot go from [P(sum)] to [P(max)] on mesh dim "tp": ...
-/// Results are remembered per thread and pair of specs, in a bounded cache.
+/// Results are remembered per rank and pair of specs, in a bounded cache.
 DTENSOR_API std::shared_ptr<const Plan> plan(
     const SpecPtr& from,
     const SpecPtr& to);

@@ -4,6 +4,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -26,11 +27,7 @@ struct Stream {
   bool started = false;
 };
 
-// A rank is a thread, so each rank has its own.
-Stream& stream() {
-  thread_local Stream mine;
-  return mine;
-}
+detail::RankLocal<Stream> stream;
 
 using Sampler =
     at::Tensor (*)(const Spec&, at::ScalarType, detail::Draw, double, double);
@@ -99,7 +96,7 @@ DTensor randn(
 namespace detail {
 
 Draw next_draw() {
-  auto& s = stream();
+  auto& s = stream.get();
   const auto seedings = rank_seedings();
   if (!s.started || s.seedings != seedings) {
     s = {

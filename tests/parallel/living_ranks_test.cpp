@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Models that live on with their ranks, and backward passes that another thread
+// of a rank runs.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/tensor/random.h>
+#include <tests/parallel/modules.h>
+
+#include <thread>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+at::Tensor trained(Mlp& model, uint64_t step) {
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  const auto y = model->forward(uniform({4, 6}, step));
+  y.square().sum().backward();
+  sgd.step();
+  return y.detach();
+}
+
+// Made in one run, trained in others, each from another thread of the program.
+TEST(LivingRanksTest, TrainAModelOverManyRuns) {
+  auto plain = filled(Mlp(6, 7));
+  std::vector<Mlp> models(2, Mlp(nullptr));
+  Ranks ranks(2);
+  ranks.run([&](int64_t rank) {
+    auto& mine = models[static_cast<size_t>(rank)];
+    mine = filled(Mlp(6, 7));
+    parallelize_module(
+        *mine, init_device_mesh(at::kCPU, {2}, {"tp"}), mlp_plan());
+  });
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto truth = trained(plain, step);
+    std::thread([&] {
+      ranks.run([&](int64_t rank) {
+        auto& mine = models[static_cast<size_t>(rank)];
+        expect_close(trained(mine, step), truth, "output", 1e-10);
+      });
+    }).join();
+  }
+  models.clear();
+}
+
+// The stream of random DTensors is the rank's: it goes on, and seeding in one
+// run counts in the next.
+TEST(LivingRanksTest, DrawRandomDTensorsOn) {
+  std::vector<at::Tensor> drawn(4);
+  const auto draw = [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    return dtensor::rand({4, 3}, mesh, {Shard(0)}).full_tensor();
+  };
+  Ranks ranks(2);
+  const auto draw_into = [&](size_t i) {
+    ranks.run([&](int64_t rank) {
+      const auto mine = draw();
+      if (rank == 0) {
+        drawn[i] = mine;
+      }
+    });
+  };
+  ranks.run([] { torch::manual_seed(5); });
+  draw_into(0);
+  draw_into(1);
+  ranks.run([] { torch::manual_seed(5); });
+  draw_into(2);
+  run_ranks(2, [&](int64_t rank) {
+    torch::manual_seed(5);
+    draw();
+    const auto second = draw();
+    if (rank == 0) {
+      drawn[3] = second;
+    }
+  });
+  EXPECT_FALSE(torch::equal(drawn[0], drawn[1]));
+  EXPECT_TRUE(torch::equal(drawn[0], drawn[2]));
+  EXPECT_TRUE(torch::equal(drawn[1], drawn[3]));
+}
+
+TEST(LivingRanksTest, LetGoOfWhatTheyHad) {
+  std::weak_ptr<World> world;
+  {
+    Ranks ranks(2);
+    ranks.run([&](int64_t rank) {
+      auto model = filled(Mlp(6, 7));
+      parallelize_module(
+          *model, init_device_mesh(at::kCPU, {2}, {"tp"}), mlp_plan());
+      trained(model, 1);
+      if (rank == 0) {
+        world = this_world();
+      }
+    });
+    EXPECT_FALSE(world.expired());
+  }
+  EXPECT_TRUE(world.expired());
+}
+
+// A gradient that is a sum over the ranks is reduced when the pass is over,
+// where no node tells whose pass it was.
+TEST(BackwardInAnotherThread, IsTheRanks) {
+  const auto whole = uniform({2, 4, 6}, 3);
+  auto plain = filled(torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
+  plain->forward(whole).square().sum().backward();
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto mine = filled(torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
+    parallelize_module(*mine, mesh, SequenceParallel());
+    const auto x = distribute_tensor(whole, mesh, {Shard(1)}, std::nullopt);
+    const auto loss = mine->forward(x).square().sum();
+    const auto one = torch::ones_like(loss); // no node makes it
+    const CommDebugMode comm;
+    std::thread([&] { loss.backward(one); }).join();
+    EXPECT_EQ(comm.total({.module = "gradients"}).count, 1);
+    for (const auto& item : mine->named_parameters()) {
+      EXPECT_EQ(layout_of(item.value().grad()), Replicate());
+      expect_close(
+          item.value().grad(),
+          plain->named_parameters()[item.key()].grad(),
+          item.key(),
+          1e-10);
+    }
+  });
+}
+
+} // namespace
+} // namespace dtensor
