@@ -7,13 +7,26 @@ function(dtensor_warnings target)
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 endfunction()
 
-# dtensor_library(<name> <kind> HEADERS ... SOURCES ...): the target
-# dtensor_<name>, known as dtensor::<name> here and after install. The headers
-# must compile alone; building dtensor_header_checks tries each.
-function(dtensor_library name kind)
+# Shared unless BUILD_SHARED_LIBS is off.
+if(DEFINED BUILD_SHARED_LIBS AND NOT BUILD_SHARED_LIBS)
+  set(dtensor_kind STATIC)
+else()
+  set(dtensor_kind SHARED)
+endif()
+
+# Nothing that a program calls refers to the file that registers operators with
+# LibTorch: without this the linker would leave it out of a static library.
+function(dtensor_link_operators target)
+  target_link_options(${target} INTERFACE "LINKER:-u,dtensor_operators")
+endfunction()
+
+# dtensor_library(<name> HEADERS ... SOURCES ...): the target dtensor_<name>,
+# known as dtensor::<name> here and after install. The headers must compile
+# alone; building dtensor_header_checks tries each.
+function(dtensor_library name)
   cmake_parse_arguments(arg "" "" "HEADERS;SOURCES" ${ARGN})
   set(target dtensor_${name})
-  add_library(${target} ${kind})
+  add_library(${target} ${dtensor_kind})
   add_library(dtensor::${name} ALIAS ${target})
   target_sources(${target}
     PRIVATE ${arg_SOURCES}
@@ -24,6 +37,7 @@ function(dtensor_library name kind)
     EXPORT_NAME ${name}
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    POSITION_INDEPENDENT_CODE ON
     VERIFY_INTERFACE_HEADER_SETS ${DTENSOR_CHECKS})
   dtensor_warnings(${target})
 endfunction()
@@ -36,9 +50,8 @@ if(DTENSOR_COMM_ONLY)
   endforeach()
 endif()
 
-# Shared, because rule files register themselves: a static library would drop
-# those that nothing refers to. Torch is PUBLIC: our headers use it.
-dtensor_library(dtensor SHARED
+# Torch is PUBLIC: our headers use it.
+dtensor_library(dtensor
   HEADERS
     ${DTENSOR_BASE_HEADERS}
     ${DTENSOR_LAYOUT_HEADERS}
@@ -58,6 +71,9 @@ dtensor_library(dtensor SHARED
     ${DTENSOR_DEBUG_SOURCES})
 set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
 target_link_libraries(dtensor_dtensor PUBLIC torch)
+if(dtensor_kind STREQUAL STATIC AND NOT DTENSOR_COMM_ONLY)
+  dtensor_link_operators(dtensor_dtensor)
+endif()
 # What nearly every source includes, read once: half of the time that one takes
 # to compile. A source is written as if it did not exist: with
 # CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well. The flag is for ccache.
@@ -69,7 +85,7 @@ target_compile_options(dtensor_dtensor PRIVATE
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
 if(DTENSOR_TESTING_SOURCES)
-  dtensor_library(testing SHARED
+  dtensor_library(testing
     HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
   target_link_libraries(dtensor_testing PUBLIC dtensor::dtensor)
 endif()

@@ -141,6 +141,7 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/einsum.h
   dtensor/ops/op_call.h
   dtensor/ops/propagate.h
+  dtensor/ops/register_sharding.h
   dtensor/ops/registry.h
   dtensor/ops/strategy.h
 )
@@ -168,6 +169,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
+  dtensor/ops/kernels.cpp
+  dtensor/ops/kernels_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp
@@ -176,6 +179,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/plain_operand.cpp
   dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp
+  dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp
   dtensor/ops/replicated_impl.h
@@ -188,6 +192,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/dropout.cpp
   dtensor/ops/rules/dtype_limits_impl.h
   dtensor/ops/rules/embedding.cpp
+  dtensor/ops/rules/families.cpp
+  dtensor/ops/rules/families_impl.h
   dtensor/ops/rules/fused.cpp
   dtensor/ops/rules/indexing.cpp
   dtensor/ops/rules/kernel_args_impl.h

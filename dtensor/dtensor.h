@@ -23,6 +23,7 @@
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/op_call.h>
 #include <dtensor/ops/propagate.h>
+#include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/parallel/distribute_module.h>

@@ -3,6 +3,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/ops/slot_impl.h>
 
 #include <algorithm>
 
@@ -21,9 +22,17 @@ c10::OperatorName parse_operator_name(std::string_view name) {
   return {std::move(base), std::move(overload)};
 }
 
-RuleRegistry& RuleRegistry::global() {
-  static RuleRegistry registry;
+RuleRegistry& detail::registered_rules() {
+  static RuleRegistry registry = [] {
+    RuleRegistry rules;
+    add_all_rules(rules);
+    return rules;
+  }();
   return registry;
+}
+
+const RuleRegistry& RuleRegistry::global() {
+  return detail::registered_rules();
 }
 
 OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
@@ -37,6 +46,10 @@ OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
       op.overload_name,
       " has a rule already. Give each operator one.");
   return it->second;
+}
+
+void RuleRegistry::replace(std::string_view name, OpRule rule) {
+  rules_[parse_operator_name(name)] = std::move(rule);
 }
 
 OpRule& RuleRegistry::dim_rule(std::string_view name, DimRule rule) {

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RuleRegistry: operator name -> rule. Rule files add to it when the library
-// is loaded; it includes none of them.
+// RuleRegistry: operator name -> rule. Programs add to the one that dispatch
+// asks by register_sharding() (ops/register_sharding.h).
 //
-//   DTENSOR_RULES(matmul) {
-//     rules.einsum("mm", "mk,kn->mn");
-//     rules.einsum("bmm", "bmk,bkn->bmn");
-//   }
+//   rules.einsum("mm", "mk,kn->mn");
+//   rules.einsum("bmm", "bmk,bkn->bmn");
 //
 // Names are "op" or "op.overload" in namespace aten unless they have "::".
-// In-place (op_), out and foreach variants need no entry: ops/variants derives
-// them from the schema.
+// In-place (op_), out and foreach variants need no entry: they follow from the
+// schema.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -22,12 +20,14 @@ namespace dtensor {
 
 class DTENSOR_API RuleRegistry {
  public:
-  static RuleRegistry& global();
+  /// The one that dispatch asks.
+  static const RuleRegistry& global();
 
-  /// The generic form. Throws if the operator has a rule already. Whether
-  /// LibTorch has the operator cannot be told while it loads: see
-  /// unknown_names().
+  /// The generic form. Throws ValueError if the operator has a rule already.
+  /// Whether LibTorch has the operator is not asked: see unknown_names().
   OpRule& add(std::string_view name, OpRule rule);
+  /// The same in place of the rule that it may have.
+  void replace(std::string_view name, OpRule rule);
 
   /// Strategies per mesh dimension.
   OpRule& dim_rule(std::string_view name, DimRule rule);
@@ -59,22 +59,5 @@ class DTENSOR_API RuleRegistry {
 
 /// "add.Tensor" -> aten::add overload Tensor.
 DTENSOR_API c10::OperatorName parse_operator_name(std::string_view name);
-
-namespace detail {
-/// Rule files register before the operators' slots are installed: both happen
-/// while the library loads, in the order of these priorities.
-struct RegisterRules {
-  explicit RegisterRules(void (*add)(RuleRegistry&)) {
-    add(RuleRegistry::global());
-  }
-};
-} // namespace detail
-
-#define DTENSOR_RULES(family)                                             \
-  static void dtensor_rules_##family(::dtensor::RuleRegistry& rules);     \
-  static const ::dtensor::detail::RegisterRules dtensor_register_##family \
-      __attribute__((init_priority(60000))) (dtensor_rules_##family);     \
-  static void dtensor_rules_##family(                                     \
-      [[maybe_unused]] ::dtensor::RuleRegistry& rules)
 
 } // namespace dtensor

@@ -16,6 +16,15 @@
 
 namespace dtensor::detail {
 
+/// RuleRegistry::global(), to change it; at first it has the rules that the
+/// library comes with.
+RuleRegistry& registered_rules();
+void add_all_rules(RuleRegistry& rules);
+
+/// Puts kernels under the operator in place of those that it has, made for the
+/// rules as they are now. Not while ranks run.
+void install_anew(const c10::OperatorHandle& op);
+
 /// Facts of an operator, worked out once.
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);

@@ -394,6 +394,17 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) { einsum_strategies("mm,mn->n"); }},
       {"an einsum with something else than letters",
        [](const DeviceMesh&) { einsum_strategies("m k,kn->mn"); }},
+      {"a rule for an operator that nobody knows",
+       [](const DeviceMesh&) {
+         register_sharding("mylib::nothing", OpRule());
+       }},
+      {"a rule that says nothing",
+       [](const DeviceMesh&) { register_sharding("mm", OpRule()); }},
+      {"a rule registered inside of a rank",
+       [](const DeviceMesh&) {
+         register_sharding(
+             "mm", [](const OpCall&, int64_t) { return Strategies(); });
+       }},
       {"an operator without a rule",
        [](const DeviceMesh& mesh) { at::cholesky_inverse(rows(mesh)); }},
       {"an out argument and a gradient",

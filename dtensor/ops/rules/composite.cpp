@@ -4,6 +4,7 @@
 // cost more nodes of the graph. All others compute on replicated tensors as one
 // region (ops/replicated.cpp).
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

@@ -4,6 +4,7 @@
 // only move elements, so partial values stay partial if all operands are.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that copy, convert or fill: the layout stays, also a partial one.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 namespace dtensor {

@@ -3,6 +3,7 @@
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

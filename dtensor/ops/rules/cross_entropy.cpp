@@ -7,6 +7,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/cross_entropy_impl.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
 #include <ATen/TensorOperators.h>

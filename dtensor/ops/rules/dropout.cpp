@@ -5,6 +5,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/redistribute/execute.h>

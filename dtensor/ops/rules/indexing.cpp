@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>

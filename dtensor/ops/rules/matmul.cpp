@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 

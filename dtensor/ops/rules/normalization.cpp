@@ -6,6 +6,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 

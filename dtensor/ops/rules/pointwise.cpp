@@ -2,6 +2,7 @@
 // Pointwise operators: any dimension of the result may be sharded; a few
 // classes also compute on partial operands.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
 

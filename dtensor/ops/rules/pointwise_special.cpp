@@ -3,6 +3,7 @@
 // that are pointwise only in part.
 #include <dtensor/error.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/stack_impl.h>
 

@@ -6,6 +6,7 @@
 // probabilities, and ranks that hold nothing still take their position of the
 // stream.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 
 #include <dtensor/ops/rules/random_impl.h>
 #include <dtensor/redistribute/execute.h>

@@ -3,6 +3,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/ops/rules/dtype_limits_impl.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 

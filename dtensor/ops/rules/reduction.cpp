@@ -6,6 +6,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/dtype_limits_impl.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 

@@ -2,6 +2,7 @@
 // Operators along one dimension that keep its size or pick from it: running
 // sums, sorting, the k greatest. That dimension stays whole.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
 namespace dtensor {

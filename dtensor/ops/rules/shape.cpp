@@ -3,6 +3,7 @@
 // dimensions.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 
 #include <ATen/ops/squeeze.h>
 #include <c10/core/WrapDimMinimal.h>

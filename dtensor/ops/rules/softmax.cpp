@@ -2,6 +2,7 @@
 // Softmax and its kin: the softmax dimension stays whole, all others may be
 // sharded. The backward operators are linear in the gradient.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
 namespace dtensor {

@@ -2,6 +2,7 @@
 // tril and triu. A shard of the rows or columns has its own diagonal: the
 // global one, moved by where the shard begins.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 namespace dtensor {

@@ -7,6 +7,7 @@
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/replicated_impl.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>

@@ -12,6 +12,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 

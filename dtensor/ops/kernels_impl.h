@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels under an operator, as its rule wants them.
+#pragma once
+
+#include <dtensor/ops/slot_impl.h>
+
+#include <torch/library.h>
+
+#include <optional>
+
+namespace dtensor::detail {
+
+struct Kernels {
+  std::optional<torch::CppFunction> backend;
+  std::optional<torch::CppFunction> above_autograd;
+};
+
+/// For the rules as they are now; none where LibTorch's own kernels serve.
+Kernels kernels_of(const c10::OperatorHandle& op);
+
+/// aten::_to_copy at the key of the meta device, which a copy to it has and
+/// which outranks ours.
+torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
+
+} // namespace dtensor::detail

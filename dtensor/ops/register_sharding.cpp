@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/register_sharding.h>
+
+#include <dtensor/comm/world_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/ops/slot_impl.h>
+
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kWhere = "register_sharding";
+
+c10::OperatorHandle find_operator(std::string_view name) {
+  const auto op =
+      c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
+  DTENSOR_CHECK_VALUE(
+      op.has_value(),
+      kWhere,
+      "no library has registered an operator \"",
+      name,
+      "\". Register it first, and name it \"library::operator.overload\".");
+  return *op;
+}
+
+// op_.overload, which goes by the rule of op.overload.
+std::optional<c10::OperatorHandle> in_place_form(
+    const c10::OperatorHandle& op) {
+  auto name = op.operator_name();
+  name.name += "_";
+  return RuleRegistry::global().find(name) != nullptr
+      ? std::nullopt
+      : c10::Dispatcher::singleton().findSchema(name);
+}
+
+} // namespace
+
+void register_sharding(std::string_view name, OpRule rule) {
+  const auto op = find_operator(name);
+  DTENSOR_CHECK_VALUE(
+      rule.dim_rule || rule.mesh_rule || rule.kernel,
+      kWhere,
+      "the rule of \"",
+      name,
+      "\" says nothing. Give it a dim_rule, a mesh_rule or a kernel.");
+  DTENSOR_CHECK(
+      !detail::is_rank(),
+      kWhere,
+      "\"",
+      name,
+      "\" got a rule inside of a rank, while others may call it. Register it "
+      "before run_ranks.");
+  // The gradient of another library's operator is that of the plain one.
+  rule.region |= op.schema().name().rfind("aten::", 0) != 0 && !rule.kernel;
+  detail::registered_rules().replace(name, std::move(rule));
+  detail::install_anew(op);
+  if (const auto in_place = in_place_form(op)) {
+    detail::install_anew(*in_place);
+  }
+}
+
+void register_sharding(std::string_view name, DimRule rule) {
+  OpRule op;
+  op.dim_rule = std::move(rule);
+  register_sharding(name, std::move(op));
+}
+
+} // namespace dtensor

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rules that programs register: for operators of their own, and instead of ours.
+#include "tests/ops/against_plain.h"
+
+#include <dtensor/ops/register_sharding.h>
+#include <tests/error_of.h>
+#include <torch/library.h>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+// Another rule than ours, until the end of the test.
+class Overridden {
+ public:
+  Overridden(std::string name, DimRule rule)
+      : name_(std::move(name)),
+        ours_(*RuleRegistry::global().find(parse_operator_name(name_))) {
+    register_sharding(name_, std::move(rule));
+  }
+  ~Overridden() {
+    register_sharding(name_, ours_);
+  }
+  Overridden(const Overridden&) = delete;
+  Overridden& operator=(const Overridden&) = delete;
+
+ private:
+  std::string name_;
+  OpRule ours_;
+};
+
+Strategies nothing_cut(const OpCall&, int64_t) {
+  return {};
+}
+
+Placement layout_of(const at::Tensor& t) {
+  return DTensor(t).placements()[0];
+}
+
+at::Tensor rows(const DeviceMesh& mesh) {
+  return place(numbers({4, 3}, 1), mesh, {Shard(0)});
+}
+
+TEST(RegisterSharding, TakesThePlaceOfOurRule) {
+  const auto layout = [] {
+    Placement found;
+    run_ranks(2, [&](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      const torch::NoGradGuard no_grad;
+      at::relu(rows(mesh));
+      const auto warm = at::relu(rows(mesh));
+      EXPECT_TRUE(
+          same(numbers({4, 3}, 1).relu(), DTensor(warm).full_tensor()));
+      if (rank == 0) {
+        found = layout_of(warm);
+      }
+    });
+    return found;
+  };
+  EXPECT_EQ(layout(), Shard(0));
+  {
+    const Overridden relu("relu", nothing_cut);
+    EXPECT_EQ(layout(), Replicate());
+  }
+  EXPECT_EQ(layout(), Shard(0));
+}
+
+TEST(RegisterSharding, ForgetsWhatThisThreadDecidedBefore) {
+  const auto mesh = init_device_mesh(at::kCPU, {1});
+  const auto x = rows(mesh);
+  const torch::NoGradGuard no_grad;
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(layout_of(at::softmax(x, 1)), Shard(0));
+  }
+  const Overridden softmax("_softmax", nothing_cut);
+  EXPECT_EQ(layout_of(at::softmax(x, 1)), Replicate());
+}
+
+TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
+  const Overridden relu("relu", nothing_cut);
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const torch::NoGradGuard no_grad;
+    auto whole = at::Tensor(place(numbers({4, 3}, 1), mesh, {Replicate()}));
+    EXPECT_TRUE(same(
+        numbers({4, 3}, 1).relu(), DTensor(whole.relu_()).full_tensor()));
+    auto cut = at::Tensor(rows(mesh));
+    EXPECT_THROW(cut.relu_(), c10::Error);
+  });
+}
+
+at::Tensor halve(const at::Tensor& t) {
+  return t / 2;
+}
+
+TORCH_LIBRARY(register_sharding_test, m) {
+  m.def("halve(Tensor t) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(register_sharding_test, CPU, m) {
+  m.impl("halve", halve);
+}
+
+// No meta kernel: the rule says what comes out.
+TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
+  OpRule rule;
+  rule.dim_rule = [](const OpCall& call, int64_t) {
+    Strategies all;
+    for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
+      all.push_back({.outputs = {Shard(d)}, .inputs = {Shard(d)}});
+    }
+    return all;
+  };
+  rule.meta = [](const OpCall& call) {
+    const auto& in = *call.inputs[0].spec;
+    OutputMeta out;
+    out.sizes.assign(in.sizes().begin(), in.sizes().end());
+    out.strides.assign(in.strides().begin(), in.strides().end());
+    out.dtype = in.dtype();
+    return std::vector<OutputMeta>{std::move(out)};
+  };
+  register_sharding("register_sharding_test::halve", std::move(rule));
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const torch::NoGradGuard no_grad;
+    const auto half = c10::Dispatcher::singleton()
+                          .findSchemaOrThrow("register_sharding_test::halve", "")
+                          .typed<at::Tensor(const at::Tensor&)>()
+                          .call(rows(mesh));
+    EXPECT_EQ(layout_of(half), Shard(0));
+    EXPECT_TRUE(same(numbers({4, 3}, 1) / 2, DTensor(half).full_tensor()));
+  });
+}
+
+TEST(RegisterSharding, Mistakes) {
+  using test_text::error_of;
+  EXPECT_EQ(
+      error_of<c10::ValueError>(
+          [] { register_sharding("mylib::nothing", nothing_cut); }),
+      "[register_sharding] no library has registered an operator "
+      "\"mylib::nothing\". Register it first, and name it "
+      "\"library::operator.overload\".");
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] { register_sharding("relu", OpRule()); }),
+      "[register_sharding] the rule of \"relu\" says nothing. Give it a "
+      "dim_rule, a mesh_rule or a kernel.");
+  std::string inside;
+  run_ranks(1, [&] {
+    inside = error_of<c10::Error>(
+        [] { register_sharding("relu", nothing_cut); });
+  });
+  EXPECT_EQ(
+      inside,
+      "[register_sharding] \"relu\" got a rule inside of a rank, while others "
+      "may call it. Register it before run_ranks.");
+}
+
+} // namespace
+} // namespace dtensor
