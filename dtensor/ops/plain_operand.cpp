@@ -7,6 +7,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -89,7 +90,7 @@ bool means_same(const at::Tensor& plain) {
 // and what is plain can be compared.
 bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   bool may = like.mesh().contains_this_rank() &&
-      like.mesh().groups() != nullptr && !in_backward();
+      mesh_groups(like.mesh()) != nullptr && !in_backward();
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
     if (is_dtensor(t)) {
