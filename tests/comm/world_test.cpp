@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <thread>
+#include <functional>
+#include <future>
 
 #include "expect_error.h"
 
@@ -28,7 +29,7 @@ class SilentWorld final : public World {
 };
 
 void in_another_thread(const std::function<void()>& fn) {
-  std::thread(fn).join();
+  std::async(std::launch::async, fn).get();
 }
 
 TEST(World, OfAProgramHasOneRank) {

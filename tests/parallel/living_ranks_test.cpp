@@ -6,7 +6,7 @@
 #include <dtensor/tensor/random.h>
 #include <tests/parallel/modules.h>
 
-#include <thread>
+#include <future>
 
 namespace dtensor {
 namespace {
@@ -34,12 +34,13 @@ TEST(LivingRanksTest, TrainAModelOverManyRuns) {
   });
   for (uint64_t step = 0; step < 3; ++step) {
     const auto truth = trained(plain, step);
-    std::thread([&] {
+    const auto step_on_ranks = [&] {
       ranks.run([&](int64_t rank) {
         auto& mine = models[static_cast<size_t>(rank)];
         expect_close(trained(mine, step), truth, "output", 1e-10);
       });
-    }).join();
+    };
+    std::async(std::launch::async, step_on_ranks).get();
   }
   models.clear();
 }
@@ -111,7 +112,7 @@ TEST(BackwardInAnotherThread, IsTheRanks) {
     const auto loss = mine->forward(x).square().sum();
     const auto one = torch::ones_like(loss); // no node makes it
     const CommDebugMode comm;
-    std::thread([&] { loss.backward(one); }).join();
+    std::async(std::launch::async, [&] { loss.backward(one); }).get();
     EXPECT_EQ(comm.total({.module = "gradients"}).count, 1);
     for (const auto& item : mine->named_parameters()) {
       EXPECT_EQ(layout_of(item.value().grad()), Replicate());
