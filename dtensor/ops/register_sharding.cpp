@@ -51,6 +51,10 @@ void register_sharding(std::string_view name, OpRule rule) {
       name,
       "\" got a rule inside of a rank, while others may call it. Register it "
       "before run_ranks.");
+  const auto* known = RuleRegistry::global().find(op.operator_name());
+  if (!rule.meta && known != nullptr) {
+    rule.meta = known->meta; // shapes do not depend on layouts
+  }
   // The gradient of another library's operator is that of the plain one.
   rule.region |= op.schema().name().rfind("aten::", 0) != 0 && !rule.kernel;
   detail::registered_rules().replace(name, std::move(rule));

@@ -38,8 +38,10 @@ class StoreGroup final : public Group {
   at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) override {
     return at::cat(one_of_each({input}), dim);
   }
-  at::Tensor
-  do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) override {
+  at::Tensor do_reduce_scatter(
+      const at::Tensor& input,
+      int64_t dim,
+      ReduceOp op) override {
     return parts_of(do_all_reduce(input, op), dim)[index(rank())];
   }
   Tensors do_all_to_all(const Tensors& inputs) override {

@@ -10,6 +10,7 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
