@@ -7,8 +7,9 @@ namespace dtensor::detail {
 
 void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
   info = op_info;
-  boxed = c10::KernelFunction::makeFromBoxedFunctor(
-      std::make_unique<SlotKernel>(std::move(op_info), above_autograd));
+  boxed = std::make_unique<c10::KernelFunction>(
+      c10::KernelFunction::makeFromBoxedFunctor(
+          std::make_unique<SlotKernel>(std::move(op_info), above_autograd)));
 }
 
 bool is_local_only(const OpInfo& info, const Decision& decision) {

@@ -20,13 +20,16 @@
 
 #include <torch/library.h>
 
+#include <memory>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 namespace dtensor::detail {
 
-/// What the unboxed kernel of one operator knows of it; set at installation.
+/// What the unboxed kernel of one operator knows of it; set at installation,
+/// while the library loads, which may be before anything of this file is
+/// constructed: so it needs no constructor to run.
 struct FastSlot {
   void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
   bool boundaries_matter() const {
@@ -34,7 +37,7 @@ struct FastSlot {
   }
 
   std::shared_ptr<const OpInfo> info;
-  c10::KernelFunction boxed;
+  std::unique_ptr<c10::KernelFunction> boxed;
 };
 
 inline const at::Tensor& local_arg(const at::Tensor& t) {
@@ -143,7 +146,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     }
   }
 
-  static inline FastSlot slot;
+  static inline constinit FastSlot slot{};
 
  private:
   template <size_t... i>
@@ -159,7 +162,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   }
 
   static Result call_boxed(c10::DispatchKeySet keys, Args... args) {
-    return slot.boxed.template call<Result, Args...>(
+    return slot.boxed->template call<Result, Args...>(
         slot.info->op, keys, std::forward<Args>(args)...);
   }
 
