@@ -7,6 +7,27 @@ function(dtensor_warnings target)
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 endfunction()
 
+# dtensor_precompiled(<target> <headers>...): a target whose users read the
+# headers once, with dtensor_reads_precompiled(<user> <target>). A source is
+# written as if they were not: it includes what it uses. Users need the flags
+# that the headers were compiled with; the last is for ccache.
+function(dtensor_precompiled target)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Has the precompiled header.\n")
+  add_library(${target} OBJECT ${source})
+  target_link_libraries(${target} PUBLIC dtensor::dtensor)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  dtensor_warnings(${target})
+  target_compile_options(${target} PUBLIC
+    $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
+
+function(dtensor_reads_precompiled user target)
+  target_link_libraries(${user} PRIVATE ${target})
+  target_precompile_headers(${user} REUSE_FROM ${target})
+  dtensor_warnings(${user})
+endfunction()
+
 # Shared unless BUILD_SHARED_LIBS is off.
 if(DEFINED BUILD_SHARED_LIBS AND NOT BUILD_SHARED_LIBS)
   set(dtensor_kind STATIC)

@@ -178,16 +178,6 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
        !writes_out(op.schema()));
 }
 
-// LibTorch's kernel, taken from a backend that nobody has, whose entry in the
-// operator's table stays as it is.
-c10::SafeKernelFunction stock_kernel(
-    const c10::OperatorHandle& op,
-    bool above_autograd) {
-  return op.getComputedKernelForDispatchKey(
-      above_autograd ? DispatchKey::AutogradPrivateUse2
-                     : DispatchKey::PrivateUse2);
-}
-
 using When = ReplicatedKernel::When;
 
 torch::CppFunction replicated_kernel(
@@ -199,21 +189,22 @@ torch::CppFunction replicated_kernel(
           info, stock_kernel(info->op, above_autograd), when));
 }
 
-// Those whose gradient formula is LibTorch's: on replicated tensors it is that
-// of the plain operator, since a formula may make plain tensors on the way.
-bool may_take_plain_gradient(const OpInfo& info) {
+// Those whose gradient formula, LibTorch's, may make plain tensors on the way.
+bool formula_may_make_plain(const OpInfo& info) {
   return (info.rule == nullptr || info.formula_makes_plain) && !info.random &&
-      is_functional(info.op.schema()) &&
       info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
+}
+
+// On replicated tensors the gradient is that of the plain operator.
+bool may_take_plain_gradient(const OpInfo& info) {
+  return formula_may_make_plain(info) && is_functional(info.op.schema());
 }
 
 // What op_ is the in-place form of, if its gradient may be that of op.
 std::optional<c10::OperatorHandle> functional_for_gradients(
     const OpInfo& info) {
-  return (info.rule == nullptr || info.formula_makes_plain) &&
-          info.in_place && !info.inplace_view && !info.random &&
-          info.num_returns == 1 &&
-          info.op.hasKernelForDispatchKey(DispatchKey::Autograd)
+  return formula_may_make_plain(info) && info.in_place &&
+          !info.inplace_view && info.num_returns == 1
       ? functional_of_in_place(info.op)
       : std::nullopt;
 }
@@ -271,6 +262,16 @@ std::optional<torch::CppFunction> autograd_kernel(
 }
 
 } // namespace
+
+// Taken from a backend that nobody has, whose entry in the operator's table
+// stays as it is.
+c10::SafeKernelFunction stock_kernel(
+    const c10::OperatorHandle& op,
+    bool above_autograd) {
+  return op.getComputedKernelForDispatchKey(
+      above_autograd ? DispatchKey::AutogradPrivateUse2
+                     : DispatchKey::PrivateUse2);
+}
 
 Kernels kernels_of(const c10::OperatorHandle& op) {
   if (keeps_its_kernel(op)) {

@@ -18,6 +18,11 @@ struct Kernels {
 /// For the rules as they are now; none where LibTorch's own kernels serve.
 Kernels kernels_of(const c10::OperatorHandle& op);
 
+/// LibTorch's own kernel for a backend.
+c10::SafeKernelFunction stock_kernel(
+    const c10::OperatorHandle& op,
+    bool above_autograd);
+
 /// aten::_to_copy at the key of the meta device, which a copy to it has and
 /// which outranks ours.
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);

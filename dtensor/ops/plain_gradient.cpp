@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat_ops.h>
 #include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -48,8 +49,7 @@ class PlainGradientKernel final : public c10::OperatorKernel {
  public:
   explicit PlainGradientKernel(const OpInfo& info)
       : num_args_(info.num_args),
-        stock_(info.op.getComputedKernelForDispatchKey(
-            c10::DispatchKey::AutogradPrivateUse2)) {}
+        stock_(stock_kernel(info.op, /*above_autograd=*/true)) {}
 
   void operator()(
       const c10::OperatorHandle& op,

@@ -86,23 +86,30 @@ bool means_same(const at::Tensor& plain) {
   return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
 }
 
+// Whether there is anything to place; in most calls there is not.
+bool has_plain(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= !is_dtensor(t) && !means_same(t);
+  });
+  return any;
+}
+
 // Whether all that is distributed is replicated over one mesh, that of `like`,
 // and what is plain can be compared.
 bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   bool may = like.mesh().contains_this_rank() &&
       mesh_groups(like.mesh()) != nullptr && !in_backward();
-  bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
     if (is_dtensor(t)) {
       may = may && spec_of(t)->is_replicated() &&
           spec_of(t)->mesh() == like.mesh() && !t.is_meta();
     } else if (!means_same(t)) {
-      any = true;
       may = may && !t.is_meta() && t.layout() == at::kStrided &&
           !(c10::GradMode::is_enabled() && t.requires_grad());
     }
   });
-  return may && any;
+  return may;
 }
 
 } // namespace
@@ -127,6 +134,9 @@ void check_plain_operand(
 
 void place_same_plain(const OpInfo& info, c10::IValue* args) {
   const c10::ArrayRef<c10::IValue> all(args, info.num_args);
+  if (!has_plain(all)) {
+    return;
+  }
   const auto like = first_spec(all);
   if (like == nullptr || !may_place_plain(all, *like)) {
     return;

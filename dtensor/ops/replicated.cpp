@@ -158,16 +158,6 @@ std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
   return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
-  const Placements everywhere(like.placements().size(), Replicate());
-  return Spec::make(
-      like.mesh(),
-      everywhere,
-      whole.sizes(),
-      whole.strides(),
-      whole.scalar_type());
-}
-
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args) {
   SpecPtr found;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {

@@ -7,16 +7,14 @@
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <dtensor/ops/slot_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
 
 #include <memory>
 #include <optional>
 
 namespace dtensor::detail {
 
-/// The layout of a tensor that every rank has, on the mesh of `like`.
-SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
-
-/// That of the first DTensor among `args`; null if there is none.
+/// The layout of the first DTensor among `args`; null if there is none.
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
 
 /// `whole`, which every rank has, as a DTensor on the mesh of `like`.

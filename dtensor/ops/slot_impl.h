@@ -19,7 +19,6 @@ namespace dtensor::detail {
 /// RuleRegistry::global(), to change it; at first it has the rules that the
 /// library comes with.
 RuleRegistry& registered_rules();
-void add_all_rules(RuleRegistry& rules);
 
 /// Puts kernels under the operator in place of those that it has, made for the
 /// rules as they are now. Not while ranks run.

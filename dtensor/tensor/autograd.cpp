@@ -265,6 +265,16 @@ Placements without_partial(PlacementsRef placements) {
   return result;
 }
 
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
+  const Placements everywhere(like.placements().size(), Replicate());
+  return Spec::make(
+      like.mesh(),
+      everywhere,
+      whole.sizes(),
+      whole.strides(),
+      whole.scalar_type());
+}
+
 at::Tensor from_local_autograd(
     const at::Tensor& local,
     const SpecPtr& spec,

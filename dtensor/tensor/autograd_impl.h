@@ -52,4 +52,7 @@ at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
 /// Placements with every Partial replaced by Replicate.
 Placements without_partial(PlacementsRef placements);
 
+/// The layout of a tensor that every rank has, on the mesh of `like`.
+SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
+
 } // namespace dtensor::detail

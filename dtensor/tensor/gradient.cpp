@@ -28,21 +28,12 @@ struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
   }
 };
 
-SpecPtr spec_of_whole(const at::Tensor& whole, const Spec& like) {
-  return Spec::make(
-      like.mesh(),
-      Placements(like.placements().size(), Replicate()),
-      whole.sizes(),
-      whole.strides(),
-      whole.scalar_type());
-}
-
 // A whole tensor that every rank has, in the layout of its operand.
 at::Tensor distributed(const at::Tensor& plain, const Spec& operand) {
   const auto whole = plain._is_zerotensor()
       ? at::zeros(plain.sizes(), plain.options())
       : plain;
-  const auto spec = spec_of_whole(whole, operand);
+  const auto spec = replicated_spec(operand, whole);
   const auto replicated = from_local_autograd(
       operand.mesh().contains_this_rank() ? whole : whole.new_empty({0}), spec);
   return whole.sizes() == operand.sizes()
@@ -103,7 +94,7 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
       ", is a plain tensor of shape ",
       grad.sizes(),
       ". Give backward() a DTensor, and return DTensors from hooks.");
-  return from_local_autograd(grad, spec_of_whole(grad, spec));
+  return from_local_autograd(grad, replicated_spec(spec, grad));
 }
 
 void check_plain_gradient(const at::Tensor& grad) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/rules/families_impl.h>
 
-#include <dtensor/ops/slot_impl.h>
-
-namespace dtensor::detail {
+namespace dtensor {
 
 void add_all_rules(RuleRegistry& rules) {
   add_attention_rules(rules);
@@ -34,4 +32,4 @@ void add_all_rules(RuleRegistry& rules) {
   add_view_rules(rules);
 }
 
-} // namespace dtensor::detail
+} // namespace dtensor
