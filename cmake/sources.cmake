@@ -183,6 +183,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp
   dtensor/ops/replicated_impl.h
+  dtensor/ops/rules/as_strided.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp

@@ -47,13 +47,20 @@ void check_can_cast(
       ". Pass an out of the dtype of the result.");
 }
 
-// As the plain operator does: what shares memory with `out` goes on doing so.
-void give_size(const at::Tensor& out, at::IntArrayRef sizes) {
+// As the plain operator does, in the memory order of its result: what shares
+// memory with `out` goes on doing so.
+void give_size_of(const at::Tensor& result, const at::Tensor& out) {
   const auto& old = *spec_of(out);
   auto local = at::alias(local_of(out));
-  local.resize_(sizes);
+  if (old.mesh().contains_this_rank()) {
+    local.resize_(result.sizes()).as_strided_(result.sizes(), result.strides());
+  }
   auto spec = Spec::make(
-      old.mesh(), old.placements(), sizes, local.strides(), old.dtype());
+      old.mesh(),
+      old.placements(),
+      result.sizes(),
+      result.strides(),
+      old.dtype());
   rewrap(out, std::move(local), std::move(spec));
 }
 
@@ -91,7 +98,7 @@ void copy_into(
     const at::Tensor& result) {
   check_can_cast(name, out, result);
   if (out.sizes() != result.sizes()) {
-    give_size(out, result.sizes());
+    give_size_of(result, out);
   }
   at::Tensor target = out;
   target.copy_(result);

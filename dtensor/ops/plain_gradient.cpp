@@ -20,7 +20,8 @@ namespace {
 
 // derivatives.yaml says zeros_like(operand), of which only the sizes are kept,
 // or the formula calls at::zeros().
-constexpr std::array<std::string_view, 19> kNames = {
+constexpr std::array<std::string_view, 20> kNames = {
+    "aten::as_strided",
     "aten::copysign.Tensor",
     "aten::copysign_.Tensor",
     "aten::eq_.Scalar",
@@ -45,10 +46,16 @@ SpecPtr spec_or_null(const at::Tensor& t) {
   return is_dtensor(t) ? spec_of(t) : nullptr;
 }
 
+// Whose node it is that a call has made: of a write to a view, its base.
+at::Tensor recorded_on(const at::Tensor& result, bool in_place) {
+  return in_place && result.is_view() ? at::Tensor(result._base()) : result;
+}
+
 class PlainGradientKernel final : public c10::OperatorKernel {
  public:
   explicit PlainGradientKernel(const OpInfo& info)
       : num_args_(info.num_args),
+        in_place_(info.in_place),
         stock_(stock_kernel(info.op, /*above_autograd=*/true)) {}
 
   void operator()(
@@ -66,12 +73,14 @@ class PlainGradientKernel final : public c10::OperatorKernel {
     stock_.callBoxed(op, keys, stack);
     if (records) {
       make_gradients_distributed(
-          stack->back().toTensor(), std::move(operands));
+          recorded_on(stack->back().toTensor(), in_place_),
+          std::move(operands));
     }
   }
 
  private:
   size_t num_args_;
+  bool in_place_;
   c10::SafeKernelFunction stock_;
 };
 

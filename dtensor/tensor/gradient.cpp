@@ -123,9 +123,7 @@ void make_gradient_distributed(const at::Tensor& leaf) {
 void make_gradients_distributed(
     const at::Tensor& result,
     std::vector<SpecPtr> operands) {
-  // A write to a view is a node of its base.
-  const auto node =
-      result.is_view() ? result._base().grad_fn() : result.grad_fn();
+  const auto node = result.grad_fn();
   if (node != nullptr) {
     node->add_post_hook(
         std::make_unique<PlainGradientsDistributed>(std::move(operands)));

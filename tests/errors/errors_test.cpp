@@ -307,7 +307,9 @@ const std::map<std::string, Provocation>& provocations() {
          first.neg();
        }},
       {"as_strided",
-       [](const DeviceMesh& mesh) { rows(mesh).as_strided({4}, {1}); }},
+       [](const DeviceMesh& mesh) {
+         rows(mesh).narrow(1, 0, 2).as_strided({4}, {1});
+       }},
       {"an in-place operator that would resize self",
        [](const DeviceMesh& mesh) {
          ones({1}, mesh).logical_and_(ones({3}, mesh));

@@ -132,6 +132,22 @@ TEST(ReplicatedOut, AnOutOfAnotherShapeIsResized) {
   });
 }
 
+TEST(ReplicatedOut, AResizedOutHasTheMemoryOrderOfTheResult) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto write = [](const at::Tensor& base, const at::Tensor& x) {
+      auto out = base.detach();
+      at::add_out(out, x.t(), x.t());
+      return out.strides().vec();
+    };
+    const auto plain = numbers({6, 6}, 2);
+    const at::Tensor base = place(plain.clone(), mesh, {Replicate()});
+    const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
+    EXPECT_EQ(write(base, x), write(plain, numbers({4, 6}, 1)));
+    EXPECT_TRUE(same(plain, DTensor(base).full_tensor()));
+  });
+}
+
 TEST(ReplicatedOut, ShardedInputsAndRandomResultsAreRefused) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -354,22 +354,5 @@ TEST(ViewResult, WritesWithoutGradOnALeaf) {
       60);
 }
 
-TEST(ViewResult, StridesThroughReplicatedTensors) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto plain = numbers({4, 6}, 1);
-    const at::Tensor x = place(plain.clone(), mesh, {Replicate()});
-    const auto rows = x.narrow(0, 1, 3);
-    EXPECT_EQ(rows.storage_offset(), 6);
-    const auto strided = rows.as_strided({2, 3}, {6, 2});
-    const auto truth = plain.clone();
-    const auto part = truth.narrow(0, 1, 3).as_strided({2, 3}, {6, 2});
-    EXPECT_TRUE(at::equal(whole(strided), part));
-    strided.zero_();
-    part.zero_();
-    EXPECT_TRUE(at::equal(whole(x), truth));
-  });
-}
-
 } // namespace
 } // namespace dtensor

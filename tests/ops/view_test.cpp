@@ -238,23 +238,6 @@ TEST(View, SeesBytesAndComplexNumbers) {
   });
 }
 
-TEST(View, HasNoStorageToStrideThrough) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-    const auto plain = numbers({4, 6}, 1);
-    const at::Tensor x = place(plain, mesh, {Shard(0)});
-    const DTensor same(x.as_strided({4, 6}, {6, 1}));
-    EXPECT_TRUE(at::equal(same.full_tensor(), plain));
-    EXPECT_EQ(
-        error_of([&] {
-          x.as_strided({6, 4}, {1, 6});
-        }),
-        "[aten::as_strided] a DTensor has no storage to stride through: "
-        "f64[4, 6] on (tp=2): S(0) as [6, 4] with strides [1, 6] and offset 0. "
-        "Use view, transpose, select or slice, or as_strided on to_local().");
-  });
-}
-
 // x (B, T, C) S(2) -> heads (B, H, T, C/H) S(1) -> (B, T, C) S(2)
 at::Tensor through_heads(const at::Tensor& x) {
   const auto b = x.size(0);

@@ -5,6 +5,7 @@
 #include <dtensor/comm/threads/failure_report_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
 
+#include <algorithm>
 #include <typeindex>
 #include <utility>
 
@@ -36,11 +37,10 @@ Told tell(const RankFailure& failure) {
 }
 
 // Our own messages name the collective themselves.
-std::string with_place(std::string text, const std::string& place) {
+bool is_named_in(const std::string& place, const std::string& text) {
   const std::string name = place.substr(0, place.find(' '));
-  const bool named = text.rfind("[" + name + "]", 0) == 0 ||
+  return place.empty() || text.rfind("[" + name + "]", 0) == 0 ||
       text.rfind("[deadlock]", 0) == 0 || text.find("disagree: ") < text.size();
-  return place.empty() || named ? text : c10::str(text, " (in ", place, ")");
 }
 
 using Texts = std::vector<std::pair<std::string, std::vector<int64_t>>>;
@@ -53,6 +53,23 @@ void add(Texts& texts, const std::string& text, int64_t rank) {
     }
   }
   texts.push_back({text, {rank}});
+}
+
+// `text` with the collectives that the ranks met it in, which may differ.
+std::string with_places(
+    const std::string& text,
+    const std::vector<int64_t>& ranks,
+    const std::vector<RankFailure>& failures) {
+  std::vector<std::string> places;
+  for (const auto rank : ranks) {
+    const auto& place = failures[static_cast<size_t>(rank)].place;
+    if (!is_named_in(place, text) &&
+        std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(place);
+    }
+  }
+  return places.empty() ? text
+                        : c10::str(text, " (in ", c10::Join(", ", places), ")");
 }
 
 // What ranks met, caught and so did not fail of.
@@ -93,7 +110,7 @@ void throw_if_any_failed(
       add(ended, told.text, static_cast<int64_t>(i));
       continue;
     }
-    add(own, with_place(told.text, failures[i].place), static_cast<int64_t>(i));
+    add(own, told.text, static_cast<int64_t>(i));
     type = failed == 0 || type == told.type ? told.type : typeid(void);
     ++failed;
   }
@@ -105,7 +122,8 @@ void throw_if_any_failed(
   for (const auto& [text, ranks] : own) {
     const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
     parts.push_back(
-        (everybody ? "every rank" : rank_list(ranks)) + ": " + text);
+        (everybody ? "every rank" : rank_list(ranks)) + ": " +
+        with_places(text, ranks, failures));
   }
   for (const auto& [text, ranks] : caught) {
     parts.push_back(rank_list(ranks) + " caught: " + text);

@@ -4,6 +4,7 @@
 namespace dtensor {
 
 void add_all_rules(RuleRegistry& rules) {
+  add_as_strided_rules(rules);
   add_attention_rules(rules);
   add_composite_rules(rules);
   add_concat_rules(rules);

@@ -14,6 +14,7 @@ namespace dtensor {
 /// All of the below.
 void add_all_rules(RuleRegistry& rules);
 
+void add_as_strided_rules(RuleRegistry& rules);
 void add_attention_rules(RuleRegistry& rules);
 void add_composite_rules(RuleRegistry& rules);
 void add_concat_rules(RuleRegistry& rules);

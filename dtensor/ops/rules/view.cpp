@@ -5,15 +5,12 @@
 #include <dtensor/ops/registry.h>
 
 #include <ATen/TensorUtils.h>
-#include <ATen/ops/alias.h>
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/view.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <string>
@@ -155,77 +152,6 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-struct Strided {
-  at::Tensor self;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
-};
-
-Strided pop_strided(torch::jit::Stack* stack) {
-  Strided to;
-  const auto offset = torch::jit::pop(*stack).toOptional<int64_t>();
-  to.strides = torch::jit::pop(*stack).toIntVector();
-  to.sizes = torch::jit::pop(*stack).toIntVector();
-  to.self = torch::jit::pop(*stack).toTensor();
-  to.offset = offset.value_or(to.self.storage_offset());
-  return to;
-}
-
-[[noreturn]] void refuse_strided(const Strided& to) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      "aten::as_strided",
-      "a DTensor has no storage to stride through: ",
-      *spec_of(to.self),
-      " as ",
-      in_brackets(to.sizes),
-      " with strides ",
-      in_brackets(to.strides),
-      " and offset ",
-      to.offset,
-      ". Use view, transpose, select or slice, or as_strided on to_local().");
-}
-
-// Strides say nothing of the ranks' memory unless each has the whole tensor, as
-// its strides tell: else only what changes nothing is possible.
-std::pair<at::Tensor, SpecPtr> stride_through(const Strided& to) {
-  const auto& local = local_of(to.self);
-  const auto& spec = spec_of(to.self);
-  const auto begin = to.offset - to.self.storage_offset();
-  if (to.self.sizes() == to.sizes && to.self.strides() == to.strides &&
-      begin == 0) {
-    return {local.alias(), spec};
-  }
-  if (!spec->is_replicated() || local.strides() != spec->strides()) {
-    refuse_strided(to);
-  }
-  return {
-      local.as_strided(to.sizes, to.strides, local.storage_offset() + begin),
-      Spec::make(
-          spec->mesh(),
-          spec->placements(),
-          to.sizes,
-          to.strides,
-          spec->dtype())};
-}
-
-void as_strided_kernel(
-    const c10::OperatorHandle& op,
-    torch::jit::Stack* stack) {
-  const auto to = pop_strided(stack);
-  auto [local, spec] = stride_through(to);
-  if (op.schema().name().back() == '_') {
-    detail::rewrap(to.self, std::move(local), std::move(spec));
-    to.self.unsafeGetTensorImpl()->set_storage_offset(to.offset);
-    stack->emplace_back(to.self);
-    return;
-  }
-  auto view = detail::wrap(std::move(local), std::move(spec));
-  detail::Viewed(to.self).finish(view, {.offset = to.offset});
-  stack->emplace_back(std::move(view));
-}
-
 } // namespace
 
 DTENSOR_RULES(view) {
@@ -241,7 +167,6 @@ DTENSOR_RULES(view) {
   rules.dim_rule("view.dtype", view_dtype_rule);
   rules.dim_rule("view_as_real", complex_view_rule);
   rules.dim_rule("view_as_complex", complex_view_rule);
-  rules.kernel("as_strided", as_strided_kernel);
 }
 
 } // namespace dtensor

@@ -4,8 +4,11 @@
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
+#include <set>
 
 #include "operators.h"
 
@@ -97,6 +100,44 @@ bool grows_over(const at::Tensor& out, const at::Tensor& read) {
   return out.sizes() != read.sizes() && out.is_alias_of(read);
 }
 
+// Where the elements of `t` begin, in the memory of its storage.
+std::vector<int64_t> places_in_memory(const at::Tensor& t) {
+  std::vector<int64_t> places(1, t.storage_offset());
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    std::vector<int64_t> longer;
+    for (const auto place : places) {
+      for (int64_t i = 0; i < t.size(d); ++i) {
+        longer.push_back(place + i * t.stride(d));
+      }
+    }
+    places = std::move(longer);
+  }
+  for (auto& place : places) {
+    place *= t.itemsize();
+  }
+  return places;
+}
+
+bool have_common(std::vector<int64_t> a, std::vector<int64_t> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  std::vector<int64_t> common;
+  std::set_intersection(
+      a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
+  return !common.empty();
+}
+
+// Where memory is written twice, or written here and read there, the result
+// depends on the order in which a kernel goes through it. LibTorch refuses some
+// of these calls.
+bool depends_on_order(const at::Tensor& out, const at::Tensor& read) {
+  const auto written = places_in_memory(out);
+  const std::set<int64_t> once(written.begin(), written.end());
+  return once.size() < written.size() ||
+      (out.is_alias_of(read) && places_in_memory(read) != written &&
+       have_common(written, places_in_memory(read)));
+}
+
 // This rank's part of a tensor that every rank has.
 at::Tensor part_of(
     const at::Tensor& full,
@@ -177,9 +218,12 @@ bool Machine::can_run(const Step& step) const {
     return memory_.at(id).sizes() ==
         program_.inputs[static_cast<size_t>(id)].sizes;
   }
-  if (step.op == "add_out" && !mesh_) {
-    return !grows_over(
-        variables_.at(step.from[0]), variables_.at(step.from[1]));
+  const auto* op = find_operator(step.op);
+  if (!mesh_ && op != nullptr && op->kind == OperatorKind::kWrite) {
+    const auto& out = variables_.at(step.from[0]);
+    const auto& read = variables_.at(step.from.back());
+    return !depends_on_order(out, read) &&
+        (step.op != "add_out" || !grows_over(out, read));
   }
   if (step.op == "call" && mesh_) { // it takes plain tensors to be cut
     const auto n = static_cast<size_t>(step.numbers[0]) % modules_.size();

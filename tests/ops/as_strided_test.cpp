@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// as_strided strides through the memory that a plain tensor would have.
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+at::Tensor whole(const at::Tensor& t) {
+  return is_dtensor(t) ? DTensor(t).full_tensor() : t;
+}
+
+TEST(AsStrided, IsWhatItIsOfThePlainTensorInEveryLayout) {
+  check_cases({
+      {"of rows",
+       {numbers({4, 6}, 1)},
+       [](auto& in) -> TensorList { return {in[0].as_strided({2, 3}, {12, 2}, 1)}; }},
+      {"windows",
+       {numbers({4, 6}, 1)},
+       [](auto& in) -> TensorList { return {in[0].as_strided({20, 5}, {1, 1})}; }},
+      {"of a transposed tensor",
+       {numbers({4, 6}, 1)},
+       [](auto& in) -> TensorList {
+         return {in[0].t().contiguous().t().as_strided({3, 2}, {2, 7}, 2)};
+       }},
+      {"nothing",
+       {numbers({4, 6}, 1)},
+       [](auto& in) -> TensorList { return {in[0].as_strided({0, 2}, {1, 1})}; }},
+      {"one element",
+       {numbers({4, 6}, 1)},
+       [](auto& in) -> TensorList { return {in[0].as_strided({}, {}, 23)}; }},
+      {"of an uneven tensor",
+       {numbers({3, 2}, 1)},
+       [](auto& in) -> TensorList { return {in[0].as_strided({2}, {5})}; }},
+  });
+}
+
+TEST(AsStrided, WhatARankHasWholeIsAView) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto plain = numbers({4, 6}, 1);
+    for (const auto& layout :
+         std::vector<Placements>{{Replicate()}, {Partial()}}) {
+      const at::Tensor x = place(plain.clone(), mesh, layout);
+      const auto rows = x.narrow(0, 1, 3);
+      EXPECT_EQ(rows.storage_offset(), 6);
+      const auto strided = rows.as_strided({2, 3}, {6, 2});
+      const auto truth = plain.clone();
+      const auto part = truth.narrow(0, 1, 3).as_strided({2, 3}, {6, 2});
+      EXPECT_TRUE(at::equal(whole(strided), part));
+      strided.zero_();
+      part.zero_();
+      EXPECT_TRUE(at::equal(whole(x), truth));
+    }
+  });
+}
+
+TEST(AsStrided, OfShardsIsACopy) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] {
+          x.as_strided({6, 4}, {1, 6}).zero_();
+        }),
+        "[aten::zero_] self, f64[6, 4; 1, 6] on (tp=2): R, was taken as a view of a "
+        "tensor that had to be redistributed for it, which this would not "
+        "write to. Redistribute that tensor first, or clone() the view.");
+  });
+}
+
+TEST(AsStrided, MemoryThatIsNotOfTheTensorIsRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const at::Tensor x = place(numbers({4, 6}, 1), mesh, {Shard(0)});
+    EXPECT_EQ(
+        error_of([&] { x.narrow(1, 0, 2).as_strided({6}, {1}); }),
+        "[aten::as_strided] a DTensor has no storage to stride through: "
+        "f64[4, 2; 6, 1] on (tp=2): S(0) as [6] with strides [1] and offset 0. "
+        "Use view, transpose, select or slice, or as_strided on to_local().");
+    EXPECT_EQ(
+        error_of([&] { x.as_strided_({6, 4}, {1, 6}); }),
+        "[aten::as_strided] a DTensor has no storage to stride through: "
+        "f64[4, 6] on (tp=2): S(0) as [6, 4] with strides [1, 6] and offset 0. "
+        "Use as_strided, which returns another tensor.");
+  });
+}
+
+// LibTorch's autograd takes such views again by their strides, after a write.
+TEST(AsStrided, AWriteToAViewOfAComplexTensorIsSeenByIt) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2});
+    for (const auto& layout : layouts(2, 2, true)) {
+      const auto run = [](at::Tensor x) {
+        x.requires_grad_();
+        const auto z = at::complex(x, x * 3);
+        at::view_as_real(z).unsqueeze(1).mul_(2);
+        at::real(z).mul_(-1);
+        const auto y = at::view_as_real(z);
+        const auto gradient = torch::autograd::grad({(y * y).sum()}, {x})[0];
+        return at::stack({whole(at::real(z)), whole(gradient)}).detach();
+      };
+      const auto plain = numbers({4, 6}, 1);
+      EXPECT_TRUE(at::equal(run(place(plain, mesh, layout)), run(plain.clone())))
+          << to_string(layout);
+    }
+  });
+}
+
+} // namespace
+} // namespace dtensor
