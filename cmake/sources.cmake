@@ -149,6 +149,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/bias_add.cpp
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
+  dtensor/ops/call_key.cpp
+  dtensor/ops/call_key_impl.h
   dtensor/ops/cross_entropy.cpp
   dtensor/ops/cross_entropy_impl.h
   dtensor/ops/cross_entropy_local.cpp
@@ -159,9 +161,9 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/einsum.cpp
+  dtensor/ops/fast_args_impl.h
   dtensor/ops/fast_kernel.cpp
   dtensor/ops/fast_kernel_impl.h
-  dtensor/ops/fast_key_impl.h
   dtensor/ops/fast_others.cpp
   dtensor/ops/fast_pointwise.cpp
   dtensor/ops/functional_variant.cpp
@@ -171,6 +173,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/install.cpp
   dtensor/ops/kernels.cpp
   dtensor/ops/kernels_impl.h
+  dtensor/ops/key_words_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp
@@ -179,6 +182,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/plain_operand.cpp
   dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp
+  dtensor/ops/recent_decisions_impl.h
   dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp

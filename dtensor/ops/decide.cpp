@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The cold path: a call that this rank has not seen before.
+// A decision for a call: the one that this thread made before, or a new one.
 #include <dtensor/ops/slot_impl.h>
 
-#include <ATen/DTensorState.h>
 #include <ATen/ops/ones.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/call_key_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/propagate.h>
@@ -15,7 +15,6 @@
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
-#include <bit>
 
 namespace dtensor::detail {
 namespace {
@@ -230,126 +229,27 @@ std::shared_ptr<const Decision> decide_cold(
   return decision;
 }
 
-// Words that begin what a key says of an argument. A DTensor is twice its
-// spec's id, so the others are odd.
-enum KeyWord : uint64_t {
-  kUndefined = 1,
-  kPlain = 3,
-  kNone = 5,
-  kList = 7,
-  kInt = 9,
-  kBool = 11,
-  kDouble = 13,
-  kComplex = 15,
-  kString = 17,
-  kDevice = 19,
-  kGenerator = 21,
-  kInBackward = 23,
-};
-
-void add_tensor_to_key(const at::Tensor& t, CacheKey& key) {
-  if (!t.defined()) {
-    key.push_back(kUndefined);
-  } else if (is_dtensor(t)) {
-    key.push_back(spec_of(t)->id() << 1);
-  } else {
-    key.push_back(kPlain);
-    key.push_back(static_cast<uint64_t>(t.scalar_type()));
-    key.push_back(at::get_dtensor_allow_implicit_replication());
-    key.push_back(in_view_backward());
-    key.push_back(t.unsafeGetTensorImpl()->is_wrapped_number());
-    key.push_back(static_cast<uint64_t>(t.dim()));
-    for (const auto size : t.sizes()) {
-      key.push_back(static_cast<uint64_t>(size));
-    }
-  }
-}
-
-void add_string_to_key(const std::string& text, CacheKey& key) {
-  key.push_back(kString);
-  key.push_back(text.size());
-  for (const char c : text) {
-    key.push_back(static_cast<uint64_t>(c));
-  }
-}
-
-void add_number_to_key(
-    uint64_t word,
-    uint64_t value,
-    bool matters,
-    CacheKey& key) {
-  key.push_back(word);
-  if (matters) {
-    key.push_back(value);
-  }
-}
-
-// Whether it could: of a value of another kind nothing is known.
-[[nodiscard]] bool
-add_to_key(const c10::IValue& value, bool matters, CacheKey& key) {
-  if (value.isTensor()) {
-    add_tensor_to_key(value.toTensor(), key);
-  } else if (value.isNone()) {
-    key.push_back(kNone);
-  } else if (value.isInt()) {
-    add_number_to_key(kInt, static_cast<uint64_t>(value.toInt()), matters, key);
-  } else if (value.isBool()) {
-    add_number_to_key(kBool, value.toBool(), matters, key);
-  } else if (value.isDouble()) {
-    add_number_to_key(
-        kDouble, std::bit_cast<uint64_t>(value.toDouble()), matters, key);
-  } else if (value.isList()) {
-    const auto list = value.toListRef();
-    key.push_back(kList);
-    key.push_back(list.size());
-    for (const auto& item : list) {
-      if (!add_to_key(item, matters, key)) {
-        return false;
-      }
-    }
-  } else if (value.isComplexDouble()) {
-    const auto number = value.toComplexDouble();
-    add_number_to_key(
-        kComplex, std::bit_cast<uint64_t>(number.real()), matters, key);
-    add_number_to_key(
-        kComplex, std::bit_cast<uint64_t>(number.imag()), matters, key);
-  } else if (value.isString()) {
-    add_string_to_key(value.toStringRef(), key);
-  } else if (value.isDevice()) {
-    add_number_to_key(
-        kDevice, std::hash<c10::Device>{}(value.toDevice()), true, key);
-  } else if (value.isGenerator()) {
-    key.push_back(kGenerator); // draws, but decides nothing
-  } else {
-    return false;
-  }
-  return true;
-}
-
 } // namespace
+
+std::shared_ptr<const Decision> decide(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    KeyWords key) {
+  auto& cache = decision_cache(info.slot);
+  if (const auto* found = cache.find(key)) {
+    return *found;
+  }
+  auto decision = decide_cold(info, args);
+  return cache.insert(key, std::move(decision), specs_in(args));
+}
 
 std::shared_ptr<const Decision> decide(
     const OpInfo& info,
     const torch::jit::Stack& stack) {
   const auto args = last_args(stack, info.num_args);
-  thread_local CacheKey key;
-  key.clear();
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (C10_UNLIKELY(!add_to_key(args[i], info.value_matters[i], key))) {
-      return decide_cold(info, args); // each time anew
-    }
-  }
-  if (decides_gradient(info)) {
-    key.push_back(kInBackward);
-    key.push_back(in_view_backward());
-  }
-  auto& cache = decision_cache(info.slot);
-  if (const auto* found = cache.find(key)) {
-    return *found;
-  }
-  const CacheKey cold_key = key; // deciding may call other operators
-  auto decision = decide_cold(info, args);
-  return cache.insert(cold_key, std::move(decision), specs_in(args));
+  const auto key = key_of(info, args);
+  return key.usable() ? decide(info, args, key.words())
+                      : decide_cold(info, args); // each time anew
 }
 
 } // namespace dtensor::detail

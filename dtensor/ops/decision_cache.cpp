@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/decision_cache_impl.h>
-#include <dtensor/ops/fast_key_impl.h>
+#include <dtensor/ops/recent_decisions_impl.h>
 
 #include <vector>
 
@@ -11,14 +11,14 @@ namespace {
 // makes it anew makes the same. The thread looks here in each call, with fewer
 // steps than a rank's state would take.
 thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
-thread_local std::vector<std::unique_ptr<FastTable>> tables;
+thread_local std::vector<std::unique_ptr<RecentDecisions>> recent;
 
-/// `tables`, looked at without asking whether it has been constructed.
-struct Tables {
-  const std::unique_ptr<FastTable>* first = nullptr;
+/// `recent`, looked at without asking whether it has been constructed.
+struct Known {
+  const std::unique_ptr<RecentDecisions>* first = nullptr;
   size_t count = 0;
 };
-constinit thread_local Tables known_tables{};
+constinit thread_local Known known_recent{};
 
 // Element `slot`, made when it is first asked for.
 template <class T>
@@ -39,14 +39,14 @@ DecisionCache& decision_cache(size_t slot) {
   return at_slot(caches, slot);
 }
 
-FastTable& fast_table(size_t slot) {
-  const Tables known = known_tables;
+RecentDecisions& recent_decisions(size_t slot) {
+  const Known known = known_recent;
   if (C10_LIKELY(slot < known.count && known.first[slot] != nullptr)) {
     return *known.first[slot];
   }
-  FastTable& table = at_slot(tables, slot);
-  known_tables = {tables.data(), tables.size()};
-  return table;
+  RecentDecisions& mine = at_slot(recent, slot);
+  known_recent = {recent.data(), recent.size()};
+  return mine;
 }
 
 DecisionCounts decision_counts() {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DecisionCache: what one operator decided before, per thread, bounded.
-//
-// A key is a list of words: spec ids for DTensors and the values of the other
-// arguments that matter. Ids are never reused, so a key cannot mean another
-// spec later.
+// DecisionCache: what one operator decided before, per thread, bounded. Its keys
+// are those of ops/call_key_impl.h.
 #pragma once
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 #include <dtensor/api.h>
 #include <dtensor/ops/strategy.h>
@@ -16,18 +14,7 @@
 
 namespace dtensor::detail {
 
-using CacheKey = c10::SmallVector<uint64_t, 24>;
-
-struct CacheKeyHash {
-  size_t operator()(const CacheKey& key) const {
-    uint64_t h = 0x9E3779B97F4A7C15ull;
-    for (const uint64_t word : key) {
-      h = (h ^ word) * 0xFF51AFD7ED558CCDull;
-      h ^= h >> 32;
-    }
-    return static_cast<size_t>(h);
-  }
-};
+using KeyWords = c10::ArrayRef<uint64_t>;
 
 class DecisionCache {
  public:
@@ -39,10 +26,10 @@ class DecisionCache {
   static constexpr size_t kWays = 4;
   static constexpr size_t kCapacity = kSets * kWays;
 
-  const DecisionPtr* find(const CacheKey& key) const {
-    const size_t hash = CacheKeyHash()(key);
+  const DecisionPtr* find(KeyWords key) const {
+    const size_t hash = hash_of(key);
     for (const Entry& entry : sets_[hash % kSets]) {
-      if (entry.hash == hash && entry.key == key) {
+      if (entry.hash == hash && KeyWords(entry.key) == key) {
         return &entry.decision;
       }
     }
@@ -51,18 +38,19 @@ class DecisionCache {
 
   /// A full set loses one of its entries by chance: a loop over more shapes
   /// than fit still finds many of them, where losing the oldest finds none.
-  const DecisionPtr&
-  insert(const CacheKey& key, DecisionPtr decision, Pins pins) {
+  const DecisionPtr& insert(KeyWords key, DecisionPtr decision, Pins pins) {
     ++made_;
-    const size_t hash = CacheKeyHash()(key);
+    const size_t hash = hash_of(key);
+    Entry entry{
+        hash, {key.begin(), key.end()}, std::move(decision), std::move(pins)};
     auto& set = sets_[hash % kSets];
     if (set.size() < kWays) {
-      set.push_back({hash, key, std::move(decision), std::move(pins)});
+      set.push_back(std::move(entry));
       return set.back().decision;
     }
     dice_ = dice_ * 6364136223846793005ull + 1442695040888963407ull;
     auto& victim = set[(dice_ >> 60) % kWays];
-    victim = {hash, key, std::move(decision), std::move(pins)};
+    victim = std::move(entry);
     return victim.decision;
   }
 
@@ -79,9 +67,18 @@ class DecisionCache {
   }
 
  private:
+  static size_t hash_of(KeyWords key) {
+    uint64_t h = 0x9E3779B97F4A7C15ull;
+    for (const uint64_t word : key) {
+      h = (h ^ word) * 0xFF51AFD7ED558CCDull;
+      h ^= h >> 32;
+    }
+    return static_cast<size_t>(h);
+  }
+
   struct Entry {
     size_t hash = 0;
-    CacheKey key;
+    c10::SmallVector<uint64_t, 24> key;
     DecisionPtr decision;
     Pins pins;
   };
@@ -90,12 +87,8 @@ class DecisionCache {
   size_t made_ = 0;
 };
 
-class FastTable; // ops/fast_key_impl.h
-
-/// This thread's cache of the operator with that slot number, and what its
-/// unboxed kernel looks up first.
+/// This thread's cache of the operator with that slot number.
 DecisionCache& decision_cache(size_t slot);
-FastTable& fast_table(size_t slot);
 
 /// How many decisions this thread has made, and how many it holds.
 struct DecisionCounts {

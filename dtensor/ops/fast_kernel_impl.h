@@ -13,8 +13,8 @@
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <dtensor/ops/fast_key_impl.h>
-#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/fast_args_impl.h>
+#include <dtensor/ops/recent_decisions_impl.h>
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 
@@ -39,56 +39,6 @@ struct FastSlot {
   std::shared_ptr<const OpInfo> info;
   std::unique_ptr<c10::KernelFunction> boxed;
 };
-
-inline const at::Tensor& local_arg(const at::Tensor& t) {
-  return is_dtensor(t) ? meta_of(t).local() : t;
-}
-inline at::Tensor& local_arg(at::Tensor& t) {
-  return is_dtensor(t) ? meta_of(t).local() : t;
-}
-inline std::optional<at::Tensor> local_arg(const std::optional<at::Tensor>& t) {
-  return t ? std::optional(local_arg(*t)) : std::nullopt;
-}
-inline std::vector<at::Tensor> local_arg(const at::ITensorListRef& list) {
-  std::vector<at::Tensor> locals;
-  locals.reserve(list.size());
-  for (const at::Tensor& t : list) {
-    locals.push_back(local_arg(t));
-  }
-  return locals;
-}
-template <class T>
-const T& local_arg(const T& value) {
-  return value;
-}
-
-inline at::Tensor wrap_fast(at::Tensor local, const SpecPtr& spec) {
-  return local.defined() ? wrap(std::move(local), spec) : local;
-}
-
-template <class... Results, size_t... i>
-std::tuple<Results...> wrap_fast(
-    std::tuple<Results...> locals,
-    const Decision& decision,
-    std::index_sequence<i...>) {
-  return {wrap_fast(std::move(std::get<i>(locals)), decision.outputs[i])...};
-}
-
-inline bool requires_grad(const at::Tensor& t) {
-  return t.requires_grad();
-}
-inline bool requires_grad(const std::optional<at::Tensor>& t) {
-  return t && t->requires_grad();
-}
-inline bool requires_grad(const at::ITensorListRef& list) {
-  return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) {
-    return t.requires_grad();
-  });
-}
-template <class T>
-bool requires_grad(const T&) {
-  return false;
-}
 
 struct NoGuard {};
 
@@ -119,7 +69,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     if (records && !info.stock) {
       return call_boxed(keys, args...);
     }
-    FastKey key;
+    ShortKey key;
     add_all(key, info, std::index_sequence_for<Args...>(), args...);
     if (C10_UNLIKELY(
             !key.usable() ||
@@ -127,7 +77,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
             (info.is_view && c10::InferenceMode::is_enabled()))) {
       return call_boxed(keys, args...);
     }
-    const auto* entry = fast_table(info.slot).find(key);
+    const auto* entry = recent_decisions(info.slot).find(key);
     if (C10_UNLIKELY(entry == nullptr)) {
       return call_new(key, keys, args...);
     }
@@ -151,14 +101,12 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
  private:
   template <size_t... i>
   static void add_all(
-      FastKey& key,
+      ShortKey& key,
       const OpInfo& info,
       std::index_sequence<i...>,
       const Args&... args) {
-    (add_to_fast_key(key, args, info.value_matters[i]), ...);
-    if (info.rule != nullptr && info.rule->in_gradients) {
-      key.push(in_backward());
-    }
+    (add_to_key(key, args, info.value_matters[i]), ...);
+    add_caller_to_key(key, info);
   }
 
   static Result call_boxed(c10::DispatchKeySet keys, Args... args) {
@@ -173,15 +121,15 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   }
 
   static Result
-  call_new(const FastKey& key, c10::DispatchKeySet keys, Args... args) {
+  call_new(const ShortKey& key, c10::DispatchKeySet keys, Args... args) {
     const auto stack = c10::impl::boxArgs<Args...>(args...);
-    auto decision = decide(*slot.info, stack);
+    auto decision = decide(*slot.info, stack, key.words());
     if (!is_local_only(*slot.info, *decision)) {
       decision = nullptr;
     }
     const bool stock = decision != nullptr &&
         takes_stock_autograd(*slot.info, *decision, stack);
-    fast_table(slot.info->slot).insert(key, std::move(decision), stock);
+    recent_decisions(slot.info->slot).insert(key, std::move(decision), stock);
     return call_boxed(keys, std::forward<Args>(args)...);
   }
 

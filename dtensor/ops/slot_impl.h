@@ -76,7 +76,12 @@ void dispatch_region(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
-/// The decision for this call, from this rank's cache or made now.
+/// The decision for this call, from this rank's cache or made now; for a caller
+/// that knows its key (ops/call_key_impl.h), and for others.
+std::shared_ptr<const Decision> decide(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    KeyWords key);
 std::shared_ptr<const Decision> decide(
     const OpInfo& info,
     const torch::jit::Stack& stack);

@@ -100,6 +100,9 @@ struct OpRule {
   /// inside a backward pass, and the plain tensors of global shape that
   /// formulas make (zeros for an unused output) count as replicated there.
   bool in_gradients = false;
+  /// It may also decide otherwise where the gradient goes through a write to a
+  /// view.
+  bool in_view_gradients = false;
 
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
@@ -127,6 +130,11 @@ struct OpRule {
   }
   OpRule& sees_backward() {
     in_gradients = true;
+    return *this;
+  }
+  OpRule& sees_view_backward() {
+    in_gradients = true;
+    in_view_gradients = true;
     return *this;
   }
 };

@@ -73,11 +73,11 @@ DTENSOR_RULES(creation) {
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
     rules.dim_rule(name, new_rule)
         .with_localize(local_new_size)
-        .sees_backward();
+        .sees_view_backward();
   }
   rules.dim_rule("new_empty_strided", new_rule)
       .with_localize(local_new_strides)
-      .sees_backward();
+      .sees_view_backward();
 }
 
 } // namespace dtensor

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The keys of calls as lists of words, of bounded and of any length. What the
+// words are: ops/call_key_impl.h.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dtensor::detail {
+
+/// The key of an unboxed call, of bounded length. A call that is longer, or
+/// that only the boxed path knows how to run (of a plain tensor with
+/// dimensions, of a view that is a copy), has an unusable one.
+class ShortKey {
+ public:
+  static constexpr size_t kWords = 14;
+  static constexpr bool kOfUnboxed = true;
+
+  void push(uint64_t word) {
+    if (C10_UNLIKELY(size_ == kWords)) {
+      usable_ = false;
+      return;
+    }
+    words_[size_++] = word;
+    hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15ull;
+  }
+  void make_unusable() {
+    usable_ = false;
+  }
+  void note(const DTensorMeta& meta) {
+    if (C10_UNLIKELY(
+            meta.view_facts != nullptr &&
+            meta.view_facts->copied_from != nullptr)) {
+      usable_ = false;
+    }
+    if (C10_UNLIKELY(meta.boundaries != nullptr)) {
+      has_boundaries_ = true;
+    }
+  }
+
+  bool usable() const {
+    return usable_;
+  }
+  /// Whether a style rides on one of the arguments.
+  bool has_boundaries() const {
+    return has_boundaries_;
+  }
+  c10::ArrayRef<uint64_t> words() const {
+    return {words_.data(), size_};
+  }
+  /// The high bits of a product are its best ones.
+  size_t bucket(size_t bits) const {
+    return static_cast<size_t>(hash_ >> (64 - bits));
+  }
+  friend bool operator==(const ShortKey& a, const ShortKey& b) {
+    return a.hash_ == b.hash_ && a.size_ == b.size_ &&
+        std::equal(
+               a.words_.begin(), a.words_.begin() + a.size_, b.words_.begin());
+  }
+
+ private:
+  uint64_t hash_ = 0xFF51AFD7ED558CCDull;
+  uint32_t size_ = 0;
+  bool usable_ = true;
+  bool has_boundaries_ = false;
+  std::array<uint64_t, kWords> words_; // the first size_ are set
+};
+
+/// The key of any call; unusable if nothing is known of an argument's kind.
+class LongKey {
+ public:
+  static constexpr bool kOfUnboxed = false;
+
+  void push(uint64_t word) {
+    words_.push_back(word);
+  }
+  void make_unusable() {
+    usable_ = false;
+  }
+  void note(const DTensorMeta&) {}
+
+  bool usable() const {
+    return usable_;
+  }
+  c10::ArrayRef<uint64_t> words() const {
+    return words_;
+  }
+
+ private:
+  c10::SmallVector<uint64_t, 24> words_;
+  bool usable_ = true;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// RecentDecisions: what unboxed calls of an operator decided last, per thread:
+// the first level of its DecisionCache, under the same keys.
+#pragma once
+
+#include <dtensor/ops/call_key_impl.h>
+#include <dtensor/ops/strategy.h>
+
+#include <array>
+#include <memory>
+
+namespace dtensor::detail {
+
+class RecentDecisions {
+ public:
+  struct Entry {
+    ShortKey key;
+    /// Null: such calls take the boxed path.
+    std::shared_ptr<const Decision> decision;
+    bool used = false;
+    /// See takes_stock_autograd().
+    bool stock = false;
+  };
+
+  const Entry* find(const ShortKey& key) const {
+    const Entry& entry = entries_[key.bucket(kBits)];
+    return entry.used && entry.key == key ? &entry : nullptr;
+  }
+  void insert(
+      const ShortKey& key,
+      std::shared_ptr<const Decision> decision,
+      bool stock) {
+    entries_[key.bucket(kBits)] = {key, std::move(decision), true, stock};
+  }
+
+ private:
+  static constexpr size_t kBits = 6;
+  std::array<Entry, size_t{1} << kBits> entries_;
+};
+
+/// Those of this thread for the operator with that slot number.
+RecentDecisions& recent_decisions(size_t slot);
+
+} // namespace dtensor::detail
