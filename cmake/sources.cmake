@@ -9,7 +9,11 @@ set(DTENSOR_BASE_HEADERS
   dtensor/api.h
   dtensor/dtensor.h
   dtensor/error.h
+  dtensor/torch_internals.h
   dtensor/version.h
+)
+set(DTENSOR_BASE_SOURCES
+  dtensor/torch_nodes_impl.h
 )
 
 set(DTENSOR_LAYOUT_HEADERS

@@ -41,4 +41,5 @@
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/random.h>
+#include <dtensor/torch_internals.h>
 #include <dtensor/version.h>

@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/torch_internals.h>
 
 namespace dtensor::detail {
 
@@ -39,7 +40,7 @@ void check_defined(std::string_view where, const at::Tensor& tensor) {
       where,
       "the tensor is undefined. Pass a tensor on every rank.");
   DTENSOR_CHECK_TYPE(
-      !tensor.key_set().has_backend(c10::BackendComponent::PrivateUse3Bit),
+      !tensor.key_set().has_backend(detail::kDTensorBit),
       where,
       "groups communicate plain tensors, and this one of shape ",
       tensor.sizes(),

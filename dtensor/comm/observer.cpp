@@ -2,7 +2,7 @@
 #include <dtensor/comm/observer.h>
 
 #include <dtensor/comm/rank_local_impl.h>
-#include <torch/csrc/autograd/node.h>
+#include <dtensor/torch_nodes_impl.h>
 
 #include <algorithm>
 #include <array>

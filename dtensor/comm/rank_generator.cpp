@@ -14,6 +14,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/torch_internals.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -22,10 +23,6 @@
 
 namespace dtensor {
 namespace {
-
-// Reserved by LibTorch for deferred initialisation, which it does not contain.
-// Above autograd, so that one visit per call is enough.
-constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 
 // Undefined where the rank draws from the process's.
 detail::RankLocal<at::Generator> own_generator;
@@ -157,7 +154,7 @@ bool is_default(const at::Generator& generator) {
 bool is_plain_cpu(const at::Tensor& tensor) {
   return !tensor.defined() ||
       (tensor.device().is_cpu() &&
-       !tensor.key_set().has_backend(c10::BackendComponent::PrivateUse3Bit));
+       !tensor.key_set().has_backend(detail::kDTensorBit));
 }
 
 // Whether a value leaves the choice of the generator to the CPU.
@@ -200,7 +197,7 @@ class FillGenerator final : public c10::OperatorKernel {
       }
     }
     op.redispatchBoxed(
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, detail::kRankKey),
         stack);
   }
 
@@ -226,7 +223,7 @@ void register_kernels() {
   // Registrations last as long as the process.
   static std::vector<c10::RegistrationHandleRAII> registrations;
   registrations.push_back(dispatcher.registerFallback(
-      kRankKey,
+      detail::kRankKey,
       c10::KernelFunction::makeFallthrough(),
       "dtensor: the default generator per rank"));
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -240,7 +237,7 @@ void register_kernels() {
     }
     registrations.push_back(dispatcher.registerImpl(
         name,
-        kRankKey,
+        detail::kRankKey,
         c10::KernelFunction::makeFromBoxedFunctor(
             std::make_unique<FillGenerator>(
                 *argument, op->schema().arguments().size())),
@@ -290,8 +287,8 @@ GeneratorExchange::~GeneratorExchange() {
 bool watch_draws(bool watched) {
   static std::once_flag once;
   std::call_once(once, register_kernels);
-  const bool before = c10::impl::tls_is_dispatch_key_included(kRankKey);
-  c10::impl::tls_set_dispatch_key_included(kRankKey, watched);
+  const bool before = c10::impl::tls_is_dispatch_key_included(detail::kRankKey);
+  c10::impl::tls_set_dispatch_key_included(detail::kRankKey, watched);
   return before;
 }
 

@@ -7,7 +7,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/self_group_impl.h>
 #include <dtensor/error.h>
-#include <torch/csrc/autograd/node.h>
+#include <dtensor/torch_nodes_impl.h>
 
 #include <algorithm>
 #include <set>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/in_backward_impl.h>
 
+#include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/functions/tensor.h>
-#include <torch/csrc/autograd/node.h>
 
 #include <string_view>
 #include <typeinfo>

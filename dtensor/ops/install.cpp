@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
+#include <dtensor/torch_internals.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/slot_impl.h>
@@ -98,12 +99,12 @@ void install(const c10::OperatorHandle& op) {
   register_kernel(
       installed.backend,
       op,
-      DispatchKey::PrivateUse3,
+      kDTensorKey,
       std::move(kernels.backend));
   register_kernel(
       installed.autograd,
       op,
-      DispatchKey::AutogradPrivateUse3,
+      kDTensorAutogradKey,
       std::move(kernels.above_autograd));
 }
 

@@ -269,8 +269,8 @@ c10::SafeKernelFunction stock_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd) {
   return op.getComputedKernelForDispatchKey(
-      above_autograd ? DispatchKey::AutogradPrivateUse2
-                     : DispatchKey::PrivateUse2);
+      above_autograd ? kNobodysAutogradKey
+                     : kNobodysKey);
 }
 
 Kernels kernels_of(const c10::OperatorHandle& op) {

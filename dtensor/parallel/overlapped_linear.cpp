@@ -11,7 +11,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <torch/csrc/autograd/function.h>
+#include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -22,7 +22,6 @@
 namespace dtensor::detail {
 namespace {
 
-using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
@@ -203,7 +202,7 @@ at::Tensor overlapped_linear(
       (input.requires_grad() || weight_t.requires_grad() ||
        (bias.defined() && bias.requires_grad()));
   if (records) {
-    auto node = c10::make_intrusive<OverlappedLinearBackward>(input, weight_t);
+    auto node = make_node<OverlappedLinearBackward>(input, weight_t);
     node->set_next_edges(
         torch::autograd::collect_next_edges(input, weight_t, bias));
     torch::autograd::set_history(result, std::move(node));

@@ -30,12 +30,12 @@
 #include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/torch_nodes_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/node.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <c10/util/StringUtil.h>
@@ -48,8 +48,6 @@
 
 namespace dtensor::detail {
 
-using torch::autograd::Node;
-
 namespace {
 
 template <class T>
@@ -60,7 +58,7 @@ uint32_t version_of(const at::Tensor& t) {
 }
 
 // What autograd knows of a tensor; null where it records nothing.
-c10::intrusive_ptr<Node> history_of(const at::Tensor& x) {
+NodePtr history_of(const at::Tensor& x) {
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) {
     return nullptr;
   }
@@ -99,7 +97,7 @@ class Facts {
 
   Weak<c10::TensorImpl> tensor_; // if plain
   Weak<c10::StorageImpl> memory_; // set_data() exchanges it
-  Weak<Node> history_;
+  WeakNode history_;
   uint32_t version_;
   bool grad_mode_;
 };
@@ -121,7 +119,7 @@ struct SharedInput {
   // What this rank gave for it.
   at::Tensor given;
   bool recorded = false;
-  Weak<Node> node{c10::intrusive_ptr<Node>()};
+  WeakNode node{NodePtr()};
   std::vector<bool> served; // by Sibling::index; empty: it is over
 
   void drop() {
@@ -268,7 +266,7 @@ void remember(
       .counted = version_of(prepared),
       .given = {},
       .recorded = node != nullptr,
-      .node = Weak<Node>(node),
+      .node = WeakNode(node),
       .served = std::vector<bool>(who.group->members)});
   shared->served[who.index] = true;
   if (communicates(*from, *shared->to)) {

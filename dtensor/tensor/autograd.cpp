@@ -8,7 +8,7 @@
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <torch/csrc/autograd/function.h>
+#include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <vector>
@@ -16,7 +16,6 @@
 namespace dtensor::detail {
 namespace {
 
-using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 bool records(const at::Tensor& t) {
@@ -70,7 +69,7 @@ bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
 // `output` is what `node` made of `input`.
 template <class NodeType>
 at::Tensor record(
-    c10::intrusive_ptr<NodeType> node,
+    NodeHolder<NodeType> node,
     const at::Tensor& input,
     at::Tensor output) {
   node->set_next_edges(torch::autograd::collect_next_edges(input));
@@ -283,7 +282,7 @@ at::Tensor from_local_autograd(
     return wrap_counted(local, spec, local);
   }
   return record(
-      c10::make_intrusive<FromLocalBackward>(
+      make_node<FromLocalBackward>(
           spec,
           grad_placements.value_or(without_partial(spec->placements())),
           local.is_leaf()),
@@ -299,7 +298,7 @@ at::Tensor to_local_autograd(
   }
   const auto& spec = spec_of(dtensor);
   return record(
-      c10::make_intrusive<ToLocalBackward>(
+      make_node<ToLocalBackward>(
           spec,
           grad_placements.value_or(without_partial(spec->placements())),
           dtensor.is_leaf()),
@@ -314,7 +313,7 @@ at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {
     for (const auto& input : inputs) {
       specs.push_back(spec_of(input));
     }
-    auto node = c10::make_intrusive<NothingBackward>(std::move(specs));
+    auto node = make_node<NothingBackward>(std::move(specs));
     node->set_next_edges(torch::autograd::collect_next_edges(inputs.vec()));
     torch::autograd::set_history(result, std::move(node));
   }
@@ -331,9 +330,9 @@ at::Tensor redistribute_autograd(
   if (changes_nothing && !(mode.always_records && records(dtensor))) {
     return dtensor;
   }
-  c10::intrusive_ptr<RedistributeBackward> node;
+  NodeHolder<RedistributeBackward> node;
   if (records(dtensor)) { // looked at before the tensor is given away
-    node = c10::make_intrusive<RedistributeBackward>(
+    node = make_node<RedistributeBackward>(
         from,
         mode.backward_dtype.value_or(dtensor.scalar_type()),
         mode.async_op);

@@ -5,11 +5,14 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+
+#include <algorithm>
 
 namespace dtensor {
 namespace {
@@ -61,6 +64,10 @@ SpecPtr global_spec(
         : dense_strides(sizes, local.strides());
   } else {
     infer_global(local, mesh, placements, sizes, strides);
+  }
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  if (is_empty && !options.stride) { // ranks may have come to parts in many ways
+    strides = contiguous_strides(sizes);
   }
   return Spec::make(
       mesh, placements, sizes, strides, local.scalar_type(), kWhere);

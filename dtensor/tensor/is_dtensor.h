@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/torch_internals.h>
 
 namespace dtensor {
 
@@ -10,7 +11,7 @@ namespace dtensor {
 inline bool is_dtensor(const at::Tensor& t) {
   return t.defined() &&
       t.unsafeGetTensorImpl()->key_set().has_backend(
-          c10::BackendComponent::PrivateUse3Bit);
+          detail::kDTensorBit);
 }
 
 } // namespace dtensor

@@ -28,7 +28,7 @@ c10::DispatchKeySet keys_for(const at::Tensor& local) {
   }
   return c10::DispatchKeySet(c10::DispatchKey::Dense) |
       c10::DispatchKeySet(backend) |
-      c10::DispatchKeySet(c10::BackendComponent::PrivateUse3Bit) |
+      c10::DispatchKeySet(kDTensorBit) |
       c10::getAutocastRelatedKeySetFromBackend(backend);
 }
 
@@ -45,7 +45,7 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
       // A view of a normal tensor is a normal tensor, in inference mode too.
       key_set_ = key_set_ |
           c10::getAutogradRelatedKeySetFromBackend(
-                     c10::BackendComponent::PrivateUse3Bit);
+                     kDTensorBit);
       set_version_counter(c10::VariableVersion(0));
     }
     set_shape(*spec);

@@ -53,5 +53,15 @@ TEST(RecurrentTest, Cells) {
       8);
 }
 
+TEST(RecurrentTest, ABiasOfItsOwnForEachSample) {
+  auto all = operands(1);
+  all[6] = variable({5, 2}, 7);
+  expect_same_as_plain(
+      {"rnn_tanh_cell", all, kChoices, [](const Tensors& t) {
+         return at::rnn_tanh_cell(t[0], t[1], t[3], t[4], t[5], t[6]) + t[2];
+       }},
+      8);
+}
+
 } // namespace
 } // namespace dtensor
