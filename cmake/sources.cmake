@@ -144,6 +144,7 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/register_sharding.h
   dtensor/ops/registry.h
   dtensor/ops/strategy.h
+  dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
   dtensor/ops/bias_add.cpp

@@ -26,6 +26,7 @@
 #include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/strategy.h>
+#include <dtensor/ops/traits.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>

@@ -191,7 +191,7 @@ torch::CppFunction replicated_kernel(
 
 // Those whose gradient formula, LibTorch's, may make plain tensors on the way.
 bool formula_may_make_plain(const OpInfo& info) {
-  return (info.rule == nullptr || info.formula_makes_plain) && !info.random &&
+  return (info.rule == nullptr || info.traits.plain_in_gradient) && !info.random &&
       info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 

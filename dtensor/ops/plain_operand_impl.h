@@ -18,7 +18,7 @@ void check_plain_operand(
     size_t arg,
     const Spec& beside);
 
-/// For an operator that OpInfo::takes_plain says to write plain tensors: among
+/// For an operator that OpTraits::takes_plain says to write plain tensors: among
 /// its arguments, all distributed ones replicated, those plain ones become
 /// DTensors that would be refused, after the ranks of the mesh have compared
 /// them. Throws ValueError where they differ. A gradient to go back to one, or

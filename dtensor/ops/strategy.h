@@ -14,6 +14,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <dtensor/ops/op_call.h>
+#include <dtensor/ops/traits.h>
 
 #include <functional>
 #include <vector>
@@ -103,6 +104,7 @@ struct OpRule {
   /// It may also decide otherwise where the gradient goes through a write to a
   /// view.
   bool in_view_gradients = false;
+  OpTraits traits;
 
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
@@ -135,6 +137,10 @@ struct OpRule {
   OpRule& sees_view_backward() {
     in_gradients = true;
     in_view_gradients = true;
+    return *this;
+  }
+  OpRule& with_traits(const OpTraits& t) {
+    traits = t;
     return *this;
   }
 };

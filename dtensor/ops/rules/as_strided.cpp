@@ -170,7 +170,8 @@ void as_strided_in_place_kernel(
 } // namespace
 
 DTENSOR_RULES(as_strided) {
-  rules.kernel("as_strided", as_strided_kernel);
+  rules.kernel("as_strided", as_strided_kernel)
+      .with_traits({.gradient_of_sizes = true});
   rules.kernel("as_strided_", as_strided_in_place_kernel);
 }
 

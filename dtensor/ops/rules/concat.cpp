@@ -241,7 +241,10 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(concat) {
-  rules.dim_rule("cat", cat_rule).sees_backward();
+  // The gradient of a tensor that it skips is made of its sizes.
+  rules.dim_rule("cat", cat_rule)
+      .sees_backward()
+      .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("stack", stack_rule).sees_backward();
   for (const auto* name :
        {"split.Tensor",

@@ -57,12 +57,13 @@ void detail::write_number_once(
 }
 
 DTENSOR_RULES(copy) {
+  // clone() as Module::clone() calls it, and so on: still that parameter.
+  for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
+    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
+        .with_traits({.carries = true});
+  }
   for (const auto* name :
-       {"_to_copy",
-        "alias",
-        "alias_copy",
-        "clone",
-        "detach",
+       {"alias_copy",
         "detach_",
         "detach_copy",
         "lift",
@@ -70,9 +71,11 @@ DTENSOR_RULES(copy) {
         "lift_fresh_copy"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
   }
-  // self keeps its layout, the source is brought to it.
+  // self keeps its layout, the source is brought to it. torch::nn::init writes
+  // what it has drawn by copy_.
   rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
-  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
+      .with_traits({.takes_plain = true});
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
       .with_local_kernel(write_number_once);
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));

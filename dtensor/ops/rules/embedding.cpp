@@ -181,7 +181,10 @@ DTENSOR_RULES(embedding) {
       .with_meta(embedding_meta)
       .with_localize(keep_weight_spec)
       .with_local_kernel(embedding_local)
-      .as_region();
+      .as_region()
+      .with_traits(
+          {.boundary = BoundaryRole{
+               .kind = BoundaryKind::kEmbedding, .input = 1, .parameter = 0}});
   rules.dim_rule("embedding_dense_backward", dense_backward)
       .with_meta(dense_backward_meta);
 }

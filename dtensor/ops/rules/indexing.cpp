@@ -342,6 +342,9 @@ DTENSOR_RULES(indexing) {
         "scatter_reduce.two"}) {
     rules.dim_rule(name, scatter_rule);
   }
+  // torch::nn::utils::rnn and torch::nn::init write plain tensors by these.
+  rules.traits("scatter_.src", {.takes_plain = true});
+  rules.traits("index_put_", {.takes_plain = true});
   rules.dim_rule("scatter_add", scatter_add_rule);
   rules.dim_rule("index_add", index_add_rule).sees_backward();
   rules.dim_rule("index_copy", index_write_rule);

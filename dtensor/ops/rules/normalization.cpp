@@ -320,8 +320,14 @@ LocalKernel channel_norm_local(Norm norm) {
 } // namespace
 
 DTENSOR_RULES(normalization) {
-  rules.dim_rule("layer_norm", layer_norm).with_meta(like_first);
-  rules.dim_rule("rms_norm", layer_norm).with_meta(like_first);
+  const BoundaryRole scaled{
+      .kind = BoundaryKind::kNorm, .input = 0, .parameter = 2};
+  rules.dim_rule("layer_norm", layer_norm)
+      .with_meta(like_first)
+      .with_traits({.formula = true, .boundary = scaled});
+  rules.dim_rule("rms_norm", layer_norm)
+      .with_meta(like_first)
+      .with_traits({.boundary = scaled});
   rules.dim_rule("_fused_rms_norm", layer_norm);
   rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
   rules.dim_rule("native_layer_norm_backward", layer_norm_backward)

@@ -9,8 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <iterator>
-#include <string_view>
+#include <string>
 
 namespace dtensor {
 namespace detail {
@@ -119,18 +118,23 @@ void add_partial(
 
 void add_all(
     RuleRegistry& rules,
-    c10::ArrayRef<const char*> names,
+    c10::ArrayRef<PointwiseName> names,
     const PartialWays& ways = {},
     const PartialWays& more = {}) {
-  const auto lacks_meta = [](std::string_view name) {
-    return std::find(std::begin(kWithoutMeta), std::end(kWithoutMeta), name) !=
-        std::end(kWithoutMeta);
-  };
-  for (const auto* name : names) {
+  for (const auto& [name, note] : names) {
     auto& rule = rules.dim_rule(name, pointwise_rule(ways, more));
-    if (lacks_meta(name)) {
+    if (note == kNoMeta) {
       rule.with_meta(pointwise_meta);
     }
+    rule.traits.gradient_of_sizes = note == kGradientOfSizes;
+  }
+}
+
+// Written over self, whose gradient is zeros then; out of place they have none.
+void add_comparisons_in_place(RuleRegistry& rules) {
+  for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
+    rules.traits(name + ".Scalar", {.gradient_of_sizes = true});
+    rules.traits(name + ".Tensor", {.gradient_of_sizes = true});
   }
 }
 
@@ -151,6 +155,7 @@ DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
 
 DTENSOR_RULES(pointwise) {
   add_all(rules, kPointwise);
+  add_comparisons_in_place(rules);
   add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
   const PartialWays shifted = {order_ops(), {{0}}, Order::kShifted};
   add_all(
@@ -161,6 +166,8 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
   add_all(
       rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
+  // As torch::nn::Linear adds its bias.
+  rules.traits("add_.Tensor", {.adds_bias = true});
   add_all(
       rules,
       {"add.Scalar", "sub.Scalar"},
@@ -176,7 +183,7 @@ DTENSOR_RULES(pointwise) {
   const PartialWays one_least = {{ReduceOp::kMin}, {{0}, {1}}};
   add_all(rules, {"maximum", "clamp_min.Tensor"}, most, one_least);
   add_all(rules, {"minimum", "clamp_max.Tensor"}, least, one_most);
-  add_all(rules, {"where.self"}, {select_ops(), {{1, 2}}});
+  add_all(rules, {{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
       .with_local_kernel(write_number_once);

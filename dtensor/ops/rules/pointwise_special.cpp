@@ -124,7 +124,9 @@ DTENSOR_RULES(pointwise_special) {
   rules.dim_rule("mvlgamma", pointwise_rule())
       .with_meta(floating_like_self)
       .as_region();
-  rules.dim_rule("mvlgamma_", pointwise_rule()).with_meta(results_like(0, 1));
+  rules.dim_rule("mvlgamma_", pointwise_rule())
+      .with_meta(results_like(0, 1))
+      .with_traits({.plain_in_gradient = true});
   rules.kernel("rrelu_with_noise", rrelu);
 }
 

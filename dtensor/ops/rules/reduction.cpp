@@ -265,6 +265,17 @@ void add_all(
   }
 }
 
+// Where an element is zero, the gradient of a product is made of the products
+// of the others, beside plain ones.
+void add_products(RuleRegistry& rules) {
+  const OpTraits traits{.plain_in_gradient = true};
+  const auto product = reduction_rule(ReduceOp::kProduct);
+  rules.dim_rule("prod.dim_int", product).with_traits(traits);
+  rules.dim_rule("prod", product)
+      .with_meta(reduction_meta(accumulated))
+      .with_traits(traits);
+}
+
 // Their backward scatters into a plain tensor of zeros, so they run with the
 // autograd of the local operator.
 void add_picking(RuleRegistry& rules) {
@@ -311,9 +322,7 @@ DTENSOR_RULES(reduction) {
       reduction_meta([](const OpCall&) {
         return std::vector<at::ScalarType>{at::kLong};
       }));
-  const auto product = reduction_rule(ReduceOp::kProduct);
-  add_all(rules, {"prod.dim_int"}, product);
-  add_all(rules, {"prod"}, product, reduction_meta(accumulated));
+  add_products(rules);
   // On truth values all is min, and any is max.
   const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});

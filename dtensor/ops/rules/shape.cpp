@@ -183,9 +183,10 @@ DimMap diagonal_map(const OpCall& call) {
 } // namespace
 
 DTENSOR_RULES(shape) {
-  rules.dim_rule("transpose.int", mapped(transpose_map));
+  rules.dim_rule("transpose.int", mapped(transpose_map))
+      .with_traits({.carries = true});
   rules.dim_rule("transpose_", mapped(transpose_map));
-  rules.dim_rule("t", mapped(t_map));
+  rules.dim_rule("t", mapped(t_map)).with_traits({.carries = true});
   rules.dim_rule("permute", mapped(permute_map));
   rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
   rules.dim_rule("squeeze.dims", mapped(squeeze_map))
@@ -193,7 +194,8 @@ DTENSOR_RULES(shape) {
   rules.kernel("squeeze", squeeze_kernel);
   rules.kernel("squeeze.dim", squeeze_kernel);
   rules.dim_rule("expand", mapped(expand_map)).with_localize(local_size_arg);
-  rules.dim_rule("repeat", mapped(repeat_map));
+  rules.dim_rule("repeat", mapped(repeat_map))
+      .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);
   rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
   rules.dim_rule("unfold", mapped(unfold_map));
