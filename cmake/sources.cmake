@@ -173,6 +173,18 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
   dtensor/ops/kernels.cpp
+  dtensor/ops/kernels/attention.cpp
+  dtensor/ops/kernels/cross_entropy_loss.cpp
+  dtensor/ops/kernels/dropout.cpp
+  dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/local_kernels_impl.h
+  dtensor/ops/kernels/loss.cpp
+  dtensor/ops/kernels/matmul.cpp
+  dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/pointwise.cpp
+  dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/squeeze.cpp
+  dtensor/ops/kernels/view.cpp
   dtensor/ops/kernels_impl.h
   dtensor/ops/key_words_impl.h
   dtensor/ops/op_call.cpp
@@ -194,7 +206,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
-  dtensor/ops/rules/cross_entropy.cpp
   dtensor/ops/rules/dropout.cpp
   dtensor/ops/rules/dtype_limits_impl.h
   dtensor/ops/rules/embedding.cpp
@@ -206,6 +217,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/loss_impl.h
   dtensor/ops/rules/matmul.cpp
+  dtensor/ops/rules/nll_loss.cpp
   dtensor/ops/rules/norm.cpp
   dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/pointwise.cpp
@@ -220,6 +232,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
+  dtensor/ops/rules/shape_impl.h
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/value.cpp

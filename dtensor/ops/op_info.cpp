@@ -35,15 +35,14 @@ bool value_decides(const c10::Argument& argument) {
       type->kind() != c10::TypeKind::FloatType;
 }
 
-// What is said of the operator itself. foo_ has the formula of foo besides; what
-// else is true of foo need not be of a write.
+// What is said of the operator itself. foo_ has the formula of foo besides;
+// what else is true of foo need not be of a write.
 OpTraits traits_of(const c10::OperatorName& name, const OpRule* rule) {
   if (const auto* own = RuleRegistry::global().find_traits(name)) {
     return *own;
   }
   OpTraits traits;
-  traits.gradient_of_sizes =
-      rule != nullptr && rule->traits.gradient_of_sizes;
+  traits.gradient_of_sizes = rule != nullptr && rule->traits.gradient_of_sizes;
   return traits;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that copy, convert or fill: the layout stays, also a partial one.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
@@ -33,28 +34,7 @@ std::vector<ReduceOp> fill_ops() {
       ReduceOp::kBor};
 }
 
-bool is_first_of_sum(const Spec& spec) {
-  const auto& coordinate = spec.mesh().get_coordinate();
-  for (size_t m = 0; m < spec.placements().size(); ++m) {
-    if (spec.placements()[m].is_partial(ReduceOp::kSum) &&
-        (*coordinate)[m] != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 } // namespace
-
-void detail::write_number_once(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  if (!is_first_of_sum(*decision.outputs[0])) {
-    stack->back() = at::Scalar(0);
-  }
-  op.callBoxed(stack);
-}
 
 DTENSOR_RULES(copy) {
   // clone() as Module::clone() calls it, and so on: still that parameter.

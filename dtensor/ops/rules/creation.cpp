@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // New tensors like another: in its layout, without looking at its data.
 #include <dtensor/ops/dim_map.h>
-#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/families_impl.h>
 
@@ -42,7 +41,7 @@ Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
 // other, and for gradients of written views; self itself is left as it is.
 Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
   if (call.outputs[0].sizes == call.inputs[0].sizes() &&
-      !detail::in_view_backward()) {
+      !call.in_view_backward) {
     return same_shards(call, mesh_dim);
   }
   return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
@@ -54,7 +53,7 @@ void local_new_size(const OpCall& call, Decision& decision) {
 }
 
 void local_new_strides(const OpCall& call, Decision& decision) {
-  if (detail::in_view_backward()) {
+  if (call.in_view_backward) {
     return; // gaps included
   }
   const auto& out = *decision.outputs[0];

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Losses. Elementwise ones compute where their inputs are; a mean divides the
 // local sum by the global number of elements, so that uneven shards are exact.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/loss_impl.h>
-#include <dtensor/ops/rules/pointwise_impl.h>
 
-#include <ATen/TensorOperators.h>
+#include <algorithm>
 
 namespace dtensor {
 namespace {
 
-using detail::cuts_any;
 using detail::dense;
 using detail::keep_specs;
 using detail::keeps_shape;
-using detail::set_arg;
 
 constexpr auto kSum = ReduceOp::kSum;
 
@@ -96,36 +94,6 @@ std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
       keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, loss_dtype(call))};
 }
 
-double largest_numel(const Decision& decision, size_t first) {
-  int64_t numel = 0;
-  for (size_t i = first; i < decision.inputs.size(); ++i) {
-    if (decision.inputs[i] != nullptr) {
-      if (decision.inputs[i]->numel() == 0) {
-        return 0;
-      }
-      numel = std::max(numel, decision.inputs[i]->numel());
-    }
-  }
-  return static_cast<double>(numel);
-}
-
-// A mean is a sum divided by the global number of elements. Operands that
-// broadcast each other do not come here sharded, and keep their own mean.
-void elementwise_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
-  const bool sharded = decision.outputs[0]->has_partial();
-  if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
-    op.callBoxed(stack);
-    return;
-  }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
-}
-
 // grad_output, self, target, weight... -> gradient of self. The second
 // derivative of a reduced loss calls it with a grad_output as large as self.
 Strategies elementwise_backward(const OpCall& call, int64_t) {
@@ -148,21 +116,6 @@ std::vector<OutputMeta> elementwise_backward_meta(const OpCall& call) {
   return {dense(broadcast_sizes(call), loss_dtype(call))};
 }
 
-void elementwise_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
-  if (args.integer("reduction") != at::Reduction::Mean ||
-      !cuts_any(*decision.outputs[0])) {
-    op.callBoxed(stack);
-    return;
-  }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 1);
-}
-
 } // namespace
 
 DTENSOR_RULES(loss) {
@@ -176,7 +129,7 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise)
         .with_meta(elementwise_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(elementwise_local);
+        .with_local_kernel(detail::loss_local);
   }
   for (const char* name :
        {"mse_loss_backward",
@@ -187,7 +140,7 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise_backward)
         .with_meta(elementwise_backward_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(elementwise_backward_local);
+        .with_local_kernel(detail::loss_backward_local);
   }
 }
 

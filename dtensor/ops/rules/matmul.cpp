@@ -4,13 +4,11 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
-#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/addbmm.h>
 
 #include <algorithm>
 #include <string>
@@ -141,38 +139,6 @@ DimRule biased(std::string_view equation) {
       };
 }
 
-// Where there is nothing to multiply, LibTorch does not broadcast the bias.
-void addmv_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  auto& self = torch::jit::peek(*stack, 0, num_args);
-  const auto sizes = decision.outputs[0]->local_sizes();
-  if (op.schema().name().back() != '_' && self.toTensor().sizes() != sizes) {
-    self = self.toTensor().expand(sizes);
-  }
-  op.callBoxed(stack);
-}
-
-// The only product that resizes self where the result has another shape.
-void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
-  auto self = args.tensor("self");
-  const auto result = at::addbmm(
-      self,
-      args.tensor("batch1"),
-      args.tensor("batch2"),
-      args.at("beta").toScalar(),
-      args.at("alpha").toScalar());
-  if (result.sizes() == self.sizes()) {
-    self.copy_(result);
-  } else {
-    detail::rewrap(self, detail::local_of(result), detail::spec_of(result));
-  }
-  args.returns(self);
-}
-
 } // namespace
 
 DTENSOR_RULES(matmul) {
@@ -186,11 +152,10 @@ DTENSOR_RULES(matmul) {
       .with_traits(
           {.product = true,
            .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
-  rules.dim_rule("addmv", biased("mk,k->m")).with_local_kernel(addmv_local);
+  rules.dim_rule("addmv", biased("mk,k->m")).with_local_kernel(detail::addmv_local);
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
   rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
-  rules.kernel("addbmm_", addbmm_in_place);
   rules.dim_rule("matmul", matmul_rule)
       .with_meta(product_meta)
       .with_traits(
