@@ -3,7 +3,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
 

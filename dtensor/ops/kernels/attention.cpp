@@ -3,7 +3,7 @@
 // of the weights by global index (tensor/random.h), and no elements.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/sample_impl.h>
 

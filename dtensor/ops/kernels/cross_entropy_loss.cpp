@@ -2,9 +2,9 @@
 // cross_entropy of DTensors: with class indices see cross_entropy_impl.h, with
 // probabilities it is written with DTensor operators.
 #include <dtensor/error.h>
-#include <dtensor/ops/cross_entropy_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/cross_entropy_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
 #include <ATen/TensorOperators.h>

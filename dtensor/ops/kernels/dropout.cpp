@@ -5,8 +5,8 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>

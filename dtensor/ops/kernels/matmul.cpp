@@ -2,8 +2,8 @@
 // Products that LibTorch computes in a way of their own.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/ops/addbmm.h>

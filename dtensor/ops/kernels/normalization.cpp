@@ -5,7 +5,7 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <ATen/TensorOperators.h>

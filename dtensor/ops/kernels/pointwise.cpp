@@ -3,7 +3,7 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <ATen/ExpandUtils.h>

@@ -3,8 +3,8 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/dtype_limits_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/sum.h>

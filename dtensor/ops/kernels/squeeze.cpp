@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/dim_map.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/rules/shape_impl.h>
 
 #include <ATen/ops/squeeze.h>

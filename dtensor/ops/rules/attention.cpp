@@ -3,9 +3,9 @@
 // other, so those dimensions may be sharded; sequences are whole.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <ATen/ExpandUtils.h>
 

@@ -3,8 +3,8 @@
 // are counted is whole on every rank; the others may be sharded. All of these
 // only move elements, so partial values stay partial if all operands are.
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>

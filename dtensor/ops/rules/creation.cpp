@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // New tensors like another: in its layout, without looking at its data.
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

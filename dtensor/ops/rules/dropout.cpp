@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The gradient of dropout, which is linear in that of its result. What drops
 // elements is in ops/kernels.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

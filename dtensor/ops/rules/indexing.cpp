@@ -4,8 +4,8 @@
 // in the whole tensor. Lookups are regions: their gradients stay local.
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>

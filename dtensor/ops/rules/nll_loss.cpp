@@ -2,8 +2,8 @@
 // nll_loss: classes are whole, samples may be sharded.
 #include <dtensor/ops/rules/loss_impl.h>
 
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

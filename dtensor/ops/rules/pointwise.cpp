@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pointwise operators: any dimension of the result may be sharded; a few
 // classes also compute on partial operands.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Cells of recurrent networks: samples are independent. LibTorch takes them
 // apart into operators that write in place, which a partial sum cannot bear.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <algorithm>
 

@@ -4,9 +4,9 @@
 // dimensions whole.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: running
 // sums, sorting, the k greatest. That dimension stays whole.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
 namespace dtensor {

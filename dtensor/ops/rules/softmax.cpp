@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Softmax and its kin: the softmax dimension stays whole, all others may be
 // sharded. The backward operators are linear in the gradient.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 
 namespace dtensor {

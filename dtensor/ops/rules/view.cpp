@@ -6,8 +6,8 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <string>
 

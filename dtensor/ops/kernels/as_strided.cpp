@@ -9,7 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 
 namespace dtensor {
 
