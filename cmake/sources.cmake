@@ -234,6 +234,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shape_impl.h
+  dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/view.cpp

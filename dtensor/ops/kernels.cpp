@@ -215,7 +215,7 @@ torch::CppFunction kernel_of(
   if (const auto* fast = find_fast_op(info->op.operator_name())) {
     return fast->make(info, above_autograd);
   }
-  if (const auto made = made_by_modules(info->op.schema())) {
+  if (const auto made = made_by_modules(*info)) {
     return torch::CppFunction::makeFromBoxedFunctor(
         std::make_unique<MadeByModulesKernel>(info, *made, above_autograd));
   }

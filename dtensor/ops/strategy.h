@@ -68,7 +68,7 @@ using DimRule = std::function<Strategies(const OpCall&, int64_t mesh_dim)>;
 using MeshRule = std::function<MeshStrategy(const OpCall&)>;
 /// Global shapes of the results, where the operator has no meta kernel.
 using MetaRule = std::function<std::vector<OutputMeta>(const OpCall&)>;
-/// Rewrites scalar arguments for the local call (a size that is sharded).
+/// Rewrites arguments for the local call, besides OpTraits::size_arg.
 using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
 /// Computes the local results in place of the operator itself: the stack holds
 /// local tensors in place of DTensors and the rewritten arguments.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace dtensor {
 
@@ -27,8 +28,11 @@ struct BoundaryRole {
   friend bool operator==(const BoundaryRole&, const BoundaryRole&) = default;
 };
 
-/// All false for most operators.
+/// None for most operators.
 struct OpTraits {
+  /// The argument that is the shape of the first result: the local call gets
+  /// that of this rank's part.
+  std::string_view size_arg = "";
   /// Its gradients are products of matrices, as LibTorch's formula has them. A
   /// call on matrices that needs no communication takes that formula, which
   /// costs fewer nodes of the graph than a region.
@@ -52,6 +56,9 @@ struct OpTraits {
   bool carries = false;
   /// A module's bias may be added to a plain local output by it.
   bool adds_bias = false;
+  /// The argument that a module makes itself, plain, if it is called without:
+  /// a state of zeros, where bags begin.
+  std::string_view made_arg = "";
   /// It may be what a styled module computes.
   std::optional<BoundaryRole> boundary = std::nullopt;
 

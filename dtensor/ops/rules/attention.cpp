@@ -6,6 +6,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <ATen/ExpandUtils.h>
 
@@ -128,12 +129,11 @@ Placement operand_placement(
     bool grouped_heads) {
   const auto& input = call.inputs[operand];
   const auto own = d - (call.outputs[0].dim() - input.dim());
-  if (own < 0) {
-    return Replicate();
-  }
-  const auto size = input.sizes()[static_cast<size_t>(own)];
-  const bool same = size == call.outputs[0].sizes[static_cast<size_t>(d)];
-  return same || (grouped_heads && size != 1) ? Shard(own) : Replicate();
+  const bool shared = grouped_heads && own >= 0 &&
+      input.sizes()[static_cast<size_t>(own)] != 1;
+  return shared
+      ? Shard(own)
+      : detail::operand_shard(input.sizes(), call.outputs[0].sizes, d);
 }
 
 Strategies attention(const OpCall& call, int64_t mesh_dim) {

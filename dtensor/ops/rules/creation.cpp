@@ -47,17 +47,11 @@ Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
   return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
 }
 
-void local_new_size(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
-}
-
 void local_new_strides(const OpCall& call, Decision& decision) {
   if (call.in_view_backward) {
-    return; // gaps included
+    return; // whole, gaps included
   }
   const auto& out = *decision.outputs[0];
-  local_new_size(call, decision);
   const auto strides = dense_strides(out.local_sizes(), out.strides());
   decision.args.emplace_back(call.arg_index("stride"), SizesRef(strides).vec());
 }
@@ -71,12 +65,13 @@ DTENSOR_RULES(creation) {
   rules.dim_rule("full_like", same_shards);
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
     rules.dim_rule(name, new_rule)
-        .with_localize(local_new_size)
-        .sees_view_backward();
+        .sees_view_backward()
+        .with_traits({.size_arg = "size"});
   }
   rules.dim_rule("new_empty_strided", new_rule)
       .with_localize(local_new_strides)
-      .sees_view_backward();
+      .sees_view_backward()
+      .with_traits({.size_arg = "size"});
 }
 
 } // namespace dtensor

@@ -3,6 +3,7 @@
 // rows: a rank then looks up the tokens whose rows it holds and leaves zeros
 // for the others, and the output is a sum over ranks. Or the indices are cut.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -39,7 +40,7 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   const auto indices = call.inputs[1].sizes();
   Sizes sizes(indices.begin(), indices.end());
   sizes.push_back(weight.sizes()[1]);
-  return {{sizes, contiguous_strides(sizes), weight.dtype(), true}};
+  return {detail::dense(sizes, weight.dtype())};
 }
 
 // The local kernel needs to know which rows it holds, if not all.
@@ -68,8 +69,8 @@ Strategies dense_backward(const OpCall& call, int64_t) {
 
 std::vector<OutputMeta> dense_backward_meta(const OpCall& call) {
   const auto& grad = *call.inputs[0].spec;
-  const Sizes sizes{call.int_arg("num_weights"), grad.sizes().back()};
-  return {{sizes, contiguous_strides(sizes), grad.dtype(), true}};
+  return {detail::dense(
+      {call.int_arg("num_weights"), grad.sizes().back()}, grad.dtype())};
 }
 
 } // namespace
@@ -83,6 +84,9 @@ DTENSOR_RULES(embedding) {
       .with_traits(
           {.boundary = BoundaryRole{
                .kind = BoundaryKind::kEmbedding, .input = 1, .parameter = 0}});
+  for (const auto* name : {"embedding_bag", "embedding_bag.padding_idx"}) {
+    rules.traits(name, {.made_arg = "offsets"});
+  }
   rules.dim_rule("embedding_dense_backward", dense_backward)
       .with_meta(dense_backward_meta);
 }

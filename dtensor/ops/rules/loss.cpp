@@ -4,6 +4,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/rules/loss_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>
 
@@ -13,6 +14,7 @@ namespace {
 using detail::dense;
 using detail::keep_specs;
 using detail::keeps_shape;
+using detail::operand_shard;
 
 constexpr auto kSum = ReduceOp::kSum;
 
@@ -40,16 +42,6 @@ bool self_is_largest(const OpCall& call, size_t self) {
       [&](const OpInput& input) { return fits(input, call.inputs[self]); });
 }
 
-Placement
-broadcast_placement(const OpInput& self, const OpInput& input, int64_t d) {
-  const auto own = d - (self.dim() - input.dim());
-  return own >= 0 &&
-          input.sizes()[static_cast<size_t>(own)] ==
-              self.sizes()[static_cast<size_t>(d)]
-      ? Shard(own)
-      : Replicate();
-}
-
 // self, target, weights... -> loss
 Strategies elementwise(const OpCall& call, int64_t) {
   Strategies all;
@@ -59,7 +51,8 @@ Strategies elementwise(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     Strategy s;
     for (const auto& input : call.inputs) {
-      s.inputs.push_back(broadcast_placement(call.inputs[0], input, d));
+      s.inputs.push_back(
+          operand_shard(input.sizes(), call.inputs[0].sizes(), d));
     }
     s.outputs = {keeps_shape(call) ? Shard(d) : Partial(kSum)};
     all.push_back(std::move(s));
@@ -104,7 +97,8 @@ Strategies elementwise_backward(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
     Strategy s;
     for (const auto& input : call.inputs) {
-      s.inputs.push_back(broadcast_placement(call.inputs[1], input, d));
+      s.inputs.push_back(
+          operand_shard(input.sizes(), call.inputs[1].sizes(), d));
     }
     s.outputs = {Shard(d)};
     all.push_back(std::move(s));

@@ -3,18 +3,11 @@
 #pragma once
 
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/core/Reduction.h>
 
 namespace dtensor::detail {
-
-inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
-  return {
-      Sizes(sizes.begin(), sizes.end()),
-      contiguous_strides(sizes),
-      dtype,
-      true};
-}
 
 inline bool keeps_shape(const OpCall& call) {
   return call.int_arg("reduction") == at::Reduction::None;

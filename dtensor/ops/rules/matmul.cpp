@@ -7,6 +7,8 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/ExpandUtils.h>
 
@@ -15,6 +17,9 @@
 
 namespace dtensor {
 namespace {
+
+using detail::dense;
+using detail::operand_shard;
 
 // "bmk" for a matrix operand of matmul: batch letters from the right, '1'
 // where the other operand is broadcast over.
@@ -44,10 +49,6 @@ Einsum matmul_equation(const OpInput& a, const OpInput& b) {
   return equation;
 }
 
-OutputMeta contiguous(const Sizes& sizes, at::ScalarType dtype) {
-  return {sizes, contiguous_strides(sizes), dtype, true};
-}
-
 std::vector<OutputMeta> dot_meta(const OpCall& call) {
   const auto& a = *call.inputs[0].spec;
   const auto& b = *call.inputs[1].spec;
@@ -60,7 +61,7 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
       " and ",
       b,
       ". Reshape or convert them.");
-  return {contiguous({}, a.dtype())};
+  return {dense({}, a.dtype())};
 }
 
 // Of vectors LibTorch makes a dot, which has no meta kernel.
@@ -86,7 +87,7 @@ std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
       ". Reshape or convert them.");
   const Sizes sizes{a.sizes()[1], b.sizes()[2]};
   at::infer_size(self.sizes(), sizes); // or it throws
-  return {contiguous(sizes, a.dtype())};
+  return {dense(sizes, a.dtype())};
 }
 
 Strategies matmul_rule(const OpCall& call, int64_t) {
@@ -96,20 +97,13 @@ Strategies matmul_rule(const OpCall& call, int64_t) {
 // (..., k) x (n, k) [+ (n)] -> (..., n). The bias goes where the output goes;
 // beside a partial product only one rank may add it.
 Strategies with_bias(Strategies products, int bias, const OpCall& call) {
-  const auto& spec = call.inputs[static_cast<size_t>(bias)];
-  const auto out_dim = call.outputs[0].dim();
+  const auto sizes = call.inputs[static_cast<size_t>(bias)].sizes();
   for (auto& s : products) {
     const auto out = s.outputs[0];
-    auto placement = out;
-    if (out.cuts()) {
-      const auto dim = out.dim() - (out_dim - spec.dim());
-      const auto& whole = call.outputs[0].sizes;
-      const bool broadcast = dim < 0 ||
-          spec.sizes()[static_cast<size_t>(dim)] !=
-              whole[static_cast<size_t>(out.dim())];
-      placement = broadcast ? Replicate() : out.with_dim(dim);
-    }
-    s.inputs.insert(s.inputs.begin() + bias, placement);
+    s.inputs.insert(
+        s.inputs.begin() + bias,
+        out.cuts() ? operand_shard(sizes, call.outputs[0].sizes, out.dim())
+                   : out);
   }
   return products;
 }
@@ -152,7 +146,8 @@ DTENSOR_RULES(matmul) {
       .with_traits(
           {.product = true,
            .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
-  rules.dim_rule("addmv", biased("mk,k->m")).with_local_kernel(detail::addmv_local);
+  rules.dim_rule("addmv", biased("mk,k->m"))
+      .with_local_kernel(detail::addmv_local);
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
   rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);

@@ -3,6 +3,7 @@
 // dimensions may be sharded, and the gradients of weight and bias are then
 // sums over ranks.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -16,24 +17,9 @@ namespace {
 
 using detail::channel_norm_local;
 using detail::ChannelNorm;
-
-OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
-  return {
-      Sizes(sizes.begin(), sizes.end()),
-      contiguous_strides(sizes),
-      dtype,
-      true};
-}
-
-OutputMeta undefined() {
-  return {{}, {}, at::kFloat, false};
-}
-
-// Results as large as the first tensor.
-std::vector<OutputMeta> like_first(const OpCall& call) {
-  const auto& spec = *call.inputs[0].spec;
-  return {dense(spec.sizes(), spec.dtype())};
-}
+using detail::dense;
+using detail::dense_like_first;
+using detail::undefined;
 
 // Dimensions of `input` before those of normalized_shape.
 int64_t leading_dims(const OpCall& call) {
@@ -165,7 +151,7 @@ bool has_no_channels(const Spec& input) {
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
   if (has_no_channels(input)) {
-    return like_first(call);
+    return dense_like_first(call);
   }
   DTENSOR_CHECK(
       input.dim() >= 2,
@@ -187,11 +173,12 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
         input,
         ". Pass such a tensor.");
   }
-  return like_first(call);
+  return dense_like_first(call);
 }
 
 // Whether ranks that cut dimension `d` need nothing of each other.
-bool may_cut(const OpCall& call, ChannelNorm norm, int64_t d, int64_t mesh_dim) {
+bool
+may_cut(const OpCall& call, ChannelNorm norm, int64_t d, int64_t mesh_dim) {
   const auto* running = call.input("running_mean");
   const bool training = call.bool_arg(detail::training_flag(norm));
   if (!training && running != nullptr) {
@@ -228,16 +215,16 @@ DTENSOR_RULES(normalization) {
   const BoundaryRole scaled{
       .kind = BoundaryKind::kNorm, .input = 0, .parameter = 2};
   rules.dim_rule("layer_norm", layer_norm)
-      .with_meta(like_first)
+      .with_meta(dense_like_first)
       .with_traits({.formula = true, .boundary = scaled});
   rules.dim_rule("rms_norm", layer_norm)
-      .with_meta(like_first)
+      .with_meta(dense_like_first)
       .with_traits({.boundary = scaled});
   rules.dim_rule("_fused_rms_norm", layer_norm);
   rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
   rules.dim_rule("native_layer_norm_backward", layer_norm_backward)
       .with_meta(layer_norm_backward_meta);
-  rules.dim_rule("group_norm", group_norm).with_meta(like_first);
+  rules.dim_rule("group_norm", group_norm).with_meta(dense_like_first);
   rules.dim_rule("native_group_norm", group_norm)
       .with_meta(group_norm_meta)
       .with_localize(localize_samples);

@@ -5,6 +5,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <algorithm>
+#include <string>
 
 namespace dtensor {
 namespace {
@@ -31,7 +32,11 @@ Strategies cell(const OpCall& call, int64_t) {
 DTENSOR_RULES(recurrent) {
   for (const char* name :
        {"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"}) {
-    rules.dim_rule(name, cell);
+    rules.dim_rule(name, cell).with_traits({.made_arg = "hx"});
+  }
+  for (const std::string name : {"gru", "lstm", "rnn_relu", "rnn_tanh"}) {
+    rules.traits(name + ".input", {.made_arg = "hx"});
+    rules.traits(name + ".data", {.made_arg = "hx"});
   }
 }
 

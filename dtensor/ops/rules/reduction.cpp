@@ -9,6 +9,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <c10/core/DefaultDtype.h>
 
@@ -114,7 +115,7 @@ MetaRule reduction_meta(DtypeRule dtypes) {
     const auto sizes = reduced_of(call).result_sizes(call.inputs[0].sizes());
     std::vector<OutputMeta> outputs;
     for (const auto dtype : dtypes(call)) {
-      outputs.push_back({sizes, contiguous_strides(sizes), dtype, true});
+      outputs.push_back(dense(sizes, dtype));
     }
     return outputs;
   };

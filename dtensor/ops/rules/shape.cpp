@@ -107,11 +107,6 @@ DimMap expand_map(const OpCall& call) {
   return map;
 }
 
-void local_size_arg(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
-}
-
 DimMap repeat_map(const OpCall& call) {
   const auto repeats = call.ints_arg("repeats");
   const auto ndim = static_cast<size_t>(call.inputs[0].dim());
@@ -174,7 +169,8 @@ DTENSOR_RULES(shape) {
   rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
   rules.dim_rule("squeeze.dims", mapped(squeeze_map))
       .with_localize(squeeze_global_ones);
-  rules.dim_rule("expand", mapped(expand_map)).with_localize(local_size_arg);
+  rules.dim_rule("expand", mapped(expand_map))
+      .with_traits({.size_arg = "size"});
   rules.dim_rule("repeat", mapped(repeat_map))
       .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);

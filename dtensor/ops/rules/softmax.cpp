@@ -4,19 +4,16 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 namespace dtensor {
 namespace {
 
 std::vector<OutputMeta> like_self(const OpCall& call) {
-  const auto& spec = *call.inputs[0].spec;
-  const Sizes sizes(spec.sizes().begin(), spec.sizes().end());
+  const auto& self = *call.inputs[0].spec;
   const auto& dtype = call.arg("dtype");
-  return {
-      {sizes,
-       contiguous_strides(sizes),
-       dtype.isNone() ? spec.dtype() : dtype.toScalarType(),
-       true}};
+  return {detail::dense(
+      self.sizes(), dtype.isNone() ? self.dtype() : dtype.toScalarType())};
 }
 
 } // namespace

@@ -70,11 +70,6 @@ MeshStrategy view_rule(const OpCall& call) {
   return {{std::move(layout.outputs)}, {std::move(layout.inputs)}};
 }
 
-void local_view_size(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
-}
-
 // The same bytes as another dtype. The last dimension changes its size unless
 // the dtypes are equally large; partial values are numbers of the old dtype.
 Strategies view_dtype_rule(const OpCall& call, int64_t) {
@@ -109,9 +104,9 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 
 DTENSOR_RULES(view) {
   rules.mesh_rule("view", view_rule)
-      .with_localize(local_view_size)
       .with_local_kernel(detail::view_local)
-      .sees_backward();
+      .sees_backward()
+      .with_traits({.size_arg = "size"});
   for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
     rules.mesh_rule(name, view_rule)
         .with_local_kernel(detail::reshape_local)
