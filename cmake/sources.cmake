@@ -143,6 +143,7 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/propagate.h
   dtensor/ops/register_sharding.h
   dtensor/ops/registry.h
+  dtensor/ops/rule_text.h
   dtensor/ops/strategy.h
   dtensor/ops/traits.h
 )
@@ -211,6 +212,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp
   dtensor/ops/replicated_impl.h
+  dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp

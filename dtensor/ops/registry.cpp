@@ -10,8 +10,22 @@
 #include <algorithm>
 
 namespace dtensor {
+namespace {
 
 using detail::name_of;
+
+template <class ByName>
+std::vector<std::string> sorted_names(const ByName& entries) {
+  std::vector<std::string> names;
+  names.reserve(entries.size());
+  for (const auto& [name, entry] : entries) {
+    names.push_back(name_of(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+} // namespace
 
 c10::OperatorName parse_operator_name(std::string_view name) {
   const auto colons = name.find("::");
@@ -111,19 +125,21 @@ const OpTraits* RuleRegistry::find_traits(const c10::OperatorName& name) const {
 }
 
 std::vector<std::string> RuleRegistry::names() const {
-  std::vector<std::string> names;
-  names.reserve(rules_.size());
-  for (const auto& [name, rule] : rules_) {
-    names.push_back(name_of(name));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+  return sorted_names(rules_);
+}
+
+std::vector<std::string> RuleRegistry::names_of_traits() const {
+  return sorted_names(traits_);
+}
+
+std::vector<std::string> RuleRegistry::composite_names() const {
+  return sorted_names(composite_);
 }
 
 std::vector<std::string> RuleRegistry::unknown_names() const {
   auto unknown = names();
-  for (const auto& [name, traits] : traits_) {
-    unknown.push_back(name_of(name));
+  for (const auto& more : {names_of_traits(), composite_names()}) {
+    unknown.insert(unknown.end(), more.begin(), more.end());
   }
   std::erase_if(unknown, [](const std::string& name) {
     return c10::Dispatcher::singleton()

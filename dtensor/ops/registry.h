@@ -54,8 +54,11 @@ class DTENSOR_API RuleRegistry {
   const OpTraits* find_traits(const c10::OperatorName& name) const;
   /// All names with a rule of their own, sorted.
   std::vector<std::string> names() const;
-  /// Those, and of traits alone, that LibTorch has no operator for: misspelt,
-  /// they never run.
+  /// Those with traits alone.
+  std::vector<std::string> names_of_traits() const;
+  /// Those that keep their composite kernel.
+  std::vector<std::string> composite_names() const;
+  /// Any of these that LibTorch has no operator for: misspelt, they never run.
   std::vector<std::string> unknown_names() const;
 
  private:
