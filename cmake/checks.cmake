@@ -8,10 +8,12 @@ foreach(lint layers headers)
   set_tests_properties(lint.${lint} PROPERTIES LABELS lint)
 endforeach()
 
-add_test(NAME lint.errors_doc
-  COMMAND Python3::Interpreter
-    ${PROJECT_SOURCE_DIR}/tools/errors_doc.py --check)
-set_tests_properties(lint.errors_doc PROPERTIES LABELS lint)
+foreach(doc errors operators)
+  add_test(NAME lint.${doc}_doc
+    COMMAND Python3::Interpreter
+      ${PROJECT_SOURCE_DIR}/tools/${doc}_doc.py --check)
+  set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
+endforeach()
 
 add_custom_target(dtensor_header_checks ALL)
 add_dependencies(dtensor_header_checks all_verify_interface_header_sets)

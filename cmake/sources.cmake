@@ -147,24 +147,23 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/propagate.h
   dtensor/ops/register_sharding.h
   dtensor/ops/registry.h
+  dtensor/ops/rule_text.h
   dtensor/ops/strategy.h
+  dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
-  dtensor/ops/bias_add.cpp
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
   dtensor/ops/call_key.cpp
   dtensor/ops/call_key_impl.h
-  dtensor/ops/cross_entropy.cpp
-  dtensor/ops/cross_entropy_impl.h
-  dtensor/ops/cross_entropy_local.cpp
-  dtensor/ops/cross_entropy_local_impl.h
   dtensor/ops/decide.cpp
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/einsum.cpp
+  dtensor/ops/families.cpp
+  dtensor/ops/families_impl.h
   dtensor/ops/fast_args_impl.h
   dtensor/ops/fast_kernel.cpp
   dtensor/ops/fast_kernel_impl.h
@@ -176,6 +175,32 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
   dtensor/ops/kernels.cpp
+  dtensor/ops/kernels/as_strided.cpp
+  dtensor/ops/kernels/attention.cpp
+  dtensor/ops/kernels/bias_add.cpp
+  dtensor/ops/kernels/cross_entropy.cpp
+  dtensor/ops/kernels/cross_entropy_impl.h
+  dtensor/ops/kernels/cross_entropy_local.cpp
+  dtensor/ops/kernels/cross_entropy_local_impl.h
+  dtensor/ops/kernels/cross_entropy_loss.cpp
+  dtensor/ops/kernels/dropout.cpp
+  dtensor/ops/kernels/dtype_limits_impl.h
+  dtensor/ops/kernels/embedding.cpp
+  dtensor/ops/kernels/fused.cpp
+  dtensor/ops/kernels/kernel_args_impl.h
+  dtensor/ops/kernels/local_kernels_impl.h
+  dtensor/ops/kernels/loss.cpp
+  dtensor/ops/kernels/matmul.cpp
+  dtensor/ops/kernels/norm.cpp
+  dtensor/ops/kernels/normalization.cpp
+  dtensor/ops/kernels/pointwise.cpp
+  dtensor/ops/kernels/random.cpp
+  dtensor/ops/kernels/random_impl.h
+  dtensor/ops/kernels/random_integers.cpp
+  dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/squeeze.cpp
+  dtensor/ops/kernels/value.cpp
+  dtensor/ops/kernels/view.cpp
   dtensor/ops/kernels_impl.h
   dtensor/ops/key_words_impl.h
   dtensor/ops/op_call.cpp
@@ -191,41 +216,33 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp
   dtensor/ops/replicated_impl.h
-  dtensor/ops/rules/as_strided.cpp
+  dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
   dtensor/ops/rules/creation.cpp
-  dtensor/ops/rules/cross_entropy.cpp
   dtensor/ops/rules/dropout.cpp
-  dtensor/ops/rules/dtype_limits_impl.h
   dtensor/ops/rules/embedding.cpp
-  dtensor/ops/rules/families.cpp
-  dtensor/ops/rules/families_impl.h
-  dtensor/ops/rules/fused.cpp
   dtensor/ops/rules/indexing.cpp
-  dtensor/ops/rules/kernel_args_impl.h
   dtensor/ops/rules/loss.cpp
   dtensor/ops/rules/loss_impl.h
   dtensor/ops/rules/matmul.cpp
-  dtensor/ops/rules/norm.cpp
+  dtensor/ops/rules/nll_loss.cpp
   dtensor/ops/rules/normalization.cpp
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h
   dtensor/ops/rules/pointwise_special.cpp
-  dtensor/ops/rules/random.cpp
-  dtensor/ops/rules/random_impl.h
-  dtensor/ops/rules/random_integers.cpp
   dtensor/ops/rules/recurrent.cpp
   dtensor/ops/rules/reduction.cpp
   dtensor/ops/rules/reduction_impl.h
   dtensor/ops/rules/scan.cpp
   dtensor/ops/rules/shape.cpp
+  dtensor/ops/rules/shape_impl.h
+  dtensor/ops/rules/shapes_impl.h
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
-  dtensor/ops/rules/value.cpp
   dtensor/ops/rules/view.cpp
   dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h

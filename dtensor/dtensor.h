@@ -25,7 +25,9 @@
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rule_text.h>
 #include <dtensor/ops/strategy.h>
+#include <dtensor/ops/traits.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>

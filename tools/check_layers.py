@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A layer includes only what lies below it.
+"""A layer includes and declares only what lies below it, a room only what it may.
 
 Reads every source under dtensor/ and compares its `#include <dtensor/...>`
-lines with LAYERS, the table that docs/architecture.md explains. Prints one
-line per arrow that points up and exits 1 if there is any.
+lines, and the classes that it declares forward, with LAYERS, the table that
+docs/architecture.md explains; and all includes of a folder that promises more
+than its layer with ROOMS. Prints one line per arrow that points up and exits 1
+if there is any.
 """
 
 import re
@@ -21,8 +23,27 @@ TESTING = "testing"
 THREADS = "dtensor/comm/threads/"
 # Includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
+KNOWN = {*LAYERS, *LEAVES, TESTING}
+# Rooms: what the files of a folder may include besides the standard library.
+# Rules are pure: layouts, and what a call and a rule are. They know kernels by
+# declarations alone, and of LibTorch no operator, autograd or dispatch.
+ROOMS = {
+    "dtensor/ops/rules/": re.compile(
+        r"dtensor/(error\.h|layout/\w+\.h|ops/rules/\w+\.h|"
+        r"ops/(dim_map|einsum|families_impl|op_call|registry|strategy|traits)\.h|"
+        r"ops/kernels/local_kernels_impl\.h)|"
+        r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
+    ),
+}
+# A DTensor has room for what upper layers put on it, and does not look inside.
+SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries", "SharedInput"}}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
+FORWARD = re.compile(r"^\s*(?:class|struct)\s+(\w+);")
+DEFINITION = re.compile(
+    r"^\s*(?:class|struct)\s+(?:DTENSOR_API\s+)?(\w+)(?:\s+final)?\s*(?::[^:;]|\{)",
+    re.M,
+)
 
 
 def layer_of(path: str) -> str:
@@ -42,35 +63,63 @@ def allowed(source: str, target: str) -> bool:
     return LAYERS.index(target) <= LAYERS.index(source)
 
 
+def may_enter(name: str, target: str) -> bool:
+    """May file `name` include `target`, as far as its room is concerned?"""
+    rooms = [allow for folder, allow in ROOMS.items() if name.startswith(folder)]
+    return all(allow.fullmatch(target) for allow in rooms)
+
+
+def check_include(name: str, quote: str, target: str) -> str:
+    """What is wrong with the include; empty if nothing is."""
+    source, folder = layer_of(name), layer_of(target)
+    if quote == '"':
+        return f'write <dtensor/...>, not "{target}"'
+    if target == UMBRELLA:
+        return "the library never includes its umbrella"
+    if not may_enter(name, target):
+        return f"{name.rpartition('/')[0]} may not include {target}"
+    if not target.startswith("dtensor/") or name == UMBRELLA:
+        return ""
+    if folder not in KNOWN or not allowed(source, folder):
+        return f"'{source}' may not include {target}"
+    inside = name.startswith(THREADS) or source == TESTING
+    if target.startswith(THREADS) and not inside:
+        return f"only {THREADS} may include {target}"
+    return ""
+
+
+def check_forward(name: str, declared: str, layers: set[str]) -> str:
+    """What is wrong with declaring a class that these layers define."""
+    here = layer_of(name)
+    slot = declared in SLOTS.get(name, set())
+    if slot or not layers or any(allowed(here, layer) for layer in layers):
+        return ""
+    return f"'{here}' may not declare {declared}, which is of {', '.join(layers)}"
+
+
 def check(root: Path) -> list[str]:
-    known = {*LAYERS, *LEAVES, TESTING}
+    files = {
+        file.relative_to(root).as_posix(): file.read_text()
+        for file in sorted((root / "dtensor").rglob("*"))
+        if file.suffix in (".h", ".cpp")
+    }
+    defined: dict[str, set[str]] = {}
+    for name, text in files.items():
+        for declared in DEFINITION.findall(text):
+            defined.setdefault(declared, set()).add(layer_of(name))
     errors = []
-    for file in sorted((root / "dtensor").rglob("*")):
-        if file.suffix not in (".h", ".cpp"):
+    for name, text in files.items():
+        if layer_of(name) not in KNOWN:
+            errors.append(f"{name}:1: folder '{layer_of(name)}' is in no layer")
             continue
-        name = file.relative_to(root).as_posix()
-        source = layer_of(name)
-        if source not in known:
-            errors.append(f"{name}:1: folder '{source}' is in no layer")
-            continue
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            match = INCLUDE.match(line)
-            if not match:
-                continue
-            quote, target = match.groups()
-            where = f"{name}:{number}: "
-            if quote == '"':
-                errors.append(where + f'write <dtensor/...>, not "{target}"')
-            elif target == UMBRELLA:
-                errors.append(where + "the library never includes its umbrella")
-            elif target.startswith("dtensor/") and name != UMBRELLA:
-                folder = layer_of(target)
-                if folder not in known or not allowed(source, folder):
-                    errors.append(where + f"'{source}' may not include {target}")
-                elif target.startswith(THREADS) and not (
-                    name.startswith(THREADS) or source == TESTING
-                ):
-                    errors.append(where + f"only {THREADS} may include {target}")
+        for number, line in enumerate(text.splitlines(), 1):
+            wrong = ""
+            if match := INCLUDE.match(line):
+                wrong = check_include(name, *match.groups())
+            elif match := FORWARD.match(line):
+                wrong = check_forward(name, match[1], defined.get(match[1], set()))
+            if wrong:
+                errors.append(f"{name}:{number}: {wrong}")
     return errors
 
 

@@ -8,18 +8,15 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <dtensor/ops/traits.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace dtensor::detail {
 
-/// Which operators a boundary speaks to.
-enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
 constexpr size_t kBoundaryKinds = 3;
 
 class Boundary {
@@ -84,30 +81,15 @@ const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
 /// Boundary::refresh for `t`, if it is a leaf on which boundaries ride.
 void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
-/// Where an operator finds module input and parameter among its arguments.
-struct BoundaryRole {
-  BoundaryKind kind = BoundaryKind::kLinear;
-  size_t input = 0;
-  size_t parameter = 0;
-};
-
-/// The role of operator "aten::matmul" and the like; nothing for others.
-std::optional<BoundaryRole> boundary_role(const std::string& name);
-
-/// Boundary::multiply for the arguments of operator `name`, whose role is
-/// kLinear; undefined where it is not for that.
+/// Boundary::multiply for the arguments of an operator in that role; undefined
+/// where it is not for that.
 at::Tensor multiply_by_boundary(
     const Boundary& boundary,
-    const std::string& name,
+    const BoundaryRole& role,
     c10::ArrayRef<c10::IValue> args);
 
 /// add_(self, other, alpha) with a plain self and the bias of a styled module:
 /// adds the right part of the bias. False, and nothing done, for other calls.
 bool add_module_bias(torch::jit::Stack* stack);
-
-/// Whether results of this operator on a parameter are still that parameter,
-/// so that its boundaries ride on: t, transpose, _to_copy, clone, detach,
-/// alias.
-bool carries_boundaries(const std::string& name);
 
 } // namespace dtensor::detail

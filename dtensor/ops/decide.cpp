@@ -200,6 +200,8 @@ std::shared_ptr<const Decision> decide_cold(
       args,
       first->mesh(),
       collect_inputs(info, args, *first));
+  call.in_backward = in_backward();
+  call.in_view_backward = in_view_backward();
   if (info.rule == nullptr) {
     return decide_replicated(info, call);
   }

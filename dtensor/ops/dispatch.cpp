@@ -157,7 +157,7 @@ void outside_mesh(
   std::vector<at::Tensor> results;
   for (const auto& spec : decision.outputs) {
     results.push_back(spec ? nothing_from(inputs, spec) : at::Tensor());
-    if (info.carries_boundaries) {
+    if (info.traits.carries) {
       meta_of(results.back()).boundaries = meta_of(self.toTensor()).boundaries;
     }
   }
@@ -200,7 +200,7 @@ void run(
       info.is_view && args[0].isTensor() && is_dtensor(args[0].toTensor())) {
     viewed = Viewed(args[0].toTensor());
   }
-  if (!info.in_place && info.carries_boundaries && args[0].isTensor()) {
+  if (!info.in_place && info.traits.carries && args[0].isTensor()) {
     refresh_boundaries(args[0].toTensor(), BoundaryKind::kLinear);
     boundaries = meta_of(args[0].toTensor()).boundaries;
   }
@@ -321,16 +321,16 @@ bool takes_stock_autograd(
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const bool is_bias = info.num_args > 2 && t.dim() == 1;
     const bool is_matrix = t.dim() == 2 || (is_bias && arg != 1);
-    fits &= is_dtensor(t) && (is_matrix || !info.multiplies_matrices);
+    fits &= is_dtensor(t) && (is_matrix || !info.traits.product);
   });
   return fits;
 }
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
-  if (C10_UNLIKELY(info.adds_in_place) && add_module_bias(stack)) {
+  if (C10_UNLIKELY(info.traits.adds_bias) && add_module_bias(stack)) {
     return; // in inference mode, where there is no autograd key
   }
-  if (C10_UNLIKELY(info.takes_plain)) {
+  if (C10_UNLIKELY(info.traits.takes_plain)) {
     place_same_plain(info, stack->data() + (stack->size() - info.num_args));
   }
   with_boundary(info, stack, [&] { dispatch_below_boundary(info, stack); });

@@ -33,7 +33,8 @@ namespace dtensor::detail {
 struct FastSlot {
   void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
   bool boundaries_matter() const {
-    return info->boundary || info->carries_boundaries || info->adds_in_place;
+    const auto& traits = info->traits;
+    return traits.boundary || traits.carries || traits.adds_bias;
   }
 
   std::shared_ptr<const OpInfo> info;

@@ -191,7 +191,7 @@ torch::CppFunction replicated_kernel(
 
 // Those whose gradient formula, LibTorch's, may make plain tensors on the way.
 bool formula_may_make_plain(const OpInfo& info) {
-  return (info.rule == nullptr || info.formula_makes_plain) && !info.random &&
+  return (info.rule == nullptr || info.traits.plain_in_gradient) && !info.random &&
       info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
@@ -215,7 +215,7 @@ torch::CppFunction kernel_of(
   if (const auto* fast = find_fast_op(info->op.operator_name())) {
     return fast->make(info, above_autograd);
   }
-  if (const auto made = made_by_modules(info->op.schema())) {
+  if (const auto made = made_by_modules(*info)) {
     return torch::CppFunction::makeFromBoxedFunctor(
         std::make_unique<MadeByModulesKernel>(info, *made, above_autograd));
   }

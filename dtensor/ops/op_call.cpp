@@ -3,6 +3,7 @@
 
 #include <c10/core/WrapDimMinimal.h>
 #include <c10/util/Exception.h>
+#include <dtensor/ops/stack_impl.h>
 
 #include <algorithm>
 #include <numeric>
@@ -68,8 +69,7 @@ std::vector<int64_t> OpCall::dims_arg(std::string_view name, int64_t ndim)
 }
 
 std::string OpCall::name() const {
-  const auto& n = schema.operator_name();
-  return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+  return detail::name_of(schema.operator_name());
 }
 
 } // namespace dtensor

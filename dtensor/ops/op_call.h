@@ -61,6 +61,11 @@ class OpCall {
   DeviceMesh mesh;
   std::vector<OpInput> inputs;     // defined tensors, in order of arguments
   std::vector<OutputMeta> outputs; // tensor results, flattened
+  /// Whether a gradient formula calls it, and whether that is one which brings
+  /// a gradient through a write to a view (ops/in_backward_impl.h). Rules that
+  /// look have OpRule::in_gradients.
+  bool in_backward = false;
+  bool in_view_backward = false;
 
   /// Position of argument `name` in the schema.
   size_t arg_index(std::string_view name) const;

@@ -35,30 +35,15 @@ bool value_decides(const c10::Argument& argument) {
       type->kind() != c10::TypeKind::FloatType;
 }
 
-// Products of matrices: their gradients are products of matrices.
-bool is_product(const std::string& name) {
-  return name == "aten::addmm" || name == "aten::linear" ||
-      name == "aten::matmul";
-}
-
-// Whether LibTorch's formula for the gradient is made of operators with rules
-// that find the right layouts. (That of embedding does not know the table's.)
-bool has_formula(const std::string& name) {
-  return is_product(name) || name == "aten::layer_norm";
-}
-
-// Where an element is zero, the gradient of a product is made of the products
-// of the others, beside plain ones; that of mvlgamma is made of a plain range.
-bool makes_plain_in_gradient(const std::string& name) {
-  return name == "aten::prod" || name == "aten::prod.dim_int" ||
-      name == "aten::mvlgamma_";
-}
-
-// Into which LibTorch's own functions write what they draw or count, in
-// torch::nn::init and torch::nn::utils::rnn.
-bool takes_plain_source(const std::string& name) {
-  return name == "aten::copy_" || name == "aten::index_put_" ||
-      name == "aten::scatter_.src";
+// What is said of the operator itself. foo_ has the formula of foo besides;
+// what else is true of foo need not be of a write.
+OpTraits traits_of(const c10::OperatorName& name, const OpRule* rule) {
+  if (const auto* own = RuleRegistry::global().find_traits(name)) {
+    return *own;
+  }
+  OpTraits traits;
+  traits.gradient_of_sizes = rule != nullptr && rule->traits.gradient_of_sizes;
+  return traits;
 }
 
 size_t next_slot() {
@@ -85,6 +70,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
+  traits = traits_of(op.operator_name(), rule);
   // In place the stock autograd serves: a region makes new tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
       ((rule->region && !in_place) ||
@@ -94,13 +80,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
         value_decides(argument) ||
         (rule != nullptr && rule->uses_scalar_values));
   }
-  adds_in_place = name == "aten::add_.Tensor";
-  boundary = boundary_role(schema.name());
-  carries_boundaries = detail::carries_boundaries(schema.name());
-  multiplies_matrices = is_product(name);
-  formula_makes_plain = makes_plain_in_gradient(name);
-  takes_plain = takes_plain_source(name);
-  if (is_region && has_formula(name)) {
+  if (is_region && (traits.product || traits.formula)) {
     stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   }
 }

@@ -10,37 +10,11 @@
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace dtensor::detail {
 namespace {
-
-// derivatives.yaml says zeros_like(operand), of which only the sizes are kept,
-// or the formula calls at::zeros().
-constexpr std::array<std::string_view, 20> kNames = {
-    "aten::as_strided",
-    "aten::copysign.Tensor",
-    "aten::copysign_.Tensor",
-    "aten::eq_.Scalar",
-    "aten::eq_.Tensor",
-    "aten::ge_.Scalar",
-    "aten::ge_.Tensor",
-    "aten::gt_.Scalar",
-    "aten::gt_.Tensor",
-    "aten::le_.Scalar",
-    "aten::le_.Tensor",
-    "aten::lt_.Scalar",
-    "aten::lt_.Tensor",
-    "aten::ne_.Scalar",
-    "aten::ne_.Tensor",
-    "aten::nextafter",
-    "aten::nextafter_",
-    "aten::repeat",
-    "aten::sgn",
-    "aten::sgn_"};
 
 SpecPtr spec_or_null(const at::Tensor& t) {
   return is_dtensor(t) ? spec_of(t) : nullptr;
@@ -135,11 +109,11 @@ struct CatKernel {
 
 std::optional<torch::CppFunction> plain_gradient_kernel(
     const std::shared_ptr<const OpInfo>& info) {
-  if (info->name == "aten::cat") {
-    return torch::CppFunction(TORCH_FN(CatKernel::call));
-  }
-  if (std::find(kNames.begin(), kNames.end(), info->name) == kNames.end()) {
+  if (!info->traits.gradient_of_sizes) {
     return std::nullopt;
+  }
+  if (info->name == CatKernel::Op::name) {
+    return torch::CppFunction(TORCH_FN(CatKernel::call));
   }
   return torch::CppFunction::makeFromBoxedFunctor(
       std::make_unique<PlainGradientKernel>(*info));

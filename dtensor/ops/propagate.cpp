@@ -332,6 +332,10 @@ Decision propagate(
                     : nullptr);
     decision.offsets.push_back(out.offset);
   }
+  if (const auto size_arg = rule.traits.size_arg; !size_arg.empty()) {
+    decision.args.emplace_back(
+        call.arg_index(size_arg), decision.outputs[0]->local_sizes().vec());
+  }
   if (rule.localize) {
     rule.localize(call, decision);
   }

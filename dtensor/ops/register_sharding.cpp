@@ -52,8 +52,12 @@ void register_sharding(std::string_view name, OpRule rule) {
       "\" got a rule inside of a rank, while others may call it. Register it "
       "before run_ranks.");
   const auto* known = RuleRegistry::global().find(op.operator_name());
+  // What does not depend on layouts.
   if (!rule.meta && known != nullptr) {
-    rule.meta = known->meta; // shapes do not depend on layouts
+    rule.meta = known->meta;
+  }
+  if (rule.traits == OpTraits() && known != nullptr) {
+    rule.traits = known->traits;
   }
   // The gradient of another library's operator is that of the plain one.
   rule.region |= op.schema().name().rfind("aten::", 0) != 0 && !rule.kernel;

@@ -20,7 +20,8 @@ namespace dtensor {
 /// From now on operator `name` ("mylib::scale", "mm", "add.Tensor", in
 /// namespace aten unless it has "::") computes on the layouts that `rule`
 /// gives, and so does its in-place form if that has no rule of its own. What
-/// ranks decided before is forgotten.
+/// ranks decided before is forgotten. A rule without a meta function or traits
+/// keeps those of the one that it replaces.
 ///
 /// An operator of another library needs a kernel for the device and, for the
 /// shapes of its results, one for Meta (or OpRule::with_meta). Its gradient is

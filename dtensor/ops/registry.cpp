@@ -3,12 +3,29 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/stack_impl.h>
 
 #include <algorithm>
 
 namespace dtensor {
+namespace {
+
+using detail::name_of;
+
+template <class ByName>
+std::vector<std::string> sorted_names(const ByName& entries) {
+  std::vector<std::string> names;
+  names.reserve(entries.size());
+  for (const auto& [name, entry] : entries) {
+    names.push_back(name_of(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+} // namespace
 
 c10::OperatorName parse_operator_name(std::string_view name) {
   const auto colons = name.find("::");
@@ -42,9 +59,7 @@ OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   DTENSOR_CHECK_VALUE(
       inserted,
       "RuleRegistry",
-      op.name,
-      op.overload_name.empty() ? "" : ".",
-      op.overload_name,
+      name_of(op),
       " has a rule already. Give each operator one.");
   return it->second;
 }
@@ -82,6 +97,16 @@ void RuleRegistry::keep_composite(std::string_view name) {
   composite_[parse_operator_name(name)] = true;
 }
 
+void RuleRegistry::traits(std::string_view name, const OpTraits& traits) {
+  const auto op = parse_operator_name(name);
+  DTENSOR_CHECK_VALUE(
+      find_traits(op) == nullptr,
+      "RuleRegistry",
+      name_of(op),
+      " has traits already. Say them once, in its rule if it has one.");
+  traits_[op] = traits;
+}
+
 const OpRule* RuleRegistry::find(const c10::OperatorName& name) const {
   const auto it = rules_.find(name);
   return it == rules_.end() ? nullptr : &it->second;
@@ -91,20 +116,31 @@ bool RuleRegistry::keeps_composite(const c10::OperatorName& name) const {
   return composite_.count(name) > 0;
 }
 
-std::vector<std::string> RuleRegistry::names() const {
-  std::vector<std::string> names;
-  names.reserve(rules_.size());
-  for (const auto& [name, rule] : rules_) {
-    names.push_back(
-        name.overload_name.empty() ? name.name
-                                   : name.name + "." + name.overload_name);
+const OpTraits* RuleRegistry::find_traits(const c10::OperatorName& name) const {
+  if (const auto it = traits_.find(name); it != traits_.end()) {
+    return &it->second;
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  const auto* rule = find(name);
+  return rule == nullptr ? nullptr : &rule->traits;
+}
+
+std::vector<std::string> RuleRegistry::names() const {
+  return sorted_names(rules_);
+}
+
+std::vector<std::string> RuleRegistry::names_of_traits() const {
+  return sorted_names(traits_);
+}
+
+std::vector<std::string> RuleRegistry::composite_names() const {
+  return sorted_names(composite_);
 }
 
 std::vector<std::string> RuleRegistry::unknown_names() const {
   auto unknown = names();
+  for (const auto& more : {names_of_traits(), composite_names()}) {
+    unknown.insert(unknown.end(), more.begin(), more.end());
+  }
   std::erase_if(unknown, [](const std::string& name) {
     return c10::Dispatcher::singleton()
         .findSchema(parse_operator_name(name))

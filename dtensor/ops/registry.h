@@ -43,18 +43,28 @@ class DTENSOR_API RuleRegistry {
   /// The operator's own composite kernel decomposes it into operators that
   /// have rules; it keeps it.
   void keep_composite(std::string_view name);
+  /// What is known of an operator that has no rule of its own, as an in-place
+  /// form.
+  void traits(std::string_view name, const OpTraits& traits);
 
   /// Null if there is none.
   const OpRule* find(const c10::OperatorName& name) const;
   bool keeps_composite(const c10::OperatorName& name) const;
-  /// All names with a rule, sorted.
+  /// Those said of it alone, or of its rule; null if it has neither.
+  const OpTraits* find_traits(const c10::OperatorName& name) const;
+  /// All names with a rule of their own, sorted.
   std::vector<std::string> names() const;
-  /// Those that LibTorch has no operator for: misspelt, they never run.
+  /// Those with traits alone.
+  std::vector<std::string> names_of_traits() const;
+  /// Those that keep their composite kernel.
+  std::vector<std::string> composite_names() const;
+  /// Any of these that LibTorch has no operator for: misspelt, they never run.
   std::vector<std::string> unknown_names() const;
 
  private:
   std::unordered_map<c10::OperatorName, OpRule> rules_;
   std::unordered_map<c10::OperatorName, bool> composite_;
+  std::unordered_map<c10::OperatorName, OpTraits> traits_;
 };
 
 /// "add.Tensor" -> aten::add overload Tensor.

@@ -152,9 +152,9 @@ void place_what_modules_make(
   });
 }
 
-std::optional<size_t> made_by_modules(const c10::FunctionSchema& schema) {
-  const bool is_bag = schema.name() == "aten::embedding_bag";
-  const auto index = schema.argumentIndexWithName(is_bag ? "offsets" : "hx");
+std::optional<size_t> made_by_modules(const OpInfo& info) {
+  const auto index =
+      info.op.schema().argumentIndexWithName(info.traits.made_arg);
   return index ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
@@ -220,7 +220,7 @@ ReplicatedKernel::ReplicatedKernel(
     : info_(std::move(info)),
       other_(std::move(other)),
       when_(when),
-      made_(made_by_modules(info_->op.schema())) {}
+      made_(made_by_modules(*info_)) {}
 
 void ReplicatedKernel::operator()(
     const c10::OperatorHandle& op,

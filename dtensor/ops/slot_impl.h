@@ -40,19 +40,11 @@ struct OpInfo {
   bool random = false;
   bool is_out = false;
   bool is_region = false;     // intercepted at the autograd key
-  bool adds_in_place = false; // add_.Tensor, which a module's bias may meet
+  OpTraits traits;
   std::vector<bool> value_matters; // per argument: part of the cache key
-  std::optional<BoundaryRole> boundary;
-  bool carries_boundaries = false;
   /// LibTorch's own autograd kernel, for a region whose gradient formula is
   /// made of operators that have rules; null for others.
   std::optional<c10::SafeKernelFunction> stock;
-  bool multiplies_matrices = false; // matmul, linear, addmm
-  /// LibTorch's formula for its gradient makes plain tensors on the way.
-  bool formula_makes_plain = false;
-  /// It writes plain tensors to a replicated one, if they are the same on every
-  /// rank: see place_same_plain().
-  bool takes_plain = false;
 };
 
 /// Runs the operator on the DTensors on the stack, below autograd.

@@ -14,6 +14,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <dtensor/ops/op_call.h>
+#include <dtensor/ops/traits.h>
 
 #include <functional>
 #include <vector>
@@ -67,7 +68,7 @@ using DimRule = std::function<Strategies(const OpCall&, int64_t mesh_dim)>;
 using MeshRule = std::function<MeshStrategy(const OpCall&)>;
 /// Global shapes of the results, where the operator has no meta kernel.
 using MetaRule = std::function<std::vector<OutputMeta>(const OpCall&)>;
-/// Rewrites scalar arguments for the local call (a size that is sharded).
+/// Rewrites arguments for the local call, besides OpTraits::size_arg.
 using LocalizeRule = std::function<void(const OpCall&, Decision&)>;
 /// Computes the local results in place of the operator itself: the stack holds
 /// local tensors in place of DTensors and the rewritten arguments.
@@ -103,6 +104,7 @@ struct OpRule {
   /// It may also decide otherwise where the gradient goes through a write to a
   /// view.
   bool in_view_gradients = false;
+  OpTraits traits;
 
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
@@ -135,6 +137,10 @@ struct OpRule {
   OpRule& sees_view_backward() {
     in_gradients = true;
     in_view_gradients = true;
+    return *this;
+  }
+  OpRule& with_traits(const OpTraits& t) {
+    traits = t;
     return *this;
   }
 };

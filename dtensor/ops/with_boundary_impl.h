@@ -34,10 +34,11 @@ class AppliedBoundary {
 inline BoundaryPtr find_boundary(
     const OpInfo& info,
     const torch::jit::Stack& stack) {
-  if (!info.boundary) {
+  const auto& role = info.traits.boundary;
+  if (!role) {
     return nullptr;
   }
-  const auto& value = last_args(stack, info.num_args)[info.boundary->parameter];
+  const auto& value = last_args(stack, info.num_args)[role->parameter];
   if (!value.isTensor() || !is_dtensor(value.toTensor())) {
     return nullptr;
   }
@@ -45,10 +46,10 @@ inline BoundaryPtr find_boundary(
   if (boundaries == nullptr) {
     return nullptr;
   }
-  if (boundaries->get(info.boundary->kind) == nullptr) {
-    refresh_boundaries(value.toTensor(), info.boundary->kind);
+  if (boundaries->get(role->kind) == nullptr) {
+    refresh_boundaries(value.toTensor(), role->kind);
   }
-  const auto& boundary = boundaries->get(info.boundary->kind);
+  const auto& boundary = boundaries->get(role->kind);
   return boundary.get() == applied_boundary ? nullptr : boundary;
 }
 
@@ -64,19 +65,20 @@ void with_boundary(
     run_inner();
     return;
   }
+  const auto& role = *info.traits.boundary;
   visit_tensors(
       last_args(*stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
-        refresh_boundaries(t, info.boundary->kind);
+        refresh_boundaries(t, role.kind);
       });
   const ModuleScope scope(boundary->module_name());
   const auto base = stack->size() - info.num_args;
-  auto& input = (*stack)[base + info.boundary->input];
+  auto& input = (*stack)[base + role.input];
   input = boundary->prepare_input(input.toTensor());
   {
     const AppliedBoundary applied(boundary.get());
     if (boundary->multiplies()) {
       auto product = multiply_by_boundary(
-          *boundary, info.name, last_args(*stack, info.num_args));
+          *boundary, role, last_args(*stack, info.num_args));
       if (product.defined()) {
         torch::jit::drop(*stack, info.num_args);
         stack->emplace_back(std::move(product));

@@ -9,7 +9,6 @@
 namespace dtensor {
 namespace {
 
-using detail::BoundaryKind;
 using detail::BoundaryLayouts;
 
 // Parameter layouts of a style, by kind of module.

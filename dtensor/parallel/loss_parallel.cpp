@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/loss_parallel.h>
 
-#include <dtensor/ops/cross_entropy_impl.h>
+#include <dtensor/ops/kernels/cross_entropy_impl.h>
 
 namespace dtensor {
 

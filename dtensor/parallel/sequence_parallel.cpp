@@ -8,7 +8,6 @@
 namespace dtensor {
 namespace {
 
-using detail::BoundaryKind;
 using detail::BoundaryLayouts;
 
 void replicate_parameters(

@@ -389,6 +389,12 @@ const std::map<std::string, Provocation>& provocations() {
          rules.einsum("mm", "mk,kn->mn");
          rules.einsum("mm", "mk,kn->mn");
        }},
+      {"traits said twice",
+       [](const DeviceMesh&) {
+         RuleRegistry rules;
+         rules.einsum("mm", "mk,kn->mn");
+         rules.traits("mm", {});
+       }},
       {"an einsum without an arrow",
        [](const DeviceMesh&) { einsum_strategies("mk,kn"); }},
       {"an einsum whose output has a letter of its own",

@@ -137,9 +137,9 @@ std::optional<Case> make_case(const Op& op, at::IntArrayRef sizes) {
 
 std::vector<std::string> swept_names() {
   std::vector<std::string> names = kOthers;
-  const auto add = [&](c10::ArrayRef<const char*> list) {
-    for (const auto* name : list) {
-      names.emplace_back(name);
+  const auto add = [&](c10::ArrayRef<detail::PointwiseName> list) {
+    for (const auto& op : list) {
+      names.emplace_back(op.name);
     }
   };
   add(detail::kPointwise);

@@ -90,6 +90,32 @@ TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
   });
 }
 
+// What is true of the operator in any layout stays: see OpTraits.
+TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
+  const Overridden prod("prod", nothing_cut);
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto whole = numbers({4}, 1);
+    whole[2] = 0; // where the formula makes plain tensors
+    whole.set_requires_grad(true);
+    auto replicated =
+        at::Tensor(place(whole.detach(), mesh, {Replicate()})).detach();
+    replicated.set_requires_grad(true);
+    whole.prod().backward();
+    replicated.prod().backward();
+    EXPECT_TRUE(same(whole.grad(), DTensor(replicated.grad()).full_tensor()));
+  });
+  const auto traits = [](OpRule rule) {
+    register_sharding("prod", std::move(rule));
+    return RuleRegistry::global().find(parse_operator_name("prod"))->traits;
+  };
+  OpRule rule;
+  rule.dim_rule = nothing_cut;
+  EXPECT_TRUE(traits(rule).plain_in_gradient);
+  EXPECT_TRUE(traits(rule.with_traits({.formula = true})).formula);
+  EXPECT_FALSE(traits(rule).plain_in_gradient);
+}
+
 at::Tensor halve(const at::Tensor& t) {
   return t / 2;
 }

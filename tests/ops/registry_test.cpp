@@ -2,6 +2,7 @@
 // Mistakes in rules that programs register.
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/slot_impl.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 
@@ -16,6 +17,47 @@ TEST(Registry, ARuleGivenTwice) {
   EXPECT_EQ(
       error_of<c10::ValueError>([&] { rules.einsum("mm", "mk,kn->mn"); }),
       "[RuleRegistry] aten::mm has a rule already. Give each operator one.");
+}
+
+TEST(Registry, TraitsSaidTwice) {
+  RuleRegistry rules;
+  rules.einsum("mm", "mk,kn->mn").with_traits({.product = true});
+  EXPECT_EQ(
+      error_of<c10::ValueError>([&] { rules.traits("mm", {}); }),
+      "[RuleRegistry] aten::mm has traits already. Say them once, in its rule "
+      "if it has one.");
+  rules.traits("mm_", {});
+  EXPECT_THROW(rules.traits("mm_", {}), c10::ValueError);
+}
+
+TEST(Registry, TraitsOfARuleAndOfAnOperatorAlone) {
+  RuleRegistry rules;
+  rules.einsum("mm", "mk,kn->mn").with_traits({.product = true});
+  rules.traits("eq_.Scalar", {.gradient_of_sizes = true});
+  const auto found = [&](const char* name) {
+    return rules.find_traits(parse_operator_name(name));
+  };
+  EXPECT_TRUE(found("mm")->product);
+  EXPECT_TRUE(found("eq_.Scalar")->gradient_of_sizes);
+  EXPECT_EQ(found("eq_.Tensor"), nullptr);
+  EXPECT_EQ(rules.find(parse_operator_name("eq_.Scalar")), nullptr);
+}
+
+// What a write has of the operator that computes the same, and what not.
+TEST(Registry, TraitsOfAnInPlaceForm) {
+  const auto traits = [](const char* name, const char* overload) {
+    return detail::OpInfo(
+               c10::Dispatcher::singleton().findSchemaOrThrow(name, overload))
+        .traits;
+  };
+  EXPECT_TRUE(traits("aten::sgn", "").gradient_of_sizes);
+  EXPECT_TRUE(traits("aten::sgn_", "").gradient_of_sizes);
+  EXPECT_FALSE(traits("aten::eq", "Scalar").gradient_of_sizes);
+  EXPECT_TRUE(traits("aten::eq_", "Scalar").gradient_of_sizes);
+  EXPECT_TRUE(traits("aten::addmm", "").boundary.has_value());
+  EXPECT_FALSE(traits("aten::addmm_", "").boundary.has_value());
+  EXPECT_TRUE(traits("aten::add_", "Tensor").adds_bias);
+  EXPECT_FALSE(traits("aten::add", "Tensor").adds_bias);
 }
 
 TEST(Registry, AnEinsumThatMakesNoSense) {

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scaled_dot_product_attention: batches and heads are independent of each
 // other, so those dimensions may be sharded; sequences are whole.
-//
-// Dropout of the attention weights is by global index (tensor/random.h).
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
-
-#include <dtensor/ops/rules/kernel_args_impl.h>
-#include <dtensor/tensor/memory_order_impl.h>
-#include <dtensor/tensor/sample_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/_scaled_dot_product_attention_math.h>
 
 #include <algorithm>
 
@@ -135,12 +129,11 @@ Placement operand_placement(
     bool grouped_heads) {
   const auto& input = call.inputs[operand];
   const auto own = d - (call.outputs[0].dim() - input.dim());
-  if (own < 0) {
-    return Replicate();
-  }
-  const auto size = input.sizes()[static_cast<size_t>(own)];
-  const bool same = size == call.outputs[0].sizes[static_cast<size_t>(d)];
-  return same || (grouped_heads && size != 1) ? Shard(own) : Replicate();
+  const bool shared = grouped_heads && own >= 0 &&
+      input.sizes()[static_cast<size_t>(own)] != 1;
+  return shared
+      ? Shard(own)
+      : detail::operand_shard(input.sizes(), call.outputs[0].sizes, d);
 }
 
 Strategies attention(const OpCall& call, int64_t mesh_dim) {
@@ -161,49 +154,6 @@ Strategies attention(const OpCall& call, int64_t mesh_dim) {
   return all;
 }
 
-// Weights of the plain operator, dropped by global index, times the values.
-at::Tensor
-with_dropout(const detail::KernelArgs& args, const Spec& output, double p) {
-  const auto query = args.tensor("query");
-  auto value = args.tensor("value");
-  const auto scale =
-      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale"));
-  auto weights = std::get<1>(at::_scaled_dot_product_attention_math(
-      query,
-      args.tensor("key"),
-      value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1))),
-      args.optional_tensor("attn_mask"),
-      0,
-      args.flag("is_causal"),
-      std::nullopt,
-      scale,
-      args.flag("enable_gqa")));
-  Sizes sizes(output.sizes().begin(), output.sizes().end());
-  sizes.back() = weights.size(-1);
-  const auto spec = Spec::make(
-      output.mesh(), output.placements(), sizes, weights.scalar_type());
-  const auto keep = detail::sample_bernoulli(*spec, detail::next_draw(), 1 - p);
-  weights = weights * keep * (p == 1 ? 0 : 1 / (1 - p));
-  if (args.flag("enable_gqa") && value.size(-3) != 0) {
-    value = value.repeat_interleave(weights.size(-3) / value.size(-3), -3);
-  }
-  return weights.matmul(value);
-}
-
-// The fused kernels refuse tensors without elements.
-at::Tensor of_no_elements(const detail::KernelArgs& args) {
-  return std::get<0>(at::_scaled_dot_product_attention_math(
-      args.tensor("query"),
-      args.tensor("key"),
-      args.tensor("value"),
-      args.optional_tensor("attn_mask"),
-      0,
-      args.flag("is_causal"),
-      std::nullopt,
-      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale")),
-      args.flag("enable_gqa")));
-}
-
 bool has_elements(const Spec& layout) {
   const auto sizes = layout.local_sizes();
   return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
@@ -216,31 +166,13 @@ void note_plain_call(const OpCall& call, Decision& decision) {
       has_elements(decision.layout_of(call, 1));
 }
 
-void attention_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const Spec& output = *decision.outputs[0];
-  if (decision.is_plain_call) {
-    op.callBoxed(stack);
-    stack->back() = detail::in_memory_order(
-        std::move(stack->back()).toTensor(), output.strides());
-    return;
-  }
-  detail::KernelArgs args(op, *stack);
-  const auto p = args.real("dropout_p");
-  args.returns(detail::in_memory_order(
-      p > 0 ? with_dropout(args, output, p) : of_no_elements(args),
-      output.strides()));
-}
-
 } // namespace
 
 DTENSOR_RULES(attention) {
   rules.dim_rule("scaled_dot_product_attention", attention)
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
-      .with_local_kernel(attention_local)
+      .with_local_kernel(detail::attention_local)
       .scalar_values()
       .no_strided();
 }

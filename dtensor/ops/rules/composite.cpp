@@ -3,8 +3,8 @@
 // too, where it comes to one or two operators that have rules: a region would
 // cost more nodes of the graph. All others compute on replicated tensors as one
 // region (ops/replicated.cpp).
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {

@@ -3,15 +3,18 @@
 // are counted is whole on every rank; the others may be sharded. All of these
 // only move elements, so partial values stay partial if all operands are.
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <algorithm>
 #include <limits>
 
 namespace dtensor {
 namespace {
+
+using detail::dense;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
@@ -128,11 +131,6 @@ void localize_slice(const OpCall& call, Decision& decision) {
   local_range(call, call.inputs[0].sizes(), decision);
 }
 
-void local_input_sizes(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("input_sizes"), decision.outputs[0]->local_sizes().vec());
-}
-
 // The gradient of a part, in a tensor of zeros as large as the whole.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return move_strategies(
@@ -140,7 +138,6 @@ Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 void localize_slice_backward(const OpCall& call, Decision& decision) {
-  local_input_sizes(call, decision);
   local_range(call, call.outputs[0].sizes, decision);
 }
 
@@ -176,9 +173,7 @@ Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
 }
 
 std::vector<OutputMeta> input_sizes_meta(const OpCall& call) {
-  const auto given = call.ints_arg("input_sizes");
-  const Sizes sizes(given.begin(), given.end());
-  return {{sizes, contiguous_strides(sizes), call.inputs[0].spec->dtype()}};
+  return {dense(call.ints_arg("input_sizes"), call.inputs[0].spec->dtype())};
 }
 
 Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
@@ -241,7 +236,10 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(concat) {
-  rules.dim_rule("cat", cat_rule).sees_backward();
+  // The gradient of a tensor that it skips is made of its sizes.
+  rules.dim_rule("cat", cat_rule)
+      .sees_backward()
+      .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("stack", stack_rule).sees_backward();
   for (const auto* name :
        {"split.Tensor",
@@ -254,14 +252,15 @@ DTENSOR_RULES(concat) {
   rules.dim_rule("select.int", select_rule);
   rules.dim_rule("slice.Tensor", slice_rule).with_localize(localize_slice);
   rules.dim_rule("select_backward", select_backward_rule)
-      .with_localize(local_input_sizes);
+      .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_backward_rule)
+      .with_traits({.size_arg = "input_sizes"})
       .with_localize(localize_slice_backward);
   rules.dim_rule("diagonal_backward", diagonal_backward_rule)
-      .with_localize(local_input_sizes);
+      .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("unfold_backward", unfold_backward_rule)
       .with_meta(input_sizes_meta)
-      .with_localize(local_input_sizes);
+      .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_scatter", slice_scatter_rule)
       .with_localize(localize_slice)
       .sees_backward();

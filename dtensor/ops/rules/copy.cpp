@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that copy, convert or fill: the layout stays, also a partial one.
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 namespace dtensor {
@@ -33,36 +34,16 @@ std::vector<ReduceOp> fill_ops() {
       ReduceOp::kBor};
 }
 
-bool is_first_of_sum(const Spec& spec) {
-  const auto& coordinate = spec.mesh().get_coordinate();
-  for (size_t m = 0; m < spec.placements().size(); ++m) {
-    if (spec.placements()[m].is_partial(ReduceOp::kSum) &&
-        (*coordinate)[m] != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 } // namespace
 
-void detail::write_number_once(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  if (!is_first_of_sum(*decision.outputs[0])) {
-    stack->back() = at::Scalar(0);
-  }
-  op.callBoxed(stack);
-}
-
 DTENSOR_RULES(copy) {
+  // clone() as Module::clone() calls it, and so on: still that parameter.
+  for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
+    rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
+        .with_traits({.carries = true});
+  }
   for (const auto* name :
-       {"_to_copy",
-        "alias",
-        "alias_copy",
-        "clone",
-        "detach",
+       {"alias_copy",
         "detach_",
         "detach_copy",
         "lift",
@@ -70,9 +51,11 @@ DTENSOR_RULES(copy) {
         "lift_fresh_copy"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
   }
-  // self keeps its layout, the source is brought to it.
+  // self keeps its layout, the source is brought to it. torch::nn::init writes
+  // what it has drawn by copy_.
   rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
-  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}));
+  rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
+      .with_traits({.takes_plain = true});
   rules.dim_rule("fill.Scalar", pointwise_rule({fill_ops(), {{0}}}))
       .with_local_kernel(write_number_once);
   rules.dim_rule("fill.Tensor", pointwise_rule({select_ops(), {{0, 1}}}));

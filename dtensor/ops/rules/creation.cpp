@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // New tensors like another: in its layout, without looking at its data.
 #include <dtensor/ops/dim_map.h>
-#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 namespace dtensor {
 namespace {
@@ -42,23 +41,17 @@ Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
 // other, and for gradients of written views; self itself is left as it is.
 Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
   if (call.outputs[0].sizes == call.inputs[0].sizes() &&
-      !detail::in_view_backward()) {
+      !call.in_view_backward) {
     return same_shards(call, mesh_dim);
   }
   return {{{Replicate()}, {call.inputs[0].placement(mesh_dim)}}};
 }
 
-void local_new_size(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
-}
-
 void local_new_strides(const OpCall& call, Decision& decision) {
-  if (detail::in_view_backward()) {
-    return; // gaps included
+  if (call.in_view_backward) {
+    return; // whole, gaps included
   }
   const auto& out = *decision.outputs[0];
-  local_new_size(call, decision);
   const auto strides = dense_strides(out.local_sizes(), out.strides());
   decision.args.emplace_back(call.arg_index("stride"), SizesRef(strides).vec());
 }
@@ -72,12 +65,13 @@ DTENSOR_RULES(creation) {
   rules.dim_rule("full_like", same_shards);
   for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
     rules.dim_rule(name, new_rule)
-        .with_localize(local_new_size)
-        .sees_view_backward();
+        .sees_view_backward()
+        .with_traits({.size_arg = "size"});
   }
   rules.dim_rule("new_empty_strided", new_rule)
       .with_localize(local_new_strides)
-      .sees_view_backward();
+      .sees_view_backward()
+      .with_traits({.size_arg = "size"});
 }
 
 } // namespace dtensor

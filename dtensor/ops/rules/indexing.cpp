@@ -4,8 +4,8 @@
 // in the whole tensor. Lookups are regions: their gradients stay local.
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>
@@ -342,6 +342,9 @@ DTENSOR_RULES(indexing) {
         "scatter_reduce.two"}) {
     rules.dim_rule(name, scatter_rule);
   }
+  // torch::nn::utils::rnn and torch::nn::init write plain tensors by these.
+  rules.traits("scatter_.src", {.takes_plain = true});
+  rules.traits("index_put_", {.takes_plain = true});
   rules.dim_rule("scatter_add", scatter_add_rule);
   rules.dim_rule("index_add", index_add_rule).sees_backward();
   rules.dim_rule("index_copy", index_write_rule);

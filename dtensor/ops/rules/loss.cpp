@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Losses. Elementwise ones compute where their inputs are; a mean divides the
 // local sum by the global number of elements, so that uneven shards are exact.
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/rules/loss_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
-#include <ATen/TensorOperators.h>
+#include <algorithm>
 
 namespace dtensor {
 namespace {
 
-using detail::cuts_any;
 using detail::dense;
 using detail::keep_specs;
 using detail::keeps_shape;
-using detail::set_arg;
+using detail::operand_shard;
 
 constexpr auto kSum = ReduceOp::kSum;
 
@@ -42,16 +42,6 @@ bool self_is_largest(const OpCall& call, size_t self) {
       [&](const OpInput& input) { return fits(input, call.inputs[self]); });
 }
 
-Placement
-broadcast_placement(const OpInput& self, const OpInput& input, int64_t d) {
-  const auto own = d - (self.dim() - input.dim());
-  return own >= 0 &&
-          input.sizes()[static_cast<size_t>(own)] ==
-              self.sizes()[static_cast<size_t>(d)]
-      ? Shard(own)
-      : Replicate();
-}
-
 // self, target, weights... -> loss
 Strategies elementwise(const OpCall& call, int64_t) {
   Strategies all;
@@ -61,7 +51,8 @@ Strategies elementwise(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[0].dim(); ++d) {
     Strategy s;
     for (const auto& input : call.inputs) {
-      s.inputs.push_back(broadcast_placement(call.inputs[0], input, d));
+      s.inputs.push_back(
+          operand_shard(input.sizes(), call.inputs[0].sizes(), d));
     }
     s.outputs = {keeps_shape(call) ? Shard(d) : Partial(kSum)};
     all.push_back(std::move(s));
@@ -96,36 +87,6 @@ std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
       keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, loss_dtype(call))};
 }
 
-double largest_numel(const Decision& decision, size_t first) {
-  int64_t numel = 0;
-  for (size_t i = first; i < decision.inputs.size(); ++i) {
-    if (decision.inputs[i] != nullptr) {
-      if (decision.inputs[i]->numel() == 0) {
-        return 0;
-      }
-      numel = std::max(numel, decision.inputs[i]->numel());
-    }
-  }
-  return static_cast<double>(numel);
-}
-
-// A mean is a sum divided by the global number of elements. Operands that
-// broadcast each other do not come here sharded, and keep their own mean.
-void elementwise_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
-  const bool sharded = decision.outputs[0]->has_partial();
-  if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
-    op.callBoxed(stack);
-    return;
-  }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
-}
-
 // grad_output, self, target, weight... -> gradient of self. The second
 // derivative of a reduced loss calls it with a grad_output as large as self.
 Strategies elementwise_backward(const OpCall& call, int64_t) {
@@ -136,7 +97,8 @@ Strategies elementwise_backward(const OpCall& call, int64_t) {
   for (int64_t d = 0; d < call.inputs[1].dim(); ++d) {
     Strategy s;
     for (const auto& input : call.inputs) {
-      s.inputs.push_back(broadcast_placement(call.inputs[1], input, d));
+      s.inputs.push_back(
+          operand_shard(input.sizes(), call.inputs[1].sizes(), d));
     }
     s.outputs = {Shard(d)};
     all.push_back(std::move(s));
@@ -146,21 +108,6 @@ Strategies elementwise_backward(const OpCall& call, int64_t) {
 
 std::vector<OutputMeta> elementwise_backward_meta(const OpCall& call) {
   return {dense(broadcast_sizes(call), loss_dtype(call))};
-}
-
-void elementwise_backward_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const detail::KernelArgs args(op, *stack);
-  if (args.integer("reduction") != at::Reduction::Mean ||
-      !cuts_any(*decision.outputs[0])) {
-    op.callBoxed(stack);
-    return;
-  }
-  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 1);
 }
 
 } // namespace
@@ -176,7 +123,7 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise)
         .with_meta(elementwise_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(elementwise_local);
+        .with_local_kernel(detail::loss_local);
   }
   for (const char* name :
        {"mse_loss_backward",
@@ -187,7 +134,7 @@ DTENSOR_RULES(loss) {
     rules.dim_rule(name, elementwise_backward)
         .with_meta(elementwise_backward_meta)
         .with_localize(keep_specs)
-        .with_local_kernel(elementwise_backward_local);
+        .with_local_kernel(detail::loss_backward_local);
   }
 }
 

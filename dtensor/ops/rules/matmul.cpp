@@ -4,19 +4,22 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
-#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/addbmm.h>
 
 #include <algorithm>
 #include <string>
 
 namespace dtensor {
 namespace {
+
+using detail::dense;
+using detail::operand_shard;
 
 // "bmk" for a matrix operand of matmul: batch letters from the right, '1'
 // where the other operand is broadcast over.
@@ -46,10 +49,6 @@ Einsum matmul_equation(const OpInput& a, const OpInput& b) {
   return equation;
 }
 
-OutputMeta contiguous(const Sizes& sizes, at::ScalarType dtype) {
-  return {sizes, contiguous_strides(sizes), dtype, true};
-}
-
 std::vector<OutputMeta> dot_meta(const OpCall& call) {
   const auto& a = *call.inputs[0].spec;
   const auto& b = *call.inputs[1].spec;
@@ -62,7 +61,7 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
       " and ",
       b,
       ". Reshape or convert them.");
-  return {contiguous({}, a.dtype())};
+  return {dense({}, a.dtype())};
 }
 
 // Of vectors LibTorch makes a dot, which has no meta kernel.
@@ -88,7 +87,7 @@ std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
       ". Reshape or convert them.");
   const Sizes sizes{a.sizes()[1], b.sizes()[2]};
   at::infer_size(self.sizes(), sizes); // or it throws
-  return {contiguous(sizes, a.dtype())};
+  return {dense(sizes, a.dtype())};
 }
 
 Strategies matmul_rule(const OpCall& call, int64_t) {
@@ -98,20 +97,13 @@ Strategies matmul_rule(const OpCall& call, int64_t) {
 // (..., k) x (n, k) [+ (n)] -> (..., n). The bias goes where the output goes;
 // beside a partial product only one rank may add it.
 Strategies with_bias(Strategies products, int bias, const OpCall& call) {
-  const auto& spec = call.inputs[static_cast<size_t>(bias)];
-  const auto out_dim = call.outputs[0].dim();
+  const auto sizes = call.inputs[static_cast<size_t>(bias)].sizes();
   for (auto& s : products) {
     const auto out = s.outputs[0];
-    auto placement = out;
-    if (out.cuts()) {
-      const auto dim = out.dim() - (out_dim - spec.dim());
-      const auto& whole = call.outputs[0].sizes;
-      const bool broadcast = dim < 0 ||
-          spec.sizes()[static_cast<size_t>(dim)] !=
-              whole[static_cast<size_t>(out.dim())];
-      placement = broadcast ? Replicate() : out.with_dim(dim);
-    }
-    s.inputs.insert(s.inputs.begin() + bias, placement);
+    s.inputs.insert(
+        s.inputs.begin() + bias,
+        out.cuts() ? operand_shard(sizes, call.outputs[0].sizes, out.dim())
+                   : out);
   }
   return products;
 }
@@ -141,38 +133,6 @@ DimRule biased(std::string_view equation) {
       };
 }
 
-// Where there is nothing to multiply, LibTorch does not broadcast the bias.
-void addmv_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  auto& self = torch::jit::peek(*stack, 0, num_args);
-  const auto sizes = decision.outputs[0]->local_sizes();
-  if (op.schema().name().back() != '_' && self.toTensor().sizes() != sizes) {
-    self = self.toTensor().expand(sizes);
-  }
-  op.callBoxed(stack);
-}
-
-// The only product that resizes self where the result has another shape.
-void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  detail::KernelArgs args(op, *stack);
-  auto self = args.tensor("self");
-  const auto result = at::addbmm(
-      self,
-      args.tensor("batch1"),
-      args.tensor("batch2"),
-      args.at("beta").toScalar(),
-      args.at("alpha").toScalar());
-  if (result.sizes() == self.sizes()) {
-    self.copy_(result);
-  } else {
-    detail::rewrap(self, detail::local_of(result), detail::spec_of(result));
-  }
-  args.returns(self);
-}
-
 } // namespace
 
 DTENSOR_RULES(matmul) {
@@ -181,14 +141,27 @@ DTENSOR_RULES(matmul) {
   rules.einsum("dot", "k,k->").with_meta(dot_meta);
   rules.einsum("vdot", "k,k->").with_meta(dot_meta);
   rules.einsum("mv", "mk,k->m");
-  rules.dim_rule("addmm", biased("mk,kn->mn")).as_region();
-  rules.dim_rule("addmv", biased("mk,k->m")).with_local_kernel(addmv_local);
+  rules.dim_rule("addmm", biased("mk,kn->mn"))
+      .as_region()
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{.input = 1, .parameter = 2, .bias = 0}});
+  rules.dim_rule("addmv", biased("mk,k->m"))
+      .with_local_kernel(detail::addmv_local);
   rules.dim_rule("addr", biased("m,n->mn"));
   rules.dim_rule("baddbmm", biased("bmk,bkn->bmn"));
   rules.dim_rule("addbmm", biased("bmk,bkn->mn")).with_meta(addbmm_meta);
-  rules.kernel("addbmm_", addbmm_in_place);
-  rules.dim_rule("matmul", matmul_rule).with_meta(product_meta);
-  rules.dim_rule("linear", linear_rule).with_meta(product_meta);
+  rules.dim_rule("matmul", matmul_rule)
+      .with_meta(product_meta)
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{.input = 0, .parameter = 1}});
+  rules.dim_rule("linear", linear_rule)
+      .with_meta(product_meta)
+      .with_traits(
+          {.product = true,
+           .boundary = BoundaryRole{
+               .input = 0, .parameter = 1, .bias = 2, .transposed = true}});
 }
 
 } // namespace dtensor

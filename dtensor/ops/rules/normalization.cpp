@@ -3,36 +3,23 @@
 // dimensions may be sharded, and the gradients of weight and bias are then
 // sums over ranks.
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
-#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/constant_pad_nd.h>
+#include <algorithm>
 
 namespace dtensor {
 namespace {
 
-OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
-  return {
-      Sizes(sizes.begin(), sizes.end()),
-      contiguous_strides(sizes),
-      dtype,
-      true};
-}
-
-OutputMeta undefined() {
-  return {{}, {}, at::kFloat, false};
-}
-
-// Results as large as the first tensor.
-std::vector<OutputMeta> like_first(const OpCall& call) {
-  const auto& spec = *call.inputs[0].spec;
-  return {dense(spec.sizes(), spec.dtype())};
-}
+using detail::channel_norm_local;
+using detail::ChannelNorm;
+using detail::dense;
+using detail::dense_like_first;
+using detail::undefined;
 
 // Dimensions of `input` before those of normalized_shape.
 int64_t leading_dims(const OpCall& call) {
@@ -155,13 +142,6 @@ void localize_samples(const OpCall& call, Decision& decision) {
 
 // --- instance_norm: so are samples ----------------------------------------
 
-// Whose statistics are taken together.
-enum class Norm : uint8_t { kBatch, kInstance };
-
-const char* training_flag(Norm norm) {
-  return norm == Norm::kBatch ? "training" : "use_input_stats";
-}
-
 // LibTorch passes such an input through, whatever it takes for the channels.
 bool has_no_channels(const Spec& input) {
   return input.dim() == 1 && input.numel() == 0;
@@ -171,7 +151,7 @@ bool has_no_channels(const Spec& input) {
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
   if (has_no_channels(input)) {
-    return like_first(call);
+    return dense_like_first(call);
   }
   DTENSOR_CHECK(
       input.dim() >= 2,
@@ -193,13 +173,14 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
         input,
         ". Pass such a tensor.");
   }
-  return like_first(call);
+  return dense_like_first(call);
 }
 
 // Whether ranks that cut dimension `d` need nothing of each other.
-bool may_cut(const OpCall& call, Norm norm, int64_t d, int64_t mesh_dim) {
+bool
+may_cut(const OpCall& call, ChannelNorm norm, int64_t d, int64_t mesh_dim) {
   const auto* running = call.input("running_mean");
-  const bool training = call.bool_arg(training_flag(norm));
+  const bool training = call.bool_arg(detail::training_flag(norm));
   if (!training && running != nullptr) {
     return true;
   }
@@ -207,10 +188,10 @@ bool may_cut(const OpCall& call, Norm norm, int64_t d, int64_t mesh_dim) {
     // Updated where they are, with means over samples.
     return d == 1 && running->placement(mesh_dim).cuts(0);
   }
-  return d == 1 || (norm == Norm::kInstance && d == 0);
+  return d == 1 || (norm == ChannelNorm::kInstance && d == 0);
 }
 
-DimRule channel_norm(Norm norm) {
+DimRule channel_norm(ChannelNorm norm) {
   return [norm](const OpCall& call, int64_t mesh_dim) {
     Strategies all;
     const auto dims =
@@ -228,117 +209,34 @@ DimRule channel_norm(Norm norm) {
   };
 }
 
-// --- where there is nothing to normalize ----------------------------------
-// Ranks take part in what the others communicate in backward passes, so their
-// results must depend on the same inputs in the same way.
-
-// `t` with one element in place of none in each of its dimensions.
-at::Tensor padded(const at::Tensor& t) {
-  std::vector<int64_t> pad;
-  for (int64_t d = t.dim() - 1; t.defined() && d >= 0; --d) {
-    pad.insert(pad.end(), {0, t.size(d) == 0 ? 1 : 0});
-  }
-  return pad.empty() ? t : at::constant_pad_nd(t, pad, 0);
-}
-
-// Of no elements on this rank, where others have some: the operator itself on
-// a few zeros, of which nothing is kept.
-void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto num_args = op.schema().arguments().size();
-  auto* const args = stack->data() + (stack->size() - num_args);
-  const auto sizes = args[0].toTensor().sizes().vec();
-  detail::map_tensors(args, num_args, [](const at::Tensor& t, size_t) {
-    return padded(t);
-  });
-  op.callBoxed(stack);
-  auto output = stack->back().toTensor();
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);
-  }
-  stack->back() = std::move(output);
-}
-
-// Of a whole input without elements, which batch_norm refuses if it has no
-// channels; connected to all parameters, so that each has a gradient.
-at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
-  auto output = args.tensor("input");
-  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
-  shape[1] = output.size(1);
-  if (const auto weight = args.tensor("weight"); weight.defined()) {
-    output = output * weight.view(shape);
-  }
-  if (const auto bias = args.tensor("bias"); bias.defined()) {
-    output = output + bias.view(shape);
-  }
-  return args.tensor("input").is_same(output) ? output.clone() : output;
-}
-
-// Running statistics are updated in place, so they must be where they are.
-void check_running(
-    const detail::KernelArgs& args,
-    const Decision& decision,
-    Norm norm) {
-  size_t index = 0;
-  for (const char* name :
-       {"input", "weight", "bias", "running_mean", "running_var"}) {
-    if (!args.tensor(name).defined()) {
-      continue;
-    }
-    const bool running = std::string_view(name).starts_with("running");
-    DTENSOR_CHECK(
-        !running || !args.flag(training_flag(norm)) ||
-            decision.inputs[index] == nullptr,
-        args.name(),
-        "the layout of ",
-        name,
-        " is not that of the input's channels, so it cannot be updated in "
-        "place. Shard both alike, or replicate both.");
-    ++index;
-  }
-}
-
-LocalKernel channel_norm_local(Norm norm) {
-  return [norm](
-             const c10::OperatorHandle& op,
-             const Decision& decision,
-             torch::jit::Stack* stack) {
-    const detail::KernelArgs args(op, *stack);
-    check_running(args, decision, norm);
-    const auto input = args.tensor("input");
-    if (input.numel() > 0 || input.dim() < 2) {
-      op.callBoxed(stack);
-    } else if (decision.outputs[0]->numel() > 0) {
-      on_padded(op, stack);
-    } else {
-      auto empty = scaled_and_shifted(args);
-      torch::jit::drop(*stack, op.schema().arguments().size());
-      stack->emplace_back(std::move(empty));
-    }
-  };
-}
-
 } // namespace
 
 DTENSOR_RULES(normalization) {
-  rules.dim_rule("layer_norm", layer_norm).with_meta(like_first);
-  rules.dim_rule("rms_norm", layer_norm).with_meta(like_first);
+  const BoundaryRole scaled{
+      .kind = BoundaryKind::kNorm, .input = 0, .parameter = 2};
+  rules.dim_rule("layer_norm", layer_norm)
+      .with_meta(dense_like_first)
+      .with_traits({.formula = true, .boundary = scaled});
+  rules.dim_rule("rms_norm", layer_norm)
+      .with_meta(dense_like_first)
+      .with_traits({.boundary = scaled});
   rules.dim_rule("_fused_rms_norm", layer_norm);
   rules.dim_rule("native_layer_norm", layer_norm).with_meta(layer_norm_meta);
   rules.dim_rule("native_layer_norm_backward", layer_norm_backward)
       .with_meta(layer_norm_backward_meta);
-  rules.dim_rule("group_norm", group_norm).with_meta(like_first);
+  rules.dim_rule("group_norm", group_norm).with_meta(dense_like_first);
   rules.dim_rule("native_group_norm", group_norm)
       .with_meta(group_norm_meta)
       .with_localize(localize_samples);
   rules.dim_rule("native_group_norm_backward", group_norm_backward)
       .with_meta(group_norm_backward_meta)
       .with_localize(localize_samples);
-  rules.dim_rule("batch_norm", channel_norm(Norm::kBatch))
+  rules.dim_rule("batch_norm", channel_norm(ChannelNorm::kBatch))
       .with_meta(channel_norm_meta)
-      .with_local_kernel(channel_norm_local(Norm::kBatch));
-  rules.dim_rule("instance_norm", channel_norm(Norm::kInstance))
+      .with_local_kernel(channel_norm_local(ChannelNorm::kBatch));
+  rules.dim_rule("instance_norm", channel_norm(ChannelNorm::kInstance))
       .with_meta(channel_norm_meta)
-      .with_local_kernel(channel_norm_local(Norm::kInstance));
+      .with_local_kernel(channel_norm_local(ChannelNorm::kInstance));
 }
 
 } // namespace dtensor

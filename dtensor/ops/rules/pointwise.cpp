@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pointwise operators: any dimension of the result may be sharded; a few
 // classes also compute on partial operands.
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
 
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <iterator>
-#include <string_view>
+#include <string>
 
 namespace dtensor {
 namespace detail {
@@ -119,18 +119,23 @@ void add_partial(
 
 void add_all(
     RuleRegistry& rules,
-    c10::ArrayRef<const char*> names,
+    c10::ArrayRef<PointwiseName> names,
     const PartialWays& ways = {},
     const PartialWays& more = {}) {
-  const auto lacks_meta = [](std::string_view name) {
-    return std::find(std::begin(kWithoutMeta), std::end(kWithoutMeta), name) !=
-        std::end(kWithoutMeta);
-  };
-  for (const auto* name : names) {
+  for (const auto& [name, note] : names) {
     auto& rule = rules.dim_rule(name, pointwise_rule(ways, more));
-    if (lacks_meta(name)) {
+    if (note == kNoMeta) {
       rule.with_meta(pointwise_meta);
     }
+    rule.traits.gradient_of_sizes = note == kGradientOfSizes;
+  }
+}
+
+// Written over self, whose gradient is zeros then; out of place they have none.
+void add_comparisons_in_place(RuleRegistry& rules) {
+  for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
+    rules.traits(name + ".Scalar", {.gradient_of_sizes = true});
+    rules.traits(name + ".Tensor", {.gradient_of_sizes = true});
   }
 }
 
@@ -151,6 +156,7 @@ DimRule detail::pointwise_rule(PartialWays ways, PartialWays more) {
 
 DTENSOR_RULES(pointwise) {
   add_all(rules, kPointwise);
+  add_comparisons_in_place(rules);
   add_all(rules, kLinearInFirst, {sum_ops(), {{0}}});
   const PartialWays shifted = {order_ops(), {{0}}, Order::kShifted};
   add_all(
@@ -161,6 +167,8 @@ DTENSOR_RULES(pointwise) {
   add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
   add_all(
       rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
+  // As torch::nn::Linear adds its bias.
+  rules.traits("add_.Tensor", {.adds_bias = true});
   add_all(
       rules,
       {"add.Scalar", "sub.Scalar"},
@@ -176,7 +184,7 @@ DTENSOR_RULES(pointwise) {
   const PartialWays one_least = {{ReduceOp::kMin}, {{0}, {1}}};
   add_all(rules, {"maximum", "clamp_min.Tensor"}, most, one_least);
   add_all(rules, {"minimum", "clamp_max.Tensor"}, least, one_most);
-  add_all(rules, {"where.self"}, {select_ops(), {{1, 2}}});
+  add_all(rules, {{"where.self", kNoMeta}}, {select_ops(), {{1, 2}}});
   add_all(rules, {"masked_fill.Tensor"}, {select_ops(), {{0, 2}}});
   rules.dim_rule("masked_fill.Scalar", pointwise_rule({select_ops(), {{0}}}))
       .with_local_kernel(write_number_once);

@@ -53,16 +53,4 @@ DimRule pointwise_rule(PartialWays partial = {}, PartialWays more = {});
 /// type of the same kind. Rounding and wrapping do not commute.
 bool keeps_partial_dtype(at::ScalarType from, at::ScalarType to);
 
-/// Local kernel of an operator whose last argument is a number that it writes:
-/// into a sum, one of the summed ranks writes it and the others write zero.
-void write_number_once(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack);
-
-/// Result shapes of a pointwise operator that has no meta kernel in C++: the
-/// operands broadcast, with the dtypes that the operator gives for operands of
-/// one element.
-std::vector<OutputMeta> pointwise_meta(const OpCall& call);
-
 } // namespace dtensor::detail

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Cells of recurrent networks: samples are independent. LibTorch takes them
 // apart into operators that write in place, which a partial sum cannot bear.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
 #include <algorithm>
+#include <string>
 
 namespace dtensor {
 namespace {
@@ -38,7 +39,11 @@ Strategies cell(const OpCall& call, int64_t) {
 DTENSOR_RULES(recurrent) {
   for (const char* name :
        {"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"}) {
-    rules.dim_rule(name, cell);
+    rules.dim_rule(name, cell).with_traits({.made_arg = "hx"});
+  }
+  for (const std::string name : {"gru", "lstm", "rnn_relu", "rnn_tanh"}) {
+    rules.traits(name + ".input", {.made_arg = "hx"});
+    rules.traits(name + ".data", {.made_arg = "hx"});
   }
 }
 

@@ -4,17 +4,16 @@
 // dimensions whole.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/dtype_limits_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/sum.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace dtensor {
 namespace detail {
@@ -116,7 +115,7 @@ MetaRule reduction_meta(DtypeRule dtypes) {
     const auto sizes = reduced_of(call).result_sizes(call.inputs[0].sizes());
     std::vector<OutputMeta> outputs;
     for (const auto dtype : dtypes(call)) {
-      outputs.push_back({sizes, contiguous_strides(sizes), dtype, true});
+      outputs.push_back(dense(sizes, dtype));
     }
     return outputs;
   };
@@ -177,84 +176,6 @@ std::vector<at::ScalarType> real_and_mean(const OpCall& call) {
   return {c10::toRealValueType(dtype_of(call)), dtype_of(call)};
 }
 
-// What max over nothing is, so that an empty shard does not count.
-at::Scalar least(at::ScalarType dtype) {
-  if (at::isFloatingType(dtype)) {
-    return -std::numeric_limits<double>::infinity();
-  }
-  switch (dtype) {
-    case at::kBool:
-    case at::kByte:
-      return 0;
-    case at::kChar:
-      return std::numeric_limits<int8_t>::lowest();
-    case at::kShort:
-      return std::numeric_limits<int16_t>::lowest();
-    case at::kInt:
-      return std::numeric_limits<int32_t>::lowest();
-    default:
-      return std::numeric_limits<int64_t>::lowest();
-  }
-}
-
-at::Scalar greatest(at::ScalarType dtype) {
-  if (at::isFloatingType(dtype)) {
-    return std::numeric_limits<double>::infinity();
-  }
-  return detail::greatest_integer(dtype);
-}
-
-// The operator has no value for an empty shard: its result is the identity of
-// the reduction that follows.
-LocalKernel or_identity(at::Scalar (*identity)(at::ScalarType)) {
-  return [identity](
-             const c10::OperatorHandle& op,
-             const Decision& decision,
-             torch::jit::Stack* stack) {
-    const auto num_args = op.schema().arguments().size();
-    const auto self = torch::jit::peek(*stack, 0, num_args).toTensor();
-    if (self.numel() > 0) {
-      op.callBoxed(stack);
-      return;
-    }
-    torch::jit::drop(*stack, num_args);
-    stack->emplace_back(at::full(
-        decision.outputs[0]->local_sizes(),
-        identity(self.scalar_type()),
-        self.options()));
-  };
-}
-
-// The mean is the sum over the global number of elements; on a CPU the plain
-// operator computes it so as well.
-void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
-  at::OptionalArrayRef<int64_t> dims;
-  bool keepdim = false;
-  std::vector<int64_t> dim_list;
-  if (op.schema().arguments().size() > 2) {
-    keepdim = torch::jit::pop(*stack).toBool();
-    const auto dim = torch::jit::pop(*stack);
-    if (!dim.isNone()) {
-      dim_list = dim.toIntVector();
-      dims = dim_list;
-    }
-  }
-  const auto self = torch::jit::pop(*stack).toTensor();
-  const auto out_dtype = dtype.value_or(self.scalar_type());
-  DTENSOR_CHECK(
-      at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
-      "aten::mean",
-      "the mean of a tensor of ",
-      out_dtype,
-      " is not defined. Pass a floating-point dtype.");
-  const auto total = at::sum(self, dims, keepdim, dtype);
-  const auto count = static_cast<double>(self.numel()) /
-      static_cast<double>(std::max<int64_t>(total.numel(), 1));
-  stack->emplace_back(
-      total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count)));
-}
-
 void add_all(
     RuleRegistry& rules,
     std::initializer_list<const char*> names,
@@ -263,6 +184,17 @@ void add_all(
   for (const auto* name : names) {
     rules.dim_rule(name, rule).with_meta(meta);
   }
+}
+
+// Where an element is zero, the gradient of a product is made of the products
+// of the others, beside plain ones.
+void add_products(RuleRegistry& rules) {
+  const OpTraits traits{.plain_in_gradient = true};
+  const auto product = reduction_rule(ReduceOp::kProduct);
+  rules.dim_rule("prod.dim_int", product).with_traits(traits);
+  rules.dim_rule("prod", product)
+      .with_meta(reduction_meta(accumulated))
+      .with_traits(traits);
 }
 
 // Their backward scatters into a plain tensor of zeros, so they run with the
@@ -311,24 +243,20 @@ DTENSOR_RULES(reduction) {
       reduction_meta([](const OpCall&) {
         return std::vector<at::ScalarType>{at::kLong};
       }));
-  const auto product = reduction_rule(ReduceOp::kProduct);
-  add_all(rules, {"prod.dim_int"}, product);
-  add_all(rules, {"prod"}, product, reduction_meta(accumulated));
+  add_products(rules);
   // On truth values all is min, and any is max.
   const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
   add_all(rules, {"all", "all.dim", "all.dims"}, least_of);
   add_all(rules, {"any", "any.dim", "any.dims"}, greatest_of);
-  rules.dim_rule("amax", greatest_of).with_local_kernel(or_identity(least));
-  rules.dim_rule("amin", least_of).with_local_kernel(or_identity(greatest));
+  rules.dim_rule("amax", greatest_of).with_local_kernel(greatest_local);
+  rules.dim_rule("amin", least_of).with_local_kernel(least_local);
   rules.dim_rule("max", greatest_of)
       .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(or_identity(least));
+      .with_local_kernel(greatest_local);
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
-      .with_local_kernel(or_identity(greatest));
-  rules.kernel("mean", mean_kernel);
-  rules.kernel("mean.dim", mean_kernel);
+      .with_local_kernel(least_local);
   add_picking(rules);
   add_whole(rules);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: running
 // sums, sorting, the k greatest. That dimension stays whole.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 namespace dtensor {
 namespace {
@@ -11,15 +12,8 @@ namespace {
 using namespace detail;
 
 std::vector<OutputMeta> values_and_indices(const OpCall& call) {
-  const auto& spec = *call.inputs[0].spec;
-  const Sizes sizes(spec.sizes().begin(), spec.sizes().end());
-  return {
-      {sizes, contiguous_strides(sizes), spec.dtype(), true},
-      {sizes, contiguous_strides(sizes), at::kLong, true}};
-}
-
-std::vector<OutputMeta> like_self(const OpCall& call) {
-  return {values_and_indices(call)[0]};
+  const auto& self = *call.inputs[0].spec;
+  return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
 }
 
 // Each slice along `dim` is scaled by its own norm.
@@ -45,7 +39,7 @@ DTENSOR_RULES(scan) {
     rules.dim_rule(name, whole).with_meta(values_and_indices).as_region();
   }
   for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
-    rules.dim_rule(name, whole).with_meta(like_self);
+    rules.dim_rule(name, whole).with_meta(dense_like_first);
   }
 }
 

@@ -2,18 +2,33 @@
 // Operators that move, add, drop or repeat whole dimensions: each is a map of
 // dimensions.
 #include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/rules/shape_impl.h>
 
-#include <ATen/ops/squeeze.h>
 #include <c10/core/WrapDimMinimal.h>
-#include <dtensor/tensor/is_dtensor.h>
 
 #include <algorithm>
 
 namespace dtensor {
+
+std::vector<int64_t> detail::squeezed(
+    SizesRef sizes,
+    const std::vector<int64_t>& dims) {
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  std::vector<int64_t> ones;
+  for (const auto given : dims) {
+    const auto dim = c10::maybe_wrap_dim(given, ndim);
+    if (ndim > 0 && sizes[static_cast<size_t>(dim)] == 1) {
+      ones.push_back(dim);
+    }
+  }
+  return ones;
+}
+
 namespace {
 
+using detail::squeezed;
 using MakeMap = DimMap (*)(const OpCall&);
 
 DimRule mapped(MakeMap map) {
@@ -61,19 +76,6 @@ DimMap unsqueeze_map(const OpCall& call) {
   return map;
 }
 
-// The dimensions of size 1 among `dims`: those that squeeze drops.
-std::vector<int64_t> squeezed(SizesRef sizes, std::vector<int64_t> dims) {
-  const auto ndim = static_cast<int64_t>(sizes.size());
-  std::vector<int64_t> ones;
-  for (const auto given : dims) {
-    const auto dim = c10::maybe_wrap_dim(given, ndim);
-    if (ndim > 0 && sizes[static_cast<size_t>(dim)] == 1) {
-      ones.push_back(dim);
-    }
-  }
-  return ones;
-}
-
 DimMap squeeze_map(const OpCall& call) {
   const auto ones = squeezed(call.inputs[0].sizes(), call.ints_arg("dim"));
   DimMap map;
@@ -92,25 +94,6 @@ void squeeze_global_ones(const OpCall& call, Decision& decision) {
       squeezed(call.inputs[0].sizes(), call.ints_arg("dim")));
 }
 
-// squeeze() and squeeze(dim), in place or not, are squeeze(dims): no other
-// form lets the local call drop the dimensions that are 1 globally.
-void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& schema = op.schema();
-  std::vector<int64_t> dims;
-  const bool has_dim = schema.arguments().size() == 2;
-  if (has_dim) {
-    dims.push_back(torch::jit::pop(*stack).toInt());
-  }
-  auto self = torch::jit::pop(*stack).toTensor();
-  if (!has_dim) {
-    const auto all = identity_map(self.dim());
-    dims.assign(all.begin(), all.end());
-  }
-  dims = squeezed(self.sizes(), std::move(dims));
-  const bool in_place = schema.name().back() == '_';
-  stack->emplace_back(in_place ? self.squeeze_(dims) : at::squeeze(self, dims));
-}
-
 // Size-1 dimensions that grow, and new ones, are the same on every rank.
 DimMap expand_map(const OpCall& call) {
   const auto& in = call.inputs[0].sizes();
@@ -122,11 +105,6 @@ DimMap expand_map(const OpCall& call) {
     map.push_back(in[d] == out[d + added] ? to : -1);
   }
   return map;
-}
-
-void local_size_arg(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
 }
 
 DimMap repeat_map(const OpCall& call) {
@@ -183,17 +161,18 @@ DimMap diagonal_map(const OpCall& call) {
 } // namespace
 
 DTENSOR_RULES(shape) {
-  rules.dim_rule("transpose.int", mapped(transpose_map));
+  rules.dim_rule("transpose.int", mapped(transpose_map))
+      .with_traits({.carries = true});
   rules.dim_rule("transpose_", mapped(transpose_map));
-  rules.dim_rule("t", mapped(t_map));
+  rules.dim_rule("t", mapped(t_map)).with_traits({.carries = true});
   rules.dim_rule("permute", mapped(permute_map));
   rules.dim_rule("unsqueeze", mapped(unsqueeze_map));
   rules.dim_rule("squeeze.dims", mapped(squeeze_map))
       .with_localize(squeeze_global_ones);
-  rules.kernel("squeeze", squeeze_kernel);
-  rules.kernel("squeeze.dim", squeeze_kernel);
-  rules.dim_rule("expand", mapped(expand_map)).with_localize(local_size_arg);
-  rules.dim_rule("repeat", mapped(repeat_map));
+  rules.dim_rule("expand", mapped(expand_map))
+      .with_traits({.size_arg = "size"});
+  rules.dim_rule("repeat", mapped(repeat_map))
+      .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("flip", mapped(flip_map)).with_meta(like_first_input);
   rules.dim_rule("roll", mapped(roll_map)).with_meta(like_first_input);
   rules.dim_rule("unfold", mapped(unfold_map));

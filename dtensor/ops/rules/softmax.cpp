@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Softmax and its kin: the softmax dimension stays whole, all others may be
 // sharded. The backward operators are linear in the gradient.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/reduction_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
 
 namespace dtensor {
 namespace {
 
 std::vector<OutputMeta> like_self(const OpCall& call) {
-  const auto& spec = *call.inputs[0].spec;
-  const Sizes sizes(spec.sizes().begin(), spec.sizes().end());
+  const auto& self = *call.inputs[0].spec;
   const auto& dtype = call.arg("dtype");
-  return {
-      {sizes,
-       contiguous_strides(sizes),
-       dtype.isNone() ? spec.dtype() : dtype.toScalarType(),
-       true}};
+  return {detail::dense(
+      self.sizes(), dtype.isNone() ? self.dtype() : dtype.toScalarType())};
 }
 
 } // namespace

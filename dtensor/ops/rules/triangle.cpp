@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tril and triu. A shard of the rows or columns has its own diagonal: the
 // global one, moved by where the shard begins.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 namespace dtensor {

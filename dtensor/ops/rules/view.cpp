@@ -4,30 +4,15 @@
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
 
-#include <ATen/TensorUtils.h>
-#include <ATen/ops/reshape.h>
-#include <ATen/ops/view.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/in_backward_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <string>
 
 namespace dtensor {
 namespace {
-
-using detail::local_of;
-using detail::spec_of;
-
-std::string in_brackets(SizesRef sizes) {
-  std::string text = "[";
-  for (const auto size : sizes) {
-    text += (text.size() == 1 ? "" : ", ") + std::to_string(size);
-  }
-  return text + "]";
-}
 
 std::string as_code(const Placement& p) {
   switch (p.kind()) {
@@ -62,7 +47,7 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
       "cannot keep the sharding of ",
       *input.spec,
       " as ",
-      in_brackets(to),
+      at::IntArrayRef(to),
       ": what each rank has of dim ",
       input.placement(lost).dim(),
       ", cut by mesh dim ",
@@ -79,47 +64,10 @@ MeshStrategy view_rule(const OpCall& call) {
   const auto& to = call.outputs[0].sizes;
   auto layout = view_layout(
       input.sizes(), to, call.mesh.shape(), input.spec->placements());
-  if (layout.lost_mesh_dim >= 0 && !detail::in_backward()) {
+  if (layout.lost_mesh_dim >= 0 && !call.in_backward) {
     refuse_view(call, layout, to);
   }
   return {{std::move(layout.outputs)}, {std::move(layout.inputs)}};
-}
-
-void local_view_size(const OpCall& call, Decision& decision) {
-  decision.args.emplace_back(
-      call.arg_index("size"), decision.outputs[0]->local_sizes().vec());
-}
-
-// The view of the local tensor, never a copy.
-void view_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  const auto sizes = decision.outputs[0]->local_sizes();
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
-  DTENSOR_CHECK(
-      at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
-          .has_value(),
-      op.schema().name(),
-      "this rank's part, of shape ",
-      in_brackets(self.sizes()),
-      " and strides ",
-      in_brackets(self.strides()),
-      ", cannot be seen as ",
-      in_brackets(sizes),
-      " without a copy. Call clone(at::MemoryFormat::Contiguous) first.");
-  stack->emplace_back(self.view(sizes));
-}
-
-// For operators whose result may be a copy.
-void reshape_local(
-    const c10::OperatorHandle& op,
-    const Decision& decision,
-    torch::jit::Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
-  const auto self = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(self.reshape(decision.outputs[0]->local_sizes()));
 }
 
 // The same bytes as another dtype. The last dimension changes its size unless
@@ -156,12 +104,12 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
 
 DTENSOR_RULES(view) {
   rules.mesh_rule("view", view_rule)
-      .with_localize(local_view_size)
-      .with_local_kernel(view_local)
-      .sees_backward();
+      .with_local_kernel(detail::view_local)
+      .sees_backward()
+      .with_traits({.size_arg = "size"});
   for (const auto* name : {"_unsafe_view", "_reshape_alias", "view_copy"}) {
     rules.mesh_rule(name, view_rule)
-        .with_local_kernel(reshape_local)
+        .with_local_kernel(detail::reshape_local)
         .sees_backward();
   }
   rules.dim_rule("view.dtype", view_dtype_rule);

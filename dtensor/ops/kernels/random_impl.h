@@ -5,7 +5,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/sample_impl.h>

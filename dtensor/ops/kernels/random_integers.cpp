@@ -2,9 +2,9 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
-#include <dtensor/ops/rules/dtype_limits_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/random_impl.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
+#include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 
 #include <ATen/ops/multinomial.h>

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <dtensor/ops/stack_impl.h>
 
 #include <optional>
 #include <string>
@@ -22,8 +23,7 @@ class KernelArgs {
 
   /// "aten::uniform_", for messages.
   std::string name() const {
-    const auto& n = schema_.operator_name();
-    return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+    return name_of(schema_.operator_name());
   }
 
   /// Position in the schema; -1 if there is no such argument.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/cross_entropy_impl.h>
+#include <dtensor/ops/kernels/cross_entropy_impl.h>
 
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/cross_entropy_local_impl.h>
+#include <dtensor/ops/kernels/cross_entropy_local_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 

@@ -9,7 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/ops/rules/families_impl.h>
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -170,7 +170,8 @@ void as_strided_in_place_kernel(
 } // namespace
 
 DTENSOR_RULES(as_strided) {
-  rules.kernel("as_strided", as_strided_kernel);
+  rules.kernel("as_strided", as_strided_kernel)
+      .with_traits({.gradient_of_sizes = true});
   rules.kernel("as_strided_", as_strided_in_place_kernel);
 }
 

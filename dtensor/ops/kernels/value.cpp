@@ -4,11 +4,11 @@
 // say.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/rules/families_impl.h>
-#include <dtensor/ops/rules/kernel_args_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>

@@ -5,10 +5,10 @@
 // All of them are kernels of their own: nothing is redistributed but
 // probabilities, and ranks that hold nothing still take their position of the
 // stream.
+#include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/families_impl.h>
 
-#include <dtensor/ops/rules/random_impl.h>
+#include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 
 #include <cmath>

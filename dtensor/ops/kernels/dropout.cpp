@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Dropout: element i is kept or not by its global index, so every layout drops
+// the same elements. x * mask is linear in x: sums and averages that are not
+// yet reduced stay so.
+#include <dtensor/ops/registry.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/sample_impl.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/native_dropout.h>
+
+namespace dtensor {
+namespace {
+
+using detail::KernelArgs;
+using detail::local_of;
+using detail::spec_of;
+
+double scale_of(double p) {
+  return p == 1 ? 0 : 1 / (1 - p);
+}
+
+double probability(const KernelArgs& args) {
+  const auto p = args.real("p");
+  DTENSOR_CHECK_VALUE(
+      p >= 0 && p <= 1,
+      args.name(),
+      "dropout probability has to be between 0 and 1, but got ",
+      p,
+      ". Pass such a value.");
+  return p;
+}
+
+SpecPtr mask_spec(const Spec& spec, at::ScalarType dtype) {
+  return Spec::make(
+      spec.mesh(),
+      detail::without_partial(spec.placements()),
+      spec.sizes(),
+      dense_strides(spec.sizes(), spec.strides()),
+      dtype);
+}
+
+// True where an element is kept, local; empty on a rank outside the mesh.
+at::Tensor keep_mask(const Spec& spec, double p) {
+  const auto draw = detail::next_draw();
+  return spec.mesh().contains_this_rank()
+      ? detail::sample_bernoulli(spec, draw, 1 - p)
+      : at::empty(
+            {0},
+            at::TensorOptions(at::kBool).device(spec.mesh().device_type()));
+}
+
+// The layout with what is not linear reduced.
+SpecPtr linear_layout(const Spec& spec) {
+  Placements placements(spec.placements().begin(), spec.placements().end());
+  for (auto& p : placements) {
+    if (p.is_partial() && !p.is_partial(ReduceOp::kSum) &&
+        !p.is_partial(ReduceOp::kAvg)) {
+      p = Replicate();
+    }
+  }
+  return spec.with_placements(placements);
+}
+
+// Below autograd; LibTorch differentiates it with the mask.
+void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto input = args.tensor("input");
+  const auto spec = linear_layout(*spec_of(input));
+  const auto local = redistribute_local(local_of(input), spec_of(input), spec);
+  const auto dropped_spec = spec->with_tensor(
+      spec->placements(),
+      spec->sizes(),
+      dense_strides(spec->sizes(), spec->strides()));
+  const auto kept_spec = mask_spec(*spec, at::kBool);
+  const bool train = args.is_none("train") || args.flag("train");
+  const auto p = train ? probability(args) : 0;
+  const auto mask = keep_mask(*kept_spec, p).to(local.device());
+  auto dropped = local.mul(mask).mul_(scale_of(p));
+  args.returns(
+      detail::wrap(std::move(dropped), dropped_spec),
+      detail::wrap(mask, kept_spec));
+}
+
+bool keeps_everything(const KernelArgs& args, const at::Tensor& input) {
+  return probability(args) == 0 || !args.flag("train") || input.numel() == 0;
+}
+
+// Above autograd when a gradient is needed.
+void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto input = args.tensor("input");
+  args.returns(
+      keeps_everything(args, input)
+          ? input
+          : std::get<0>(at::native_dropout(input, args.real("p"), true)));
+}
+
+void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  auto self = args.tensor("self");
+  if (!keeps_everything(args, self)) {
+    const auto p = args.real("p");
+    const auto spec = mask_spec(*spec_of(self), self.scalar_type());
+    auto noise = keep_mask(*spec, p)
+                     .to(self.device(), self.scalar_type())
+                     .mul_(scale_of(p));
+    self.mul_(detail::wrap(std::move(noise), spec));
+  }
+  args.returns(self);
+}
+
+} // namespace
+
+DTENSOR_RULES(dropout_kernels) {
+  rules.kernel("native_dropout", native_dropout);
+  rules.kernel("dropout", dropout);
+  rules.kernel("dropout_", dropout_);
+}
+
+} // namespace dtensor

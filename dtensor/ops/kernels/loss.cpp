@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Means over a batch of which a rank has a part.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace {
+
+void set_arg(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    std::string_view name,
+    c10::IValue value) {
+  const detail::KernelArgs args(op, *stack);
+  const auto count = op.schema().arguments().size();
+  (*stack)[stack->size() - count + static_cast<size_t>(args.find(name))] =
+      std::move(value);
+}
+
+bool cuts_any(const Spec& spec) {
+  return std::any_of(
+      spec.placements().begin(), spec.placements().end(), [](const auto& p) {
+        return p.cuts();
+      });
+}
+
+double largest_numel(const Decision& decision, size_t first) {
+  int64_t numel = 0;
+  for (size_t i = first; i < decision.inputs.size(); ++i) {
+    if (decision.inputs[i] != nullptr) {
+      if (decision.inputs[i]->numel() == 0) {
+        return 0;
+      }
+      numel = std::max(numel, decision.inputs[i]->numel());
+    }
+  }
+  return static_cast<double>(numel);
+}
+
+} // namespace
+
+// A mean is a sum divided by the global number of elements. Operands that
+// broadcast each other do not come here sharded, and keep their own mean.
+void detail::loss_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const detail::KernelArgs args(op, *stack);
+  const bool sharded = decision.outputs[0]->has_partial();
+  if (!sharded || args.integer("reduction") != at::Reduction::Mean) {
+    op.callBoxed(stack);
+    return;
+  }
+  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  op.callBoxed(stack);
+  stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
+}
+
+void detail::loss_backward_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const detail::KernelArgs args(op, *stack);
+  if (args.integer("reduction") != at::Reduction::Mean ||
+      !cuts_any(*decision.outputs[0])) {
+    op.callBoxed(stack);
+    return;
+  }
+  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  op.callBoxed(stack);
+  stack->back() = stack->back().toTensor() / largest_numel(decision, 1);
+}
+
+void detail::nll_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto& self = *decision.inputs[0];
+  const detail::KernelArgs args(op, *stack);
+  if (args.integer("reduction") != at::Reduction::Mean || !cuts_any(self)) {
+    op.callBoxed(stack);
+    return;
+  }
+  set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
+  op.callBoxed(stack);
+  const auto total_weight = torch::jit::pop(*stack).toTensor();
+  const auto sum = torch::jit::pop(*stack).toTensor();
+  auto sums = at::stack({sum, total_weight});
+  for (int64_t m = 0; m < self.mesh().ndim(); ++m) {
+    if (self.placements()[static_cast<size_t>(m)].cuts()) {
+      sums = get_group(self.mesh(), m).all_reduce(sums, ReduceOp::kSum);
+    }
+  }
+  torch::jit::push(*stack, sums[0] / sums[1], sums[1]);
+}
+
+} // namespace dtensor

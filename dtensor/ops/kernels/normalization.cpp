@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// batch_norm and instance_norm where there is nothing to normalize: ranks take
+// part in what the others communicate in backward passes, so their results must
+// depend on the same inputs in the same way.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/ops/stack_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
+
+namespace dtensor {
+namespace {
+
+using detail::ChannelNorm;
+
+// `t` with one element in place of none in each of its dimensions.
+at::Tensor padded(const at::Tensor& t) {
+  std::vector<int64_t> pad;
+  for (int64_t d = t.dim() - 1; t.defined() && d >= 0; --d) {
+    pad.insert(pad.end(), {0, t.size(d) == 0 ? 1 : 0});
+  }
+  return pad.empty() ? t : at::constant_pad_nd(t, pad, 0);
+}
+
+// Of no elements on this rank, where others have some: the operator itself on
+// a few zeros, of which nothing is kept.
+void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto num_args = op.schema().arguments().size();
+  auto* const args = stack->data() + (stack->size() - num_args);
+  const auto sizes = args[0].toTensor().sizes().vec();
+  detail::map_tensors(args, num_args, [](const at::Tensor& t, size_t) {
+    return padded(t);
+  });
+  op.callBoxed(stack);
+  auto output = stack->back().toTensor();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    output = output.narrow(static_cast<int64_t>(d), 0, sizes[d]);
+  }
+  stack->back() = std::move(output);
+}
+
+// Of a whole input without elements, which batch_norm refuses if it has no
+// channels; connected to all parameters, so that each has a gradient.
+at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
+  auto output = args.tensor("input");
+  std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
+  shape[1] = output.size(1);
+  if (const auto weight = args.tensor("weight"); weight.defined()) {
+    output = output * weight.view(shape);
+  }
+  if (const auto bias = args.tensor("bias"); bias.defined()) {
+    output = output + bias.view(shape);
+  }
+  return args.tensor("input").is_same(output) ? output.clone() : output;
+}
+
+// Running statistics are updated in place, so they must be where they are.
+void check_running(
+    const detail::KernelArgs& args,
+    const Decision& decision,
+    ChannelNorm norm) {
+  size_t index = 0;
+  for (const char* name :
+       {"input", "weight", "bias", "running_mean", "running_var"}) {
+    if (!args.tensor(name).defined()) {
+      continue;
+    }
+    const bool running = std::string_view(name).starts_with("running");
+    DTENSOR_CHECK(
+        !running || !args.flag(detail::training_flag(norm)) ||
+            decision.inputs[index] == nullptr,
+        args.name(),
+        "the layout of ",
+        name,
+        " is not that of the input's channels, so it cannot be updated in "
+        "place. Shard both alike, or replicate both.");
+    ++index;
+  }
+}
+
+} // namespace
+
+const char* detail::training_flag(ChannelNorm norm) {
+  return norm == ChannelNorm::kBatch ? "training" : "use_input_stats";
+}
+
+LocalKernel detail::channel_norm_local(ChannelNorm norm) {
+  return [norm](
+             const c10::OperatorHandle& op,
+             const Decision& decision,
+             torch::jit::Stack* stack) {
+    const detail::KernelArgs args(op, *stack);
+    check_running(args, decision, norm);
+    const auto input = args.tensor("input");
+    if (input.numel() > 0 || input.dim() < 2) {
+      op.callBoxed(stack);
+    } else if (decision.outputs[0]->numel() > 0) {
+      on_padded(op, stack);
+    } else {
+      auto empty = scaled_and_shifted(args);
+      torch::jit::drop(*stack, op.schema().arguments().size());
+      stack->emplace_back(std::move(empty));
+    }
+  };
+}
+
+} // namespace dtensor

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions of no elements on this rank, and means.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/dtype_limits_impl.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace dtensor {
+namespace {
+
+// What max over nothing is, so that an empty shard does not count.
+at::Scalar least(at::ScalarType dtype) {
+  if (at::isFloatingType(dtype)) {
+    return -std::numeric_limits<double>::infinity();
+  }
+  switch (dtype) {
+    case at::kBool:
+    case at::kByte:
+      return 0;
+    case at::kChar:
+      return std::numeric_limits<int8_t>::lowest();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::lowest();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::lowest();
+    default:
+      return std::numeric_limits<int64_t>::lowest();
+  }
+}
+
+at::Scalar greatest(at::ScalarType dtype) {
+  if (at::isFloatingType(dtype)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return detail::greatest_integer(dtype);
+}
+
+// The operator has no value for an empty shard: its result is the identity of
+// the reduction that follows.
+void on_some(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack,
+    at::Scalar (*identity)(at::ScalarType)) {
+  const auto num_args = op.schema().arguments().size();
+  const auto self = torch::jit::peek(*stack, 0, num_args).toTensor();
+  if (self.numel() > 0) {
+    op.callBoxed(stack);
+    return;
+  }
+  torch::jit::drop(*stack, num_args);
+  stack->emplace_back(at::full(
+      decision.outputs[0]->local_sizes(),
+      identity(self.scalar_type()),
+      self.options()));
+}
+
+// The mean is the sum over the global number of elements; on a CPU the plain
+// operator computes it so as well.
+void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
+  at::OptionalArrayRef<int64_t> dims;
+  bool keepdim = false;
+  std::vector<int64_t> dim_list;
+  if (op.schema().arguments().size() > 2) {
+    keepdim = torch::jit::pop(*stack).toBool();
+    const auto dim = torch::jit::pop(*stack);
+    if (!dim.isNone()) {
+      dim_list = dim.toIntVector();
+      dims = dim_list;
+    }
+  }
+  const auto self = torch::jit::pop(*stack).toTensor();
+  const auto out_dtype = dtype.value_or(self.scalar_type());
+  DTENSOR_CHECK(
+      at::isFloatingType(out_dtype) || at::isComplexType(out_dtype),
+      "aten::mean",
+      "the mean of a tensor of ",
+      out_dtype,
+      " is not defined. Pass a floating-point dtype.");
+  const auto total = at::sum(self, dims, keepdim, dtype);
+  const auto count = static_cast<double>(self.numel()) /
+      static_cast<double>(std::max<int64_t>(total.numel(), 1));
+  stack->emplace_back(
+      total.div(total.numel() == 0 ? at::Scalar(1.0) : at::Scalar(count)));
+}
+
+} // namespace
+
+void detail::greatest_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  on_some(op, decision, stack, least);
+}
+
+void detail::least_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  on_some(op, decision, stack, greatest);
+}
+
+DTENSOR_RULES(mean) {
+  rules.kernel("mean", mean_kernel);
+  rules.kernel("mean.dim", mean_kernel);
+}
+
+} // namespace dtensor

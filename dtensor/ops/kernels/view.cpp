@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/error.h>
+
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/view.h>
+
+namespace dtensor {
+
+// The view of the local tensor, never a copy.
+void detail::view_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  const auto sizes = decision.outputs[0]->local_sizes();
+  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+  const auto self = torch::jit::pop(*stack).toTensor();
+  DTENSOR_CHECK(
+      at::detail::computeStride(self.sizes(), self.strides(), sizes.vec())
+          .has_value(),
+      op.schema().name(),
+      "this rank's part, of shape ",
+      self.sizes(),
+      " and strides ",
+      self.strides(),
+      ", cannot be seen as ",
+      at::IntArrayRef(sizes),
+      " without a copy. Call clone(at::MemoryFormat::Contiguous) first.");
+  stack->emplace_back(self.view(sizes));
+}
+
+// For operators whose result may be a copy.
+void detail::reshape_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+  const auto self = torch::jit::pop(*stack).toTensor();
+  stack->emplace_back(self.reshape(decision.outputs[0]->local_sizes()));
+}
+
+} // namespace dtensor

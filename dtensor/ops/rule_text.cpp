@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/rule_text.h>
+
+#include <c10/util/Exception.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+std::vector<ReduceOp> all_reductions() {
+  return {
+      ReduceOp::kSum,
+      ReduceOp::kAvg,
+      ReduceOp::kProduct,
+      ReduceOp::kMin,
+      ReduceOp::kMax,
+      ReduceOp::kBand,
+      ReduceOp::kBor,
+      ReduceOp::kBxor};
+}
+
+// What an input of `ndim` dimensions may be.
+std::vector<Placement> layouts_of(int64_t ndim) {
+  std::vector<Placement> layouts;
+  for (int64_t d = 0; d < ndim; ++d) {
+    layouts.push_back(Shard(d));
+  }
+  for (const auto op : all_reductions()) {
+    layouts.push_back(Partial(op));
+  }
+  return layouts;
+}
+
+// The call with the inputs in those layouts.
+OpCall with_layouts(const OpCall& call, const Placements& layouts) {
+  auto changed = call;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const auto ndim = static_cast<size_t>(call.mesh.ndim());
+    Placements placements(ndim, Replicate());
+    placements[0] = layouts[i];
+    changed.inputs[i].spec = call.inputs[i].spec->with_placements(placements);
+  }
+  return changed;
+}
+
+void add(Strategies& all, Strategy strategy) {
+  if (std::find(all.begin(), all.end(), strategy) == all.end()) {
+    all.push_back(std::move(strategy));
+  }
+}
+
+void add_all(Strategies& all, const OpCall& call, const OpRule& rule) {
+  try {
+    for (auto& strategy : rule.dim_rule(call, 0)) {
+      add(all, std::move(strategy));
+    }
+  } catch (const c10::Error&) {
+    // It refuses that layout.
+  }
+}
+
+// Rules may look at the layouts of inputs to list what these allow: each by
+// itself, and all partial together.
+Strategies strategies_of(const OpCall& call, const OpRule& rule) {
+  const Placements whole(call.inputs.size(), Replicate());
+  Strategies all;
+  add_all(all, with_layouts(call, whole), rule);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    for (const auto& layout : layouts_of(call.inputs[i].dim())) {
+      auto layouts = whole;
+      layouts[i] = layout;
+      add_all(all, with_layouts(call, layouts), rule);
+    }
+  }
+  for (const auto op : all_reductions()) {
+    const Placements partial(call.inputs.size(), Partial(op));
+    add_all(all, with_layouts(call, partial), rule);
+  }
+  const Strategy nothing_cut{
+      Placements(call.outputs.size(), Replicate()), whole};
+  std::erase(all, nothing_cut);
+  return all;
+}
+
+// Of a view: each layout of its input that it keeps.
+Strategies kept_layouts(const OpCall& call, const OpRule& rule) {
+  Strategies all;
+  for (const auto& layout : layouts_of(call.inputs[0].dim())) {
+    Placements layouts(call.inputs.size(), Replicate());
+    layouts[0] = layout;
+    try {
+      const auto chosen = rule.mesh_rule(with_layouts(call, layouts));
+      if (chosen.inputs[0][0] == layout) {
+        add(all, {{chosen.outputs[0][0]}, {layout}});
+      }
+    } catch (const c10::Error&) {
+      // It refuses that layout.
+    }
+  }
+  return all;
+}
+
+// The reduction of all partial placements, if there are any, all alike.
+std::optional<ReduceOp> common_reduction(const Strategy& strategy) {
+  std::optional<ReduceOp> found;
+  for (const auto* placements : {&strategy.inputs, &strategy.outputs}) {
+    for (const auto& p : *placements) {
+      if (p.is_partial() && found && *found != p.reduce_op()) {
+        return std::nullopt;
+      }
+      found = p.is_partial() ? std::optional(p.reduce_op()) : found;
+    }
+  }
+  return found;
+}
+
+bool takes_partial(const Strategy& strategy) {
+  return std::any_of(
+      strategy.inputs.begin(), strategy.inputs.end(), [](const Placement& p) {
+        return p.is_partial();
+      });
+}
+
+std::string text_of(
+    const Strategy& strategy,
+    std::string (*text_of_one)(const Placement&)) {
+  const auto text = [&](const Placements& placements) {
+    std::string all;
+    for (const auto& p : placements) {
+      all += (all.empty() ? "" : " ") + text_of_one(p);
+    }
+    return all.empty() ? "nothing" : all;
+  };
+  return text(strategy.inputs) + " -> " + text(strategy.outputs);
+}
+
+// "P R -> P" for any reduction of the like.
+std::string without_reduction(const Strategy& strategy) {
+  return text_of(strategy, [](const Placement& p) {
+    return p.is_partial() ? std::string("P") : to_string(p);
+  });
+}
+
+// Lines that differ in their reduction only, with all of the reductions.
+class PartialTexts {
+ public:
+  void add(const Strategy& strategy, ReduceOp reduction) {
+    const auto text = without_reduction(strategy);
+    const auto same = std::find_if(
+        lines_.begin(), lines_.end(), [&](const auto& line) {
+          return line.first == text;
+        });
+    if (same == lines_.end()) {
+      lines_.push_back({text, {reduction}});
+    } else {
+      same->second.push_back(reduction);
+    }
+  }
+  void append_to(std::vector<std::string>& texts) const {
+    for (const auto& [text, reductions] : lines_) {
+      texts.push_back(text + " of " + names(reductions));
+    }
+  }
+
+ private:
+  static std::string names(const std::vector<ReduceOp>& reductions) {
+    if (reductions == all_reductions()) {
+      return "any";
+    }
+    std::string text;
+    for (const auto op : reductions) {
+      text += (text.empty() ? "" : ", ") + std::string(to_string(op));
+    }
+    return text;
+  }
+
+  std::vector<std::pair<std::string, std::vector<ReduceOp>>> lines_;
+};
+
+void say_if(bool is_true, const char* what, std::vector<std::string>& notes) {
+  if (is_true) {
+    notes.emplace_back(what);
+  }
+}
+
+std::string role_text(const BoundaryRole& role) {
+  switch (role.kind) {
+    case BoundaryKind::kLinear:
+      return "styled as a linear layer";
+    case BoundaryKind::kEmbedding:
+      return "styled as an embedding";
+    case BoundaryKind::kNorm:
+      return "styled as a norm";
+  }
+  return "";
+}
+
+} // namespace
+
+std::string to_string(const Strategy& strategy) {
+  return text_of(strategy, [](const Placement& p) { return to_string(p); });
+}
+
+Strategies all_strategies(const OpCall& call, const OpRule& rule) {
+  return rule.dim_rule ? strategies_of(call, rule)
+      : rule.mesh_rule ? kept_layouts(call, rule)
+                       : Strategies{};
+}
+
+std::vector<std::string> texts_of(const Strategies& strategies) {
+  std::vector<std::string> texts;
+  PartialTexts partial;
+  for (const auto& strategy : strategies) {
+    const auto reduction = common_reduction(strategy);
+    if (reduction && takes_partial(strategy)) {
+      partial.add(strategy, *reduction);
+    } else {
+      texts.push_back(to_string(strategy));
+    }
+  }
+  partial.append_to(texts);
+  return texts;
+}
+
+std::vector<std::string> notes_of(const OpTraits& traits) {
+  std::vector<std::string> notes;
+  say_if(!traits.size_arg.empty(), "local size", notes);
+  say_if(traits.product, "product", notes);
+  say_if(traits.formula, "LibTorch's gradient formula", notes);
+  say_if(traits.plain_in_gradient, "plain tensors in the gradient", notes);
+  say_if(traits.gradient_of_sizes, "gradient of sizes", notes);
+  say_if(traits.takes_plain, "takes plain tensors", notes);
+  say_if(traits.carries, "carries a style", notes);
+  say_if(traits.adds_bias, "adds a styled bias", notes);
+  say_if(!traits.made_arg.empty(), "modules make an argument", notes);
+  if (traits.boundary) {
+    notes.push_back(role_text(*traits.boundary));
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_of(const OpRule& rule) {
+  auto notes = notes_of(rule.traits);
+  say_if(rule.kernel != nullptr, "kernel", notes);
+  say_if(rule.local_kernel != nullptr, "local kernel", notes);
+  say_if(rule.localize != nullptr, "local arguments", notes);
+  say_if(rule.meta != nullptr, "own shapes", notes);
+  say_if(rule.region, "region", notes);
+  say_if(rule.uses_scalar_values, "values decide", notes);
+  say_if(rule.in_gradients, "otherwise in gradients", notes);
+  say_if(!rule.strided, "no strided shards", notes);
+  return notes;
+}
+
+} // namespace dtensor

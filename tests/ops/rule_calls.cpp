@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/ops/rule_calls.h"
+
+#include <dtensor/ops/stack_impl.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace dtensor::testing {
+namespace {
+
+using Values = std::vector<c10::IValue>;
+using Ints = std::vector<int64_t>;
+
+at::Tensor floats(at::IntArrayRef sizes) {
+  return at::full(sizes, 0.5, at::kFloat);
+}
+
+at::Tensor indices(at::IntArrayRef sizes) {
+  return at::zeros(sizes, at::kLong);
+}
+
+c10::IValue index_list(const at::Tensor& index) {
+  c10::List<std::optional<at::Tensor>> list;
+  list.push_back(index);
+  return list;
+}
+
+const c10::IValue kNone;
+
+// The first arguments, where others than the usual ones are needed.
+using Table = std::map<std::string, Values>;
+
+void add_moves(Table& table) {
+  const auto x = floats({4, 6});
+  table["split.Tensor"] = table["unsafe_split.Tensor"] = {x, 2, 1};
+  table["split_with_sizes"] = table["unsafe_split_with_sizes"] = {
+      x, Ints{2, 4}, 1};
+  table["slice.Tensor"] = {x, 1, 1};
+  table["slice_backward"] = {floats({4, 5}), Ints{4, 6}, 1, 1, 6, 1};
+  table["select_backward"] = {floats({4}), Ints{4, 6}, 1, 0};
+  table["diagonal_backward"] = {floats({4}), Ints{4, 6}, 0, 0, 1};
+  table["unfold_backward"] = {floats({4, 3, 2}), Ints{4, 6}, 1, 2, 2};
+  table["slice_scatter"] = {x, floats({4, 5}), 1, 1};
+  table["select_scatter"] = {x, floats({4}), 1, 0};
+  table["constant_pad_nd"] = {x, Ints{1, 0}, 0};
+  table["permute"] = {x, Ints{1, 0}};
+  table["transpose.int"] = table["transpose_"] = {x, 0, 1};
+  table["squeeze.dims"] = {floats({4, 1}), Ints{1}};
+  table["expand"] = {floats({4, 1}), Ints{4, 3}};
+  table["repeat"] = {x, Ints{2, 1}};
+  table["roll"] = {x, Ints{1}, Ints{1}};
+  table["unfold"] = {x, 1, 2, 2};
+  table["view"] = table["_unsafe_view"] = table["view_copy"] = {x, Ints{24}};
+  table["_reshape_alias"] = {x, Ints{24}, Ints{1}};
+  table["view.dtype"] = {x, static_cast<int64_t>(at::kInt)};
+  table["view_as_real"] = {at::zeros({4, 6}, at::kComplexFloat)};
+  table["view_as_complex"] = {floats({4, 2})};
+  for (const auto* name : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
+    table[name] = {x, Ints{4, 6}};
+  }
+  table["new_empty_strided"] = {x, Ints{4, 6}, Ints{6, 1}};
+}
+
+void add_indexing(Table& table) {
+  const auto x = floats({4, 6});
+  const auto all = indices({4, 6});
+  const auto some = indices({3});
+  table["index_select"] = {x, 1, some};
+  table["gather"] = {x, 1, all};
+  table["index.Tensor"] = {x, index_list(some)};
+  table["scatter.src"] = table["scatter_add"] = {x, 1, all, x};
+  table["scatter.reduce"] = {x, 1, all, x, "add"};
+  table["scatter.value_reduce"] = {x, 1, all, 0.5, "add"};
+  table["scatter_reduce.two"] = {x, 1, all, x, "sum"};
+  table["scatter.value"] = {x, 1, all};
+  table["index_add"] = table["index_copy"] = {x, 1, indices({6}), x};
+  table["index_reduce"] = {x, 1, indices({6}), x, "prod"};
+  table["index_fill.int_Scalar"] = {x, 1, some};
+  table["index_fill.int_Tensor"] = {x, 1, some, floats({})};
+  table["index_put"] = table["_index_put_impl"] = {
+      x, index_list(some), floats({3, 6})};
+  table["embedding"] = {floats({8, 6}), indices({4, 3})};
+  table["embedding_dense_backward"] = {
+      floats({4, 3, 6}), indices({4, 3}), 8, -1, false};
+  table["fill.Tensor"] = {x, floats({})};
+  table["masked_fill.Tensor"] = {x, all.to(at::kBool), floats({})};
+}
+
+void add_products(Table& table) {
+  const auto a = floats({4, 8});
+  const auto b = floats({8, 6});
+  const auto as = floats({2, 4, 8});
+  const auto bs = floats({2, 8, 6});
+  table["mm"] = {a, b};
+  table["bmm"] = {as, bs};
+  table["dot"] = table["vdot"] = {floats({8}), floats({8})};
+  table["mv"] = {a, floats({8})};
+  table["addmm"] = {floats({6}), a, b};
+  table["addmv"] = {floats({4}), a, floats({8})};
+  table["addr"] = {floats({4, 6}), floats({4}), floats({6})};
+  table["baddbmm"] = {floats({2, 4, 6}), as, bs};
+  table["addbmm"] = {floats({4, 6}), as, bs};
+  table["matmul"] = {as, b};
+  table["linear"] = {as, floats({6, 8}), floats({6})};
+  const auto heads = floats({2, 4, 3, 8});
+  table["scaled_dot_product_attention"] = {heads, heads, heads};
+  const auto x = floats({4, 6});
+  table["gru_cell"] = {x, floats({4, 5}), floats({15, 6}), floats({15, 5})};
+  table["lstm_cell"] = {
+      x,
+      std::vector<at::Tensor>{floats({4, 5}), floats({4, 5})},
+      floats({20, 6}),
+      floats({20, 5})};
+  table["rnn_relu_cell"] = table["rnn_tanh_cell"] = {
+      x, floats({4, 5}), floats({5, 6}), floats({5, 5})};
+}
+
+void add_norms_and_losses(Table& table) {
+  const auto x = floats({4, 3, 6});
+  const auto w = floats({6});
+  const auto means = floats({4, 3, 1});
+  const c10::IValue mask = c10::List<bool>({true, true, true});
+  table["layer_norm"] = {x, Ints{6}, w, w};
+  table["rms_norm"] = table["_fused_rms_norm"] = {x, Ints{6}, w};
+  table["native_layer_norm"] = {x, Ints{6}, w, w, 1e-5};
+  table["native_layer_norm_backward"] = {
+      x, x, Ints{6}, means, means, w, w, mask};
+  const auto y = floats({4, 6, 5});
+  const auto groups = floats({4, 2});
+  table["group_norm"] = {y, 2, w, w};
+  table["native_group_norm"] = {y, w, w, 4, 6, 5, 2, 1e-5};
+  table["native_group_norm_backward"] = {
+      y, y, groups, groups, w, 4, 6, 5, 2, mask};
+  table["batch_norm"] = {y, w, w, w, w, false, 0.1, 1e-5, false};
+  table["instance_norm"] = {y, w, w, kNone, kNone, true, 0.1, 1e-5, false};
+  const auto logits = floats({4, 6});
+  const auto target = indices({4});
+  const auto images = floats({2, 6, 4, 5});
+  const auto masks = indices({2, 4, 5});
+  const auto one = floats({});
+  table["nll_loss_forward"] = {logits, target, kNone, 1, -100};
+  table["nll_loss2d_forward"] = {images, masks, kNone, 1, -100};
+  table["nll_loss_backward"] = {one, logits, target, kNone, 1, -100, one};
+  table["nll_loss2d_backward"] = {one, images, masks, kNone, 1, -100, one};
+  for (const auto* name :
+       {"mse_loss_backward",
+        "smooth_l1_loss_backward",
+        "huber_loss_backward",
+        "soft_margin_loss_backward"}) {
+    table[name] = {one, logits, logits, 1};
+  }
+  table["binary_cross_entropy_backward"] = {one, logits, logits};
+}
+
+// Those that are kernels.
+void add_kernels(Table& table) {
+  const auto x = floats({4, 6});
+  const auto batch = floats({2, 4, 8});
+  table["as_strided"] = table["as_strided_"] = {x, Ints{4, 6}, Ints{6, 1}};
+  table["squeeze"] = table["squeeze.dim"] = {floats({4, 1}), 1};
+  table["squeeze"].pop_back();
+  table["addbmm_"] = {x, batch, floats({2, 8, 6})};
+  table["cross_entropy_loss"] = {x, indices({4})};
+  table["dropout"] = table["dropout_"] = {x, 0.5, true};
+  table["native_dropout"] = {x, 0.5, true};
+  table["_local_scalar_dense"] = {floats({1})};
+  table["bernoulli.Tensor"] = table["bernoulli_.Tensor"] = {x, x};
+  table["tensor_split.tensor_indices_or_sections"] = {x, indices({1}), 1};
+  const auto dtype = static_cast<int64_t>(at::kFloat);
+  table["norm.ScalarOpt_dtype"] = {x, 2, dtype};
+  table["norm.ScalarOpt_dim_dtype"] = {x, 2, Ints{1}, false, dtype};
+  table["randint_like.low_dtype"] = {x, 0, 3};
+  table["randint_like.low_generator_dtype"] = {x, 0, 3};
+  const std::vector<at::Tensor> list{x};
+  const std::vector<at::Tensor> steps{floats({})};
+  const std::vector<at::Tensor> none;
+  for (const auto* name : {"_fused_adam_", "_fused_adamw_"}) {
+    table[name] = {
+        list, list, list, list, none, steps, 0.5, 0.5, 0.5, 0.5, 0.5, false,
+        false};
+    table[name + std::string(".tensor_lr")] = table[name];
+    table[name + std::string(".tensor_lr")][6] = floats({});
+  }
+  table["_amp_foreach_non_finite_check_and_unscale_"] = {
+      list, floats({1}), floats({1})};
+}
+
+void add_others(Table& table) {
+  const auto x = floats({4, 6});
+  table["clamp"] = {x, 0.25};
+  table["clamp.Tensor"] = {x, x};
+  table["_softmax_backward_data"] = table["_log_softmax_backward_data"] = {
+      x, x, 1, static_cast<int64_t>(at::kFloat)};
+}
+
+const Table& special_arguments() {
+  static const Table table = [] {
+    Table all;
+    add_moves(all);
+    add_indexing(all);
+    add_products(all);
+    add_norms_and_losses(all);
+    add_kernels(all);
+    add_others(all);
+    return all;
+  }();
+  return table;
+}
+
+// By type; dimensions are the last of two.
+c10::IValue
+usual_argument(const c10::Argument& argument, at::ScalarType dtype) {
+  const auto& name = argument.name();
+  const bool is_dim = name == "dim" || name == "dims";
+  if (argument.default_value() && !is_dim) {
+    return *argument.default_value();
+  }
+  const auto x = at::full({4, 6}, dtype == at::kFloat ? 0.5 : 1, dtype);
+  auto type = argument.type();
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return name == "mask" || name == "condition" ? x.to(at::kBool) : x;
+    case c10::TypeKind::NumberType:
+      return dtype == at::kFloat ? c10::IValue(0.5) : c10::IValue(1);
+    case c10::TypeKind::FloatType:
+      return 0.5;
+    case c10::TypeKind::IntType:
+      return argument.type()->kind() == c10::TypeKind::OptionalType && !is_dim
+          ? kNone
+          : c10::IValue(1);
+    case c10::TypeKind::BoolType:
+      return false;
+    case c10::TypeKind::ListType:
+      return type->isSubtypeOf(*c10::ListType::ofTensors())
+          ? c10::IValue(std::vector<at::Tensor>{x, x})
+          : c10::IValue(Ints{1});
+    default:
+      return kNone;
+  }
+}
+
+torch::jit::Stack cloned(torch::jit::Stack values) {
+  detail::map_tensors(
+      values.data(), values.size(), [](const at::Tensor& t, size_t) {
+        return t.clone();
+      });
+  return values;
+}
+
+PlainCall call_with(const c10::OperatorHandle& op, at::ScalarType dtype) {
+  auto name = op.schema().name().substr(std::string("aten::").size());
+  const auto& overload = op.schema().overload_name();
+  name += overload.empty() ? "" : "." + overload;
+  const auto found = special_arguments().find(name);
+  PlainCall call;
+  if (found != special_arguments().end()) {
+    call.arguments = found->second;
+  }
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = call.arguments.size(); i < arguments.size(); ++i) {
+    call.arguments.push_back(usual_argument(arguments[i], dtype));
+  }
+  call.results = cloned(call.arguments); // which the operator may write
+  op.callBoxed(&call.results);
+  return call;
+}
+
+} // namespace
+
+PlainCall plain_call_of(const c10::OperatorHandle& op) {
+  const torch::NoGradGuard no_grad;
+  for (const auto dtype : {at::kFloat, at::kLong, at::kComplexFloat}) {
+    try {
+      return call_with(op, dtype);
+    } catch (const c10::Error&) {
+      // Not for numbers of this kind.
+    }
+  }
+  try {
+    return call_with(op, at::kBool);
+  } catch (const c10::Error& e) {
+    throw std::runtime_error(
+        "rule_calls.cpp has no call of " + op.schema().name() + "." +
+        op.schema().overload_name() + ": " + e.what_without_backtrace());
+  }
+}
+
+} // namespace dtensor::testing

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every rule as text, in tests/golden/rules.txt: a block for operators that say
+// the same of the same operands, with their names, the operands, what a mesh
+// dimension may do, and notes. To accept a change run this test with
+// DTENSOR_UPDATE_GOLDEN=1, then tools/operators_doc.py, and review both.
+#include "tests/ops/rule_calls.h"
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rule_text.h>
+#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/api.h>
+#include <dtensor/testing/fake_world.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace dtensor::testing {
+namespace {
+
+using detail::OpInfo;
+using detail::visit_tensors;
+
+std::filesystem::path golden_file() {
+  return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "rules.txt";
+}
+
+DeviceMesh mesh_of_two() {
+  return parse_spec("f32[1] on (2): R").spec()->mesh();
+}
+
+// The operands replicated over two ranks, seen as a rule sees them.
+OpCall op_call(const OpInfo& info, const torch::jit::Stack& arguments) {
+  std::vector<OpInput> inputs;
+  visit_tensors(arguments, [&](const at::Tensor& t, size_t arg, int item) {
+    inputs.push_back(
+        {Spec::make(
+             mesh_of_two(),
+             {Replicate()},
+             Sizes(t.sizes().begin(), t.sizes().end()),
+             t.scalar_type()),
+         static_cast<int>(arg),
+         item});
+  });
+  return {info.op.schema(), arguments, mesh_of_two(), std::move(inputs)};
+}
+
+OutputMeta meta_of_result(const at::Tensor& t) {
+  OutputMeta meta;
+  meta.defined = t.defined();
+  if (t.defined()) {
+    meta.sizes.assign(t.sizes().begin(), t.sizes().end());
+    meta.strides.assign(t.strides().begin(), t.strides().end());
+    meta.dtype = t.scalar_type();
+  }
+  return meta;
+}
+
+// Of plain results, undefined ones too.
+std::vector<OutputMeta> metas_of(const torch::jit::Stack& results) {
+  std::vector<OutputMeta> metas;
+  for (const auto& value : results) {
+    if (value.isTensor()) {
+      metas.push_back(meta_of_result(value.toTensor()));
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) {
+        metas.push_back(meta_of_result(t));
+      }
+    }
+  }
+  return metas;
+}
+
+std::string operand_text(const OpInput& input) {
+  const auto text = to_string(*input.spec);
+  return text.substr(0, text.find(" on "));
+}
+
+// "f32[4, 8], f32[8, 6]".
+std::string operands_text(const OpCall& call) {
+  std::string text;
+  for (const auto& input : call.inputs) {
+    text += (text.empty() ? "" : ", ") + operand_text(input);
+  }
+  return text;
+}
+
+std::string notes_text(
+    const std::string& name,
+    std::vector<std::string> notes) {
+  const auto op = parse_operator_name(name);
+  if (detail::find_fast_op(op) != nullptr) {
+    notes.emplace_back("unboxed");
+  }
+  std::string text;
+  for (const auto& note : notes) {
+    text += (text.empty() ? "  notes: " : ", ") + note;
+  }
+  return text.empty() ? "" : text + "\n";
+}
+
+at::Tensor in_layout(
+    const at::Tensor& t,
+    const DeviceMesh& mesh,
+    const Placement& p) {
+  const auto spec = Spec::make(mesh, {p}, t.sizes(), t.scalar_type());
+  const auto local = at::zeros(spec->local_sizes(), t.options());
+  return DTensor::from_local(local.copy_(t.flatten()[0]), mesh, {p});
+}
+
+Placements layouts_of(const torch::jit::Stack& results) {
+  Placements layouts;
+  visit_tensors(results, [&](const at::Tensor& t, size_t, int) {
+    layouts.push_back(
+        is_dtensor(t) ? DTensor(t).placements()[0] : Replicate());
+  });
+  return layouts;
+}
+
+// What a kernel makes of its first operand in that layout, the others being
+// replicated. Values do not matter, so one rank is enough.
+std::optional<Strategy>
+run_kernel(const OpInfo& info, const PlainCall& plain, const Placement& p) {
+  const auto mesh = init_device_mesh(at::kCPU, {2});
+  auto stack = plain.arguments;
+  Strategy strategy;
+  try {
+    detail::map_tensors(
+        stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
+          strategy.inputs.push_back(i == 0 ? p : Placement(Replicate()));
+          return at::Tensor(in_layout(t, mesh, strategy.inputs.back()));
+        });
+    info.op.callBoxed(&stack);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+  strategy.outputs = layouts_of(stack);
+  return strategy;
+}
+
+Strategies strategies_of_kernel(const OpInfo& info, const PlainCall& plain) {
+  const torch::NoGradGuard no_grad;
+  const auto ndim = op_call(info, plain.arguments).inputs[0].dim();
+  std::vector<Placement> layouts;
+  for (int64_t d = 0; d < ndim; ++d) {
+    layouts.push_back(Shard(d));
+  }
+  for (const auto op :
+       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
+    layouts.push_back(Partial(op));
+  }
+  Strategies strategies;
+  with_fake_world(0, 2, [&] {
+    for (const auto& layout : layouts) {
+      if (auto strategy = run_kernel(info, plain, layout)) {
+        strategies.push_back(std::move(*strategy));
+      }
+    }
+  });
+  return strategies;
+}
+
+std::string rule_text(const std::string& name) {
+  const OpInfo info(
+      *c10::Dispatcher::singleton().findSchema(parse_operator_name(name)));
+  const auto plain = plain_call_of(info.op);
+  auto call = op_call(info, plain.arguments);
+  call.outputs = metas_of(plain.results);
+  const auto strategies = info.rule->kernel
+      ? strategies_of_kernel(info, plain)
+      : all_strategies(call, *info.rule);
+  std::string text = "  of " + operands_text(call) + "\n";
+  for (const auto& line : texts_of(strategies)) {
+    text += "  " + line + "\n";
+  }
+  return text + notes_text(name, notes_of(*info.rule));
+}
+
+bool is_ours(const std::string& name) {
+  return name.starts_with("aten::"); // other tests register their own
+}
+
+// Names with the same text share a block.
+class Blocks {
+ public:
+  void add(const std::string& name, const std::string& text) {
+    auto& names = by_text_[text];
+    names.push_back(name.substr(std::string("aten::").size()));
+  }
+  std::string print() const {
+    std::map<std::string, std::string> by_first_name;
+    for (const auto& [text, names] : by_text_) {
+      by_first_name[names[0]] = names_text(names) + text;
+    }
+    std::string all;
+    for (const auto& [name, block] : by_first_name) {
+      all += "\n" + block;
+    }
+    return all;
+  }
+
+ private:
+  static std::string names_text(const std::vector<std::string>& names) {
+    std::string text;
+    size_t width = 0;
+    for (const auto& name : names) {
+      const bool breaks = width + name.size() + 2 > 80;
+      text += width == 0 ? "" : breaks ? ",\n" : ", ";
+      text += name;
+      width = breaks ? name.size() : width + name.size() + 2;
+    }
+    return text + "\n";
+  }
+
+  std::map<std::string, std::vector<std::string>> by_text_;
+};
+
+std::string all_rules() {
+  const auto& registry = RuleRegistry::global();
+  Blocks blocks;
+  for (const auto& name : registry.names()) {
+    if (!is_ours(name)) {
+      continue;
+    }
+    try {
+      blocks.add(name, rule_text(name));
+    } catch (const std::runtime_error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+  for (const auto& name : registry.names_of_traits()) {
+    const auto& traits = *registry.find_traits(parse_operator_name(name));
+    blocks.add(name, notes_text(name, notes_of(traits)));
+  }
+  for (const auto& name : registry.composite_names()) {
+    blocks.add(name, "  notes: LibTorch's decomposition\n");
+  }
+  return "# What every operator's rule says; tests/ops/rules_test.cpp writes "
+         "it.\n" +
+      blocks.print();
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Rules, GoldenTexts) {
+  const auto rules = all_rules();
+  if (std::getenv("DTENSOR_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(golden_file()) << rules;
+  }
+  EXPECT_EQ(rules, read(golden_file())) << golden_file();
+}
+
+std::string text_of(const std::vector<OutputMeta>& metas) {
+  std::string text;
+  for (const auto& meta : metas) {
+    text += meta.defined ? c10::str(
+                               short_name(meta.dtype),
+                               at::IntArrayRef(meta.sizes),
+                               at::IntArrayRef(meta.strides),
+                               " ")
+                         : "undefined ";
+  }
+  return text;
+}
+
+std::string shapes_wrongly_told(const OpInfo& info) {
+  const auto plain = plain_call_of(info.op);
+  const auto told = detail::infer_outputs(info, op_call(info, plain.arguments));
+  const auto truth = text_of(metas_of(plain.results));
+  return told && text_of(*told) == truth
+      ? ""
+      : info.name + ": " + (told ? text_of(*told) : "nothing ") +
+          "instead of " + truth + "\n";
+}
+
+// What a rule, or LibTorch's meta kernel, says beforehand comes out.
+TEST(Rules, TellTheShapesOfResults) {
+  std::string wrong;
+  for (const auto& name : RuleRegistry::global().names()) {
+    const OpInfo info(*c10::Dispatcher::singleton().findSchema(
+        parse_operator_name(name)));
+    if (!is_ours(name) || info.rule->kernel) {
+      continue;
+    }
+    try {
+      wrong += shapes_wrongly_told(info);
+    } catch (const std::runtime_error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+  // Its relu has no meta kernel.
+  EXPECT_EQ(
+      wrong, "aten::rnn_relu_cell: nothing instead of f32[4, 5][5, 1] \n");
+}
+
+TEST(Rules, TextOfAStrategy) {
+  EXPECT_EQ(
+      to_string(Strategy{
+          .outputs = {Partial()}, .inputs = {Shard(1), Shard(0)}}),
+      "S(1) S(0) -> P(sum)");
+  EXPECT_EQ(
+      to_string(Strategy{.outputs = {}, .inputs = {Shard(1)}}),
+      "S(1) -> nothing");
+}
+
+} // namespace
+} // namespace dtensor::testing
