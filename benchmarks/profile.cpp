@@ -4,6 +4,8 @@
 #include "harness.h"
 
 #include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 
@@ -76,92 +78,24 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
   }
 }
 
-/// Runs `body` as a call of that name.
-template <class Body>
-auto timed(const char* name, const Body& body) {
-  struct Call {
-    const char* name;
-    explicit Call(const char* what) : name(what) {
-      begin_call();
-    }
-    ~Call() {
-      end_call(std::string("collective ") + name);
-    }
-  } const call(name);
-  return body();
-}
-
-/// Passes collectives on and times them.
-class WatchedGroup final : public Group {
+/// Times collectives.
+class WatchedBackend final : public detail::BackendDecorator {
  public:
-  explicit WatchedGroup(GroupPtr group)
-      : Group(group->ranks(), group->rank(), group->label()),
-        group_(std::move(group)) {}
+  using BackendDecorator::BackendDecorator;
 
  protected:
-  at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) override {
-    return timed("all_reduce", [&] { return group_->all_reduce(input, op); });
+  void enter(detail::Call& /*call*/) override {
+    begin_call();
   }
-  at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) override {
-    return timed("all_gather", [&] { return group_->all_gather(input, dim); });
+  void leave(const detail::Call& call) noexcept override {
+    const bool cuts = call.shard_dim >= 0;
+    end_call(
+        c10::str("collective ", cuts ? "shard_dim_alltoall" : call.name()));
   }
-  at::Tensor do_reduce_scatter(
-      const at::Tensor& input,
-      int64_t dim,
-      ReduceOp op) override {
-    return timed("reduce_scatter", [&] {
-      return group_->reduce_scatter(input, dim, op);
-    });
-  }
-  std::vector<at::Tensor> do_all_to_all(
-      const std::vector<at::Tensor>& inputs) override {
-    return timed("all_to_all", [&] { return group_->all_to_all(inputs); });
-  }
-  at::Tensor do_shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim) override {
-    return timed("shard_dim_alltoall", [&] {
-      return group_->shard_dim_alltoall(input, gather_dim, shard_dim);
-    });
-  }
-  at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override {
-    return timed("broadcast", [&] { return group_->broadcast(input, root); });
-  }
-  at::Tensor do_scatter(
-      const std::vector<at::Tensor>& inputs,
-      const at::Tensor& like,
-      int64_t root) override {
-    return timed(
-        "scatter", [&] { return group_->scatter(inputs, like, root); });
-  }
-  std::vector<at::Tensor> do_gather(const at::Tensor& input, int64_t root)
-      override {
-    return timed("gather", [&] { return group_->gather(input, root); });
-  }
-  void do_send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    timed("send", [&] { group_->send(input, to, tag); });
-  }
-  at::Tensor do_recv(const at::Tensor& like, int64_t from, int64_t tag)
-      override {
-    return timed("recv", [&] { return group_->recv(like, from, tag); });
-  }
-  void do_barrier() override {
-    timed("barrier", [&] { group_->barrier(); });
-  }
-  std::vector<std::string> do_exchange(const std::string& mine) override {
-    return timed("exchange", [&] { return group_->exchange(mine); });
-  }
-  void do_assume(const Spec& spec) override {
-    group_->assume(spec);
-  }
-
- private:
-  GroupPtr group_;
 };
 
-GroupPtr watched(GroupPtr group) {
-  return std::make_shared<WatchedGroup>(std::move(group));
+GroupBackendPtr watched(GroupBackendPtr backend) {
+  return std::make_shared<WatchedBackend>(std::move(backend));
 }
 
 } // namespace
@@ -169,7 +103,7 @@ GroupPtr watched(GroupPtr group) {
 Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
   if (active_) {
     watching = profile;
-    detail::group_wrapper.get() = watched;
+    detail::backend_wrapper.get() = watched;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_begin, on_end).needsInputs(true));
   }
@@ -178,7 +112,7 @@ Profile::Scope::Scope(Profile* profile) : active_(profile != nullptr) {
 Profile::Scope::~Scope() {
   if (active_) {
     at::removeCallback(handle_);
-    detail::group_wrapper.get() = nullptr;
+    detail::backend_wrapper.get() = nullptr;
     watching = nullptr;
   }
 }

@@ -38,6 +38,7 @@ set(DTENSOR_LAYOUT_SOURCES
 set(DTENSOR_COMM_HEADERS
   dtensor/comm/c10d_backend.h
   dtensor/comm/group.h
+  dtensor/comm/group_backend.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/observer.h
   dtensor/comm/pending.h
@@ -46,27 +47,35 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
+  dtensor/comm/assumed_shapes.cpp
+  dtensor/comm/assumed_shapes_impl.h
+  dtensor/comm/backend_decorator.cpp
+  dtensor/comm/backend_decorator_impl.h
   dtensor/comm/c10d_backend.cpp
+  dtensor/comm/call.cpp
+  dtensor/comm/call_impl.h
+  dtensor/comm/checked_backend.cpp
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
+  dtensor/comm/group_backend.cpp
   dtensor/comm/group_checks.cpp
   dtensor/comm/group_checks_impl.h
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/observer.cpp
   dtensor/comm/owner.cpp
   dtensor/comm/owner_impl.h
+  dtensor/comm/packed_call.cpp
+  dtensor/comm/packed_call_impl.h
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/rank_local.cpp
   dtensor/comm/rank_local_impl.h
-  dtensor/comm/self_group_impl.h
-  dtensor/comm/threads/assumed_shapes.cpp
-  dtensor/comm/threads/assumed_shapes_impl.h
+  dtensor/comm/threads/all_gather.cpp
+  dtensor/comm/threads/all_reduce.cpp
+  dtensor/comm/threads/all_to_all.cpp
   dtensor/comm/threads/async_meeting.cpp
   dtensor/comm/threads/async_meeting_impl.h
-  dtensor/comm/threads/call.cpp
-  dtensor/comm/threads/call_impl.h
   dtensor/comm/threads/channel.cpp
   dtensor/comm/threads/channel_impl.h
   dtensor/comm/threads/combine.cpp
@@ -82,11 +91,13 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/reduce_impl.h
   dtensor/comm/threads/reduce_loops.cpp
   dtensor/comm/threads/reduce_loops_impl.h
+  dtensor/comm/threads/reduce_scatter.cpp
+  dtensor/comm/threads/rooted.cpp
   dtensor/comm/threads/small.cpp
   dtensor/comm/threads/small_impl.h
   dtensor/comm/threads/thread_async.cpp
-  dtensor/comm/threads/thread_group.cpp
-  dtensor/comm/threads/thread_group_impl.h
+  dtensor/comm/threads/thread_backend.cpp
+  dtensor/comm/threads/thread_backend_impl.h
   dtensor/comm/threads/thread_hub.cpp
   dtensor/comm/threads/thread_hub_impl.h
   dtensor/comm/threads/thread_meeting_impl.h

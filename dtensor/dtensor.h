@@ -6,6 +6,7 @@
 #include <dtensor/api.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/pending.h>

@@ -137,9 +137,9 @@ Tensors parts_of(
       std::vector<int64_t>(static_cast<size_t>(parts), part), 0);
 }
 
-class GroupBackend final : public c10d::Backend {
+class BackendOfGroup final : public c10d::Backend {
  public:
-  explicit GroupBackend(GroupPtr group)
+  explicit BackendOfGroup(GroupPtr group)
       : Backend(
             static_cast<int>(group->rank()),
             static_cast<int>(group->size())),
@@ -342,7 +342,7 @@ class GroupBackend final : public c10d::Backend {
 } // namespace
 
 c10::intrusive_ptr<c10d::Backend> c10d_backend(GroupPtr group) {
-  return c10::make_intrusive<GroupBackend>(std::move(group));
+  return c10::make_intrusive<BackendOfGroup>(std::move(group));
 }
 
 } // namespace dtensor

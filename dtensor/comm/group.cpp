@@ -2,6 +2,7 @@
 // What all groups share: a group of one rank returns its input, arguments are
 // checked, and this rank's observers hear of the call.
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/world_impl.h>
@@ -76,11 +77,16 @@ void check_one_each(
 
 } // namespace
 
-Group::Group(std::vector<int64_t> ranks, int64_t rank, std::string label)
-    : ranks_(std::move(ranks)),
-      rank_(rank),
-      label_(std::move(label)),
+Group::Group(GroupMembers alone)
+    : ranks_(std::move(alone.ranks)),
+      rank_(alone.rank),
+      label_(std::move(alone.label)),
       owner_(this_world()) {}
+
+Group::Group(GroupBackendPtr backend) : Group(backend->members()) {
+  asks_for_sizes_ = backend->needs().sizes;
+  backend_ = std::move(backend);
+}
 
 void Group::check_mine(std::string_view where) const {
   if (C10_UNLIKELY(owner_.get() != this_thread.world)) {
@@ -101,16 +107,21 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
       CollectiveKind::kAllReduce,
       bytes(input),
       2 * ring_bytes(*this, bytes(input)));
-  return do_all_reduce(input, op);
+  const Handover hand(*backend_);
+  return backend_->all_reduce(*hand(input), op);
 }
 
 // Told afterwards: only then is the size of the result known.
-at::Tensor Group::all_gather(const at::Tensor& input, int64_t dim) {
+at::Tensor
+Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_mine("all_gather");
   if (size() == 1) {
     return input;
   }
-  at::Tensor result = do_all_gather(input, wrap_dim("all_gather", input, dim));
+  const int64_t wrapped = wrap_dim("all_gather", input, dim);
+  check_part("all_gather", *this, input, wrapped, sizes);
+  const Handover hand(*backend_);
+  at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
   tell(
       *this,
       CollectiveKind::kAllGather,
@@ -119,29 +130,36 @@ at::Tensor Group::all_gather(const at::Tensor& input, int64_t dim) {
   return result;
 }
 
-at::Tensor
-Group::reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) {
+at::Tensor Group::reduce_scatter(
+    const at::Tensor& input,
+    int64_t dim,
+    ReduceOp op,
+    SizesRef sizes) {
   check_mine("reduce_scatter");
   if (size() == 1) {
     return input;
   }
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
+  check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
   tell(
       *this,
       CollectiveKind::kReduceScatter,
       bytes(input),
       ring_bytes(*this, bytes(input)));
-  return do_reduce_scatter(input, wrapped, op);
+  const Handover hand(*backend_);
+  return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
 }
 
 std::vector<at::Tensor> Group::all_to_all(
-    const std::vector<at::Tensor>& inputs) {
+    const std::vector<at::Tensor>& inputs,
+    c10::ArrayRef<Sizes> shapes) {
   check_mine("all_to_all");
   if (size() == 1) {
     return inputs;
   }
   check_one_each("all_to_all", *this, inputs);
+  check_shapes("all_to_all", *this, inputs, shapes);
   const int64_t total = total_bytes(inputs);
   const int64_t kept = bytes(inputs[static_cast<size_t>(rank())]);
   tell(
@@ -149,20 +167,24 @@ std::vector<at::Tensor> Group::all_to_all(
       CollectiveKind::kAllToAll,
       total,
       static_cast<double>(total - kept));
-  return do_all_to_all(inputs);
+  Handover hand(*backend_);
+  return backend_->exchange_parts(hand(inputs), shapes);
 }
 
 at::Tensor Group::shard_dim_alltoall(
     const at::Tensor& input,
     int64_t gather_dim,
-    int64_t shard_dim) {
+    int64_t shard_dim,
+    SizesRef sizes) {
   check_mine("shard_dim_alltoall");
   if (size() == 1) {
     return input;
   }
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  check_part("shard_dim_alltoall", *this, input, gathered, sizes);
   tell_shard_dim_alltoall(*this, input, cut);
-  return do_shard_dim_alltoall(input, gathered, cut);
+  const Handover hand(*backend_);
+  return backend_->shard_dim_alltoall(*hand(input), gathered, cut, sizes);
 }
 
 at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
@@ -177,7 +199,8 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
       CollectiveKind::kBroadcast,
       bytes(input),
       static_cast<double>(bytes(input)));
-  return do_broadcast(input, root);
+  const Handover hand(*backend_);
+  return backend_->broadcast(*hand(input), root);
 }
 
 at::Tensor Group::scatter(
@@ -197,7 +220,8 @@ at::Tensor Group::scatter(
   }
   const int64_t total = rank() == root ? total_bytes(inputs) : 0;
   tell(*this, CollectiveKind::kScatter, total, ring_bytes(*this, total));
-  return do_scatter(inputs, like, root);
+  Handover hand(*backend_);
+  return backend_->scatter(hand(inputs), like, root);
 }
 
 std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
@@ -212,7 +236,8 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
       CollectiveKind::kGather,
       bytes(input),
       rank() == root ? 0 : static_cast<double>(bytes(input)));
-  return do_gather(input, root);
+  const Handover hand(*backend_);
+  return backend_->gather(*hand(input), {}, root);
 }
 
 void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
@@ -224,7 +249,8 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
       CollectiveKind::kSend,
       bytes(input),
       static_cast<double>(bytes(input)));
-  do_send(input, to, tag);
+  const Handover hand(*backend_);
+  backend_->send(*hand(input), to, tag);
 }
 
 at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
@@ -232,7 +258,8 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_defined("recv", like);
   check_peer("recv", *this, from);
   tell(*this, CollectiveKind::kRecv, 0, 0);
-  return do_recv(like, from, tag);
+  const Handover hand(*backend_);
+  return backend_->recv(like, from, tag);
 }
 
 void Group::barrier() {
@@ -241,7 +268,8 @@ void Group::barrier() {
     return;
   }
   tell(*this, CollectiveKind::kBarrier, 0, 0);
-  do_barrier();
+  const Handover hand(*backend_);
+  backend_->barrier();
 }
 
 std::vector<std::string> Group::exchange(const std::string& mine) {
@@ -249,13 +277,14 @@ std::vector<std::string> Group::exchange(const std::string& mine) {
   if (size() == 1) {
     return {mine};
   }
-  return do_exchange(mine);
+  const Handover hand(*backend_);
+  return backend_->exchange(mine);
 }
 
 void Group::assume(const Spec& spec) {
   check_mine("assume");
   if (size() > 1) {
-    do_assume(spec);
+    backend_->assume(spec);
   }
 }
 

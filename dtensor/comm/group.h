@@ -10,8 +10,8 @@
 // A group belongs to the rank that made it. Used by another one, or when its
 // ranks have ended, every function below throws RuntimeError.
 //
-// A World (comm/world.h) makes groups; that of run_ranks has those of
-// comm/threads.
+// Reductions have the same bits on all ranks. A World (comm/world.h) makes
+// groups, out of what carries their tensors (comm/group_backend.h).
 // Python: torch.distributed._functional_collectives.
 #pragma once
 
@@ -27,11 +27,16 @@
 
 namespace dtensor {
 
+struct AsyncCollective;
+class GroupBackend;
+struct GroupMembers;
 class World;
 
 class DTENSOR_API Group {
  public:
-  virtual ~Group() = default;
+  /// A group of several ranks, or, without a backend, of this one alone.
+  explicit Group(std::shared_ptr<GroupBackend> backend);
+  explicit Group(GroupMembers alone);
 
   /// My position in ranks(), and how many there are.
   int64_t rank() const {
@@ -50,36 +55,55 @@ class DTENSOR_API Group {
     return label_;
   }
 
-  // Each public function below checks its arguments, which are plain tensors,
-  // tells the observer of this rank (comm/observer.h) and calls its do_
-  // counterpart; on a group of one rank it does neither and returns the input.
+  // Each function below checks its arguments, which are plain tensors, tells
+  // the observers of this rank (comm/observer.h) and has the backend do it; on
+  // a group of one rank it does neither and returns the input.
 
   /// Reduction over all ranks of tensors of equal shape. Every rank gets
-  /// bitwise the same result (terms are combined in rank order). kAvg divides
-  /// the sum and needs a floating-point or complex dtype.
+  /// bitwise the same result. kAvg divides the sum and needs a floating-point
+  /// or complex dtype.
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op);
+
+  /// Whether the collectives below would ask the other ranks for sizes that
+  /// are not given. Who knows them from a layout gives them then, and saves a
+  /// message; all ranks do, or none.
+  bool asks_for_sizes() const {
+    return asks_for_sizes_;
+  }
 
   /// The inputs of all ranks concatenated along `dim` in rank order. Sizes
   /// along `dim` may differ and may be 0; other dimensions must agree.
-  at::Tensor all_gather(const at::Tensor& input, int64_t dim);
+  /// sizes[r] is that of rank r along `dim`.
+  at::Tensor
+  all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes = {});
 
-  /// Reduces over all ranks, then gives each rank its torch.chunk of `dim`
-  /// (uneven and empty chunks included).
-  at::Tensor reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op);
+  /// Reduces over all ranks, then gives each rank a part along `dim`, in rank
+  /// order: rank r sizes[r] of it, and by default its torch.chunk (uneven and
+  /// empty chunks included).
+  at::Tensor reduce_scatter(
+      const at::Tensor& input,
+      int64_t dim,
+      ReduceOp op,
+      SizesRef sizes = {});
 
   /// Sends inputs[r] to rank r; returns what came from each rank. Shapes may
-  /// differ between ranks and be empty; dtypes must agree.
-  std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs);
+  /// differ between ranks and be empty; dtypes must agree. shapes[r] is that of
+  /// what comes from rank r.
+  std::vector<at::Tensor> all_to_all(
+      const std::vector<at::Tensor>& inputs,
+      c10::ArrayRef<Sizes> shapes = {});
 
   /// From cut along `gather_dim` to cut along `shard_dim`: sends torch.chunk
   /// number r of `input` along `shard_dim` to rank r and concatenates what
-  /// comes along `gather_dim`. Sizes along `gather_dim` may differ between
-  /// ranks; other dimensions must agree, and the two must not be one.
+  /// comes along `gather_dim`. Sizes along `gather_dim`, sizes[r] of rank r,
+  /// may differ between ranks; other dimensions must agree, and the two must
+  /// not be one.
   /// Python: torch.ops._dtensor.shard_dim_alltoall.
   at::Tensor shard_dim_alltoall(
       const at::Tensor& input,
       int64_t gather_dim,
-      int64_t shard_dim);
+      int64_t shard_dim,
+      SizesRef sizes = {});
 
   /// The same collectives, entered now and waited for later. An input that
   /// nobody else holds (moved in) is read in place; any other one is copied
@@ -92,6 +116,7 @@ class DTENSOR_API Group {
   all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out = {});
   PendingPtr
   all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size);
+  PendingPtr all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes);
   PendingPtr reduce_scatter_async(
       at::Tensor input,
       int64_t dim,
@@ -100,7 +125,8 @@ class DTENSOR_API Group {
   PendingPtr shard_dim_alltoall_async(
       at::Tensor input,
       int64_t gather_dim,
-      int64_t shard_dim);
+      int64_t shard_dim,
+      SizesRef sizes = {});
 
   /// The root's tensor on every rank. Other ranks pass a tensor of the same
   /// shape and dtype, whose contents are not read.
@@ -133,44 +159,22 @@ class DTENSOR_API Group {
   /// the ranks noted different shapes.
   void assume(const Spec& spec);
 
- protected:
-  Group(std::vector<int64_t> ranks, int64_t rank, std::string label);
-
-  virtual at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
-  virtual at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) = 0;
-  virtual at::Tensor
-  do_reduce_scatter(const at::Tensor& input, int64_t dim, ReduceOp op) = 0;
-  virtual std::vector<at::Tensor> do_all_to_all(
-      const std::vector<at::Tensor>& inputs) = 0;
-  virtual at::Tensor do_shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim) = 0;
-  /// By default the synchronous collective, whose result is there at once.
-  virtual PendingPtr do_start(AsyncCollective collective);
-  virtual at::Tensor do_broadcast(const at::Tensor& input, int64_t root) = 0;
-  virtual at::Tensor do_scatter(
-      const std::vector<at::Tensor>& inputs,
-      const at::Tensor& like,
-      int64_t root) = 0;
-  virtual std::vector<at::Tensor> do_gather(
-      const at::Tensor& input,
-      int64_t root) = 0;
-  virtual void do_send(const at::Tensor& input, int64_t to, int64_t tag) = 0;
-  virtual at::Tensor
-  do_recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
-  virtual void do_barrier() = 0;
-  virtual std::vector<std::string> do_exchange(const std::string& mine) = 0;
-  virtual void do_assume(const Spec& spec) = 0;
-
  private:
   /// Throws unless this thread is the rank that made the group.
   void check_mine(std::string_view where) const;
+  PendingPtr enter(AsyncCollective collective);
+  PendingPtr gather_async(
+      at::Tensor input,
+      int64_t dim,
+      int64_t gathered_size,
+      SizesRef parts);
 
   std::vector<int64_t> ranks_;
   int64_t rank_;
   std::string label_;
+  bool asks_for_sizes_ = false;
   std::shared_ptr<World> owner_;
+  std::shared_ptr<GroupBackend> backend_;
 };
 
 using GroupPtr = std::shared_ptr<Group>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The asynchronous half of what all groups share.
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
@@ -24,11 +25,6 @@ class Ready final : public Pending {
  private:
   at::Tensor result_;
 };
-
-// Where a group of one rank leaves its result.
-PendingPtr ready_at(const at::Tensor& input, const at::Tensor& out) {
-  return ready(out.defined() ? out.copy_(input) : input);
-}
 
 void check_out(
     std::string_view where,
@@ -57,6 +53,19 @@ PendingPtr ready(at::Tensor result) {
   return std::make_shared<Ready>(std::move(result));
 }
 
+PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
+  return ready(out.defined() ? out.copy_(result) : result);
+}
+
+// Moved on: a backend may read in place what nobody else holds.
+PendingPtr Group::enter(AsyncCollective collective) {
+  const Handover hand(*backend_);
+  if (backend_->needs().plain) {
+    collective.input = *hand(collective.input);
+  }
+  return backend_->start(std::move(collective));
+}
+
 PendingPtr
 Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
   check_mine("all_reduce_async");
@@ -71,7 +80,7 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
       CollectiveKind::kAllReduce,
       bytes(input),
       2 * ring_bytes(*this, bytes(input)));
-  return do_start(
+  return enter(
       {.kind = CollectiveKind::kAllReduce,
        .input = std::move(input),
        .op = op,
@@ -82,20 +91,38 @@ PendingPtr
 Group::all_gather_async(at::Tensor input, int64_t dim, int64_t gathered_size) {
   check_mine("all_gather_async");
   const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
+  return gather_async(std::move(input), wrapped, gathered_size, {});
+}
+
+PendingPtr
+Group::all_gather_async(at::Tensor input, int64_t dim, SizesRef sizes) {
+  check_mine("all_gather_async");
+  const int64_t wrapped = wrap_dim("all_gather_async", input, dim);
+  check_part("all_gather_async", *this, input, wrapped, sizes);
+  return gather_async(
+      std::move(input), wrapped, c10::sum_integers(sizes), sizes);
+}
+
+PendingPtr Group::gather_async(
+    at::Tensor input,
+    int64_t dim,
+    int64_t gathered_size,
+    SizesRef parts) {
   if (size() == 1) {
     return ready(input);
   }
   Sizes sizes(input.sizes());
-  sizes[static_cast<size_t>(wrapped)] = gathered_size;
+  sizes[static_cast<size_t>(dim)] = gathered_size;
   tell(
       *this,
       CollectiveKind::kAllGather,
       bytes(input),
       ring_bytes(*this, c10::multiply_integers(sizes) * input.element_size()));
-  return do_start(
+  return enter(
       {.kind = CollectiveKind::kAllGather,
        .input = std::move(input),
-       .dim = wrapped,
+       .dim = dim,
+       .sizes = Sizes(parts),
        .gathered_size = gathered_size});
 }
 
@@ -120,7 +147,7 @@ PendingPtr Group::reduce_scatter_async(
       CollectiveKind::kReduceScatter,
       bytes(input),
       ring_bytes(*this, bytes(input)));
-  return do_start(
+  return enter(
       {.kind = CollectiveKind::kReduceScatter,
        .input = std::move(input),
        .op = op,
@@ -131,41 +158,21 @@ PendingPtr Group::reduce_scatter_async(
 PendingPtr Group::shard_dim_alltoall_async(
     at::Tensor input,
     int64_t gather_dim,
-    int64_t shard_dim) {
+    int64_t shard_dim,
+    SizesRef sizes) {
   check_mine("shard_dim_alltoall_async");
   if (size() == 1) {
     return ready(input);
   }
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
+  check_part("shard_dim_alltoall_async", *this, input, gathered, sizes);
   tell_shard_dim_alltoall(*this, input, cut);
-  return do_start(
+  return enter(
       {.kind = CollectiveKind::kAllToAll,
        .input = std::move(input),
        .dim = gathered,
-       .shard_dim = cut});
-}
-
-PendingPtr Group::do_start(AsyncCollective collective) {
-  const auto& [kind, input, op, dim, shard_dim, gathered_size, out] =
-      collective;
-  at::Tensor result;
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      result = do_all_reduce(input, op);
-      break;
-    case CollectiveKind::kAllGather:
-      result = do_all_gather(input, dim);
-      break;
-    case CollectiveKind::kReduceScatter:
-      result = do_reduce_scatter(input, dim, op);
-      break;
-    case CollectiveKind::kAllToAll:
-      result = do_shard_dim_alltoall(input, dim, shard_dim);
-      break;
-    default:
-      TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", to_string(kind));
-  }
-  return ready_at(result, out);
+       .shard_dim = cut,
+       .sizes = Sizes(sizes)});
 }
 
 } // namespace dtensor

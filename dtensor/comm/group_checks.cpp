@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/group_checks_impl.h>
 
+#include <c10/util/accumulate.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
@@ -51,8 +52,8 @@ void check_reducible(
     std::string_view where,
     at::ScalarType dtype,
     ReduceOp op) {
-  const bool bitwise = op == ReduceOp::kBand || op == ReduceOp::kBor ||
-      op == ReduceOp::kBxor;
+  const bool bitwise =
+      op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
   const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);
   DTENSOR_CHECK_TYPE(
       integral || !bitwise,
@@ -114,6 +115,108 @@ two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim) {
       cut,
       ". Name two dimensions of the tensor.");
   return {gathered, cut};
+}
+
+namespace {
+
+void check_one_for_each(
+    std::string_view where,
+    const Group& group,
+    size_t given,
+    std::string_view what) {
+  DTENSOR_CHECK_VALUE(
+      static_cast<int64_t>(given) == group.size(),
+      where,
+      "got ",
+      given,
+      " ",
+      what,
+      " for the ",
+      group.size(),
+      " ranks of \"",
+      group.label(),
+      "\". Pass one for each, or none on any rank.");
+}
+
+} // namespace
+
+void check_part(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes) {
+  if (sizes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, sizes.size(), "sizes");
+  const int64_t mine = sizes[static_cast<size_t>(group.rank())];
+  DTENSOR_CHECK_VALUE(
+      input.size(dim) == mine,
+      where,
+      "this rank's part has size ",
+      input.size(dim),
+      " along dim ",
+      dim,
+      ", and by the sizes given it has ",
+      mine,
+      ". Give every rank the part that the layout describes.");
+}
+
+void check_total(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes) {
+  if (sizes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, sizes.size(), "sizes");
+  const int64_t total = c10::sum_integers(sizes);
+  if (total != input.size(dim)) {
+    throw_wrong_total(where, group.label(), dim, total, input.size(dim));
+  }
+}
+
+void check_shapes(
+    std::string_view where,
+    const Group& group,
+    const std::vector<at::Tensor>& inputs,
+    c10::ArrayRef<Sizes> shapes) {
+  if (shapes.empty()) {
+    return;
+  }
+  check_one_for_each(where, group, shapes.size(), "shapes");
+  const auto me = static_cast<size_t>(group.rank());
+  DTENSOR_CHECK_VALUE(
+      inputs[me].sizes() == shapes[me],
+      where,
+      "this rank keeps a part of shape ",
+      inputs[me].sizes(),
+      ", and by the shapes given one of ",
+      at::IntArrayRef(shapes[me]),
+      ". Give every rank the part that the layout describes.");
+}
+
+void throw_wrong_total(
+    std::string_view where,
+    std::string_view label,
+    int64_t dim,
+    int64_t total,
+    int64_t wanted) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      where,
+      "the parts on \"",
+      label,
+      "\" have size ",
+      total,
+      " along dim ",
+      dim,
+      " together, not ",
+      wanted,
+      ". Give every rank the part that the layout describes.");
 }
 
 } // namespace dtensor::detail

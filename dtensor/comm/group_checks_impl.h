@@ -3,11 +3,16 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/MaybeOwned.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/comm/plain_tensors_impl.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -43,8 +48,78 @@ void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
 /// `dim` counted from the front. Throws IndexError if there is no such one.
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 
+/// Throws ValueError unless `sizes`, where it is given, has one for each rank:
+/// that of `input` along `dim` for this one, and together that of all of
+/// `input` in check_total().
+void check_part(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes);
+void check_total(
+    std::string_view where,
+    const Group& group,
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes);
+/// The same for the shapes of what comes from each rank, this one's own being
+/// that of what it keeps.
+void check_shapes(
+    std::string_view where,
+    const Group& group,
+    const std::vector<at::Tensor>& inputs,
+    c10::ArrayRef<Sizes> shapes);
+
+/// Throws ValueError: the parts have size `total` together, not `wanted`.
+[[noreturn]] void throw_wrong_total(
+    std::string_view where,
+    std::string_view label,
+    int64_t dim,
+    int64_t total,
+    int64_t wanted);
+
 /// (gather_dim, shard_dim) of a shard_dim_alltoall, counted from the front.
 std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim);
+
+/// `result`, copied to `out` if that is defined.
+PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out);
+
+/// While it lives, autograd is set aside for a backend that needs it so; it
+/// gives the tensors as the backend needs them.
+class Handover {
+ public:
+  explicit Handover(const GroupBackend& backend) {
+    if (C10_UNLIKELY(backend.needs().plain)) {
+      plain_.emplace();
+    }
+  }
+  c10::MaybeOwned<at::Tensor> operator()(const at::Tensor& tensor) const {
+    using Handed = c10::MaybeOwned<at::Tensor>;
+    return C10_UNLIKELY(plain_.has_value()) ? Handed::owned(dense(tensor))
+                                            : Handed::borrowed(tensor);
+  }
+  const std::vector<at::Tensor>& operator()(
+      const std::vector<at::Tensor>& tensors) {
+    if (!plain_) {
+      return tensors;
+    }
+    for (const at::Tensor& tensor : tensors) {
+      handed_.push_back(dense(tensor));
+    }
+    return handed_;
+  }
+
+ private:
+  static at::Tensor dense(const at::Tensor& tensor) {
+    return tensor.is_conj() || tensor.is_neg()
+        ? tensor.resolve_conj().resolve_neg().contiguous()
+        : tensor.contiguous();
+  }
+
+  std::optional<PlainTensors> plain_;
+  std::vector<at::Tensor> handed_;
+};
 
 } // namespace dtensor::detail

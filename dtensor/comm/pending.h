@@ -11,10 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/api.h>
-#include <dtensor/comm/observer.h>
-#include <dtensor/layout/placement.h>
 
-#include <cstdint>
 #include <memory>
 
 namespace dtensor {
@@ -33,19 +30,5 @@ using PendingPtr = std::shared_ptr<Pending>;
 
 /// A result that is there already.
 DTENSOR_API PendingPtr ready(at::Tensor result);
-
-/// What an implementation of Group is asked to enter.
-struct AsyncCollective {
-  /// kAllReduce, kAllGather, kReduceScatter or kAllToAll (shard_dim_alltoall).
-  CollectiveKind kind = CollectiveKind::kAllReduce;
-  at::Tensor input;
-  ReduceOp op = ReduceOp::kSum;
-  int64_t dim = 0;       // that is gathered or, in a reduce_scatter, cut
-  int64_t shard_dim = 0; // that is cut in a shard_dim_alltoall
-  /// Of an all_gather: the result's size along dim.
-  int64_t gathered_size = 0;
-  /// Where the result goes; undefined: to a tensor of its own.
-  at::Tensor out = {};
-};
 
 } // namespace dtensor

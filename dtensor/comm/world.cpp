@@ -5,7 +5,6 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
-#include <dtensor/comm/self_group_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/torch_nodes_impl.h>
 
@@ -23,7 +22,7 @@ class SingleWorld final : public World {
   constexpr SingleWorld() : World(0, 1, "program without ranks") {}
 
  protected:
-  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+  GroupBackendPtr make_backend(GroupMembers) override {
     TORCH_INTERNAL_ASSERT(false, "a world of one has groups of one");
   }
 };
@@ -126,7 +125,7 @@ void check_may_enter(const World& world) {
 namespace detail {
 
 constinit thread_local ThisThread this_thread{&the_process.world, nullptr};
-RankLocal<GroupWrapper> group_wrapper;
+RankLocal<BackendWrapper> backend_wrapper;
 
 World& process_world() {
   return the_process.world;
@@ -174,13 +173,14 @@ GroupPtr World::new_group(
     const std::string& label) {
   detail::check_owner(
       "new_group", [] { return "the world"; }, this);
-  const int64_t position = check_members(*this, ranks);
+  GroupMembers members{ranks, check_members(*this, ranks), label};
   if (ranks.size() == 1) {
-    return std::make_shared<detail::SelfGroup>(rank_, label);
+    return std::make_shared<Group>(std::move(members));
   }
-  GroupPtr group = make_group(ranks, position, label);
-  const auto& wrap = detail::group_wrapper.get();
-  return wrap ? wrap(std::move(group)) : group;
+  GroupBackendPtr backend = make_backend(std::move(members));
+  const auto& wrap = detail::backend_wrapper.get();
+  return std::make_shared<Group>(
+      wrap ? wrap(std::move(backend)) : std::move(backend));
 }
 
 WorldScope::WorldScope(std::shared_ptr<World> world)

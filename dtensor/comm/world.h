@@ -10,10 +10,7 @@
 //    public:
 //     MyWorld(int64_t rank, int64_t size) : World(rank, size, "my world") {}
 //    protected:
-//     GroupPtr make_group(
-//         std::vector<int64_t> ranks,
-//         int64_t rank,
-//         std::string label) override;
+//     GroupBackendPtr make_backend(GroupMembers members) override;
 //   };
 //
 //   const auto world = std::make_shared<MyWorld>(rank, size);
@@ -27,6 +24,7 @@
 
 #include <dtensor/api.h>
 #include <dtensor/comm/group.h>
+#include <dtensor/comm/group_backend.h>
 
 #include <atomic>
 #include <cstdint>
@@ -63,8 +61,9 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
 
   /// The group of these global ranks, in this order, of which this rank is one.
   /// Throws ValueError for members that are not there or named twice.
-  GroupPtr
-  new_group(const std::vector<int64_t>& ranks, const std::string& label);
+  GroupPtr new_group(
+      const std::vector<int64_t>& ranks,
+      const std::string& label);
 
   /// Says that this rank will do no more, and drops what it had of its own.
   /// Worlds that have groups end before they are let go: models that a rank
@@ -86,11 +85,9 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
         size_(size),
         name_(name) {}
 
-  /// A group of at least two global ranks, in which this rank is number `rank`.
-  /// All of them make it with the same list, and the same list again is to give
-  /// the same channel. Groups of one rank are made elsewhere.
-  virtual GroupPtr
-  make_group(std::vector<int64_t> ranks, int64_t rank, std::string label) = 0;
+  /// What carries tensors in a group of at least two ranks. All of them make it
+  /// with the same list, and the same list again is to give the same channel.
+  virtual GroupBackendPtr make_backend(GroupMembers members) = 0;
 
  private:
   friend detail::RankState& detail::state_of(World& world);

@@ -22,9 +22,9 @@ inline bool is_rank() {
 /// is no rank itself; else null.
 std::shared_ptr<World> world_of_node();
 
-/// What becomes of each group that this rank makes, if set: for programs that
-/// watch what groups do (benchmarks/profile.cpp).
-using GroupWrapper = std::function<GroupPtr(GroupPtr)>;
-extern RankLocal<GroupWrapper> group_wrapper;
+/// What becomes of the backend of each group that this rank makes, if set: for
+/// programs that watch what groups do (benchmarks/profile.cpp).
+using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
+extern RankLocal<BackendWrapper> backend_wrapper;
 
 } // namespace dtensor::detail

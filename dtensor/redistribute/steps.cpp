@@ -102,6 +102,15 @@ class Sharing {
     return positions;
   }
 
+  /// How many positions each rank has.
+  Sizes sizes() const {
+    Sizes sizes;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      sizes.push_back(total_size(part(rank)));
+    }
+    return sizes;
+  }
+
   /// Whose each position is.
   Positions owners() const {
     Positions owners(static_cast<size_t>(size_));
@@ -158,6 +167,18 @@ struct Move {
   }
 };
 
+// What a group that would ask for the sizes of its parts is told.
+Sizes told_sizes(const Group& group, const Sharing& parts) {
+  return group.asks_for_sizes() ? parts.sizes() : Sizes();
+}
+
+// A tensor like `part` but along `dim`.
+Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
+  Sizes sizes(part.sizes());
+  sizes[static_cast<size_t>(dim)] = size;
+  return sizes;
+}
+
 at::Tensor slice(const Move& move, const at::Tensor& local) {
   const Sharing to = move.sharing(move.step.to);
   return take(local, to.dim(), to.part(move.my_rank()));
@@ -165,7 +186,9 @@ at::Tensor slice(const Move& move, const at::Tensor& local) {
 
 at::Tensor all_gather(const Move& move, const at::Tensor& local) {
   const Sharing from = move.sharing(move.step.from);
-  return from.in_place(move.group().all_gather(local, from.dim()));
+  Group& group = move.group();
+  return from.in_place(
+      group.all_gather(local, from.dim(), told_sizes(group, from)));
 }
 
 at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
@@ -183,13 +206,22 @@ at::Tensor exchange_dims(
     const Sharing& from,
     const Sharing& to) {
   if (from.in_order() && to.in_order()) {
-    return move.group().shard_dim_alltoall(local, from.dim(), to.dim());
+    Group& group = move.group();
+    return group.shard_dim_alltoall(
+        local, from.dim(), to.dim(), told_sizes(group, from));
   }
   std::vector<at::Tensor> parts;
+  std::vector<Sizes> shapes;
+  const Sizes old = from.sizes();
   for (int64_t rank = 0; rank < to.ranks(); ++rank) {
     parts.push_back(take(local, to.dim(), to.part(rank)).contiguous());
   }
-  return from.in_place(at::cat(move.group().all_to_all(parts), from.dim()));
+  const at::Tensor& kept = parts[static_cast<size_t>(move.my_rank())];
+  for (const int64_t size : old) {
+    shapes.push_back(resized(kept, from.dim(), size));
+  }
+  return from.in_place(
+      at::cat(move.group().all_to_all(parts, shapes), from.dim()));
 }
 
 // The positions in the part of `rank` under `from` that `owner` is to have.
@@ -219,6 +251,7 @@ at::Tensor exchange_within_dim(
   const Positions owners = to.owners();
   const Positions mine = from.positions(me);
   std::vector<at::Tensor> parts;
+  std::vector<Sizes> shapes;
   Positions received;
   for (int64_t rank = 0; rank < from.ranks(); ++rank) {
     parts.push_back(
@@ -226,8 +259,11 @@ at::Tensor exchange_within_dim(
     const Share share = share_of(from.positions(rank), owners, me);
     received.insert(
         received.end(), share.positions.begin(), share.positions.end());
+    shapes.push_back(
+        resized(local, to.dim(), static_cast<int64_t>(share.positions.size())));
   }
-  const at::Tensor joined = at::cat(move.group().all_to_all(parts), to.dim());
+  const at::Tensor joined =
+      at::cat(move.group().all_to_all(parts, shapes), to.dim());
   return take(joined, to.dim(), sorted_order(received));
 }
 
@@ -303,8 +339,10 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
   switch (step.kind) {
     case StepKind::kAllGather: {
       const Sharing parts = move.sharing(step.from);
-      return move.group().all_gather_async(
-          std::move(local), parts.dim(), parts.size());
+      Group& group = move.group();
+      return group.asks_for_sizes()
+          ? group.all_gather_async(std::move(local), parts.dim(), parts.sizes())
+          : group.all_gather_async(std::move(local), parts.dim(), parts.size());
     }
     case StepKind::kReduceScatter: {
       const Sharing to = move.sharing(step.to);
@@ -322,7 +360,10 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
       const Sharing to = move.sharing(step.to);
       return old.dim() != to.dim() && old.in_order() && to.in_order()
           ? move.group().shard_dim_alltoall_async(
-                std::move(local), old.dim(), to.dim())
+                std::move(local),
+                old.dim(),
+                to.dim(),
+                told_sizes(move.group(), old))
           : nullptr;
     }
     default:

@@ -99,6 +99,46 @@ TEST_P(Ranks, ReduceScatterGivesTorchChunkAlongEveryDim) {
   });
 }
 
+TEST_P(Ranks, TakeSizesThatTheyDoNotNeed) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const int64_t n = get_world_size();
+    const GroupPtr group = world();
+    EXPECT_FALSE(group->asks_for_sizes());
+    Sizes sizes;
+    std::vector<at::Tensor> parts;
+    for (int64_t r = 0; r < n; ++r) {
+      sizes.push_back(r % 3);
+      parts.push_back(input_of(r, {3, r % 3, 2}));
+    }
+    const at::Tensor mine = parts[static_cast<size_t>(rank)];
+    expect_equal(group->all_gather(mine, 1, sizes), torch::cat(parts, 1));
+    expect_equal(
+        group->all_gather_async(mine, 1, sizes)->wait(), torch::cat(parts, 1));
+    const Sizes ones(static_cast<size_t>(n), 1);
+    expect_equal(
+        group->all_gather(input_of(rank, {1, 2}), 0, ones),
+        torch::cat(inputs({1, 2}), 0));
+  });
+}
+
+TEST_P(Ranks, ReduceScatterGivesTheSizesAskedFor) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const int64_t n = get_world_size();
+    Sizes sizes; // n, n - 1, ..., 1
+    int64_t begin = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      sizes.push_back(n - r);
+      begin += r < rank ? n - r : 0;
+    }
+    const int64_t total = n * (n + 1) / 2;
+    const auto sum = reduced(inputs({2, total}), ReduceOp::kSum);
+    expect_equal(
+        world()->reduce_scatter(
+            input_of(rank, {2, total}), 1, ReduceOp::kSum, sizes),
+        sum.narrow(1, begin, n - rank).contiguous());
+  });
+}
+
 // What rank `from` sends to rank `to`: another shape for every pair.
 at::Tensor message(int64_t from, int64_t to, at::ScalarType dtype) {
   return input_of(from * 16 + to, {(from + 2 * to) % 4, 2}, dtype);

@@ -1,186 +1,54 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Another World, over communication that knows nothing of us: ranks exchange
-// serialized tensors through a file of c10d's. What examples/01_layouts.cpp and
-// 02_tensors.cpp do runs in it as it does in run_ranks.
+// What examples/01_layouts.cpp and 02_tensors.cpp do runs in another World as
+// it does in run_ranks.
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <tests/redistribute/expect_right.h>
+#include <tests/redistribute/layouts.h>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <unistd.h>
 #include <cstdio>
-#include <sstream>
-#include <thread>
+
+#include "store_world.h"
 
 namespace dtensor {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-/// Members leave what they give under numbered keys and read the others'.
-class StoreGroup final : public Group {
- public:
-  StoreGroup(
-      std::vector<int64_t> ranks,
-      int64_t rank,
-      std::string label,
-      c10::intrusive_ptr<c10d::Store> store,
-      std::map<std::string, int64_t>& rounds)
-      : Group(std::move(ranks), rank, std::move(label)),
-        store_(std::move(store)),
-        rounds_(rounds) {}
-
- protected:
-  at::Tensor do_all_reduce(const at::Tensor& input, ReduceOp op) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(op == ReduceOp::kSum, "[StoreGroup] only sums");
-    return at::stack(one_of_each({input})).sum(0);
-  }
-  at::Tensor do_all_gather(const at::Tensor& input, int64_t dim) override {
-    return at::cat(one_of_each({input}), dim);
-  }
-  at::Tensor do_reduce_scatter(
-      const at::Tensor& input,
-      int64_t dim,
-      ReduceOp op) override {
-    return parts_of(do_all_reduce(input, op), dim)[index(rank())];
-  }
-  Tensors do_all_to_all(const Tensors& inputs) override {
-    Tensors mine;
-    for (const Tensors& theirs : all(inputs)) {
-      mine.push_back(theirs[index(rank())]);
-    }
-    return mine;
-  }
-  at::Tensor do_shard_dim_alltoall(
-      const at::Tensor& input,
-      int64_t gather_dim,
-      int64_t shard_dim) override {
-    return at::cat(do_all_to_all(parts_of(input, shard_dim)), gather_dim);
-  }
-  at::Tensor do_broadcast(const at::Tensor& input, int64_t root) override {
-    return one_of_each({input})[index(root)];
-  }
-  at::Tensor do_scatter(const Tensors& inputs, const at::Tensor&, int64_t root)
-      override {
-    return all(inputs)[index(root)][index(rank())];
-  }
-  Tensors do_gather(const at::Tensor& input, int64_t root) override {
-    const Tensors all = one_of_each({input});
-    return rank() == root ? all : Tensors();
-  }
-  void do_send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    const auto key = next(c10::str("mail ", rank(), " ", to, " ", tag));
-    store_->set(key, bytes_of({input}));
-  }
-  at::Tensor do_recv(const at::Tensor&, int64_t from, int64_t tag) override {
-    const auto key = next(c10::str("mail ", from, " ", rank(), " ", tag));
-    return tensors_of(store_->get(key))[0];
-  }
-  void do_barrier() override {
-    all({});
-  }
-  std::vector<std::string> do_exchange(const std::string& mine) override {
-    std::vector<std::string> texts;
-    const std::vector<uint8_t> chars(mine.begin(), mine.end());
-    for (const at::Tensor& theirs : one_of_each({at::tensor(chars)})) {
-      const auto* begin = theirs.const_data_ptr<uint8_t>();
-      texts.emplace_back(begin, begin + theirs.numel());
-    }
-    return texts;
-  }
-  // Compared at once, where a faster world would wait for the next collective.
-  void do_assume(const Spec& spec) override {
-    const std::string mine = c10::str(spec.sizes());
-    for (const std::string& theirs : do_exchange(mine)) {
-      TORCH_CHECK_VALUE(theirs == mine, "[from_local] ", mine, " and ", theirs);
-    }
-  }
-
- private:
-  static size_t index(int64_t i) {
-    return static_cast<size_t>(i);
-  }
-  static std::vector<uint8_t> bytes_of(const Tensors& tensors) {
-    std::ostringstream out;
-    torch::save(tensors, out);
-    const std::string text = out.str();
-    return {text.begin(), text.end()};
-  }
-  static Tensors tensors_of(const std::vector<uint8_t>& bytes) {
-    std::istringstream in(std::string(bytes.begin(), bytes.end()));
-    Tensors tensors;
-    torch::load(tensors, in);
-    return tensors;
-  }
-  // torch.chunk, with the empty ones.
-  Tensors parts_of(const at::Tensor& tensor, int64_t dim) const {
-    Tensors parts;
-    for (int64_t r = 0; r < size(); ++r) {
-      const Interval part = chunk(tensor.size(dim), size(), r);
-      parts.push_back(tensor.narrow(dim, part.begin, part.size()).contiguous());
-    }
-    return parts;
-  }
-  std::string next(const std::string& what) {
-    const std::string name = c10::str(c10::Join(",", ranks()), " ", what);
-    return c10::str(name, " round ", rounds_[name]++);
-  }
-  std::vector<Tensors> all(const Tensors& mine) {
-    const std::string round = next("all");
-    store_->set(c10::str(round, " of ", rank()), bytes_of(mine));
-    std::vector<Tensors> result;
-    for (int64_t r = 0; r < size(); ++r) {
-      result.push_back(tensors_of(store_->get(c10::str(round, " of ", r))));
-    }
-    return result;
-  }
-  Tensors one_of_each(const Tensors& mine) {
-    Tensors result;
-    for (const Tensors& theirs : all(mine)) {
-      result.push_back(theirs.front());
-    }
-    return result;
-  }
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::map<std::string, int64_t>& rounds_;
-};
-
-class StoreWorld final : public World {
- public:
-  StoreWorld(int64_t rank, int64_t size, const std::string& path)
-      : World(rank, size, "store world"),
-        store_(c10::make_intrusive<c10d::FileStore>(path, size)) {}
-
- protected:
-  GroupPtr make_group(
-      std::vector<int64_t> ranks,
-      int64_t rank,
-      std::string label) override {
-    return std::make_shared<StoreGroup>(
-        std::move(ranks), rank, std::move(label), store_, rounds_);
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::map<std::string, int64_t> rounds_;
-};
-
-// Two threads of the test's own, each a rank.
+// Over a file, as ranks that are processes could.
 void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = c10::str(
-      testing::TempDir(), "dtensor_world_", getpid(), test->name());
-  const auto rank_main = [&](int64_t rank) {
-    const auto world = std::make_shared<StoreWorld>(rank, 2, path);
-    const WorldScope scope(world);
-    EXPECT_NO_THROW(fn(init_device_mesh(at::kCPU, {2}, {"tp"})));
-    world->end();
-  };
-  std::thread other(rank_main, 1);
-  rank_main(0);
-  other.join();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string path =
+      c10::str(::testing::TempDir(), "dtensor_world_", getpid(), test->name());
+  test::on_store_ranks(
+      2,
+      [&] { return c10::make_intrusive<c10d::FileStore>(path, 2); },
+      [&](int64_t) { fn(init_device_mesh(at::kCPU, {2}, {"tp"})); });
   std::remove(path.c_str());
+}
+
+// With the sizes that the layouts say, which a store does not forgive.
+void expect_all_right(
+    const std::vector<int64_t>& shape,
+    const std::vector<Sizes>& all_sizes,
+    const std::vector<testing::Pair>& pairs,
+    bool checks) {
+  test::on_store_ranks(
+      numel(shape),
+      [&](int64_t) {
+        const auto mesh = init_device_mesh(at::kCPU, shape);
+        for (const Sizes& sizes : all_sizes) {
+          for (const testing::Pair& pair : pairs) {
+            const auto from = Spec::make(mesh, pair.from, sizes, at::kDouble);
+            const auto to = Spec::make(mesh, pair.to, sizes, at::kDouble);
+            if (can_redistribute(from, to)) {
+              testing::expect_right(from, to);
+            }
+          }
+        }
+      },
+      checks);
 }
 
 TEST(SecondWorld, HasMeshesAndLayouts) {
@@ -218,6 +86,36 @@ TEST(SecondWorld, RedistributesToTheWholeTensor) {
   });
 }
 
+TEST(SecondWorld, RedistributesEveryPairOfLayouts) {
+  const std::vector<Placement> kinds = {
+      Replicate(),
+      Shard(0),
+      Shard(1),
+      Partial("sum"),
+      Partial("avg"),
+      Partial("max"),
+      StridedShard(0, 2),
+      StridedShard(1, 2),
+      StridedShard(1, 6)};
+  const auto pairs = testing::all_pairs(testing::all_layouts(1, kinds));
+  expect_all_right({2}, {{5, 7}, {6, 12}, {0, 4}}, pairs, true);
+  expect_all_right({3}, {{4, 6}, {5, 7}, {1, 3}}, pairs, false);
+  const auto grids = testing::some_pairs(testing::all_layouts(2, kinds), 60);
+  expect_all_right({2, 2}, {{5, 7}, {8, 12}}, grids, false);
+}
+
+TEST(SecondWorld, RedistributesLater) {
+  test::on_store_ranks(2, [](int64_t) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto whole = torch::arange(15.0).view({5, 3});
+    const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
+    const auto later = rows.redistribute({Shard(1)}, {.async_op = true});
+    EXPECT_TRUE(torch::equal(later.full_tensor(), whole));
+    const auto all = rows.redistribute({Replicate()}, {.async_op = true});
+    EXPECT_TRUE(torch::equal(all.to_local(), whole));
+  });
+}
+
 TEST(SecondWorld, ComputesAndDifferentiates) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto a = torch::arange(24.0, at::kDouble).view({4, 6});
@@ -227,8 +125,8 @@ TEST(SecondWorld, ComputesAndDifferentiates) {
         distribute_tensor(b, mesh, {Shard(0)})));
     EXPECT_EQ(product.placements()[0], Partial("sum"));
     EXPECT_TRUE(torch::allclose(product.full_tensor(), torch::mm(a, b)));
-    const auto w = distribute_tensor(
-        a.clone().requires_grad_(), mesh, {Shard(0)});
+    const auto w =
+        distribute_tensor(a.clone().requires_grad_(), mesh, {Shard(0)});
     (w * w).sum().backward();
     const DTensor grad(w.grad());
     EXPECT_EQ(grad.placements()[0], Shard(0));

@@ -23,7 +23,7 @@ class SilentWorld final : public World {
   SilentWorld(int64_t rank, int64_t size) : World(rank, size, "silent world") {}
 
  protected:
-  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+  GroupBackendPtr make_backend(GroupMembers) override {
     return nullptr;
   }
 };
@@ -58,9 +58,8 @@ TEST(World, IsThatOfTheScope) {
 
 TEST(World, ScopesRefuseWhatIsNoRank) {
   EXPECT_EQ(
-      error_of<c10::ValueError>([] {
-        const WorldScope scope(std::make_shared<SilentWorld>(5, 5));
-      }),
+      error_of<c10::ValueError>(
+          [] { const WorldScope scope(std::make_shared<SilentWorld>(5, 5)); }),
       "[WorldScope] no rank 5 in a world of 5. Use ranks from 0 to the number "
       "of ranks less one.");
   const auto world = std::make_shared<SilentWorld>(1, 2);
@@ -196,9 +195,7 @@ TEST(RankLocal, IsDroppedWhenTheRankEnds) {
   ranks.run([] { kept.get() = watched; });
   EXPECT_EQ(watched.use_count(), 4);
   ranks.run([] { EXPECT_EQ(kept.get(), watched); });
-  {
-    const Ranks others(2);
-  }
+  { const Ranks others(2); }
   EXPECT_EQ(watched.use_count(), 4);
   EXPECT_THROW(ranks.run([] { TORCH_CHECK(false, "stop"); }), c10::Error);
   EXPECT_EQ(watched.use_count(), 1);

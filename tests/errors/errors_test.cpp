@@ -362,15 +362,7 @@ const std::map<std::string, Provocation>& provocations() {
       {"normalization weights that are not one for each channel",
        [](const DeviceMesh& mesh) {
          at::batch_norm(
-             rows(mesh),
-             ones({2}, mesh),
-             {},
-             {},
-             {},
-             true,
-             0.1,
-             1e-5,
-             false);
+             rows(mesh), ones({2}, mesh), {}, {}, {}, true, 0.1, 1e-5, false);
        }},
       {"a norm of no elements",
        [](const DeviceMesh& mesh) {
@@ -471,9 +463,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
          parallelize_module(
-             mlp,
-             mesh,
-             {{"up", ColwiseParallel({.input_layouts = Shard(0)})}});
+             mlp, mesh, {{"up", ColwiseParallel({.input_layouts = Shard(0)})}});
          mlp.up(at::ones({3 - mesh.get_rank(), 4}));
        }},
       {"modules tied that are styled differently",
@@ -489,8 +479,7 @@ const std::map<std::string, Provocation>& provocations() {
       {"a clone called on another rank than made it",
        [](const DeviceMesh& mesh) {
          torch::nn::ModuleHolder<HolderImpl> holder;
-         parallelize_module(
-             *holder, mesh, {{"echo", SequenceParallel()}});
+         parallelize_module(*holder, mesh, {{"echo", SequenceParallel()}});
          const auto copy = holder->clone();
          std::exception_ptr error;
          std::thread other([&] {
@@ -543,6 +532,19 @@ const std::map<std::string, Provocation>& provocations() {
       {"parts that do not make up a gathered tensor",
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_gather_async(at::ones({3}), 0, 7)->wait();
+       }},
+      {"sizes that are not one for each rank",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).all_gather(at::ones({3}), 0, {3, 3, 3});
+       }},
+      {"a part of another size than the sizes say",
+       [](const DeviceMesh& mesh) {
+         get_group(mesh).all_gather(at::ones({3}), 0, {2, 2});
+       }},
+      {"a part of another shape than the shapes say",
+       [](const DeviceMesh& mesh) {
+         const std::vector<Sizes> shapes = {{1}, {1}};
+         get_group(mesh).all_to_all({at::ones({2}), at::ones({2})}, shapes);
        }},
       {"a DTensor given to a collective",
        [](const DeviceMesh& mesh) {
@@ -636,9 +638,7 @@ std::string ranks_that_are_running() {
   Ranks ranks(1);
   std::string text;
   ranks.run([&] {
-    std::thread([&] {
-      text = error_text([&] { ranks.run([] {}); });
-    }).join();
+    std::thread([&] { text = error_text([&] { ranks.run([] {}); }); }).join();
   });
   return text;
 }
@@ -649,7 +649,7 @@ class OtherWorld final : public World {
   explicit OtherWorld(int64_t rank) : World(rank, 2, "other world") {}
 
  protected:
-  GroupPtr make_group(std::vector<int64_t>, int64_t, std::string) override {
+  GroupBackendPtr make_backend(GroupMembers) override {
     return nullptr;
   }
 };

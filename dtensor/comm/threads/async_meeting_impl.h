@@ -8,8 +8,8 @@
 // share between them, so that one that comes late finds its result done.
 #pragma once
 
-#include <dtensor/comm/threads/assumed_shapes_impl.h>
-#include <dtensor/comm/threads/call_impl.h>
+#include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/call_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <atomic>

@@ -20,7 +20,7 @@
 // are counted apart (async_meeting_impl.h).
 #pragma once
 
-#include <dtensor/comm/threads/assumed_shapes_impl.h>
+#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/threads/async_meeting_impl.h>
 #include <dtensor/comm/threads/small_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>

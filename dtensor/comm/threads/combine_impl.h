@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a member of a ThreadGroup makes of the tensors that all members gave,
-// once their calls agree and while nobody changes those tensors.
+// What a rank makes of the tensors that all members of its group gave, once
+// their calls agree and while nobody changes those tensors.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dtensor/comm/threads/call_impl.h>
+#include <dtensor/comm/call_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
@@ -27,6 +27,30 @@ inline void finish_device_work(const Call& call) {
 inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
   return at::empty(sizes, like.options());
 }
+
+inline const Call& call_of(const Calls& calls, int64_t member) {
+  return *calls[static_cast<size_t>(member)];
+}
+
+/// All inputs, on that device.
+std::vector<at::Tensor> inputs_on(const at::Device& device, const Calls& calls);
+
+/// Whether all sizes are this one, or none are given.
+bool are_all(SizesRef sizes, int64_t size);
+
+/// The part of [0, size) that `member` is to get: by `sizes`, or its chunk.
+Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
+
+/// What every member has of that part along `dim`, on `member`'s device.
+std::vector<at::Tensor>
+parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
+
+/// Where the result of `call` goes, which is of those sizes.
+at::Tensor output_of(const Call& call, at::IntArrayRef sizes);
+at::Tensor concatenated(
+    const Call& mine,
+    const std::vector<at::Tensor>& parts,
+    int64_t dim);
 
 /// The result of member `member`, on its device, in its call's `output` if
 /// that is defined.

@@ -62,26 +62,24 @@ struct alignas(128) Notice {
 };
 static_assert(sizeof(std::atomic<int64_t>) + sizeof(Signature) == 32);
 
-/// The results of small collectives, from the data that each member published.
-/// `members` are in rank order.
+/// The data that each member published, in rank order.
 using Published = c10::ArrayRef<const void*>;
-void reduce_small(
-    const Signature& signature,
-    Published members,
-    const at::Tensor& out);
-void reduce_scatter_small(
-    const Signature& signature,
-    Published members,
-    int64_t rank,
-    const at::Tensor& out);
-void gather_small(
-    const Signature& signature,
-    Published members,
-    const at::Tensor& out);
-void exchange_small(
-    const Signature& signature,
-    Published members,
-    int64_t rank,
-    const at::Tensor& out);
+
+inline const void* advance(const void* data, int64_t bytes) {
+  return static_cast<const std::byte*>(data) + bytes;
+}
+
+/// A tensor over published data, which is read only.
+at::Tensor tensor_over(const void* data, const Signature& signature);
+
+/// A tensor as rows along its signature's `dim`: `outer` times `size` strips of
+/// `elements` of `item` bytes.
+struct Strips {
+  explicit Strips(const Signature& signature);
+  int64_t outer;
+  int64_t size;
+  int64_t elements;
+  int64_t item;
+};
 
 } // namespace dtensor::detail

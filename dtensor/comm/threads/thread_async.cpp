@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The asynchronous collectives of a ThreadGroup.
+// The asynchronous collectives of a ThreadBackend.
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/comm/world.h>
@@ -26,11 +26,11 @@ class ThreadPending final : public Pending {
   ThreadPending(
       std::shared_ptr<ThreadHub> hub,
       std::shared_ptr<Channel> channel,
-      const Group& group,
+      const GroupBackend& group,
       AsyncMeetingPtr meeting)
       : hub_(std::move(hub)),
         channel_(std::move(channel)),
-        ranks_(group.ranks()),
+        ranks_(group.members().ranks),
         label_(group.label()),
         member_(group.rank()),
         owner_(this_world()),
@@ -106,13 +106,14 @@ class ThreadPending final : public Pending {
 
 } // namespace
 
-PendingPtr ThreadGroup::do_start(AsyncCollective collective) {
+PendingPtr ThreadBackend::start(AsyncCollective collective) {
   const PlainTensors guard;
   Call call;
   call.kind = collective.kind;
   call.inputs = {given_away(std::move(collective.input))};
   call.op = collective.op;
   call.dim = collective.dim;
+  call.sizes = collective.sizes;
   call.output = std::move(collective.out);
   if (call.kind == CollectiveKind::kAllToAll) {
     call.shard_dim = collective.shard_dim;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a ThreadGroup's collectives are written: what they do between meeting and
-// parting, and what they do it with.
+// How a ThreadBackend's collectives are written: what they do between meeting
+// and parting, and what they do it with.
 #pragma once
 
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/threads/combine_impl.h>
 #include <dtensor/comm/plain_tensors_impl.h>
-#include <dtensor/comm/threads/thread_group_impl.h>
+#include <dtensor/comm/threads/combine_impl.h>
+#include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <optional>
 
@@ -41,38 +41,38 @@ auto placed(
 }
 
 template <typename Body>
-auto ThreadGroup::in_place(std::string_view name, const Body& body) {
+auto ThreadBackend::noting_place(std::string_view name, const Body& body) {
   return placed(
-      *hub_, ranks()[static_cast<size_t>(rank())], name, label(), body);
+      *hub_, members().ranks[static_cast<size_t>(rank())], name, label(), body);
 }
 
 template <typename Body>
-auto ThreadGroup::meet(Call& call, const Body& body) {
-  return in_place(call.name(), [&] {
+auto ThreadBackend::meet(Call& call, const Body& body) {
+  return noting_place(call.name(), [&] {
     finish_device_work(call);
     auto& assumed = channel_->assumed(rank());
     call.assumed = assumed.empty() ? nullptr : &assumed;
     channel_->arrive(rank(), label(), call);
     struct Departure {
-      ThreadGroup& group;
+      ThreadBackend& backend;
       const Call& call;
       bool agreed = false;
       ~Departure() {
         finish_device_work(call);
-        group.channel_->sync(group.rank());
+        backend.channel_->sync(backend.rank());
         if (agreed && call.assumed != nullptr) {
-          group.channel_->assumed(group.rank()).clear();
+          backend.channel_->assumed(backend.rank()).clear();
         }
       }
     } departure{*this, call};
-    check_agreement(channel_->calls(), ranks(), label());
+    check_agreement(channel_->calls(), members().ranks, label());
     departure.agreed = true;
     return body();
   });
 }
 
 template <typename Combine>
-std::optional<at::Tensor> ThreadGroup::meet_small(
+std::optional<at::Tensor> ThreadBackend::meet_small(
     const Signature& signature,
     const at::Tensor* given,
     at::IntArrayRef sizes,
@@ -80,7 +80,7 @@ std::optional<at::Tensor> ThreadGroup::meet_small(
   if (signature.small == 0 || !channel_->assumed(rank()).empty()) {
     return std::nullopt;
   }
-  return in_place(
+  return noting_place(
       to_string(signature.kind), [&]() -> std::optional<at::Tensor> {
         channel_->post(rank(), label(), signature, given);
         // While the others come.

@@ -2,7 +2,7 @@
 // ThreadRank: a world of threads of this process, as one of them sees it.
 #pragma once
 
-#include <dtensor/comm/threads/thread_group_impl.h>
+#include <dtensor/comm/threads/thread_backend_impl.h>
 #include <dtensor/comm/world.h>
 
 #include <memory>
@@ -21,12 +21,8 @@ class ThreadRank final : public World {
   }
 
  protected:
-  GroupPtr make_group(
-      std::vector<int64_t> ranks,
-      int64_t rank,
-      std::string label) override {
-    return std::make_shared<ThreadGroup>(
-        std::move(ranks), rank, std::move(label), hub_);
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return std::make_shared<ThreadBackend>(std::move(members), hub_);
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
@@ -33,6 +34,13 @@ struct AssumedShape {
 
 class AssumedShapes {
  public:
+  AssumedShapes() = default;
+  /// What another rank noted.
+  AssumedShapes(uint64_t hash, uint64_t count, std::vector<AssumedShape> first)
+      : hash_(hash),
+        count_(count),
+        first_(std::move(first)) {}
+
   void add(const Spec& spec);
   void clear();
   bool empty() const {
@@ -42,6 +50,12 @@ class AssumedShapes {
   /// shards were.
   bool agrees_with(const AssumedShapes& other) const {
     return count_ == other.count_ && hash_ == other.hash_;
+  }
+  uint64_t hash() const {
+    return hash_;
+  }
+  uint64_t count() const {
+    return count_;
   }
   /// The tensors, but no more than the first 64.
   const std::vector<AssumedShape>& first() const {

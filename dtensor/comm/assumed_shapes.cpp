@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/assumed_shapes_impl.h>
+#include <dtensor/comm/assumed_shapes_impl.h>
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/hash.h>
-#include <dtensor/comm/threads/call_impl.h>
+#include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/layout/text.h>
 

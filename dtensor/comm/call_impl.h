@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Call: what a rank says about the collective that it enters. Ranks publish
-// their calls, compare them, and read each other's tensors through them.
+// Call: what a rank says about the collective that it enters. Ranks tell each
+// other their calls and compare them; those that are threads read each other's
+// tensors through them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/layout/placement.h>
+#include <dtensor/layout/shard_math.h>
 
 #include <optional>
 #include <string>
@@ -15,31 +17,36 @@ namespace dtensor::detail {
 
 class AssumedShapes;
 
-/// Lives on the caller's stack from arrival to departure, or in the
-/// AsyncMeeting. Tensors are contiguous and carry no gradient.
+/// Lives at least until the ranks have compared it; in threads from arrival to
+/// departure, or in the AsyncMeeting, where tensors are contiguous and carry no
+/// gradient.
 struct Call {
   /// Nothing: an exchange of strings.
-  std::optional<CollectiveKind> kind;
+  std::optional<CollectiveKind> kind = {};
   /// The tensors this rank gives: one, or one per member (all_to_all, the
   /// root of scatter).
-  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> inputs = {};
   /// The shape and dtype a rank expects that gives nothing (scatter).
-  at::Tensor like;
+  at::Tensor like = {};
   ReduceOp op = ReduceOp::kSum;
   int64_t dim = 0;
   /// The dimension that a shard_dim_alltoall cuts, which gathers `dim`; -1
   /// for one of a tensor for each member.
   int64_t shard_dim = -1;
+  /// The parts along `dim` of all members, and the shapes of what comes from
+  /// them in an all_to_all; empty: the caller knew none.
+  Sizes sizes = {};
+  std::vector<Sizes> shapes = {};
   /// The size along `dim` that an asynchronous all_gather is to end with.
   int64_t gathered_size = -1;
   /// A position in the group.
   int64_t root = 0;
-  std::string text;
+  std::string text = {};
   /// What this rank took for granted; null: nothing.
   const AssumedShapes* assumed = nullptr;
   /// Where the result goes. That of an all_reduce is written by all members,
   /// each its part; others may be undefined and then have memory of their own.
-  at::Tensor output;
+  at::Tensor output = {};
 
   const at::Tensor& input() const {
     return inputs.front();
@@ -54,9 +61,6 @@ using Calls = std::vector<const Call*>;
 
 /// "f32[4, 2]".
 std::string describe(const at::Tensor& tensor);
-
-/// "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
-std::string describe(const Call& call, const std::vector<int64_t>& ranks);
 
 /// Throws ValueError if these calls, one per member, are not one collective.
 /// The text is the same on every rank.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
-#include <dtensor/comm/threads/assumed_shapes_impl.h>
-#include <dtensor/comm/threads/call_impl.h>
+#include <dtensor/comm/assumed_shapes_impl.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
@@ -42,13 +43,14 @@ bool fits(const Calls& calls, size_t member) {
     case CollectiveKind::kAllReduce:
       return same_meta(a.input(), b.input()) && a.op == b.op;
     case CollectiveKind::kReduceScatter:
-      return same_meta(a.input(), b.input()) && a.op == b.op && a.dim == b.dim;
+      return same_meta(a.input(), b.input()) && a.op == b.op &&
+          a.dim == b.dim && a.sizes == b.sizes;
     case CollectiveKind::kAllGather:
       return a.dim == b.dim && a.gathered_size == b.gathered_size &&
-          same_beside(a.input(), b.input(), a.dim);
+          a.sizes == b.sizes && same_beside(a.input(), b.input(), a.dim);
     case CollectiveKind::kAllToAll:
       return a.input().scalar_type() == b.input().scalar_type() &&
-          a.dim == b.dim && a.shard_dim == b.shard_dim &&
+          a.dim == b.dim && a.shard_dim == b.shard_dim && a.sizes == b.sizes &&
           (a.shard_dim < 0 || same_beside(a.input(), b.input(), a.dim));
     case CollectiveKind::kGather:
       return a.input().scalar_type() == b.input().scalar_type() &&
@@ -62,11 +64,27 @@ bool fits(const Calls& calls, size_t member) {
   }
 }
 
+// Whether every member of an all_to_all gets what it expects.
+bool all_get_their_parts(const Calls& calls) {
+  for (size_t member = 0; member < calls.size(); ++member) {
+    const auto& shapes = calls[member]->shapes;
+    for (size_t from = 0; from < shapes.size(); ++from) {
+      if (calls[from]->inputs[member].sizes() != shapes[from]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
     if (!fits(calls, member)) {
       return false;
     }
+  }
+  if (calls[0]->kind == CollectiveKind::kAllToAll) {
+    return all_get_their_parts(calls);
   }
   if (calls[0]->kind != CollectiveKind::kScatter) {
     return true;
@@ -81,32 +99,19 @@ bool all_fit(const Calls& calls) {
 }
 
 // The parts of an all_gather that was to end with a certain size.
-std::optional<std::string> wrong_total(
-    const Calls& calls,
-    const std::string& label) {
+void check_gathered_size(const Calls& calls, const std::string& label) {
   const Call& first = *calls[0];
   if (first.gathered_size < 0) {
-    return std::nullopt;
+    return;
   }
   int64_t total = 0;
   for (const Call* call : calls) {
     total += call->input().size(first.dim);
   }
-  if (total == first.gathered_size) {
-    return std::nullopt;
+  if (total != first.gathered_size) {
+    throw_wrong_total(
+        first.name(), label, first.dim, total, first.gathered_size);
   }
-  return c10::str(
-      "[",
-      first.name(),
-      "] the parts on \"",
-      label,
-      "\" have size ",
-      total,
-      " along dim ",
-      first.dim,
-      " together, not ",
-      first.gathered_size,
-      ". Give every rank the part that the layout describes.");
 }
 
 std::string describe_all(const std::vector<at::Tensor>& tensors) {
@@ -117,41 +122,19 @@ std::string describe_all(const std::vector<at::Tensor>& tensors) {
   return c10::Join(", ", texts);
 }
 
-// Why the calls are not one collective; nothing if they are.
-std::optional<std::string> disagreement(
-    const Calls& calls,
-    const std::vector<int64_t>& ranks,
-    const std::string& label) {
-  if (auto why = contradiction(calls, ranks, label)) {
-    return why;
-  }
-  if (all_fit(calls)) {
-    return wrong_total(calls, label);
+// The sizes that a call was given.
+std::string describe_sizes(const Call& call) {
+  if (!call.sizes.empty()) {
+    return c10::str(" in parts of ", c10::Join(", ", call.sizes));
   }
   std::vector<std::string> texts;
-  for (const Call* call : calls) {
-    texts.push_back(describe(*call, ranks));
+  for (const Sizes& shape : call.shapes) {
+    texts.push_back(c10::str("[", c10::Join(", ", shape), "]"));
   }
-  return c10::str(
-      "[",
-      calls[0]->name(),
-      "] ranks of \"",
-      label,
-      "\" disagree: ",
-      who_says(texts, ranks, "call"),
-      ". Call the same collective with the same sizes on every rank.");
+  return texts.empty() ? "" : " for " + c10::Join(", ", texts);
 }
 
-} // namespace
-
-std::string describe(const at::Tensor& tensor) {
-  return c10::str(
-      short_name(tensor.scalar_type()),
-      "[",
-      c10::Join(", ", tensor.sizes()),
-      "]");
-}
-
+// "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   const std::string name(call.name());
   const std::string given = describe_all(
@@ -200,6 +183,41 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   }
 }
 
+// Why the calls are not one collective; nothing if they are.
+std::optional<std::string> disagreement(
+    const Calls& calls,
+    const std::vector<int64_t>& ranks,
+    const std::string& label) {
+  if (auto why = contradiction(calls, ranks, label)) {
+    return why;
+  }
+  if (all_fit(calls)) {
+    return std::nullopt;
+  }
+  std::vector<std::string> texts;
+  for (const Call* call : calls) {
+    texts.push_back(describe(*call, ranks) + describe_sizes(*call));
+  }
+  return c10::str(
+      "[",
+      calls[0]->name(),
+      "] ranks of \"",
+      label,
+      "\" disagree: ",
+      who_says(texts, ranks, "call"),
+      ". Call the same collective with the same sizes on every rank.");
+}
+
+} // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  return c10::str(
+      short_name(tensor.scalar_type()),
+      "[",
+      c10::Join(", ", tensor.sizes()),
+      "]");
+}
+
 void check_agreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,
@@ -207,6 +225,7 @@ void check_agreement(
   if (const auto why = disagreement(calls, ranks, label)) {
     throw c10::ValueError({__func__, __FILE__, uint32_t{__LINE__}}, *why);
   }
+  check_gathered_size(calls, label);
 }
 
 std::string who_says(

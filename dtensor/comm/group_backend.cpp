@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every backend can do by its seven functions: each collective becomes one
+// over a buffer in which the members' parts lie one after the other.
+#include <dtensor/comm/group_backend.h>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+#include <dtensor/comm/group_checks_impl.h>
+
+namespace dtensor {
+
+using namespace detail;
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+Sizes resized(SizesRef sizes, int64_t dim, int64_t size) {
+  Sizes result(sizes);
+  result[static_cast<size_t>(dim)] = size;
+  return result;
+}
+
+// Shapes that are `like` but along `dim`.
+std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes) {
+  std::vector<Sizes> shapes;
+  for (const int64_t size : sizes) {
+    shapes.push_back(resized(like, dim, size));
+  }
+  return shapes;
+}
+
+Sizes chunk_sizes(int64_t size, int64_t parts) {
+  Sizes sizes;
+  for (int64_t i = 0; i < parts; ++i) {
+    sizes.push_back(chunk(size, parts, i).size());
+  }
+  return sizes;
+}
+
+Sizes counts_of(c10::ArrayRef<Sizes> shapes) {
+  Sizes counts;
+  for (const Sizes& shape : shapes) {
+    counts.push_back(numel(shape));
+  }
+  return counts;
+}
+
+std::vector<Sizes> shapes_of(const Tensors& tensors) {
+  std::vector<Sizes> shapes;
+  for (const at::Tensor& tensor : tensors) {
+    shapes.emplace_back(tensor.sizes());
+  }
+  return shapes;
+}
+
+Tensors split(const at::Tensor& input, int64_t dim, SizesRef sizes) {
+  Tensors parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(input.narrow(dim, begin, size));
+    begin += size;
+  }
+  return parts;
+}
+
+// The parts' elements, one part after the other.
+at::Tensor in_one_buffer(const Tensors& parts) {
+  Tensors flat;
+  for (const at::Tensor& part : parts) {
+    flat.push_back(part.reshape({-1}));
+  }
+  return at::cat(flat);
+}
+
+// The same back again: views of the buffer.
+Tensors out_of_buffer(const at::Tensor& buffer, c10::ArrayRef<Sizes> shapes) {
+  Tensors parts = split(buffer, 0, counts_of(shapes));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = parts[i].view(shapes[i]);
+  }
+  return parts;
+}
+
+// Whether parts along `dim` lie one after the other in memory.
+bool is_outermost(SizesRef sizes, int64_t dim) {
+  return numel(sizes.slice(0, static_cast<size_t>(dim))) == 1;
+}
+
+at::Tensor longs_on(c10::Device device, std::vector<int64_t> values) {
+  return at::from_blob(
+             values.data(), {static_cast<int64_t>(values.size())}, at::kLong)
+      .clone()
+      .to(device);
+}
+
+std::vector<int64_t> values_of(const at::Tensor& longs) {
+  const at::Tensor here = longs.cpu();
+  const auto* begin = here.const_data_ptr<int64_t>();
+  return {begin, begin + here.numel()};
+}
+
+} // namespace
+
+at::Tensor GroupBackend::gather_along(
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes) {
+  const Sizes known = sizes.empty() ? ask_sizes(input.size(dim)) : Sizes(sizes);
+  const auto shapes = shapes_along(input.sizes(), dim, known);
+  const Sizes counts = counts_of(shapes);
+  const Sizes total = resized(input.sizes(), dim, c10::sum_integers(known));
+  const at::Tensor all = all_gather(input.view({-1}), counts);
+  return is_outermost(total, dim) ? all.view(total)
+                                  : at::cat(out_of_buffer(all, shapes), dim);
+}
+
+at::Tensor GroupBackend::reduce_scatter_along(
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef sizes,
+    ReduceOp op) {
+  const Sizes known =
+      sizes.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(sizes);
+  const auto shapes = shapes_along(input.sizes(), dim, known);
+  const Sizes counts = counts_of(shapes);
+  const Sizes& mine = shapes[static_cast<size_t>(rank())];
+  const at::Tensor buffer = is_outermost(input.sizes(), dim)
+      ? input.view({-1})
+      : in_one_buffer(split(input, dim, known));
+  return reduce_scatter(buffer, counts, op).view(mine);
+}
+
+at::Tensor GroupBackend::shard_dim_alltoall(
+    const at::Tensor& input,
+    int64_t gather_dim,
+    int64_t shard_dim,
+    SizesRef sizes) {
+  const Sizes known =
+      sizes.empty() ? ask_sizes(input.size(gather_dim)) : Sizes(sizes);
+  const Sizes cut = chunk_sizes(input.size(shard_dim), size());
+  const int64_t mine = cut[static_cast<size_t>(rank())];
+  const auto shapes =
+      shapes_along(resized(input.sizes(), shard_dim, mine), gather_dim, known);
+  return at::cat(
+      GroupBackend::exchange_parts(split(input, shard_dim, cut), shapes),
+      gather_dim);
+}
+
+GroupBackend::Tensors GroupBackend::exchange_parts(
+    const Tensors& inputs,
+    Shapes shapes) {
+  const auto known = shapes.empty() ? ask_shapes(inputs) : shapes.vec();
+  const at::Tensor buffer = all_to_all(
+      in_one_buffer(inputs), counts_of(shapes_of(inputs)), counts_of(known));
+  return out_of_buffer(buffer, known);
+}
+
+at::Tensor GroupBackend::scatter(
+    const Tensors& inputs,
+    const at::Tensor& like,
+    int64_t root) {
+  const bool gives = rank() == root;
+  const at::Tensor& mine = gives ? inputs[static_cast<size_t>(rank())] : like;
+  const Sizes none(static_cast<size_t>(size()), 0);
+  Sizes received = none;
+  received[static_cast<size_t>(root)] = mine.numel();
+  const at::Tensor buffer =
+      gives ? in_one_buffer(inputs) : at::empty({0}, like.options());
+  return all_to_all(
+             buffer, gives ? counts_of(shapes_of(inputs)) : none, received)
+      .view(mine.sizes());
+}
+
+GroupBackend::Tensors
+GroupBackend::gather(const at::Tensor& input, Shapes shapes, int64_t root) {
+  const Sizes none(static_cast<size_t>(size()), 0);
+  std::vector<Sizes> known = shapes.vec();
+  if (known.empty()) {
+    Tensors to_root(static_cast<size_t>(size()), at::empty({0}));
+    to_root[static_cast<size_t>(root)] = input;
+    known = ask_shapes(to_root);
+  }
+  Sizes sent = none;
+  sent[static_cast<size_t>(root)] = input.numel();
+  const bool takes = rank() == root;
+  const at::Tensor buffer =
+      all_to_all(input.view({-1}), sent, takes ? counts_of(known) : none);
+  return takes ? out_of_buffer(buffer, known) : Tensors();
+}
+
+void GroupBackend::barrier() {
+  all_reduce(longs_on(needs_.device, {0}), ReduceOp::kSum);
+}
+
+std::vector<std::string> GroupBackend::exchange(const std::string& mine) {
+  const Sizes lengths = ask_sizes(static_cast<int64_t>(mine.size()));
+  const at::Tensor bytes = at::from_blob(
+      const_cast<char*>(mine.data()), // only read
+      {static_cast<int64_t>(mine.size())},
+      at::kByte);
+  const at::Tensor all =
+      all_gather(bytes.clone().to(needs_.device), lengths).cpu();
+  const auto* at = all.const_data_ptr<uint8_t>();
+  std::vector<std::string> texts;
+  for (const int64_t length : lengths) {
+    texts.emplace_back(at, at + length);
+    at += length;
+  }
+  return texts;
+}
+
+PendingPtr GroupBackend::start(AsyncCollective collective) {
+  const auto& [kind, input, op, dim, shard_dim, sizes, total, out] = collective;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return ready_at(all_reduce(input, op), out);
+    case CollectiveKind::kAllGather: {
+      const at::Tensor result = gather_along(input, dim, sizes);
+      if (result.size(dim) != total) {
+        throw_wrong_total("all_gather", label(), dim, result.size(dim), total);
+      }
+      return ready_at(result, out);
+    }
+    case CollectiveKind::kReduceScatter:
+      return ready_at(reduce_scatter_along(input, dim, sizes, op), out);
+    case CollectiveKind::kAllToAll:
+      return ready_at(shard_dim_alltoall(input, dim, shard_dim, sizes), out);
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", to_string(kind));
+  }
+}
+
+void GroupBackend::assume(const Spec& /*spec*/) {}
+
+Sizes GroupBackend::ask_sizes(int64_t mine) {
+  const Sizes one_each(static_cast<size_t>(size()), 1);
+  const auto all =
+      values_of(all_gather(longs_on(needs_.device, {mine}), one_each));
+  return {all.begin(), all.end()};
+}
+
+// Every member says for each of its tensors how many dimensions it has, and
+// their sizes.
+std::vector<Sizes> GroupBackend::ask_shapes(const Tensors& sent) {
+  std::vector<int64_t> mine;
+  for (const at::Tensor& tensor : sent) {
+    mine.push_back(tensor.dim());
+    mine.insert(mine.end(), tensor.sizes().begin(), tensor.sizes().end());
+  }
+  const Sizes lengths = ask_sizes(static_cast<int64_t>(mine.size()));
+  const auto all =
+      values_of(all_gather(longs_on(needs_.device, mine), lengths));
+  std::vector<Sizes> shapes;
+  auto member = all.begin();
+  for (const int64_t length : lengths) {
+    auto at = member;
+    for (int64_t i = 0; i < rank(); ++i) {
+      at += 1 + *at;
+    }
+    shapes.emplace_back(at + 1, at + 1 + *at);
+    member += length;
+  }
+  return shapes;
+}
+
+} // namespace dtensor

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every rank copies the parts of all.
+#include <dtensor/comm/threads/thread_meeting_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+void gather_small(
+    const Signature& signature,
+    Published members,
+    const at::Tensor& out) {
+  const Strips strips(signature);
+  const int64_t bytes = strips.size * strips.elements * strips.item;
+  auto* to = static_cast<std::byte*>(out.data_ptr());
+  if (bytes == 0) {
+    return;
+  }
+  for (int64_t row = 0; row < strips.outer; ++row) {
+    for (const void* data : members) {
+      std::memcpy(to, advance(data, row * bytes), static_cast<size_t>(bytes));
+      to += bytes;
+    }
+  }
+}
+
+} // namespace
+
+at::Tensor gathered(const Calls& calls, int64_t member) {
+  const Call& mine = call_of(calls, member);
+  return concatenated(mine, inputs_on(mine.input().device(), calls), mine.dim);
+}
+
+at::Tensor ThreadBackend::gather_along(
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef parts) {
+  Signature signature = are_all(parts, input.size(dim))
+      ? sign(CollectiveKind::kAllGather, input)
+      : Signature(); // which has room for one size
+  signature.dim = static_cast<uint8_t>(dim);
+  at::DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(dim)] *= size();
+  const auto small = meet_small(
+      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+        gather_small(signature, members, out);
+      });
+  if (small) {
+    return *small;
+  }
+  const PlainTensors guard;
+  Call call;
+  call.kind = CollectiveKind::kAllGather;
+  call.inputs = {published(input)};
+  call.dim = dim;
+  call.sizes = Sizes(parts);
+  return meet(call, [&] { return gathered(channel_->calls(), rank()); });
+}
+
+} // namespace dtensor::detail

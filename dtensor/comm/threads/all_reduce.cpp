@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Small tensors are reduced by every rank for itself. Larger ones are split:
+// each rank reduces its part and writes it to the results of all.
+#include <ATen/Parallel.h>
+#include <dtensor/comm/threads/reduce_impl.h>
+#include <dtensor/comm/threads/reduce_loops_impl.h>
+#include <dtensor/comm/threads/thread_meeting_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// Results are written block by block to all members, while they are near.
+constexpr int64_t kBlockBytes = 1 << 18;
+// From here on tensor operators, whose instructions for bf16 are newer, are
+// faster than our loops although they take more steps to start.
+constexpr int64_t kLongBF16Bytes = 1 << 15;
+
+void reduce_small(
+    const Signature& signature,
+    Published members,
+    const at::Tensor& out) {
+  if (has_loop(signature.dtype, signature.op)) {
+    void* const to = out.data_ptr();
+    reduce_loop(signature.dtype, signature.op, members, to, out.numel());
+    return;
+  }
+  const PlainTensors guard;
+  c10::SmallVector<at::Tensor, 8> inputs;
+  for (const void* data : members) {
+    inputs.push_back(tensor_over(data, signature));
+  }
+  reduce_into(out, inputs, signature.op);
+}
+
+// False if there is no loop for these tensors.
+bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
+  const at::ScalarType dtype = mine.output.scalar_type();
+  const int64_t item = mine.output.element_size();
+  const bool long_bf16 =
+      dtype == at::kBFloat16 && range.size() * item > kLongBF16Bytes;
+  if (!has_loop(dtype, mine.op) || long_bf16) {
+    return false;
+  }
+  c10::SmallVector<const std::byte*, 8> inputs;
+  c10::SmallVector<std::byte*, 8> outputs;
+  for (const Call* peer : calls) {
+    if (!is_plain(peer->input()) || !is_plain(peer->output)) {
+      return false;
+    }
+    inputs.push_back(
+        static_cast<const std::byte*>(peer->input().const_data_ptr()));
+    outputs.push_back(static_cast<std::byte*>(peer->output.data_ptr()));
+  }
+  at::parallel_for(
+      range.begin,
+      range.end,
+      kBlockBytes / item,
+      [&](int64_t from, int64_t to) {
+        constexpr int64_t kNear = 1 << 13;
+        for (int64_t begin = from; begin < to; begin += kNear / item) {
+          const int64_t length = std::min(kNear / item, to - begin);
+          c10::SmallVector<const void*, 8> parts;
+          for (const std::byte* input : inputs) {
+            parts.push_back(input + begin * item);
+          }
+          std::byte* const part = outputs[0] + begin * item;
+          reduce_loop(dtype, mine.op, parts, part, length);
+          for (size_t member = 1; member < outputs.size(); ++member) {
+            std::memcpy(
+                outputs[member] + begin * item,
+                part,
+                static_cast<size_t>(length * item));
+          }
+        }
+      });
+  return true;
+}
+
+} // namespace
+
+void reduce_range(const Calls& calls, int64_t member, Interval range) {
+  const Call& mine = call_of(calls, member);
+  if (range.size() == 0 || reduce_in_loop(calls, mine, range)) {
+    return;
+  }
+  const at::Tensor flat = mine.output.view({-1});
+  const auto inputs = inputs_on(flat.device(), calls);
+  const int64_t block =
+      flat.is_cpu() ? kBlockBytes / flat.element_size() : range.size();
+  for (int64_t begin = range.begin; begin < range.end; begin += block) {
+    const int64_t length = std::min(block, range.end - begin);
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& input : inputs) {
+      parts.push_back(input.view({-1}).narrow(0, begin, length));
+    }
+    const at::Tensor part = flat.narrow(0, begin, length);
+    reduce_into(part, parts, mine.op);
+    for (const Call* call : calls) {
+      if (call != &mine) {
+        call->output.view({-1}).narrow(0, begin, length).copy_(part);
+      }
+    }
+  }
+}
+
+at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
+  Signature signature = sign(CollectiveKind::kAllReduce, input);
+  signature.op = op;
+  const auto small = meet_small(
+      signature,
+      &input,
+      input.sizes(),
+      [&](Published members, const at::Tensor& out) {
+        reduce_small(signature, members, out);
+      });
+  if (small) {
+    return *small;
+  }
+  const PlainTensors guard;
+  Call call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.inputs = {published(input)};
+  call.op = op;
+  call.output = empty(input.sizes(), input);
+  finish_device_work(call.output); // peers write it
+  meet(call, [&] {
+    try {
+      // Together the members read every input and write every output once.
+      reduce_range(
+          channel_->calls(), rank(), chunk(input.numel(), size(), rank()));
+      finish_device_work(call.output);
+    } catch (...) {
+      channel_->fail(rank());
+      throw;
+    }
+  });
+  if (channel_->any_failed(rank())) {
+    throw RankEnded(); // that member throws the reason
+  }
+  return call.output;
+}
+
+} // namespace dtensor::detail

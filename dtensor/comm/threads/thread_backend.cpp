@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages, and what moves no tensors.
+#include <dtensor/comm/threads/thread_meeting_impl.h>
+#include <dtensor/error.h>
+
+namespace dtensor::detail {
+
+ThreadBackend::ThreadBackend(
+    GroupMembers members,
+    std::shared_ptr<ThreadHub> hub)
+    : GroupBackend(std::move(members), {.plain = false, .sizes = false}),
+      hub_(std::move(hub)),
+      channel_(hub_->channel(this->members().ranks)) {}
+
+// The message is a copy, so that the sender waits for nobody.
+void ThreadBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
+  const PlainTensors guard;
+  noting_place(to_string(CollectiveKind::kSend), [&] {
+    at::Tensor message = copy_to(input.device(), input);
+    finish_device_work(message);
+    channel_->post(rank(), to, tag, std::move(message));
+  });
+}
+
+at::Tensor
+ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
+  const PlainTensors guard;
+  return noting_place(to_string(CollectiveKind::kRecv), [&] {
+    at::Tensor message = channel_->take(from, rank(), tag, label());
+    DTENSOR_CHECK_VALUE(
+        message.scalar_type() == like.scalar_type() &&
+            message.sizes() == like.sizes(),
+        "recv",
+        "rank ",
+        members().ranks[static_cast<size_t>(rank())],
+        " expects ",
+        describe(like),
+        " but rank ",
+        members().ranks[static_cast<size_t>(from)],
+        " sent ",
+        describe(message),
+        " on \"",
+        label(),
+        "\". Receive a tensor of the shape and dtype that is sent.");
+    return message.to(like.device());
+  });
+}
+
+void ThreadBackend::barrier() {
+  Signature signature;
+  signature.small = 1;
+  if (meet_small(
+          signature, nullptr, {0}, [](Published, const at::Tensor&) {})) {
+    return;
+  }
+  Call call;
+  call.kind = CollectiveKind::kBarrier;
+  meet(call, [] {});
+}
+
+std::vector<std::string> ThreadBackend::exchange(const std::string& mine) {
+  Call call;
+  call.text = mine;
+  return meet(call, [&] {
+    std::vector<std::string> result;
+    for (int64_t member = 0; member < size(); ++member) {
+      result.push_back(channel_->call(member).text);
+    }
+    return result;
+  });
+}
+
+void ThreadBackend::assume(const Spec& spec) {
+  channel_->assumed(rank()).add(spec);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ThreadBackend: a group whose ranks are threads of this process. Collectives
+// read the peers' tensors in place; see channel_impl.h for how they meet.
+//
+// Each collective stands in a file of its own (all_reduce.cpp, ...), with what
+// a rank does on the way of small tensors and on the general one.
+#pragma once
+
+#include <dtensor/comm/group_backend.h>
+#include <dtensor/comm/threads/channel_impl.h>
+#include <dtensor/layout/shard_math.h>
+
+#include <optional>
+
+namespace dtensor::detail {
+
+class ThreadBackend final : public GroupBackend {
+ public:
+  ThreadBackend(GroupMembers members, std::shared_ptr<ThreadHub> hub);
+
+  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
+  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
+    return gather_along(input, 0, counts);
+  }
+  at::Tensor reduce_scatter(
+      const at::Tensor& input,
+      SizesRef counts,
+      ReduceOp op) override {
+    return reduce_scatter_along(input, 0, counts, op);
+  }
+  at::Tensor all_to_all(
+      const at::Tensor& input,
+      SizesRef sent,
+      SizesRef received) override;
+  at::Tensor broadcast(const at::Tensor& input, int64_t root) override;
+  void send(const at::Tensor& input, int64_t to, int64_t tag) override;
+  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override;
+
+  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
+      override;
+  at::Tensor reduce_scatter_along(
+      const at::Tensor& input,
+      int64_t dim,
+      SizesRef sizes,
+      ReduceOp op) override;
+  at::Tensor shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim,
+      SizesRef sizes) override;
+  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override;
+  at::Tensor
+  scatter(const Tensors& inputs, const at::Tensor& like, int64_t root) override;
+  Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root) override;
+  void barrier() override;
+  std::vector<std::string> exchange(const std::string& mine) override;
+  PendingPtr start(AsyncCollective collective) override;
+  void assume(const Spec& spec) override;
+
+ private:
+  /// Runs `body` between arrival and departure, when all calls agree.
+  template <typename Body>
+  auto meet(Call& call, const Body& body);
+  /// Notes where an error of this rank came from.
+  template <typename Body>
+  auto noting_place(std::string_view name, const Body& body);
+
+  /// The result of a collective over small tensors: `combine` computes it from
+  /// what the members published, this one the data of `given`. Nothing if the
+  /// members do not all call it.
+  template <typename Combine>
+  std::optional<at::Tensor> meet_small(
+      const Signature& signature,
+      const at::Tensor* given,
+      at::IntArrayRef sizes,
+      const Combine& combine);
+
+  std::shared_ptr<ThreadHub> hub_;
+  std::shared_ptr<Channel> channel_;
+};
+
+} // namespace dtensor::detail
