@@ -15,5 +15,16 @@ foreach(doc errors operators)
   set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
 endforeach()
 
+# Functions longer than this mix several ideas. Lists are as long as they are.
+# tools/setup.sh installs lizard where it makes .venv.
+set(lizard ${PROJECT_SOURCE_DIR}/.venv/bin/lizard)
+if(EXISTS ${lizard})
+  add_test(NAME lint.functions
+    COMMAND ${lizard} --languages cpp --length 50 --CCN 23 --warnings_only
+      --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
+      ${PROJECT_SOURCE_DIR}/dtensor)
+  set_tests_properties(lint.functions PROPERTIES LABELS lint)
+endif()
+
 add_custom_target(dtensor_header_checks ALL)
 add_dependencies(dtensor_header_checks all_verify_interface_header_sets)

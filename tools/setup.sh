@@ -105,13 +105,13 @@ else
   fi
 fi
 
-# What PyTorch's own samples need, for the net tests/nets/op_samples. Without
-# them it is skipped.
+# What PyTorch's own samples need, for the net tests/nets/op_samples, and what
+# measures functions. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
-  ! .venv/bin/python -c 'import expecttest, numpy' 2>/dev/null; then
-  say "installing numpy and expecttest in .venv"
-  .venv/bin/python -m pip install --quiet numpy expecttest ||
-    say "without them the net of op samples is skipped"
+  ! .venv/bin/python -c 'import expecttest, lizard, numpy' 2>/dev/null; then
+  say "installing numpy, expecttest and lizard in .venv"
+  .venv/bin/python -m pip install --quiet numpy expecttest lizard ||
+    say "without them the net of op samples and a lint are skipped"
 fi
 
 mkdir -p build

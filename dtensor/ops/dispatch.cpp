@@ -178,6 +178,61 @@ at::Tensor wrap_normal(at::Tensor local, SpecPtr spec) {
   return wrap(std::move(local), std::move(spec));
 }
 
+// What results take over from the first argument: it is written, or viewed, or
+// a parameter on which styles ride. Made before the arguments turn local.
+class FirstArgument {
+ public:
+  FirstArgument(const OpInfo& info, const c10::IValue* args) {
+    if (info.num_args == 0 || !args[0].isTensor()) {
+      return;
+    }
+    const auto& first = args[0].toTensor();
+    if (info.in_place) {
+      written_ = first;
+      before_write(info, first);
+      return;
+    }
+    if (info.is_view) {
+      is_normal_ =
+          c10::InferenceMode::is_enabled() && !first.is_inference();
+      viewed_ = is_dtensor(first) ? Viewed(first) : Viewed();
+    }
+    if (info.traits.carries) {
+      refresh_boundaries(first, BoundaryKind::kLinear);
+      boundaries_ = meta_of(first).boundaries;
+    }
+  }
+
+  /// It takes the local result over, which has another shape.
+  at::Tensor rewritten(at::Tensor local, SpecPtr spec) const {
+    rewrap(written_, std::move(local), std::move(spec));
+    return written_;
+  }
+  const at::Tensor& written() const {
+    return written_;
+  }
+  at::Tensor result(
+      at::Tensor local,
+      SpecPtr spec,
+      const Decision& decision,
+      size_t index) const {
+    const auto place = viewed_.place_of(local, decision, index);
+    auto made = is_normal_ ? wrap_normal(std::move(local), std::move(spec))
+                           : wrap(std::move(local), std::move(spec));
+    if (boundaries_ != nullptr) {
+      meta_of(made).boundaries = boundaries_;
+    }
+    viewed_.finish(made, place);
+    return made;
+  }
+
+ private:
+  at::Tensor written_;
+  Viewed viewed_;
+  bool is_normal_ = false;
+  std::shared_ptr<const Boundaries> boundaries_;
+};
+
 void run(
     const OpInfo& info,
     const Decision& decision,
@@ -188,45 +243,22 @@ void run(
     return;
   }
   auto* const args = stack->data() + (stack->size() - info.num_args);
-  const bool normal_view = info.is_view && c10::InferenceMode::is_enabled() &&
-      args[0].isTensor() && !args[0].toTensor().is_inference();
-  at::Tensor self;
-  Viewed viewed;
-  std::shared_ptr<const Boundaries> boundaries;
-  if (info.in_place) {
-    self = args[0].toTensor();
-    before_write(info, self);
-  } else if (
-      info.is_view && args[0].isTensor() && is_dtensor(args[0].toTensor())) {
-    viewed = Viewed(args[0].toTensor());
-  }
-  if (!info.in_place && info.traits.carries && args[0].isTensor()) {
-    refresh_boundaries(args[0].toTensor(), BoundaryKind::kLinear);
-    boundaries = meta_of(args[0].toTensor()).boundaries;
-  }
+  const FirstArgument first(info, args);
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     return local_input(t, decision.inputs[i], *any);
   });
   set_args(info, decision, stack);
   call_local(info, decision, stack);
   map_results(stack, info.num_returns, [&](at::Tensor local, size_t i) {
-    if (info.in_place && i == 0 && !info.inplace_view) {
-      return self;
+    const bool is_first = info.in_place && i == 0;
+    if (is_first && !info.inplace_view) {
+      return first.written();
     }
     auto spec = decision.shapes_from_results ? replicated_spec(*any, local)
                                              : output_spec(decision, i);
-    if (info.in_place && i == 0) {
-      rewrap(self, std::move(local), std::move(spec));
-      return self;
-    }
-    const auto place = viewed.place_of(local, decision, i);
-    auto result = normal_view ? wrap_normal(std::move(local), std::move(spec))
-                              : wrap(std::move(local), std::move(spec));
-    if (boundaries != nullptr) {
-      meta_of(result).boundaries = boundaries;
-    }
-    viewed.finish(result, place);
-    return result;
+    return is_first
+        ? first.rewritten(std::move(local), std::move(spec))
+        : first.result(std::move(local), std::move(spec), decision, i);
   });
 }
 

@@ -121,6 +121,27 @@ void note_inferred(const Spec& spec) {
   }
 }
 
+at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
+  return local.is_meta() || local.device().type() == mesh.device_type()
+      ? local
+      : local.to(mesh.device_type());
+}
+
+void check_is_part(const at::Tensor& local, const Spec& spec) {
+  DTENSOR_CHECK_VALUE(
+      local.sizes() == spec.local_sizes(),
+      kWhere,
+      "the local tensor has shape ",
+      local.sizes(),
+      ", but rank ",
+      spec.mesh().get_rank(),
+      " holds ",
+      spec.local_sizes(),
+      " of ",
+      spec,
+      ". Cut it as torch.chunk does.");
+}
+
 // A rank outside the mesh holds nothing. It stays differentiable, so that one
 // program with a backward pass runs on all ranks.
 at::Tensor nothing_of(const at::Tensor& local) {
@@ -145,26 +166,12 @@ DTensor DTensor::from_local(
   const auto ndim =
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
   const auto layout = normalize_placements(mesh, placements, ndim, kWhere);
-  at::Tensor mine = local;
-  if (!mine.is_meta() && mine.device().type() != mesh.device_type()) {
-    mine = mine.to(mesh.device_type());
-  }
+  auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
     return DTensor(detail::from_local_autograd(nothing_of(mine), spec));
   }
-  DTENSOR_CHECK_VALUE(
-      mine.sizes() == spec->local_sizes(),
-      kWhere,
-      "the local tensor has shape ",
-      mine.sizes(),
-      ", but rank ",
-      mesh.get_rank(),
-      " holds ",
-      spec->local_sizes(),
-      " of ",
-      *spec,
-      ". Cut it as torch.chunk does.");
+  check_is_part(mine, *spec);
   if (options.run_check) {
     check_ranks_agree(mine, *spec);
     mine = same_replicas(mine, *spec);

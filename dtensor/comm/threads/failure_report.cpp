@@ -85,6 +85,65 @@ Texts caught_texts(const std::vector<RankFailure>& failures) {
   return caught;
 }
 
+// What the ranks say, each text once.
+struct Report {
+  Texts own;
+  Texts ended;
+  Texts caught;
+  size_t failed = 0;
+  /// That of all own errors, if they have one.
+  std::type_index type = typeid(void);
+};
+
+Report report_of(const std::vector<RankFailure>& failures) {
+  Report report;
+  for (size_t i = 0; i < failures.size(); ++i) {
+    if (!failures[i].error) {
+      continue;
+    }
+    const Told told = tell(failures[i]);
+    add(told.by_peers ? report.ended : report.own,
+        told.text,
+        static_cast<int64_t>(i));
+    if (!told.by_peers) {
+      const bool alike = report.failed == 0 || report.type == told.type;
+      report.type = alike ? told.type : typeid(void);
+      ++report.failed;
+    }
+  }
+  report.caught = caught_texts(failures);
+  return report;
+}
+
+std::string message_of(
+    const char* where,
+    const Report& report,
+    const std::vector<RankFailure>& failures) {
+  std::vector<std::string> parts;
+  for (const auto& [text, ranks] : report.own) {
+    const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
+    parts.push_back(
+        (everybody ? "every rank" : rank_list(ranks)) + ": " +
+        with_places(text, ranks, failures));
+  }
+  for (const auto& [text, ranks] : report.caught) {
+    parts.push_back(rank_list(ranks) + " caught: " + text);
+  }
+  for (const auto& [text, ranks] : report.ended) {
+    parts.push_back(
+        rank_list(ranks) + (ranks.size() == 1 ? " was " : " were ") + text);
+  }
+  return c10::str(
+      "[",
+      where,
+      "] ",
+      report.failed,
+      " of ",
+      failures.size(),
+      " ranks failed. ",
+      c10::Join("; ", parts));
+}
+
 // Throws the first of Errors... that is `type`.
 template <typename... Errors>
 void throw_typed(std::type_index type, const std::string& message) {
@@ -97,57 +156,18 @@ void throw_typed(std::type_index type, const std::string& message) {
 void throw_if_any_failed(
     const char* where,
     const std::vector<RankFailure>& failures) {
-  Texts own;
-  Texts ended;
-  std::type_index type = typeid(void);
-  size_t failed = 0;
-  for (size_t i = 0; i < failures.size(); ++i) {
-    if (!failures[i].error) {
-      continue;
-    }
-    const Told told = tell(failures[i]);
-    if (told.by_peers) {
-      add(ended, told.text, static_cast<int64_t>(i));
-      continue;
-    }
-    add(own, told.text, static_cast<int64_t>(i));
-    type = failed == 0 || type == told.type ? told.type : typeid(void);
-    ++failed;
-  }
-  if (own.empty() && ended.empty()) {
+  const Report report = report_of(failures);
+  if (report.own.empty() && report.ended.empty()) {
     return;
   }
-  const Texts caught = caught_texts(failures);
-  std::vector<std::string> parts;
-  for (const auto& [text, ranks] : own) {
-    const bool everybody = ranks.size() > 1 && ranks.size() == failures.size();
-    parts.push_back(
-        (everybody ? "every rank" : rank_list(ranks)) + ": " +
-        with_places(text, ranks, failures));
-  }
-  for (const auto& [text, ranks] : caught) {
-    parts.push_back(rank_list(ranks) + " caught: " + text);
-  }
-  for (const auto& [text, ranks] : ended) {
-    parts.push_back(
-        rank_list(ranks) + (ranks.size() == 1 ? " was " : " were ") + text);
-  }
-  const std::string message = c10::str(
-      "[",
-      where,
-      "] ",
-      failed,
-      " of ",
-      failures.size(),
-      " ranks failed. ",
-      c10::Join("; ", parts));
+  const auto message = message_of(where, report, failures);
   throw_typed<
       c10::ValueError,
       c10::IndexError,
       c10::TypeError,
       c10::NotImplementedError,
       c10::LinAlgError,
-      c10::OutOfMemoryError>(type, message);
+      c10::OutOfMemoryError>(report.type, message);
   throw c10::Error({__func__, __FILE__, uint32_t{__LINE__}}, message);
 }
 
