@@ -4,12 +4,9 @@
 
 With --check: fails if the file is not what would be written.
 """
-import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-GOLDEN = ROOT / "tests" / "golden" / "errors.txt"
-DOC = ROOT / "docs" / "reference" / "errors.md"
+import golden_doc
 
 HEAD = """# Errors
 
@@ -32,17 +29,5 @@ def render(golden: str) -> str:
     return "\n".join(parts)
 
 
-def main() -> int:
-    text = render(GOLDEN.read_text())
-    if "--check" in sys.argv[1:]:
-        if not DOC.exists() or DOC.read_text() != text:
-            print(f"{DOC.relative_to(ROOT)} is old: run tools/errors_doc.py")
-            return 1
-        return 0
-    DOC.parent.mkdir(parents=True, exist_ok=True)
-    DOC.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(golden_doc.main("errors.txt", "errors.md", render))

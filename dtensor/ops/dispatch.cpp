@@ -195,7 +195,9 @@ class FirstArgument {
     if (info.is_view) {
       is_normal_ =
           c10::InferenceMode::is_enabled() && !first.is_inference();
-      viewed_ = is_dtensor(first) ? Viewed(first) : Viewed();
+      if (is_dtensor(first)) {
+        viewed_ = Viewed(first);
+      }
     }
     if (info.traits.carries) {
       refresh_boundaries(first, BoundaryKind::kLinear);

@@ -4,11 +4,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
-#include <dtensor/torch_internals.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/torch_internals.h>
 
 #include <torch/library.h>
 

@@ -13,10 +13,6 @@ namespace {
 using detail::LongKey;
 using detail::ShortKey;
 
-std::vector<uint64_t> words_of(const c10::ArrayRef<uint64_t>& words) {
-  return words.vec();
-}
-
 template <class Key, class... Args, size_t... i>
 Key unboxed_key(
     const detail::OpInfo& info,
@@ -43,14 +39,13 @@ struct KeyOf<Op, Result(Args...)> {
     const auto unboxed = unboxed_key<LongKey>(info, all, args...);
     EXPECT_TRUE(boxed.usable()) << info.name;
     EXPECT_TRUE(unboxed.usable()) << info.name;
-    EXPECT_EQ(words_of(boxed.words()), words_of(unboxed.words())) << info.name;
+    EXPECT_EQ(boxed.words().vec(), unboxed.words().vec()) << info.name;
     const auto shorter = unboxed_key<ShortKey>(info, all, args...);
     if (shorter.usable()) {
-      EXPECT_EQ(words_of(shorter.words()), words_of(boxed.words()))
-          << info.name;
+      EXPECT_EQ(shorter.words().vec(), boxed.words().vec()) << info.name;
       ++short_keys;
     }
-    return words_of(boxed.words());
+    return boxed.words().vec();
   }
   static inline int short_keys = 0;
 };
