@@ -46,8 +46,8 @@ bench-build:
 setup:
 	@tools/setup.sh
 
-format:
-	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+format: setup
+	git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format -i
 
 clean:
 	rm -rf build

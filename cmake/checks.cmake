@@ -26,5 +26,19 @@ if(EXISTS ${lizard})
   set_tests_properties(lint.functions PROPERTIES LABELS lint)
 endif()
 
+# Every source is as `make format` leaves it. Versions of clang-format differ in
+# what they do, so it is the one that tools/setup.sh installs there.
+set(clang_format ${PROJECT_SOURCE_DIR}/.venv/bin/clang-format)
+if(EXISTS ${clang_format})
+  file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp ${PROJECT_SOURCE_DIR}/benchmarks/*.h
+    ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h
+    ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h
+    ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
+  add_test(NAME lint.format
+    COMMAND ${clang_format} --dry-run -Werror ${formatted})
+  set_tests_properties(lint.format PROPERTIES LABELS lint)
+endif()
+
 add_custom_target(dtensor_header_checks ALL)
 add_dependencies(dtensor_header_checks all_verify_interface_header_sets)

@@ -17,6 +17,7 @@ set(DTENSOR_BASE_SOURCES
 )
 
 set(DTENSOR_LAYOUT_HEADERS
+  dtensor/layout/cost.h
   dtensor/layout/mesh.h
   dtensor/layout/placement.h
   dtensor/layout/shard_math.h
@@ -24,6 +25,7 @@ set(DTENSOR_LAYOUT_HEADERS
   dtensor/layout/text.h
 )
 set(DTENSOR_LAYOUT_SOURCES
+  dtensor/layout/cost.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/mesh.cpp
   dtensor/layout/mesh_slice.cpp
@@ -111,7 +113,6 @@ set(DTENSOR_REDISTRIBUTE_HEADERS
   dtensor/redistribute/plan.h
 )
 set(DTENSOR_REDISTRIBUTE_SOURCES
-  dtensor/redistribute/cost.cpp
   dtensor/redistribute/execute.cpp
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
@@ -138,14 +139,19 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/dtensor.cpp
   dtensor/tensor/factories.cpp
   dtensor/tensor/from_local.cpp
+  dtensor/tensor/from_part_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
+  dtensor/tensor/layout_steps.cpp
+  dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/philox_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/random.cpp
+  dtensor/tensor/region.cpp
+  dtensor/tensor/region_impl.h
   dtensor/tensor/sample.cpp
   dtensor/tensor/sample_impl.h
   dtensor/tensor/wrap.cpp
@@ -214,6 +220,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/view.cpp
   dtensor/ops/kernels_impl.h
   dtensor/ops/key_words_impl.h
+  dtensor/ops/local_call.cpp
+  dtensor/ops/local_call_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/out_variant.cpp
@@ -223,6 +231,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/plain_operand_impl.h
   dtensor/ops/propagate.cpp
   dtensor/ops/recent_decisions_impl.h
+  dtensor/ops/region.cpp
   dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
   dtensor/ops/replicated.cpp
@@ -264,6 +273,7 @@ set(DTENSOR_OPS_SOURCES
 )
 
 set(DTENSOR_PARALLEL_HEADERS
+  dtensor/parallel/boundary.h
   dtensor/parallel/distribute_module.h
   dtensor/parallel/hook_list.h
   dtensor/parallel/linear_styles.h
@@ -275,6 +285,7 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/style.h
 )
 set(DTENSOR_PARALLEL_SOURCES
+  dtensor/parallel/boundary.cpp
   dtensor/parallel/distribute_module.cpp
   dtensor/parallel/grad_layout.cpp
   dtensor/parallel/grad_layout_impl.h

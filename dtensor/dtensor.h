@@ -15,6 +15,7 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/cost.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/shard_math.h>
@@ -29,6 +30,7 @@
 #include <dtensor/ops/rule_text.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/ops/traits.h>
+#include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>

@@ -105,13 +105,15 @@ else
   fi
 fi
 
-# What PyTorch's own samples need, for the net tests/nets/op_samples, and what
-# measures functions. Without them these tests are skipped.
+# What PyTorch's own samples need, for the net tests/nets/op_samples, what
+# measures functions, and what formats. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
-  ! .venv/bin/python -c 'import expecttest, lizard, numpy' 2>/dev/null; then
-  say "installing numpy, expecttest and lizard in .venv"
-  .venv/bin/python -m pip install --quiet numpy expecttest lizard ||
-    say "without them the net of op samples and a lint are skipped"
+  ! { .venv/bin/python -c 'import expecttest, lizard, numpy' 2>/dev/null &&
+    [[ -x .venv/bin/clang-format ]]; }; then
+  say "installing numpy, expecttest, lizard and clang-format in .venv"
+  .venv/bin/python -m pip install --quiet \
+    numpy expecttest lizard clang-format==14.0.6 ||
+    say "without them the net of op samples and lints are skipped"
 fi
 
 mkdir -p build

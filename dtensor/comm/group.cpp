@@ -102,11 +102,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   }
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
-  tell(
-      *this,
-      CollectiveKind::kAllReduce,
-      bytes(input),
-      2 * ring_bytes(*this, bytes(input)));
+  tell_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
   const Handover hand(*backend_);
   return backend_->all_reduce(*hand(input), op);
 }
@@ -122,11 +118,7 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_part("all_gather", *this, input, wrapped, sizes);
   const Handover hand(*backend_);
   at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
-  tell(
-      *this,
-      CollectiveKind::kAllGather,
-      bytes(input),
-      ring_bytes(*this, bytes(result)));
+  tell_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
   return result;
 }
 
@@ -142,11 +134,7 @@ at::Tensor Group::reduce_scatter(
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
   check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
-  tell(
-      *this,
-      CollectiveKind::kReduceScatter,
-      bytes(input),
-      ring_bytes(*this, bytes(input)));
+  tell_ring(*this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
   const Handover hand(*backend_);
   return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
 }
@@ -219,7 +207,7 @@ at::Tensor Group::scatter(
     check_defined("scatter", like);
   }
   const int64_t total = rank() == root ? total_bytes(inputs) : 0;
-  tell(*this, CollectiveKind::kScatter, total, ring_bytes(*this, total));
+  tell_ring(*this, CollectiveKind::kScatter, total, total);
   Handover hand(*backend_);
   return backend_->scatter(hand(inputs), like, root);
 }

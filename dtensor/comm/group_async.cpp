@@ -75,11 +75,7 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
     return ready_at(input, out);
   }
   check_reducible("all_reduce_async", input.scalar_type(), op);
-  tell(
-      *this,
-      CollectiveKind::kAllReduce,
-      bytes(input),
-      2 * ring_bytes(*this, bytes(input)));
+  tell_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
   return enter(
       {.kind = CollectiveKind::kAllReduce,
        .input = std::move(input),
@@ -113,11 +109,11 @@ PendingPtr Group::gather_async(
   }
   Sizes sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] = gathered_size;
-  tell(
+  tell_ring(
       *this,
       CollectiveKind::kAllGather,
       bytes(input),
-      ring_bytes(*this, c10::multiply_integers(sizes) * input.element_size()));
+      c10::multiply_integers(sizes) * input.element_size());
   return enter(
       {.kind = CollectiveKind::kAllGather,
        .input = std::move(input),
@@ -142,11 +138,7 @@ PendingPtr Group::reduce_scatter_async(
     return ready_at(input, out);
   }
   check_reducible(kWhere, input.scalar_type(), op);
-  tell(
-      *this,
-      CollectiveKind::kReduceScatter,
-      bytes(input),
-      ring_bytes(*this, bytes(input)));
+  tell_ring(*this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
   return enter(
       {.kind = CollectiveKind::kReduceScatter,
        .input = std::move(input),

@@ -20,18 +20,24 @@ inline int64_t bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-/// (n - 1) / n * total: what a ring sends of a buffer that n ranks share.
-inline double ring_bytes(const Group& group, int64_t total) {
-  const auto n = static_cast<double>(group.size());
-  return (n - 1) * static_cast<double>(total) / n;
-}
-
 /// Tells this rank's observers.
 void tell(
     const Group& group,
     CollectiveKind kind,
     int64_t payload,
     double wire);
+/// The same of a collective that goes in a ring with `buffer` bytes.
+inline void tell_ring(
+    const Group& group,
+    CollectiveKind kind,
+    int64_t payload,
+    int64_t buffer) {
+  tell(
+      group,
+      kind,
+      payload,
+      wire_bytes(kind, group.size(), static_cast<double>(buffer)));
+}
 /// Sent is all of `input` but the part along `shard_dim` that the rank keeps.
 void tell_shard_dim_alltoall(
     const Group& group,

@@ -5,25 +5,12 @@
 #include <dtensor/torch_nodes_impl.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <set>
 #include <vector>
 
 namespace dtensor {
 namespace {
-
-constexpr std::array<std::string_view, 10> kNames = {
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "scatter",
-    "gather",
-    "send",
-    "recv",
-    "barrier"};
 
 struct Scope {
   std::string_view module;
@@ -34,10 +21,6 @@ detail::RankLocal<std::vector<CommObserver*>> observers;
 detail::RankLocal<Scope> scope;
 
 } // namespace
-
-std::string_view to_string(CollectiveKind kind) {
-  return kNames.at(static_cast<size_t>(kind));
-}
 
 CommObserverGuard::CommObserverGuard(CommObserver& observer)
     : observer_(&observer) {

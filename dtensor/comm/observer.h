@@ -4,28 +4,13 @@
 #pragma once
 
 #include <dtensor/api.h>
+#include <dtensor/layout/cost.h>
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace dtensor {
-
-enum class CollectiveKind : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kBroadcast,
-  kScatter,
-  kGather,
-  kSend,
-  kRecv,
-  kBarrier,
-};
-
-/// "all_reduce", "all_gather", ...
-DTENSOR_API std::string_view to_string(CollectiveKind kind);
 
 /// One collective, as the rank that enters it sees it.
 struct CollectiveEvent {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <dtensor/ops/traits.h>
+#include <dtensor/tensor/region_impl.h>
 
 #include <algorithm>
 #include <array>
@@ -19,24 +20,43 @@ namespace dtensor::detail {
 
 constexpr size_t kBoundaryKinds = 3;
 
+/// A module's input on its way to the operator.
+struct ModuleInput {
+  /// A DTensor in the layout that the style computes with.
+  at::Tensor value;
+  /// If defined: what `value`, which has no history then, was made of, and its
+  /// layout; the operator connects the two.
+  at::Tensor origin;
+  SpecPtr from;
+};
+
 class Boundary {
  public:
   virtual ~Boundary() = default;
+  /// Whether this call needs nothing but input and output in their layouts,
+  /// which the operator's region sees to (`take_input`, `exit_of`). Otherwise
+  /// the next three are called, which are differentiable.
+  virtual bool only_layouts() const = 0;
+  /// The module's input, plain or DTensor.
+  virtual ModuleInput take_input(const at::Tensor& input) const = 0;
+  /// How an output of layout `made` leaves.
+  virtual RegionExit exit_of(const SpecPtr& made) const = 0;
+
   /// The module's input, plain or DTensor, in the layout the style computes
-  /// with. Differentiable.
+  /// with.
   virtual at::Tensor prepare_input(const at::Tensor& input) const = 0;
-  /// The operator's output (a DTensor) in the layout the style returns, plain
-  /// if the style says so. Differentiable.
-  virtual at::Tensor finish_output(const at::Tensor& output) const = 0;
-  /// Whether the style computes products itself, by multiply().
-  virtual bool multiplies() const = 0;
-  /// finish_output of `input` (from prepare_input) times `weight_t`, plus
-  /// `bias` if it is defined. Undefined, and nothing done, for arguments that
-  /// the style leaves to the operator. Differentiable.
+  /// `input` (from prepare_input) times `weight_t`, plus `bias` if it is
+  /// defined, and finished. Undefined, and nothing done, for arguments that
+  /// the style leaves to the operator.
   virtual at::Tensor multiply(
       const at::Tensor& input,
       const at::Tensor& weight_t,
       const at::Tensor& bias) const = 0;
+  /// The operator's output, a DTensor, as the module gives it.
+  virtual at::Tensor finish_output(
+      const at::Tensor& input,
+      const at::Tensor& output) const = 0;
+
   /// The local bias that is added to a plain local output of this module.
   /// `output` has the local shape. Differentiable.
   virtual at::Tensor local_bias(

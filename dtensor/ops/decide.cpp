@@ -12,6 +12,7 @@
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <algorithm>
@@ -117,15 +118,13 @@ std::shared_ptr<const Decision> decide_replicated(
 
 // The gradient of a replicated input is a sum over ranks as soon as the ranks
 // compute different things with it.
-std::vector<Placements> gradient_layouts(
+std::vector<SpecPtr> gradient_layouts(
     const OpCall& call,
     const Decision& decision) {
   const auto mesh_dims = static_cast<size_t>(call.mesh.ndim());
   std::vector<Placements> layouts;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const auto& spec =
-        decision.inputs[i] ? decision.inputs[i] : call.inputs[i].spec;
-    layouts.emplace_back(spec->placements());
+    layouts.emplace_back(decision.layout_of(call, i).placements());
   }
   for (size_t m = 0; m < mesh_dims; ++m) {
     bool differs = false;
@@ -143,7 +142,11 @@ std::vector<Placements> gradient_layouts(
       }
     }
   }
-  return layouts;
+  std::vector<SpecPtr> specs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    specs.push_back(gradient_spec(decision.layout_of(call, i), layouts[i]));
+  }
+  return specs;
 }
 
 // What LibTorch would resize self for.

@@ -2,8 +2,8 @@
 #include <dtensor/ops/propagate.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/cost.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/redistribute/plan.h>
 
 #include <algorithm>
 #include <limits>
@@ -260,11 +260,12 @@ transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to) {
     return 0;
   }
   if (from.is_partial()) {
-    return to.is_partial() ? kImpossible : all_reduce_bytes(n, full);
+    return to.is_partial() ? kImpossible
+                           : wire_bytes(CollectiveKind::kAllReduce, n, full);
   }
   return to.cuts() && !to.is_strided_shard() && !from.is_strided_shard()
-      ? all_to_all_bytes(n, full / static_cast<double>(n))
-      : all_gather_bytes(n, full);
+      ? wire_bytes(CollectiveKind::kAllToAll, n, full / static_cast<double>(n))
+      : wire_bytes(CollectiveKind::kAllGather, n, full);
 }
 
 Strategies

@@ -50,6 +50,9 @@ struct OpInfo {
 /// Runs the operator on the DTensors on the stack, below autograd.
 void dispatch(const OpInfo& info, torch::jit::Stack* stack);
 
+/// The same without what rides on its parameters.
+void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack);
+
 /// Whether a call with this decision needs nothing but the local operator.
 bool is_local_only(const OpInfo& info, const Decision& decision);
 

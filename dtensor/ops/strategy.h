@@ -48,8 +48,9 @@ struct Decision {
   std::vector<int64_t> offsets;
   /// Arguments that the local call gets instead of its own.
   std::vector<std::pair<size_t, c10::IValue>> args;
-  /// Layout of the gradient of each flattened input, for regions.
-  std::vector<Placements> grads;
+  /// Layout of the gradient of the local tensor of each flattened input, for
+  /// regions.
+  std::vector<SpecPtr> grads;
   /// Everything is replicated and the shapes of the results are not known
   /// beforehand: the results are replicated, as large as they come out.
   bool shapes_from_results = false;

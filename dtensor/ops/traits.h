@@ -13,7 +13,8 @@
 
 namespace dtensor {
 
-/// Which operators a module style's boundary speaks to.
+/// Which operators a module style's boundary speaks to: products with a weight,
+/// look-ups in one, norms that scale by one.
 enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
 
 /// Where an operator finds what a module style looks for among its arguments.

@@ -6,6 +6,7 @@
 #include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/region_impl.h>
 
 #include <utility>
 
@@ -53,8 +54,54 @@ inline BoundaryPtr find_boundary(
   return boundary.get() == applied_boundary ? nullptr : boundary;
 }
 
-/// Calls `run_inner()`, which takes the arguments from the stack and leaves the
-/// result there, on the input and with the output that the boundary makes.
+/// What an operator has to do of its module's boundary itself: bring input and
+/// output to their layouts.
+struct Crossing {
+  const Boundary* boundary = nullptr; // null: nothing
+  size_t input_arg = 0;
+  at::Tensor origin; // as in ModuleInput
+  SpecPtr from;
+};
+
+inline RegionExit exit_of(const Crossing& crossing, const SpecPtr& made) {
+  return crossing.boundary == nullptr ? RegionExit()
+                                      : crossing.boundary->exit_of(made);
+}
+
+/// Brings the output, which is a DTensor without history, to its layout.
+inline void leave_boundary(const Crossing& crossing, torch::jit::Stack* stack) {
+  if (crossing.boundary != nullptr) {
+    const auto output = std::move(stack->back()).toTensor();
+    const auto& made = spec_of(output);
+    stack->back() =
+        leave_region(local_of(output), made, crossing.boundary->exit_of(made));
+  }
+}
+
+/// A boundary that does more than layouts. Calls `run_inner`.
+template <class Run>
+void around_boundary(
+    const OpInfo& info,
+    const Boundary& boundary,
+    torch::jit::Stack* stack,
+    const Run& run_inner) {
+  const auto& role = *info.traits.boundary;
+  const auto args = last_args(*stack, info.num_args);
+  const auto input = args[role.input].toTensor();
+  const AppliedBoundary applied(&boundary);
+  if (auto product = multiply_by_boundary(boundary, role, args);
+      product.defined()) {
+    torch::jit::drop(*stack, info.num_args);
+    stack->emplace_back(std::move(product));
+    return;
+  }
+  run_inner(Crossing());
+  auto& output = stack->back();
+  output = boundary.finish_output(input, output.toTensor());
+}
+
+/// Calls `run_inner(crossing)`, which takes the arguments from the stack and
+/// leaves the result there, on the input that the boundary makes.
 template <class Run>
 void with_boundary(
     const OpInfo& info,
@@ -62,7 +109,7 @@ void with_boundary(
     const Run& run_inner) {
   const auto boundary = find_boundary(info, *stack);
   if (boundary == nullptr) {
-    run_inner();
+    run_inner(Crossing());
     return;
   }
   const auto& role = *info.traits.boundary;
@@ -71,24 +118,17 @@ void with_boundary(
         refresh_boundaries(t, role.kind);
       });
   const ModuleScope scope(boundary->module_name());
-  const auto base = stack->size() - info.num_args;
-  auto& input = (*stack)[base + role.input];
-  input = boundary->prepare_input(input.toTensor());
-  {
-    const AppliedBoundary applied(boundary.get());
-    if (boundary->multiplies()) {
-      auto product = multiply_by_boundary(
-          *boundary, role, last_args(*stack, info.num_args));
-      if (product.defined()) {
-        torch::jit::drop(*stack, info.num_args);
-        stack->emplace_back(std::move(product));
-        return;
-      }
-    }
-    run_inner();
+  auto& input = (*stack)[stack->size() - info.num_args + role.input];
+  const bool runs_as_region = info.is_region && !info.rule->kernel;
+  if (!runs_as_region || !boundary->only_layouts()) {
+    input = boundary->prepare_input(input.toTensor());
+    around_boundary(info, *boundary, stack, run_inner);
+    return;
   }
-  auto& output = stack->back();
-  output = boundary->finish_output(output.toTensor());
+  auto [value, origin, from] = boundary->take_input(input.toTensor());
+  input = std::move(value);
+  run_inner(Crossing{
+      boundary.get(), role.input, std::move(origin), std::move(from)});
 }
 
 } // namespace dtensor::detail

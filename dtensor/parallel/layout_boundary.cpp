@@ -6,9 +6,12 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
 #include <dtensor/parallel/tied_modules_impl.h>
-#include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/region_impl.h>
+
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -23,41 +26,84 @@ Placement bias_layout(const Placement& output, int64_t output_dim) {
                                                          : Replicate();
 }
 
+at::Tensor checked_output(at::Tensor output) {
+  DTENSOR_CHECK_TYPE(
+      is_dtensor(output),
+      "boundary",
+      "the output_fn of ",
+      describe_module(ModuleScope::current()),
+      " returned a plain tensor. Return a DTensor, as its arguments are.");
+  return output;
+}
+
 } // namespace
 
 at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
   return shared_input(input, mesh_, layouts_.input, sibling_);
 }
 
-at::Tensor LayoutBoundary::finish_output(const at::Tensor& output) const {
-  return to_output_layout(output, layouts_.output, layouts_.use_local_output);
+ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
+  return detail::take_input(input, mesh_, layouts_.input, sibling_);
+}
+
+RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
+  if (exit_.made != made) {
+    exit_ = {made, made->with_placements({layouts_.output}, "output_layouts")};
+  }
+  return {exit_.to, layouts_.use_local_output};
+}
+
+at::Tensor LayoutBoundary::finish_output(
+    const at::Tensor& input,
+    const at::Tensor& output) const {
+  const auto& make = layouts_.output_fn;
+  return to_output_layout(
+      make == nullptr ? output : checked_output((*make)(input, output)),
+      layouts_.output,
+      layouts_.use_local_output);
 }
 
 at::Tensor LayoutBoundary::multiply(
     const at::Tensor& input,
     const at::Tensor& weight_t,
     const at::Tensor& bias) const {
+  if (layouts_.overlap_chunks == 1) {
+    return {};
+  }
   const auto layout =
       normalize_placements(mesh_, {layouts_.output}, input.dim(), "boundary");
   const auto product = overlapped_linear(
       input, weight_t, bias, layout[0], layouts_.overlap_chunks);
-  return product.defined() ? finish_output(product) : product;
+  return product.defined() ? finish_output(input, product) : product;
+}
+
+LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
+    const SpecPtr& given,
+    int64_t output_dim) const {
+  const auto output =
+      normalize_placements(mesh_, {layouts_.output}, output_dim, "boundary")[0];
+  const auto layout = bias_layout(output, output_dim);
+  // Every rank adds the bias to its part: where the parts differ and the bias
+  // is whole, its gradient is a sum over ranks.
+  const bool sums = output.cuts() && layout.is_replicate();
+  const auto added = given->with_placements({layout}, "boundary");
+  const auto grad = sums ? Placement(Partial(ReduceOp::kSum))
+      : layout.is_partial() ? Placement(Replicate())
+                            : layout;
+  return {given, output_dim, added, gradient_spec(*added, grad)};
 }
 
 at::Tensor LayoutBoundary::local_bias(
     const at::Tensor& bias,
     const at::Tensor& output) const {
-  const auto layout =
-      normalize_placements(mesh_, {layouts_.output}, output.dim(), "boundary");
-  const auto wanted = bias_layout(layout[0], output.dim());
-  const auto placed = redistribute_autograd(
-      bias, spec_of(bias)->with_placements({wanted}, "boundary"));
-  // Every rank adds the bias to its part: where the parts differ and the bias
-  // is whole, its gradient is a sum over ranks.
-  const bool sums = layout[0].cuts() && wanted.is_replicate();
-  const auto grad = wanted.is_partial() ? Replicate() : wanted;
-  return to_local_autograd(
-      placed, Placements{sums ? Partial(ReduceOp::kSum) : grad});
+  if (!mesh_.contains_this_rank()) {
+    return to_local_autograd(bias);
+  }
+  const auto& given = spec_of(bias);
+  if (bias_.given != given || bias_.output_dim != output.dim()) {
+    bias_ = layouts_of_bias(given, output.dim());
+  }
+  return enter_region({region_input(bias, bias_.added, bias_.grad)})[0];
 }
 
 // Called often: what changes seldom is looked at when the number of those who
@@ -93,9 +139,13 @@ void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
 
 at::Tensor
 to_output_layout(const at::Tensor& y, const Placement& output, bool use_local) {
-  const auto placed = redistribute_autograd(
-      y, spec_of(y)->with_placements({output}, "output_layouts"));
-  return use_local ? to_local_autograd(placed) : placed;
+  const auto to = spec_of(y)->with_placements({output}, "output_layouts");
+  if (!use_local || !to->mesh().contains_this_rank()) {
+    const auto placed = redistribute_autograd(y, to);
+    return use_local ? to_local_autograd(placed) : placed;
+  }
+  auto grad = gradient_spec(*to, without_partial(to->placements()));
+  return enter_region({region_input(y, to, std::move(grad))})[0];
 }
 
 std::string describe_module(std::string_view name) {

@@ -8,9 +8,10 @@
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/shared_input_impl.h>
-#include <dtensor/parallel/style.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ struct BoundaryLayouts {
   bool use_local_output = true;
   /// See RowwiseOptions.
   int64_t overlap_chunks = 1;
+  /// See BoundaryOptions; equal only if it is the same. Null: none.
+  std::shared_ptr<const OutputFn> output_fn = nullptr;
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
 };
@@ -40,11 +43,15 @@ class LayoutBoundary final : public Boundary {
         layouts_(layouts),
         sibling_(std::move(sibling)) {}
 
-  at::Tensor prepare_input(const at::Tensor& input) const override;
-  at::Tensor finish_output(const at::Tensor& output) const override;
-  bool multiplies() const override {
-    return layouts_.overlap_chunks > 1;
+  bool only_layouts() const override {
+    return layouts_.overlap_chunks == 1 && layouts_.output_fn == nullptr &&
+        mesh_.contains_this_rank();
   }
+  ModuleInput take_input(const at::Tensor& input) const override;
+  RegionExit exit_of(const SpecPtr& made) const override;
+  at::Tensor prepare_input(const at::Tensor& input) const override;
+  at::Tensor finish_output(const at::Tensor& input, const at::Tensor& output)
+      const override;
   at::Tensor multiply(
       const at::Tensor& input,
       const at::Tensor& weight_t,
@@ -67,6 +74,19 @@ class LayoutBoundary final : public Boundary {
   }
 
  private:
+  struct Exit {
+    SpecPtr made;
+    SpecPtr to;
+  };
+  struct Bias {
+    SpecPtr given;
+    int64_t output_dim = 0;
+    SpecPtr added;
+    SpecPtr grad; // of what is added
+  };
+
+  Bias layouts_of_bias(const SpecPtr& given, int64_t output_dim) const;
+
   std::string_view module_name_;
   const torch::nn::Module* module_; // for identity only
   DeviceMesh mesh_;
@@ -74,6 +94,9 @@ class LayoutBoundary final : public Boundary {
   Sibling sibling_;
   // How many held the parameter when its ties were looked at last.
   mutable size_t holders_ = 0;
+  // The last ones asked for.
+  mutable Exit exit_;
+  mutable Bias bias_;
 };
 
 /// Throws RuntimeError for modules tied after they were styled differently.

@@ -27,8 +27,8 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/redistribute/execute.h>
-#include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/from_part_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
@@ -194,7 +194,7 @@ at::Tensor as_dtensor(
   }
   return is_dtensor(x)
       ? x
-      : DTensor::from_local(x, mesh, {layouts.plain}, known_shape(x, layouts));
+      : from_part(x, mesh, {layouts.plain}, known_shape(x, layouts));
 }
 
 at::Tensor prepare(
@@ -352,6 +352,10 @@ serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
   return result;
 }
 
+bool may_share(const at::Tensor& x, const Sibling& who) {
+  return who.group != nullptr && who.group->members >= 2 && !x.is_inference();
+}
+
 } // namespace
 
 at::Tensor shared_input(
@@ -359,7 +363,7 @@ at::Tensor shared_input(
     const DeviceMesh& mesh,
     const InputLayouts& layouts,
     const Sibling& who) {
-  if (who.group == nullptr || who.group->members < 2 || x.is_inference()) {
+  if (!may_share(x, who)) {
     return prepare(as_dtensor(x, mesh, layouts), mesh, layouts);
   }
   if (const auto shared = who.group->current.lock()) {
@@ -375,6 +379,19 @@ at::Tensor shared_input(
     remember(x, from, prepared, who);
   }
   return prepared;
+}
+
+ModuleInput take_input(
+    const at::Tensor& x,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts,
+    const Sibling& who) {
+  if (may_share(x, who)) {
+    return {shared_input(x, mesh, layouts, who), {}, nullptr};
+  }
+  const c10::NoGradGuard no_grad;
+  const auto distributed = as_dtensor(x, mesh, layouts);
+  return {prepare(distributed, mesh, layouts), x, spec_of(distributed)};
 }
 
 } // namespace dtensor::detail

@@ -5,6 +5,7 @@
 
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
+#include <dtensor/ops/boundary_impl.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -44,5 +45,13 @@ at::Tensor shared_input(
     const DeviceMesh& mesh,
     const InputLayouts& layouts,
     const Sibling& who = {});
+
+/// The same for an operator that runs as a region. What siblings do not share
+/// has no history: the region connects it to `x`.
+ModuleInput take_input(
+    const at::Tensor& x,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts,
+    const Sibling& who);
 
 } // namespace dtensor::detail

@@ -167,7 +167,7 @@ PendingPtr redistribute_local_async(
   const auto& steps = the_plan->steps;
   const auto last =
       std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) {
-        return communicates(step.kind);
+        return collective_of(step.kind).has_value();
       });
   if (last == steps.rend() || local.is_meta() ||
       !from->mesh().contains_this_rank()) {

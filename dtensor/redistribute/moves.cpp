@@ -205,20 +205,12 @@ bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
 
 int64_t
 wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after) {
-  switch (kind) {
-    case StepKind::kAllGather:
-      return (n - 1) * after;
-    case StepKind::kAllToAll:
-    case StepKind::kReduceScatter:
-      return (n - 1) * before;
-    case StepKind::kAllReduce:
-      return 2 * (n - 1) * before;
-    case StepKind::kSlice:
-    case StepKind::kPartition:
-    case StepKind::kPad:
-      return 0;
-  }
-  return 0;
+  const auto collective = collective_of(kind);
+  return collective ? dtensor::wire_times_ranks(
+                          *collective,
+                          n,
+                          kind == StepKind::kAllGather ? after : before)
+                    : 0;
 }
 
 } // namespace dtensor::detail

@@ -191,7 +191,7 @@ std::optional<Steps> obvious_steps(
         frame, start, goal, changed, [](StepKind) { return true; });
   }
   if (auto steps = direct_steps(frame, start, goal, changed, [](StepKind kind) {
-        return !communicates(kind);
+        return !collective_of(kind);
       })) {
     return steps;
   }
@@ -205,7 +205,7 @@ std::optional<Steps> obvious_steps(
 }
 
 double
-wire_bytes(const detail::Frame& frame, const Step& step, double item_size) {
+bytes_of(const detail::Frame& frame, const Step& step, double item_size) {
   const auto at = static_cast<size_t>(step.mesh_dim);
   const int64_t n = frame.mesh_shape[at];
   Placements after = step.before;
@@ -235,7 +235,7 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   }
   const auto item_size = static_cast<double>(c10::elementSize(from.dtype()));
   for (const Step& step : plan->steps) {
-    plan->wire_bytes += wire_bytes(frame, step, item_size);
+    plan->wire_bytes += bytes_of(frame, step, item_size);
   }
   return plan;
 }
@@ -287,14 +287,27 @@ std::string_view to_string(StepKind kind) {
   return "?";
 }
 
-bool communicates(StepKind kind) {
-  return kind == StepKind::kAllGather || kind == StepKind::kAllToAll ||
-      kind == StepKind::kReduceScatter || kind == StepKind::kAllReduce;
+std::optional<CollectiveKind> collective_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::kAllGather:
+      return CollectiveKind::kAllGather;
+    case StepKind::kAllToAll:
+      return CollectiveKind::kAllToAll;
+    case StepKind::kReduceScatter:
+      return CollectiveKind::kReduceScatter;
+    case StepKind::kAllReduce:
+      return CollectiveKind::kAllReduce;
+    case StepKind::kSlice:
+    case StepKind::kPartition:
+    case StepKind::kPad:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 int64_t Plan::collectives() const {
   return std::count_if(steps.begin(), steps.end(), [](const Step& step) {
-    return communicates(step.kind);
+    return collective_of(step.kind).has_value();
   });
 }
 

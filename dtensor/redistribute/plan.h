@@ -10,9 +10,11 @@
 // Python: torch.distributed.tensor._redistribute.
 #pragma once
 
+#include <dtensor/layout/cost.h>
 #include <dtensor/layout/spec.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +35,8 @@ enum class StepKind : uint8_t {
 /// The step's name in text: "slice", "all_gather", ...
 DTENSOR_API std::string_view to_string(StepKind kind);
 
-/// Whether a step of this kind sends anything.
-DTENSOR_API bool communicates(StepKind kind);
+/// The collective that a step of this kind is; nothing if it sends nothing.
+DTENSOR_API std::optional<CollectiveKind> collective_of(StepKind kind);
 
 /// One mesh dimension changes its placement.
 struct DTENSOR_API Step {
@@ -81,12 +83,5 @@ DTENSOR_API double redistribute_cost(const SpecPtr& from, const SpecPtr& to);
 /// One line per step, "nothing to do" for an empty plan:
 ///   slice dim 0 on "tp": S(1) R -> S(1) S(0)
 DTENSOR_API std::string to_string(const Plan& plan, const DeviceMesh& mesh);
-
-/// Wire bytes per rank of bandwidth-optimal algorithms on `n` ranks.
-/// `full` = bytes of the whole buffer, `local` = bytes of one rank's buffer.
-DTENSOR_API double all_reduce_bytes(int64_t n, double full);
-DTENSOR_API double all_gather_bytes(int64_t n, double full);
-DTENSOR_API double reduce_scatter_bytes(int64_t n, double full);
-DTENSOR_API double all_to_all_bytes(int64_t n, double local);
 
 } // namespace dtensor

@@ -242,7 +242,7 @@ class Search {
     Cost cost = nodes_[number].cost;
     cost.wire +=
         common_ / n * wire_times_ranks(kind, n, before_numel, after_numel);
-    cost.collectives += communicates(kind) ? 1 : 0;
+    cost.collectives += collective_of(kind) ? 1 : 0;
     cost.steps += 1;
     return cost;
   }

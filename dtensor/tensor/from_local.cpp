@@ -8,6 +8,7 @@
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/from_part_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
@@ -150,14 +151,14 @@ at::Tensor nothing_of(const at::Tensor& local) {
 
 } // namespace
 
-DTensor DTensor::from_local(
+at::Tensor detail::from_part(
     const at::Tensor& local,
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
       mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine(kWhere, mesh);
+  check_mine(kWhere, mesh);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
       kWhere,
@@ -169,7 +170,7 @@ DTensor DTensor::from_local(
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
-    return DTensor(detail::from_local_autograd(nothing_of(mine), spec));
+    return from_local_autograd(nothing_of(mine), spec);
   }
   check_is_part(mine, *spec);
   if (options.run_check) {
@@ -180,11 +181,20 @@ DTensor DTensor::from_local(
   }
   std::optional<Placements> grad;
   if (options.grad_placements) {
-    grad = detail::checked_grad_placements(
-        *spec, *options.grad_placements, kWhere);
+    grad = checked_grad_placements(*spec, *options.grad_placements, kWhere);
   }
-  auto result = detail::from_local_autograd(mine, spec, grad);
-  detail::explain_no_data(result);
+  return from_local_autograd(mine, spec, grad);
+}
+
+DTensor DTensor::from_local(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options) {
+  auto result = detail::from_part(local, mesh, placements, options);
+  if (mesh.contains_this_rank()) {
+    detail::explain_no_data(result);
+  }
   return DTensor(std::move(result));
 }
 

@@ -21,23 +21,13 @@ using dtensor::testing::all_pairs;
 using dtensor::testing::Pair;
 using dtensor::testing::some_pairs;
 
-TEST(Cost, BandwidthOptimalBytes) {
-  EXPECT_DOUBLE_EQ(all_gather_bytes(4, 100), 75);
-  EXPECT_DOUBLE_EQ(reduce_scatter_bytes(4, 100), 75);
-  EXPECT_DOUBLE_EQ(all_to_all_bytes(4, 100), 75);
-  EXPECT_DOUBLE_EQ(
-      all_reduce_bytes(7, 30),
-      reduce_scatter_bytes(7, 30) + all_gather_bytes(7, 30));
-  EXPECT_EQ(all_reduce_bytes(1, 100), 0);
-}
-
 TEST(Cost, OfAPlan) {
   const SpecPtr from = parse_spec("f32[8, 6] on (tp=2): P(sum)").spec();
   const auto cost = [&](const Placement& to) {
     return redistribute_cost(from, from->with_placements({to}));
   };
-  EXPECT_DOUBLE_EQ(cost(Replicate()), all_reduce_bytes(2, 8 * 6 * 4));
-  EXPECT_DOUBLE_EQ(cost(Shard(1)), reduce_scatter_bytes(2, 8 * 6 * 4));
+  EXPECT_DOUBLE_EQ(cost(Replicate()), wire_bytes(CollectiveKind::kAllReduce, 2, 8 * 6 * 4));
+  EXPECT_DOUBLE_EQ(cost(Shard(1)), wire_bytes(CollectiveKind::kReduceScatter, 2, 8 * 6 * 4));
   EXPECT_DOUBLE_EQ(cost(Partial("sum")), 0);
   EXPECT_EQ(cost(Partial("min")), std::numeric_limits<double>::infinity());
 }
@@ -47,7 +37,7 @@ TEST(Cost, CountsTheLargestPart) {
   const SpecPtr from = parse_spec("f64[5] on (tp=3): S(0)").spec(2);
   EXPECT_DOUBLE_EQ(
       redistribute_cost(from, from->with_placements({Replicate()})),
-      all_gather_bytes(3, 5 * 8));
+      wire_bytes(CollectiveKind::kAllGather, 3, 5 * 8));
 }
 
 using Cost = std::pair<int64_t, int64_t>; // wire bytes times 36, collectives
@@ -188,11 +178,11 @@ class Exhaustive {
     }
     if (p.is_partial()) {
       const double full = bytes(before);
-      return next.is_replicate() ? paid(all_reduce_bytes(n, full))
-                                 : paid(reduce_scatter_bytes(n, full));
+      return next.is_replicate() ? paid(wire_bytes(CollectiveKind::kAllReduce, n, full))
+                                 : paid(wire_bytes(CollectiveKind::kReduceScatter, n, full));
     }
-    return next.is_replicate() ? paid(all_gather_bytes(n, bytes(after)))
-                               : paid(all_to_all_bytes(n, bytes(before)));
+    return next.is_replicate() ? paid(wire_bytes(CollectiveKind::kAllGather, n, bytes(after)))
+                               : paid(wire_bytes(CollectiveKind::kAllToAll, n, bytes(before)));
   }
 
   static Cost paid(double bytes) {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/layout/cost.h>
+
+#include <dtensor/error.h>
+
+#include <array>
+
+namespace dtensor {
+namespace {
+
+constexpr std::array<std::string_view, 10> kNames = {
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "scatter",
+    "gather",
+    "send",
+    "recv",
+    "barrier"};
+
+} // namespace
+
+std::string_view to_string(CollectiveKind kind) {
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+int64_t ring_rounds(CollectiveKind kind, int64_t n) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * (n - 1);
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kScatter:
+      return n - 1;
+    default:
+      DTENSOR_CHECK_VALUE(
+          false,
+          "ring_rounds",
+          to_string(kind),
+          " goes in no ring. Ask for all_reduce, all_gather, reduce_scatter, "
+          "all_to_all or scatter.");
+  }
+}
+
+double wire_bytes(CollectiveKind kind, int64_t n, double buffer) {
+  return static_cast<double>(ring_rounds(kind, n)) * buffer /
+      static_cast<double>(n);
+}
+
+int64_t wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {
+  return ring_rounds(kind, n) * buffer;
+}
+
+} // namespace dtensor

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a decided call does on this rank, whether autograd sees the tensors of
+// all ranks (ops/dispatch.cpp) or the local ones (ops/region.cpp).
+#pragma once
+
+#include <dtensor/ops/slot_impl.h>
+
+namespace dtensor::detail {
+
+/// A spec on the call's mesh; to be taken before the arguments turn local.
+SpecPtr any_spec(
+    const Decision& decision,
+    const torch::jit::Stack& stack,
+    size_t num_args);
+
+/// A plain tensor in the layout that is wanted of it. A number in disguise
+/// stays one.
+at::Tensor placed_plain(
+    const at::Tensor& plain,
+    const SpecPtr& wanted,
+    const Spec& mesh_like);
+
+/// Runs the operator, or what its rule has in its place, on the local tensors
+/// that stand on the stack, with the arguments that were decided.
+void call_local(
+    const OpInfo& info,
+    const Decision& decision,
+    torch::jit::Stack* stack);
+
+const SpecPtr& output_spec(const Decision& decision, size_t index);
+
+/// A rank outside the mesh has nothing to compute. `inputs` are those that
+/// require gradients, if this is above autograd.
+void outside_mesh(
+    const OpInfo& info,
+    const Decision& decision,
+    const SpecPtr& any,
+    at::TensorList inputs,
+    torch::jit::Stack* stack);
+
+} // namespace dtensor::detail

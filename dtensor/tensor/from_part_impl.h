@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dtensor/tensor/api.h>
+
+namespace dtensor::detail {
+
+/// DTensor::from_local for a tensor that no parameter takes over by set_data():
+/// it need not know the message of data_ptr() beforehand (tensor/wrap.cpp).
+at::Tensor from_part(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options);
+
+} // namespace dtensor::detail

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/layout_steps_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// A leaf takes its gradient over without a copy when nobody else holds the
+// tensor. It cannot see who else holds the memory behind a DTensor or a local
+// tensor: here is where to look, or two leaves that were added would end with
+// one memory for both gradients, and clipping would scale it twice.
+bool is_held_elsewhere(const at::Tensor& plain) {
+  return plain.use_count() > 1 || plain.storage().use_count() > 1;
+}
+
+bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
+  const auto* impl = dtensor.unsafeGetTensorImpl();
+  return dtensor.use_count() > 1 ||
+      impl->get_backend_meta_intrusive_ptr().use_count() > 2 ||
+      is_held_elsewhere(local_of(dtensor));
+}
+
+const c10::VariableVersion& counter_of(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->version_counter();
+}
+
+at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
+  return t.scalar_type() == dtype ? t : t.to(dtype);
+}
+
+} // namespace
+
+bool records(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && t.requires_grad();
+}
+
+at::Tensor alias(const at::Tensor& t, const c10::VariableVersion& counter) {
+  return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      counter, /*allow_tensor_metadata_change=*/true));
+}
+
+at::Tensor wrap_counted(
+    const at::Tensor& local,
+    const SpecPtr& spec,
+    const at::Tensor& counted) {
+  auto result = wrap(
+      local.requires_grad() ? alias(local, counter_of(local)) : local, spec);
+  if (!counted.is_inference() && !result.is_inference()) {
+    result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
+  }
+  if (is_dtensor(counted)) {
+    meta_of(result).view_facts = meta_of(counted).view_facts;
+  }
+  return result;
+}
+
+at::Tensor local_counted(const at::Tensor& dtensor) {
+  const auto& local = local_of(dtensor);
+  return dtensor.is_inference() || local.is_inference()
+      ? local
+      : alias(local, counter_of(dtensor));
+}
+
+at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
+  const auto local = redistribute_local(
+      cast(local_of(dtensor), to->dtype()),
+      spec_of(dtensor)->with_dtype(to->dtype()),
+      to);
+  if (!local.is_same(local_of(dtensor))) {
+    return wrap(local, to);
+  }
+  return wrap_counted(local, to, dtensor); // nothing had to move
+}
+
+SpecPtr gradient_spec(const Spec& forward, PlacementsRef grad_placements) {
+  return forward.with_tensor(
+      grad_placements,
+      forward.sizes(),
+      dense_strides(forward.sizes(), forward.strides()));
+}
+
+at::Tensor FromLocalStep::backward(at::Tensor grad) const {
+  if (!is_dtensor(grad)) {
+    grad = gradient_as_dtensor(grad, *forward);
+  }
+  const bool copies = of_leaf && is_held_elsewhere_dtensor(grad);
+  const auto& spec = spec_of(grad);
+  const auto placed = spec->placements() == PlacementsRef(grad_layout)
+      ? grad
+      : redistribute_autograd(grad, spec->with_placements(grad_layout));
+  const auto local = records(placed)
+      ? to_local_autograd(placed, Placements(forward->placements()))
+      : local_counted(placed);
+  return copies ? local.clone() : local;
+}
+
+at::Tensor ToLocalStep::backward(at::Tensor grad) const {
+  check_plain_gradient(grad);
+  const auto spec = grad.scalar_type() == grad_spec->dtype()
+      ? grad_spec
+      : grad_spec->with_dtype(grad.scalar_type());
+  if (spec->mesh().contains_this_rank()) {
+    grad = in_memory_order(std::move(grad), spec->strides());
+  }
+  if (of_leaf && is_held_elsewhere(grad)) {
+    grad = grad.clone();
+  }
+  return records(grad)
+      ? from_local_autograd(grad, spec, Placements(forward->placements()))
+      : wrap_counted(grad, spec, grad);
+}
+
+at::Tensor RedistributeStep::backward(at::Tensor grad) const {
+  if (!is_dtensor(grad)) {
+    grad = gradient_as_dtensor(grad, *from);
+  }
+  const auto target = spec_of(grad)
+                          ->with_placements(without_partial(from->placements()))
+                          ->with_dtype(grad_dtype);
+  return cast(
+      redistribute_autograd(grad, target, {.async_op = async_op}),
+      from->dtype());
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Boundaries that a program attaches itself, and what a style's boundary costs
+// in nodes of the graph.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/parallel/boundary.h>
+#include <tests/parallel/modules.h>
+
+#include <algorithm>
+#include <set>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+
+// A Linear cut by columns whose output is scaled by a learned vector.
+class Scaled : public ParallelStyle {
+ public:
+  explicit Scaled(at::Tensor scale, bool use_local_output = true)
+      : scale_(std::move(scale)),
+        use_local_output_(use_local_output) {}
+
+  void apply(const StyleTarget& target) const override {
+    auto& linear = *target.module.as<torch::nn::Linear>();
+    distribute_parameter(target, linear.weight, Shard(0), "weight");
+    distribute_parameter(target, scale_, Shard(0), "scale");
+    attach_boundary(
+        target,
+        {linear.weight},
+        BoundaryKind::kLinear,
+        {.output_layouts = Shard(-1),
+         .use_local_output = use_local_output_,
+         .output_fn = [scale = scale_](
+                          const at::Tensor& input, const at::Tensor& output) {
+           return output * scale + input.sum();
+         }});
+  }
+
+ private:
+  at::Tensor scale_;
+  bool use_local_output_;
+};
+
+torch::nn::Linear without_bias(int64_t in, int64_t out) {
+  return filled(torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false)));
+}
+
+TEST(AttachBoundary, CallsTheOutputFnOnDTensors) {
+  for (const bool use_local_output : {true, false}) {
+    run_ranks(3, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {3});
+      for (const auto& sizes :
+           std::vector<std::vector<int64_t>>{{2, 4}, {2, 3, 4}}) {
+        const auto whole = uniform(sizes, 5);
+        const auto x = whole.clone().requires_grad_(true);
+        const auto plain = without_bias(4, 7);
+        const auto factor = uniform({7}, 6).requires_grad_(true);
+        const auto truth = torch::nn::functional::linear(x, plain->weight) *
+                factor + x.sum();
+        const auto weight = uniform(truth.sizes(), 7);
+        truth.backward(weight);
+
+        auto mine = without_bias(4, 7);
+        const auto scale = uniform({7}, 6).requires_grad_(true);
+        const auto input = whole.clone().requires_grad_(true);
+        parallelize_module(*mine, mesh, Scaled(scale, use_local_output));
+        const auto y = mine(input);
+        ASSERT_EQ(is_dtensor(y), !use_local_output);
+        expect_close(
+            y, use_local_output ? part(truth, mesh, Shard(-1)) : truth, "y");
+        y.backward(
+            use_local_output
+                ? part(weight, mesh, Shard(-1))
+                : distribute_tensor(weight, mesh, {Shard(-1)}, std::nullopt));
+        expect_close(input.grad(), x.grad(), "input");
+        expect_close(mine->weight.grad(), plain->weight.grad(), "weight");
+        expect_close(scale.grad(), factor.grad(), "scale");
+        EXPECT_EQ(layout_of(scale.grad()), Placement(Shard(0)));
+      }
+    });
+  }
+}
+
+class Wrong : public ParallelStyle {
+ public:
+  explicit Wrong(std::function<void(const StyleTarget&)> apply)
+      : apply_(std::move(apply)) {}
+  void apply(const StyleTarget& target) const override {
+    apply_(target);
+  }
+
+ private:
+  std::function<void(const StyleTarget&)> apply_;
+};
+
+TEST(AttachBoundary, NeedsAParameter) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto linear = without_bias(4, 4);
+    EXPECT_THAT(
+        [&] {
+          parallelize_module(*linear, mesh, Wrong([](const auto& target) {
+            attach_boundary(target, {}, BoundaryKind::kLinear, {});
+          }));
+        },
+        ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr(
+            "[attach_boundary] the module itself gets a boundary without a "
+            "parameter to ride on. Pass its weight.")));
+  });
+}
+
+TEST(AttachBoundary, OfAModuleThatHasAStyleIsRefusedAndChangesNothing) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    torch::nn::Sequential both(without_bias(4, 4), without_bias(4, 4));
+    const Wrong twice([](const StyleTarget& target) {
+      auto& linear = *target.module.as<torch::nn::Linear>();
+      distribute_parameter(target, linear.weight, Shard(0), "weight");
+      for (int i = 0; i < 2; ++i) {
+        attach_boundary(target, {linear.weight}, BoundaryKind::kLinear, {});
+      }
+    });
+    EXPECT_THAT(
+        [&] {
+          parallelize_module(
+              *both, mesh, {{"0", ColwiseParallel()}, {"1", twice}});
+        },
+        ::testing::ThrowsMessage<c10::Error>(::testing::HasSubstr(
+            "[parallelize_module] module \"1\" has a style already. Style a "
+            "module once.")));
+    for (const auto& parameter : both->parameters()) {
+      EXPECT_FALSE(is_dtensor(parameter));
+    }
+  });
+}
+
+TEST(AttachBoundary, AnOutputFnReturnsADTensor) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto linear = without_bias(4, 4);
+    parallelize_module(*linear, mesh, Wrong([](const StyleTarget& target) {
+      auto& module = *target.module.as<torch::nn::Linear>();
+      distribute_parameter(target, module.weight, Shard(0), "weight");
+      attach_boundary(
+          target,
+          {module.weight},
+          BoundaryKind::kLinear,
+          {.output_fn = [](const at::Tensor&, const at::Tensor& output) {
+            return DTensor(output).to_local();
+          }});
+    }));
+    EXPECT_THAT(
+        [&] { linear(uniform({2, 4}, 1)); },
+        ::testing::ThrowsMessage<c10::TypeError>(::testing::HasSubstr(
+            "[boundary] the output_fn of the module itself returned a plain "
+            "tensor. Return a DTensor, as its arguments are.")));
+  });
+}
+
+// Names of all nodes below `t`, leaves left out.
+std::vector<std::string> nodes_below(const at::Tensor& t) {
+  std::vector<std::string> names;
+  std::set<torch::autograd::Node*> seen;
+  std::vector<torch::autograd::Node*> stack = {t.grad_fn().get()};
+  while (!stack.empty()) {
+    auto* node = stack.back();
+    stack.pop_back();
+    if (node == nullptr || !seen.insert(node).second) {
+      continue;
+    }
+    if (node->num_outputs() > 0) {
+      names.push_back(node->name());
+    }
+    for (const auto& edge : node->next_edges()) {
+      stack.push_back(edge.function.get());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(StyledModule, CrossesItsBoundaryInOneNodeEachWay) {
+  using ::testing::ElementsAre;
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto columns = filled(torch::nn::Linear(4, 6));
+    auto rows = filled(torch::nn::Linear(4, 6));
+    parallelize_module(*columns, mesh, ColwiseParallel());
+    parallelize_module(*rows, mesh, RowwiseParallel());
+    const auto x = uniform({3, 4}, 1).requires_grad_(true);
+    const auto part_of_x = uniform({3, 2}, 1).requires_grad_(true);
+    EXPECT_THAT(
+        nodes_below(columns(x)),
+        ElementsAre("AddmmBackward0", "EnterBackward", "TBackward0"));
+    EXPECT_THAT(
+        nodes_below(rows(part_of_x)),
+        ElementsAre(
+            "AddmmBackward0", "EnterBackward", "LeaveBackward", "TBackward0"));
+    // Three dimensions are viewed as two, and the bias is added afterwards.
+    EXPECT_THAT(
+        nodes_below(columns(x.view({3, 1, 4}))),
+        ElementsAre(
+            "AddBackward0",
+            "EnterBackward", // the bias
+            "EnterBackward",
+            "MmBackward0",
+            "TBackward0",
+            "UnsafeViewBackward0",
+            "ViewBackward0",
+            "ViewBackward0"));
+  });
+}
+
+TEST(StyledModule, CommunicatesNoGradientThatNobodyAsksFor) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    auto columns = filled(torch::nn::Linear(4, 6));
+    parallelize_module(*columns, mesh, ColwiseParallel());
+    const auto x = uniform({3, 4}, 1).requires_grad_(true);
+    const auto y = columns(x).sum();
+    CommDebugMode mode;
+    const auto grads = torch::autograd::grad(
+        {y}, {columns->weight}, {}, /*retain_graph=*/true);
+    EXPECT_EQ(mode.get_total_counts(), 0);
+    EXPECT_TRUE(is_dtensor(grads[0]));
+    torch::autograd::grad({y}, {x});
+    EXPECT_EQ(mode.get_total_counts(), 1);
+  });
+}
+
+} // namespace
+} // namespace dtensor
