@@ -28,6 +28,10 @@ void count(const std::string& name, const std::function<void()>& call) {
   CALLGRIND_DUMP_STATS_AT(name.c_str());
 }
 
+void add(std::vector<bench::Case>& cases, std::vector<bench::Case> more) {
+  cases.insert(cases.end(), more.begin(), more.end());
+}
+
 void run(
     const std::vector<bench::Case>& cases,
     const std::string& mode,
@@ -57,10 +61,11 @@ int main(int argc, char** argv) {
     {
       const at::NoGradGuard no_grad;
       forward = bench::operator_cases(kWorldSize, false);
-      auto conversions = bench::conversion_cases(kWorldSize);
-      forward.insert(forward.end(), conversions.begin(), conversions.end());
+      add(forward, bench::conversion_cases(kWorldSize));
+      add(forward, bench::module_cases(kWorldSize, false));
     }
-    const auto backward = bench::operator_cases(kWorldSize, true);
+    auto backward = bench::operator_cases(kWorldSize, true);
+    add(backward, bench::module_cases(kWorldSize, true));
     CALLGRIND_START_INSTRUMENTATION;
     {
       const at::NoGradGuard no_grad;

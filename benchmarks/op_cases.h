@@ -20,6 +20,10 @@ struct Case {
 /// autograd, or forward and backward.
 std::vector<Case> operator_cases(int64_t world_size, bool backward);
 
+/// A styled MLP of two layers, columns then rows, against the plain one of the
+/// whole size.
+std::vector<Case> module_cases(int64_t world_size, bool backward);
+
 /// from_local, to_local and one redistribution of each kind.
 std::vector<Case> conversion_cases(int64_t world_size);
 

@@ -142,6 +142,8 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/from_part_impl.h
   dtensor/tensor/gradient.cpp
   dtensor/tensor/gradient_impl.h
+  dtensor/tensor/inner_nodes.cpp
+  dtensor/tensor/inner_nodes_impl.h
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/memory_order_impl.h

@@ -13,6 +13,7 @@
 // autograd takes written views again by strides    ops        ViewsOfWrites
 // what torch::nn::Linear and Embedding call        parallel   ModulesCall
 // whether a gradient formula is running            ops        NodesAreCurrent
+// a node that a graph task wants runs others       tensor     NodesInside
 // at::get_dtensor_allow_implicit_replication       ops        PlainOperands
 // random operators ask the generator's key first   comm       RandomKey
 #pragma once

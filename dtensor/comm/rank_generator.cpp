@@ -197,7 +197,9 @@ class FillGenerator final : public c10::OperatorKernel {
       }
     }
     op.redispatchBoxed(
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, detail::kRankKey),
+        keys &
+            c10::DispatchKeySet(
+                c10::DispatchKeySet::FULL_AFTER, detail::kRankKey),
         stack);
   }
 

@@ -65,8 +65,8 @@ struct ThisThread {
 };
 // Read in each collective and wherever a mesh is checked: in the part of the
 // thread's memory that needs no call to find.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThisThread
-    this_thread;
+[[gnu::tls_model(
+    "initial-exec")]] extern constinit thread_local ThisThread this_thread;
 
 /// The value in `slot` (0: none was given to the RankLocal yet) of the rank
 /// that this thread works for.

@@ -40,8 +40,7 @@ DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 /// Bytes that a rank sends. `buffer` is what one n-th of goes in a round: the
 /// result of an all-gather, the input of a scatter, this rank's input of the
 /// others.
-DTENSOR_API double
-wire_bytes(CollectiveKind kind, int64_t n, double buffer);
+DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
 /// Elements that a rank sends, times `n`: a whole number, so that costs compare
 /// exactly.

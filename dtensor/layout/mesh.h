@@ -30,7 +30,7 @@ namespace dtensor {
 namespace detail {
 struct MeshAccess;
 struct MeshState;
-}
+} // namespace detail
 
 class DTENSOR_API DeviceMesh {
  public:

@@ -8,8 +8,8 @@
 namespace dtensor {
 namespace {
 
-constexpr std::array<std::string_view, 8> kReduceOpNames = {
-    "sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
+constexpr std::array<std::string_view, 8> kReduceOpNames =
+    {"sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
 
 } // namespace
 
@@ -40,8 +40,7 @@ Placement StridedShard(int64_t dim, int64_t split_factor) {
       ". Use Shard(",
       dim,
       ") for a plain cut.");
-  return {
-      Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor};
+  return {Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor};
 }
 
 Placement Partial(std::string_view reduce_op) {

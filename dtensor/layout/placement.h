@@ -47,28 +47,48 @@ class Placement {
   /// Replicate.
   constexpr Placement() = default;
 
-  constexpr Kind kind() const { return kind_; }
-  constexpr bool is_replicate() const { return kind_ == Kind::kReplicate; }
+  constexpr Kind kind() const {
+    return kind_;
+  }
+  constexpr bool is_replicate() const {
+    return kind_ == Kind::kReplicate;
+  }
   /// True of Shard only; a StridedShard is not a Shard (as in Python).
-  constexpr bool is_shard() const { return kind_ == Kind::kShard; }
-  constexpr bool is_shard(int64_t dim) const { return is_shard() && dim_ == dim; }
+  constexpr bool is_shard() const {
+    return kind_ == Kind::kShard;
+  }
+  constexpr bool is_shard(int64_t dim) const {
+    return is_shard() && dim_ == dim;
+  }
   constexpr bool is_strided_shard() const {
     return kind_ == Kind::kStridedShard;
   }
   /// True of Shard and StridedShard: each rank holds a part of `dim()`.
-  constexpr bool cuts() const { return is_shard() || is_strided_shard(); }
-  constexpr bool cuts(int64_t dim) const { return cuts() && dim_ == dim; }
-  constexpr bool is_partial() const { return kind_ == Kind::kPartial; }
+  constexpr bool cuts() const {
+    return is_shard() || is_strided_shard();
+  }
+  constexpr bool cuts(int64_t dim) const {
+    return cuts() && dim_ == dim;
+  }
+  constexpr bool is_partial() const {
+    return kind_ == Kind::kPartial;
+  }
   constexpr bool is_partial(ReduceOp op) const {
     return is_partial() && op_ == op;
   }
 
   /// The tensor dimension that is cut. Only for Shard and StridedShard.
-  constexpr int64_t dim() const { return dim_; }
+  constexpr int64_t dim() const {
+    return dim_;
+  }
   /// Into how many pieces a StridedShard cuts before it deals them out.
-  constexpr int64_t split_factor() const { return split_factor_; }
+  constexpr int64_t split_factor() const {
+    return split_factor_;
+  }
   /// Only for Partial.
-  constexpr ReduceOp reduce_op() const { return op_; }
+  constexpr ReduceOp reduce_op() const {
+    return op_;
+  }
 
   /// The same kind of cut (plain or strided) on another tensor dimension.
   constexpr Placement with_dim(int64_t dim) const {
@@ -77,7 +97,8 @@ class Placement {
     return p;
   }
 
-  friend constexpr bool operator==(const Placement&, const Placement&) = default;
+  friend constexpr bool operator==(const Placement&, const Placement&) =
+      default;
 
   /// Mixes into hash tables of layouts.
   size_t hash() const {

@@ -48,30 +48,51 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
-  SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec") const;
+  SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
+      const;
   SpecPtr with_dtype(at::ScalarType dtype) const;
   /// Same mesh and dtype, another tensor.
-  SpecPtr with_tensor(
-      PlacementsRef placements,
-      SizesRef sizes,
-      SizesRef strides) const;
+  SpecPtr
+  with_tensor(PlacementsRef placements, SizesRef sizes, SizesRef strides) const;
 
-  const DeviceMesh& mesh() const { return mesh_; }
-  PlacementsRef placements() const { return placements_; }
-  SizesRef sizes() const { return sizes_; }
-  SizesRef strides() const { return strides_; }
-  at::ScalarType dtype() const { return dtype_; }
-  int64_t dim() const { return static_cast<int64_t>(sizes_.size()); }
-  int64_t numel() const { return numel_; }
+  const DeviceMesh& mesh() const {
+    return mesh_;
+  }
+  PlacementsRef placements() const {
+    return placements_;
+  }
+  SizesRef sizes() const {
+    return sizes_;
+  }
+  SizesRef strides() const {
+    return strides_;
+  }
+  at::ScalarType dtype() const {
+    return dtype_;
+  }
+  int64_t dim() const {
+    return static_cast<int64_t>(sizes_.size());
+  }
+  int64_t numel() const {
+    return numel_;
+  }
 
   /// Never used again for another spec, unlike the address.
-  uint64_t id() const { return id_; }
+  uint64_t id() const {
+    return id_;
+  }
 
   /// Shape of this rank's local tensor ({0} on a rank outside the mesh).
-  SizesRef local_sizes() const { return local_sizes_; }
+  SizesRef local_sizes() const {
+    return local_sizes_;
+  }
 
-  bool is_replicated() const { return is_replicated_; }
-  bool has_partial() const { return has_partial_; }
+  bool is_replicated() const {
+    return is_replicated_;
+  }
+  bool has_partial() const {
+    return has_partial_;
+  }
   /// Whether some mesh dimension cuts tensor dimension `dim`.
   bool cuts(int64_t dim) const;
 

@@ -35,6 +35,13 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
   }
 }
 
+void carry_boundaries(const at::Tensor& from, const at::Tensor& to) {
+  if (meta_of(from).boundaries != nullptr) {
+    refresh_boundaries(from, BoundaryKind::kLinear);
+    meta_of(to).boundaries = meta_of(from).boundaries;
+  }
+}
+
 at::Tensor multiply_by_boundary(
     const Boundary& boundary,
     const BoundaryRole& role,

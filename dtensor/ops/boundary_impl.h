@@ -101,6 +101,10 @@ const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
 /// Boundary::refresh for `t`, if it is a leaf on which boundaries ride.
 void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
+/// What rides on the DTensor `from` does so on `to`, which was made of it and
+/// is still the parameter.
+void carry_boundaries(const at::Tensor& from, const at::Tensor& to);
+
 /// Boundary::multiply for the arguments of an operator in that role; undefined
 /// where it is not for that.
 at::Tensor multiply_by_boundary(

@@ -12,6 +12,7 @@
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/redistribute/moves_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -149,6 +150,22 @@ std::vector<SpecPtr> gradient_layouts(
   return specs;
 }
 
+bool has_equal_parts(const Spec& spec) {
+  return has_equal_parts(
+      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
+}
+
+bool has_equal_parts(const OpCall& call, const Decision& decision) {
+  bool equal = true;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    equal &= has_equal_parts(decision.layout_of(call, i));
+  }
+  for (const auto& output : decision.outputs) {
+    equal &= output == nullptr || has_equal_parts(*output);
+  }
+  return equal;
+}
+
 // What LibTorch would resize self for.
 void check_fits_in_place(const OpInfo& info, const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
@@ -230,16 +247,15 @@ std::shared_ptr<const Decision> decide_cold(
       std::make_shared<Decision>(propagate(call, *info.rule, constraints));
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
+    decision->parts_are_equal = has_equal_parts(call, *decision);
   }
   return decision;
 }
 
 } // namespace
 
-std::shared_ptr<const Decision> decide(
-    const OpInfo& info,
-    c10::ArrayRef<c10::IValue> args,
-    KeyWords key) {
+std::shared_ptr<const Decision>
+decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key) {
   auto& cache = decision_cache(info.slot);
   if (const auto* found = cache.find(key)) {
     return *found;

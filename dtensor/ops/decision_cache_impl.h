@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DecisionCache: what one operator decided before, per thread, bounded. Its keys
-// are those of ops/call_key_impl.h.
+// DecisionCache: what one operator decided before, per thread, bounded. Its
+// keys are those of ops/call_key_impl.h.
 #pragma once
 
 #include <c10/util/ArrayRef.h>

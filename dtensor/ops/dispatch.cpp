@@ -56,8 +56,7 @@ class FirstArgument {
       return;
     }
     if (info.is_view) {
-      is_normal_ =
-          c10::InferenceMode::is_enabled() && !first.is_inference();
+      is_normal_ = c10::InferenceMode::is_enabled() && !first.is_inference();
       if (is_dtensor(first)) {
         viewed_ = Viewed(first);
       }

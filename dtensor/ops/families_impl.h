@@ -51,5 +51,4 @@ void add_view_rules(RuleRegistry& rules);
 } // namespace dtensor
 
 #define DTENSOR_RULES(family) \
-  void add_##family##_rules(  \
-      [[maybe_unused]] ::dtensor::RuleRegistry& rules)
+  void add_##family##_rules([[maybe_unused]] ::dtensor::RuleRegistry& rules)

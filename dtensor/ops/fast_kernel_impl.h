@@ -33,8 +33,7 @@ namespace dtensor::detail {
 struct FastSlot {
   void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
   bool boundaries_matter() const {
-    const auto& traits = info->traits;
-    return traits.boundary || traits.carries || traits.adds_bias;
+    return info->traits.boundary || info->traits.adds_bias;
   }
 
   std::shared_ptr<const OpInfo> info;
@@ -50,6 +49,11 @@ struct LocalResult {
     return local;
   }
 };
+
+template <class First, class...>
+constexpr bool first_is_tensor() {
+  return std::is_same_v<std::decay_t<First>, at::Tensor>;
+}
 
 // Whether results share memory with the first argument.
 template <class Op>
@@ -91,7 +95,8 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       }
     }
     try {
-      return call_local(*entry->decision, args...);
+      const bool carries = key.has_boundaries() && info.traits.carries;
+      return call_local(*entry->decision, carries, args...);
     } catch (const c10::NotImplementedError&) {
       return call_boxed(keys, args...); // no kernel for meta tensors
     }
@@ -134,7 +139,11 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     return call_boxed(keys, std::forward<Args>(args)...);
   }
 
-  static Result call_local(const Decision& decision, Args... args) {
+  // `carries`: what rides on the first argument is to ride on the result.
+  static Result call_local(
+      const Decision& decision,
+      [[maybe_unused]] bool carries,
+      Args... args) {
     [[maybe_unused]] std::conditional_t<
         kAboveAutograd,
         at::AutoDispatchBelowADInplaceOrView,
@@ -156,6 +165,11 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
             result,
             std::get<0>(std::tie(args...)).storage_offset() +
                 decision.offsets[0]);
+      }
+      if constexpr (first_is_tensor<Args...>()) {
+        if (C10_UNLIKELY(carries)) {
+          carry_boundaries(std::get<0>(std::tie(args...)), result);
+        }
       }
       return result;
     } else {

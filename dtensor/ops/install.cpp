@@ -44,7 +44,8 @@ void fallback(
 }
 
 // Without one, an operator that LibTorch's autograd does not know would have no
-// kernel at all at this key. What gradient it has is that of the plain operator.
+// kernel at all at this key. What gradient it has is that of the plain
+// operator.
 void autograd_fallback(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet,
@@ -97,10 +98,7 @@ void install(const c10::OperatorHandle& op) {
   installed = {};
   auto kernels = kernels_of(op);
   register_kernel(
-      installed.backend,
-      op,
-      kDTensorKey,
-      std::move(kernels.backend));
+      installed.backend, op, kDTensorKey, std::move(kernels.backend));
   register_kernel(
       installed.autograd,
       op,

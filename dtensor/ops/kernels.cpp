@@ -53,8 +53,7 @@ class OutKernel final : public c10::OperatorKernel {
         "requires grad. Call it without out, or under a NoGradGuard.");
     if (functional_) {
       run_out_variant(op, *functional_, stack);
-    } else if (
-        !info_->random && inputs_are_replicated(op.schema(), args)) {
+    } else if (!info_->random && inputs_are_replicated(op.schema(), args)) {
       run_out_on_replicated(*info_, stack);
     } else if (other_) {
       other_->callBoxed(op, keys, stack);
@@ -132,8 +131,8 @@ class ToMetaKernel final : public c10::OperatorKernel {
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
       torch::jit::Stack* stack) {
-    const auto& self = torch::jit::peek(
-        *stack, 0, op.schema().arguments().size());
+    const auto& self =
+        torch::jit::peek(*stack, 0, op.schema().arguments().size());
     if (is_dtensor(self.toTensor())) {
       op.redispatchBoxed(
           keys.remove_backend(c10::BackendComponent::MetaBit), stack);
@@ -191,8 +190,8 @@ torch::CppFunction replicated_kernel(
 
 // Those whose gradient formula, LibTorch's, may make plain tensors on the way.
 bool formula_may_make_plain(const OpInfo& info) {
-  return (info.rule == nullptr || info.traits.plain_in_gradient) && !info.random &&
-      info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
+  return (info.rule == nullptr || info.traits.plain_in_gradient) &&
+      !info.random && info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
 // On replicated tensors the gradient is that of the plain operator.
@@ -203,8 +202,8 @@ bool may_take_plain_gradient(const OpInfo& info) {
 // What op_ is the in-place form of, if its gradient may be that of op.
 std::optional<c10::OperatorHandle> functional_for_gradients(
     const OpInfo& info) {
-  return formula_may_make_plain(info) && info.in_place &&
-          !info.inplace_view && info.num_returns == 1
+  return formula_may_make_plain(info) && info.in_place && !info.inplace_view &&
+          info.num_returns == 1
       ? functional_of_in_place(info.op)
       : std::nullopt;
 }
@@ -225,13 +224,12 @@ torch::CppFunction kernel_of(
 
 Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
   const auto kernel = [&](bool above_autograd) {
-    return torch::CppFunction::makeFromBoxedFunctor(
-        std::make_unique<OutKernel>(
-            info,
-            is_composite(info->op)
-                ? std::optional(stock_kernel(info->op, above_autograd))
-                : std::nullopt,
-            above_autograd));
+    return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OutKernel>(
+        info,
+        is_composite(info->op)
+            ? std::optional(stock_kernel(info->op, above_autograd))
+            : std::nullopt,
+        above_autograd));
   };
   Kernels kernels{kernel(false), std::nullopt};
   if (is_composite(info->op) ||
@@ -269,8 +267,7 @@ c10::SafeKernelFunction stock_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd) {
   return op.getComputedKernelForDispatchKey(
-      above_autograd ? kNobodysAutogradKey
-                     : kNobodysKey);
+      above_autograd ? kNobodysAutogradKey : kNobodysKey);
 }
 
 Kernels kernels_of(const c10::OperatorHandle& op) {

@@ -125,7 +125,8 @@ void call_on_ones(
     map_tensors(&arguments[i], 1, [&](const at::Tensor& t, size_t) {
       return is_out(schema.arguments()[i]) && !results.empty()
           ? at::empty({0}, results[out++].options())
-          : is_dtensor(t) ? at::ones(t.sizes(), t.options()) : t;
+          : is_dtensor(t) ? at::ones(t.sizes(), t.options())
+                          : t;
     });
   }
   if (const auto generator = schema.argumentIndexWithName("generator")) {
@@ -210,17 +211,17 @@ bool differ_in_dtype(
       });
 }
 
-torch::jit::Stack
-call(const c10::OperatorHandle& op, torch::jit::Stack arguments) {
+torch::jit::Stack call(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack arguments) {
   op.callBoxed(&arguments);
   return arguments;
 }
 
 std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values) {
   std::vector<at::Tensor> found;
-  visit_tensors(values, [&](const at::Tensor& t, size_t, int) {
-    found.push_back(t);
-  });
+  visit_tensors(
+      values, [&](const at::Tensor& t, size_t, int) { found.push_back(t); });
   return found;
 }
 
@@ -287,9 +288,9 @@ bool inputs_are_replicated(
     c10::ArrayRef<c10::IValue> args) {
   bool all = true;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
-    all &= is_out(schema.arguments()[arg])
-        ? is_dtensor(t)
-        : is_dtensor(t) ? spec_of(t)->is_replicated() : t.numel() == 1;
+    all &= is_out(schema.arguments()[arg]) ? is_dtensor(t)
+        : is_dtensor(t)                    ? spec_of(t)->is_replicated()
+                                           : t.numel() == 1;
   });
   return all;
 }

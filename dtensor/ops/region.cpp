@@ -65,21 +65,24 @@ void run_region(
     const Crossing& crossing,
     torch::jit::Stack* stack) {
   auto* const args = stack->data() + (stack->size() - info.num_args);
-  auto locals = enter_region(
+  const Region region(
       inputs_of(decision, last_args(*stack, info.num_args), crossing));
-  auto local = locals.begin();
+  auto local = region.locals().begin();
   map_tensors(args, info.num_args, [&](const at::Tensor& t, size_t i) {
     if (is_dtensor(t)) {
-      return std::move(*local++);
+      return *local++;
     }
     const auto& wanted = decision.inputs[i];
     return wanted == nullptr ? t : placed_plain(t.detach(), wanted, any);
   });
   call_local(info, decision, stack);
+  const bool may_fuse = info.num_returns == 1 && stack->back().isTensor() &&
+      decision.parts_are_equal &&
+      (!info.rule->local_kernel || decision.is_plain_call);
   map_results(stack, info.num_returns, [&](const at::Tensor& t, size_t i) {
     const auto made = decision.shapes_from_results ? replicated_spec(any, t)
                                                    : output_spec(decision, i);
-    return leave_region(t, made, exit_of(crossing, made));
+    return region.leave(t, made, exit_of(crossing, made), may_fuse);
   });
 }
 

@@ -138,8 +138,8 @@ void place_what_modules_make(
     const c10::FunctionSchema& schema,
     size_t made,
     c10::IValue* args) {
-  const auto like = first_spec(
-      c10::ArrayRef<c10::IValue>(args, schema.arguments().size()));
+  const auto like =
+      first_spec(c10::ArrayRef<c10::IValue>(args, schema.arguments().size()));
   if (like == nullptr) {
     return;
   }

@@ -34,9 +34,9 @@ bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 /// result turns out to be a view.
 bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
 
-/// Position of the argument that torch::nn makes by itself where it is left out:
-/// a state of zeros, the offsets of even bags (OpTraits::made_arg). Nothing if
-/// there is none.
+/// Position of the argument that torch::nn makes by itself where it is left
+/// out: a state of zeros, the offsets of even bags (OpTraits::made_arg).
+/// Nothing if there is none.
 std::optional<size_t> made_by_modules(const OpInfo& info);
 
 /// Replaces tensors of argument `made` that follow from global shapes alone, so

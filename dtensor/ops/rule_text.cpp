@@ -150,8 +150,8 @@ class PartialTexts {
  public:
   void add(const Strategy& strategy, ReduceOp reduction) {
     const auto text = without_reduction(strategy);
-    const auto same = std::find_if(
-        lines_.begin(), lines_.end(), [&](const auto& line) {
+    const auto same =
+        std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) {
           return line.first == text;
         });
     if (same == lines_.end()) {

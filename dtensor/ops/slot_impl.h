@@ -39,7 +39,7 @@ struct OpInfo {
   bool is_view = false; // its results share memory with its first argument
   bool random = false;
   bool is_out = false;
-  bool is_region = false;     // intercepted at the autograd key
+  bool is_region = false; // intercepted at the autograd key
   OpTraits traits;
   std::vector<bool> value_matters; // per argument: part of the cache key
   /// LibTorch's own autograd kernel, for a region whose gradient formula is
@@ -73,10 +73,8 @@ void dispatch_region(
 
 /// The decision for this call, from this rank's cache or made now; for a caller
 /// that knows its key (ops/call_key_impl.h), and for others.
-std::shared_ptr<const Decision> decide(
-    const OpInfo& info,
-    c10::ArrayRef<c10::IValue> args,
-    KeyWords key);
+std::shared_ptr<const Decision>
+decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key);
 std::shared_ptr<const Decision> decide(
     const OpInfo& info,
     const torch::jit::Stack& stack);

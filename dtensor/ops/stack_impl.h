@@ -64,10 +64,7 @@ void map_tensors(c10::IValue* args, size_t count, const Map& map) {
 /// Replaces every tensor among the results on the stack by
 /// map(at::Tensor&&, size_t index); undefined ones stay.
 template <class Map>
-void map_results(
-    torch::jit::Stack* stack,
-    size_t num_returns,
-    const Map& map) {
+void map_results(torch::jit::Stack* stack, size_t num_returns, const Map& map) {
   size_t index = 0;
   for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
     auto& value = (*stack)[i];

@@ -51,6 +51,9 @@ struct Decision {
   /// Layout of the gradient of the local tensor of each flattened input, for
   /// regions.
   std::vector<SpecPtr> grads;
+  /// Of a region: all ranks have parts of the same shapes, so that they record
+  /// the same graph of the local call.
+  bool parts_are_equal = false;
   /// Everything is replicated and the shapes of the results are not known
   /// beforehand: the results are replicated, as large as they come out.
   bool shapes_from_results = false;

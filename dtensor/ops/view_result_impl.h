@@ -24,7 +24,7 @@ inline void set_offset(const at::Tensor& view, int64_t offset) {
 
 /// How a view lies to what it was taken of.
 struct ViewPlace {
-  int64_t offset = 0; // in elements of the view
+  int64_t offset = 0;                      // in elements of the view
   CopyReason reason = CopyReason::kCopied; // if it is a copy
 };
 

@@ -73,8 +73,8 @@ inline void leave_boundary(const Crossing& crossing, torch::jit::Stack* stack) {
   if (crossing.boundary != nullptr) {
     const auto output = std::move(stack->back()).toTensor();
     const auto& made = spec_of(output);
-    stack->back() =
-        leave_region(local_of(output), made, crossing.boundary->exit_of(made));
+    stack->back() = leave_unrecorded(
+        local_of(output), made, crossing.boundary->exit_of(made));
   }
 }
 
@@ -127,8 +127,8 @@ void with_boundary(
   }
   auto [value, origin, from] = boundary->take_input(input.toTensor());
   input = std::move(value);
-  run_inner(Crossing{
-      boundary.get(), role.input, std::move(origin), std::move(from)});
+  run_inner(
+      Crossing{boundary.get(), role.input, std::move(origin), std::move(from)});
 }
 
 } // namespace dtensor::detail

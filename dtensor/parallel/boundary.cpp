@@ -29,7 +29,8 @@ void attach_boundary(
       detail::describe(target),
       " gets a boundary without a parameter to ride on. Pass its weight.");
   const auto& weight = parameters[0];
-  const bool knows_features = kind == BoundaryKind::kLinear && weight.dim() == 2;
+  const bool knows_features =
+      kind == BoundaryKind::kLinear && weight.dim() == 2;
   const detail::BoundaryLayouts layouts{
       {.plain = options.input_layouts,
        .desired = options.desired_input_layouts,
@@ -37,9 +38,8 @@ void attach_boundary(
       options.output_layouts,
       options.use_local_output,
       /*overlap_chunks=*/1,
-      options.output_fn
-          ? std::make_shared<const OutputFn>(options.output_fn)
-          : nullptr};
+      options.output_fn ? std::make_shared<const OutputFn>(options.output_fn)
+                        : nullptr};
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     changes.attach(parameters, kind, target, layouts);
   });

@@ -40,8 +40,8 @@ DTENSOR_API void distribute_parameter(
 
 /// Makes the module's output of `input` (in desired_input_layouts) and of what
 /// the operator made of it, DTensors both. Differentiable operators only.
-using OutputFn =
-    std::function<at::Tensor(const at::Tensor& input, const at::Tensor& output)>;
+using OutputFn = std::function<
+    at::Tensor(const at::Tensor& input, const at::Tensor& output)>;
 
 struct BoundaryOptions {
   /// Layout of a plain input (a DTensor knows its own).

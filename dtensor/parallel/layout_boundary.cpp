@@ -87,7 +87,7 @@ LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
   // is whole, its gradient is a sum over ranks.
   const bool sums = output.cuts() && layout.is_replicate();
   const auto added = given->with_placements({layout}, "boundary");
-  const auto grad = sums ? Placement(Partial(ReduceOp::kSum))
+  const auto grad = sums    ? Placement(Partial(ReduceOp::kSum))
       : layout.is_partial() ? Placement(Replicate())
                             : layout;
   return {given, output_dim, added, gradient_spec(*added, grad)};
@@ -103,7 +103,7 @@ at::Tensor LayoutBoundary::local_bias(
   if (bias_.given != given || bias_.output_dim != output.dim()) {
     bias_ = layouts_of_bias(given, output.dim());
   }
-  return enter_region({region_input(bias, bias_.added, bias_.grad)})[0];
+  return enter_alone(region_input(bias, bias_.added, bias_.grad));
 }
 
 // Called often: what changes seldom is looked at when the number of those who
@@ -116,10 +116,16 @@ void LayoutBoundary::refresh(const at::Tensor& parameter, BoundaryKind kind)
   auto& meta = meta_of(parameter);
   const auto* const known =
       static_cast<const LayoutBoundary*>(meta.boundaries->get(kind).get());
-  if (known == this && holders_ == parameter.use_count()) {
+  const Seen now{parameter.unsafeGetTensorImpl(), parameter.use_count()};
+  auto& seen = seen_[seen_[0].parameter == now.parameter ? 0 : 1];
+  if (known == this && seen == now) {
     return;
   }
-  holders_ = parameter.use_count();
+  if (seen_[0].parameter == nullptr) {
+    seen_[0] = now;
+  } else {
+    seen = now;
+  }
   if (auto tied = style_of_tied(parameter, kind, known)) {
     auto all = std::make_shared<Boundaries>(*meta.boundaries);
     all->set(kind, std::move(tied));
@@ -145,7 +151,7 @@ to_output_layout(const at::Tensor& y, const Placement& output, bool use_local) {
     return use_local ? to_local_autograd(placed) : placed;
   }
   auto grad = gradient_spec(*to, without_partial(to->placements()));
-  return enter_region({region_input(y, to, std::move(grad))})[0];
+  return enter_alone(region_input(y, to, std::move(grad)));
 }
 
 std::string describe_module(std::string_view name) {

@@ -11,6 +11,7 @@
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/shared_input_impl.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -74,6 +75,12 @@ class LayoutBoundary final : public Boundary {
   }
 
  private:
+  // How many held a parameter when its ties were looked at last.
+  struct Seen {
+    const void* parameter = nullptr;
+    size_t holders = 0;
+    friend bool operator==(const Seen&, const Seen&) = default;
+  };
   struct Exit {
     SpecPtr made;
     SpecPtr to;
@@ -92,8 +99,7 @@ class LayoutBoundary final : public Boundary {
   DeviceMesh mesh_;
   BoundaryLayouts layouts_;
   Sibling sibling_;
-  // How many held the parameter when its ties were looked at last.
-  mutable size_t holders_ = 0;
+  mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
   // The last ones asked for.
   mutable Exit exit_;
   mutable Bias bias_;

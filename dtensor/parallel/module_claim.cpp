@@ -69,8 +69,7 @@ ModuleClaim::ModuleClaim(const char* where, const torch::nn::Module& module)
 }
 
 ModuleClaim::ModuleClaim(const char* where, const at::Tensor& parameter)
-    : claimed_(
-          claim(where, "the parameter", parameter.unsafeGetTensorImpl())) {
+    : claimed_(claim(where, "the parameter", parameter.unsafeGetTensorImpl())) {
   try {
     check_tensor(where, parameter);
   } catch (...) {

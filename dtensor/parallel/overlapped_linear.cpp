@@ -102,7 +102,8 @@ class PendingParts final : public Pending {
 
 bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, Placement as) {
   return is_dtensor(t) && spec_of(t)->mesh() == mesh &&
-      spec_of(t)->placements() == PlacementsRef(as) && copied_from(t) == nullptr;
+      spec_of(t)->placements() == PlacementsRef(as) &&
+      copied_from(t) == nullptr;
 }
 
 bool can_overlap(

@@ -154,11 +154,7 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
       options_.use_local_output};
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     changes.hook(
-        target,
-        hooks,
-        change.style,
-        nullptr,
-        [change](const auto& outputs) {
+        target, hooks, change.style, nullptr, [change](const auto& outputs) {
           change_layouts(change, "output", outputs);
         });
   });

@@ -27,9 +27,8 @@ void hook(
       target,
       hooks,
       "SequenceParallel",
-      [layouts,
-       mesh = target.mesh,
-       who = changes.join(target, layouts.input)](const auto& inputs) {
+      [layouts, mesh = target.mesh, who = changes.join(target, layouts.input)](
+          const auto& inputs) {
         if (!inputs.empty()) {
           *inputs[0] =
               detail::shared_input(*inputs[0], mesh, layouts.input, who);
@@ -59,8 +58,7 @@ void ride(
       "instead of TORCH_MODULE (dtensor::hooked::Dropout for "
       "torch::nn::Dropout).");
   replicate_parameters(changes, target);
-  changes.attach(
-      parameters.values(), BoundaryKind::kNorm, target, layouts);
+  changes.attach(parameters.values(), BoundaryKind::kNorm, target, layouts);
 }
 
 } // namespace

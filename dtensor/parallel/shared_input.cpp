@@ -95,7 +95,7 @@ class Facts {
                               : nullptr;
   }
 
-  Weak<c10::TensorImpl> tensor_; // if plain
+  Weak<c10::TensorImpl> tensor_;  // if plain
   Weak<c10::StorageImpl> memory_; // set_data() exchanges it
   WeakNode history_;
   uint32_t version_;
@@ -161,8 +161,8 @@ void check_features(
       plain.is_strided_shard()) {
     return;
   }
-  const bool cut = plain.cuts() && (plain.dim() + x.dim()) % x.dim() ==
-          x.dim() - 1;
+  const bool cut =
+      plain.cuts() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
   const auto expected = cut
       ? chunk(layouts.features, mesh.size(), mesh.get_local_rank()).size()
       : layouts.features;
@@ -245,8 +245,8 @@ given_for(const at::Tensor& kept, const at::Tensor& part, const Spec& from) {
     return part.clone();
   }
   const auto dim = layout.dim();
-  const Interval mine = chunk(
-      kept.size(dim), from.mesh().size(), from.mesh().get_local_rank());
+  const Interval mine =
+      chunk(kept.size(dim), from.mesh().size(), from.mesh().get_local_rank());
   return kept.narrow(dim, mine.begin, mine.size());
 }
 
@@ -330,8 +330,7 @@ bool is_for(
       (!shared.recorded || !shared.node.expired());
 }
 
-at::Tensor
-serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
+at::Tensor serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
   const auto part = part_of(x);
   if (shared.kept.defined()) {
     check_unwritten(shared, part);

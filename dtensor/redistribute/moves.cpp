@@ -206,11 +206,10 @@ bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
 int64_t
 wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after) {
   const auto collective = collective_of(kind);
-  return collective ? dtensor::wire_times_ranks(
-                          *collective,
-                          n,
-                          kind == StepKind::kAllGather ? after : before)
-                    : 0;
+  return collective
+      ? dtensor::wire_times_ranks(
+            *collective, n, kind == StepKind::kAllGather ? after : before)
+      : 0;
 }
 
 } // namespace dtensor::detail

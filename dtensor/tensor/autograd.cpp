@@ -54,10 +54,8 @@ NodeHolder<StepNode<Step>> step_node(const char* name, Step step) {
 
 // `output` is what `node` made of `input`.
 template <class NodeType>
-at::Tensor record(
-    NodeHolder<NodeType> node,
-    const at::Tensor& input,
-    at::Tensor output) {
+at::Tensor
+record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
   node->set_next_edges(torch::autograd::collect_next_edges(input));
   torch::autograd::set_history(output, std::move(node));
   return output;
@@ -169,8 +167,7 @@ at::Tensor to_local_autograd(
               dtensor.is_leaf()}),
       dtensor,
       alias(
-          local_of(dtensor),
-          dtensor.unsafeGetTensorImpl()->version_counter()));
+          local_of(dtensor), dtensor.unsafeGetTensorImpl()->version_counter()));
 }
 
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {

@@ -38,8 +38,9 @@ struct RedistributeMode {
 };
 
 /// `dtensor` in layout and dtype `to` (same mesh and sizes), cast before it is
-/// communicated; itself if it has them, unless the mode says otherwise. An asynchronous one copies what peers
-/// are to read, unless nobody else holds `dtensor` (moved in) or its part.
+/// communicated; itself if it has them, unless the mode says otherwise. An
+/// asynchronous one copies what peers are to read, unless nobody else holds
+/// `dtensor` (moved in) or its part.
 at::Tensor redistribute_autograd(
     at::Tensor dtensor,
     const SpecPtr& to,

@@ -67,7 +67,8 @@ SpecPtr global_spec(
     infer_global(local, mesh, placements, sizes, strides);
   }
   const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  if (is_empty && !options.stride) { // ranks may have come to parts in many ways
+  if (is_empty &&
+      !options.stride) { // ranks may have come to parts in many ways
     strides = contiguous_strides(sizes);
   }
   return Spec::make(

@@ -10,8 +10,7 @@ namespace dtensor {
 /// Whether `t` is a DTensor. False for an undefined tensor.
 inline bool is_dtensor(const at::Tensor& t) {
   return t.defined() &&
-      t.unsafeGetTensorImpl()->key_set().has_backend(
-          detail::kDTensorBit);
+      t.unsafeGetTensorImpl()->key_set().has_backend(detail::kDTensorBit);
 }
 
 } // namespace dtensor

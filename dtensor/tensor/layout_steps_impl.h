@@ -51,7 +51,7 @@ struct FromLocalStep {
 struct ToLocalStep {
   at::Tensor backward(at::Tensor grad) const;
   SpecPtr forward;
-  SpecPtr grad_spec; // from gradient_spec()
+  SpecPtr grad_spec;    // from gradient_spec()
   bool of_leaf = false; // whether the DTensor is one
 };
 

@@ -7,6 +7,8 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
+
 namespace dtensor::detail {
 
 /// `local` with its dimensions in memory in the order of `strides`, which are
@@ -14,6 +16,10 @@ namespace dtensor::detail {
 /// not depend on how this rank's kernel happened to lay its part out: ranks
 /// with unlike specs would communicate differently. Differentiable.
 inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
+  const bool outer_first = std::is_sorted(strides.rbegin(), strides.rend());
+  if (outer_first && local.is_contiguous()) {
+    return local;
+  }
   const auto wanted = dense_strides(local.sizes(), strides);
   bool right = true;
   for (int64_t d = 0; d < local.dim(); ++d) {

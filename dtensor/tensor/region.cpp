@@ -3,12 +3,16 @@
 
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/observer.h>
+#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/inner_nodes_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/torch_nodes_impl.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,46 +21,127 @@
 namespace dtensor::detail {
 namespace {
 
+using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
 // The steps of a gradient from a local tensor inside to the tensor outside.
-struct WayIn {
-  at::Tensor backward(at::Tensor grad) const {
-    grad = to_local.backward(std::move(grad));
-    if (redistribute) {
-      grad = redistribute->backward(std::move(grad));
+class WayIn {
+ public:
+  WayIn(const RegionInput& input, bool moves, bool is_plain)
+      : to_local_{
+            spec_of(input.value),
+            input.grad,
+            !is_plain && !moves && input.origin.is_leaf()} {
+    if (moves) {
+      further().redistribute =
+          RedistributeStep{input.from, input.from->dtype()};
     }
-    return from_local ? from_local->backward(std::move(grad)) : grad;
+    if (is_plain) {
+      further().from_local = FromLocalStep{
+          input.from,
+          without_partial(input.from->placements()),
+          input.origin.is_leaf()};
+    }
   }
 
-  std::optional<FromLocalStep> from_local; // of a plain tensor
-  std::optional<RedistributeStep> redistribute;
-  ToLocalStep to_local;
+  at::Tensor backward(at::Tensor grad) const {
+    grad = to_local_.backward(std::move(grad));
+    if (further_ && further_->redistribute) {
+      grad = further_->redistribute->backward(std::move(grad));
+    }
+    return further_ && further_->from_local
+        ? further_->from_local->backward(std::move(grad))
+        : grad;
+  }
+
+ private:
+  // Most ways have none: nodes are smaller without.
+  struct Further {
+    std::optional<RedistributeStep> redistribute;
+    std::optional<FromLocalStep> from_local; // of a plain tensor
+  };
+  Further& further() {
+    if (further_ == nullptr) {
+      further_ = std::make_unique<Further>();
+    }
+    return *further_;
+  }
+
+  ToLocalStep to_local_;
+  std::unique_ptr<Further> further_;
 };
 
 // And from the tensor outside to the local tensor inside.
-struct WayOut {
-  at::Tensor backward(at::Tensor grad) const {
-    if (to_local) {
-      grad = to_local->backward(std::move(grad));
+class WayOut {
+ public:
+  WayOut(const SpecPtr& made, const RegionExit& exit, bool moves)
+      : from_local_{made, without_partial(made->placements())},
+        is_local_(!moves && exit.as_local) {
+    if (moves) {
+      redistribute_ = RedistributeStep{made, made->dtype()};
+      if (exit.as_local) {
+        to_local_ = ToLocalStep{
+            exit.to,
+            gradient_spec(*exit.to, without_partial(exit.to->placements()))};
+      }
     }
-    return from_local.backward(redistribute.backward(std::move(grad)));
   }
 
-  FromLocalStep from_local;
-  RedistributeStep redistribute;
-  std::optional<ToLocalStep> to_local; // for a plain tensor
+  at::Tensor backward(at::Tensor grad) const {
+    if (is_local_) {
+      return grad;
+    }
+    if (to_local_) {
+      grad = to_local_->backward(std::move(grad));
+    }
+    if (redistribute_) {
+      grad = redistribute_->backward(std::move(grad));
+    }
+    return from_local_.backward(std::move(grad));
+  }
+
+ private:
+  FromLocalStep from_local_;
+  bool is_local_;
+  std::optional<RedistributeStep> redistribute_;
+  std::optional<ToLocalStep> to_local_; // for a plain tensor
 };
 
-// As many inputs as outputs, each with its way.
-template <class Way>
-class WaysNode final : public Node {
- public:
-  explicit WaysNode(const char* name) : name_(name) {}
+bool moves(const Spec& from, const Spec& to) {
+  return from.placements() != to.placements();
+}
 
-  void add(const at::Tensor& input, Way way) {
-    add_next_edge(torch::autograd::impl::gradient_edge(input));
-    ways_.push_back(std::move(way));
+bool moves(const RegionInput& input) {
+  return moves(*input.from, *spec_of(input.value));
+}
+
+bool moves(const Spec& made, const RegionExit& exit) {
+  return exit.to != nullptr && moves(made, *exit.to);
+}
+
+// A plain tensor enters as it is where nothing changes it or its gradient.
+bool passes_through(const RegionInput& input) {
+  const auto outside = without_partial(input.from->placements());
+  return !is_dtensor(input.origin) && !moves(input) &&
+      input.grad->placements() == PlacementsRef(outside);
+}
+
+// As many inputs as outputs: the tensors that enter.
+class EnterNode final : public Node {
+ public:
+  explicit EnterNode(size_t most) {
+    edges_.reserve(most);
+  }
+  void add(const RegionInput& input) {
+    edges_.push_back(torch::autograd::impl::gradient_edge(input.origin));
+    ways_.emplace_back(input, moves(input), !is_dtensor(input.origin));
+  }
+  void connect() {
+    set_next_edges(std::move(edges_));
+  }
+
+  const WayIn& way(size_t slot) const {
+    return ways_[slot];
   }
 
   variable_list apply(variable_list&& grads) override {
@@ -70,44 +155,121 @@ class WaysNode final : public Node {
     return result;
   }
   std::string name() const override {
-    return name_;
+    return "EnterBackward";
   }
 
  private:
-  const char* name_;
-  c10::SmallVector<Way, 4> ways_;
+  torch::autograd::edge_list edges_; // until they are connected
+  c10::SmallVector<WayIn, 3> ways_;
   // Backward collectives are the doing of the module that ran forward.
   std::string_view module_ = ModuleScope::current();
 };
 
-bool moves(const Spec& from, const Spec& to) {
-  return from.placements() != to.placements();
-}
-
-// A plain tensor enters as it is where nothing changes it or its gradient.
-bool passes_through(const RegionInput& input) {
-  const auto outside = without_partial(input.from->placements());
-  return !is_dtensor(input.origin) &&
-      !moves(*input.from, *spec_of(input.value)) &&
-      input.grad->placements() == PlacementsRef(outside);
-}
-
-WayIn way_in(const RegionInput& input) {
-  const auto& to = spec_of(input.value);
-  const auto& from = input.from;
-  const bool is_plain = !is_dtensor(input.origin);
-  const bool is_moved = moves(*from, *to);
-  const bool of_leaf = !is_plain && !is_moved && input.origin.is_leaf();
-  WayIn way{{}, {}, {to, input.grad, of_leaf}};
-  if (is_moved) {
-    way.redistribute = RedistributeStep{from, from->dtype()};
+class LeaveNode final : public Node {
+ public:
+  LeaveNode(const at::Tensor& local, WayOut way) : way_(std::move(way)) {
+    add_next_edge(torch::autograd::impl::gradient_edge(local));
   }
-  if (is_plain) {
-    way.from_local = FromLocalStep{
-        from, without_partial(from->placements()), input.origin.is_leaf()};
+
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(1);
+    if (grads[0].defined()) {
+      const ModuleScope scope(module_, /*backward=*/true);
+      result[0] = way_.backward(std::move(grads[0]));
+    }
+    return result;
   }
-  return way;
-}
+  std::string name() const override {
+    return "LeaveBackward";
+  }
+
+ private:
+  WayOut way_;
+  std::string_view module_ = ModuleScope::current();
+};
+
+// The whole region: the nodes within run inside this one, which spares the
+// engine's work for each of them.
+//
+// Until its gradient is differentiated. What the nodes within have saved is
+// then part of the new graph, and a pass reaches them through it too: they must
+// run once for all gradients that they get, or what they saved is gone when
+// they run again. So from then on this node does no more than lead to them.
+class RegionNode final : public Node {
+ public:
+  RegionNode(InnerNodes inner, NodePtr enter, WayOut way)
+      : inner_(std::move(inner)),
+        enter_(std::move(enter)),
+        way_out_(std::move(way)) {
+    torch::autograd::edge_list edges;
+    edges.reserve(inner_.exits().size() + 1);
+    for (const auto& exit : inner_.exits()) {
+      edges.push_back(
+          exit.slot < 0 ? exit.edge
+                        : enter_->next_edge(static_cast<size_t>(exit.slot)));
+    }
+    edges.push_back(inner_.entry());
+    set_next_edges(std::move(edges)); // which counts how far leaves are away
+    next_edges().back() = {};
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(num_outputs());
+    if (!grads[0].defined()) {
+      return result;
+    }
+    const ModuleScope scope(module_, /*backward=*/true);
+    if (next_edges().back().is_valid()) {
+      result.back() = way_out_.backward(std::move(grads[0]));
+      return result;
+    }
+    if (c10::GradMode::is_enabled()) {
+      unfold_after_this_pass();
+    }
+    auto locals = inner_.run(way_out_.backward(std::move(grads[0])));
+    for (const auto i : inner_.exits_by_slot()) {
+      if (locals[i].defined() && task_should_compute_output(i)) {
+        const auto slot = inner_.exits()[i].slot;
+        result[i] = slot < 0 ? std::move(locals[i])
+                             : way_in(slot).backward(std::move(locals[i]));
+      }
+    }
+    return result;
+  }
+  void release_variables() override {
+    if (!next_edges().back().is_valid()) {
+      inner_.release_variables();
+    }
+  }
+  void will_release_variables() override {
+    if (!next_edges().back().is_valid()) {
+      inner_.will_release_variables();
+    }
+  }
+  std::string name() const override {
+    return inner_.name();
+  }
+
+ private:
+  void unfold_after_this_pass() {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [self = getptr()] {
+          auto& edges = self->next_edges();
+          std::fill(edges.begin(), edges.end(), torch::autograd::Edge());
+          edges.back() = static_cast<RegionNode&>(*self).inner_.entry();
+        });
+  }
+
+  const WayIn& way_in(int64_t slot) const {
+    return static_cast<const EnterNode&>(*enter_).way(
+        static_cast<size_t>(slot));
+  }
+
+  InnerNodes inner_;
+  NodePtr enter_;
+  WayOut way_out_;
+  std::string_view module_ = ModuleScope::current();
+};
 
 } // namespace
 
@@ -119,57 +281,80 @@ RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad) {
   return {std::move(origin), from, std::move(value), std::move(grad)};
 }
 
-c10::SmallVector<at::Tensor, 4> enter_region(const RegionInputs& inputs) {
-  c10::SmallVector<at::Tensor, 4> locals;
-  NodeHolder<WaysNode<WayIn>> node;
+Region::Region(const RegionInputs& inputs) {
+  NodeHolder<EnterNode> enter;
   for (const auto& input : inputs) {
     if (!records(input.origin)) {
-      locals.push_back(local_counted(input.value));
+      locals_.push_back(local_counted(input.value));
     } else if (passes_through(input)) {
-      locals.push_back(input.origin);
+      passing_.push_back(torch::autograd::impl::gradient_edge(input.origin));
+      locals_.push_back(input.origin);
     } else {
-      if (node == nullptr) {
-        node = make_node<WaysNode<WayIn>>("EnterBackward");
+      if (enter == nullptr) {
+        enter = make_node<EnterNode>(inputs.size());
       }
-      node->add(input.origin, way_in(input));
+      enter->add(input);
       auto local = alias(
           local_of(input.value),
           input.value.unsafeGetTensorImpl()->version_counter());
-      torch::autograd::set_history(local, node);
-      locals.push_back(std::move(local));
+      torch::autograd::set_history(local, enter);
+      locals_.push_back(std::move(local));
     }
   }
-  return locals;
+  if (enter != nullptr) {
+    enter->connect();
+    enter_ = std::move(enter);
+  }
 }
 
-at::Tensor leave_region(
+at::Tensor Region::leave(
+    const at::Tensor& local,
+    const SpecPtr& made,
+    const RegionExit& exit,
+    bool may_fuse) const {
+  if (!records(local)) {
+    return leave_unrecorded(local, made, exit);
+  }
+  const bool is_moved = moves(*made, exit);
+  if (may_fuse && enter_ != nullptr) {
+    if (auto inner = InnerNodes::between(local, enter_.get(), passing_)) {
+      auto result = exit.as_local && !is_moved
+          ? alias(local, local.unsafeGetTensorImpl()->version_counter())
+          : leave_unrecorded(local, made, exit);
+      torch::autograd::set_history(
+          result,
+          make_node<RegionNode>(
+              std::move(*inner), enter_, WayOut(made, exit, is_moved)));
+      return result;
+    }
+  }
+  if (!is_moved) {
+    return exit.as_local ? local : from_local_autograd(local, made);
+  }
+  auto result = leave_unrecorded(local, made, exit);
+  torch::autograd::set_history(
+      result, make_node<LeaveNode>(local, WayOut(made, exit, is_moved)));
+  return result;
+}
+
+at::Tensor leave_unrecorded(
     const at::Tensor& local,
     const SpecPtr& made,
     const RegionExit& exit) {
-  if (exit.to == nullptr || !moves(*made, *exit.to)) {
-    return exit.as_local ? local : from_local_autograd(local, made);
+  if (!moves(*made, exit)) {
+    return exit.as_local ? local : wrap_counted(local, made, local);
   }
-  auto result =
-      cast_and_redistribute(wrap_counted(local, made, local), exit.to);
   if (exit.as_local) {
-    result = local_counted(result);
+    const auto part = local.requires_grad()
+        ? alias(local, local.unsafeGetTensorImpl()->version_counter())
+        : local;
+    return redistribute_local(part, made, exit.to);
   }
-  if (!records(local)) {
-    return result;
-  }
-  auto node = make_node<WaysNode<WayOut>>("LeaveBackward");
-  WayOut way{
-      {made, without_partial(made->placements())},
-      {made, made->dtype()},
-      {}};
-  if (exit.as_local) {
-    way.to_local = ToLocalStep{
-        exit.to,
-        gradient_spec(*exit.to, without_partial(exit.to->placements()))};
-  }
-  node->add(local, std::move(way));
-  torch::autograd::set_history(result, std::move(node));
-  return result;
+  return cast_and_redistribute(wrap_counted(local, made, local), exit.to);
+}
+
+at::Tensor enter_alone(const RegionInput& input) {
+  return Region({input}).locals()[0];
 }
 
 } // namespace dtensor::detail

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A region is a computation on local tensors that runs with their own autograd.
-// It is entered through one node of the graph, whatever the number of tensors
-// and of the steps that each takes, and left through one.
+// In the graph it is one node, which runs those of the computation within, if
+// they are few; otherwise there is one node before them and one behind.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/torch_nodes_impl.h>
 
 namespace dtensor::detail {
 
@@ -27,19 +28,45 @@ using RegionInputs = c10::SmallVector<RegionInput, 4>;
 /// null.
 RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad);
 
-/// This rank's parts of the values, connected to the origins.
-c10::SmallVector<at::Tensor, 4> enter_region(const RegionInputs& inputs);
-
 /// How a result leaves a region.
 struct RegionExit {
-  SpecPtr to; // the layout that it is brought to; null: its own
+  SpecPtr to;            // the layout that it is brought to; null: its own
   bool as_local = false; // whether a local tensor leaves, and not a DTensor
 };
 
-/// `local`, a part of a tensor of layout `made`, outside the region.
-at::Tensor leave_region(
+class Region {
+ public:
+  explicit Region(const RegionInputs& inputs);
+
+  /// This rank's parts of the values, connected to the origins.
+  const c10::SmallVector<at::Tensor, 4>& locals() const {
+    return locals_;
+  }
+
+  /// The result `local`, a part of a tensor of layout `made`, outside the
+  /// region. `may_fuse`: the region may be one node. That is so if there is no
+  /// other result, and all ranks have recorded the same graph: in second
+  /// derivatives one node communicates otherwise than several.
+  at::Tensor leave(
+      const at::Tensor& local,
+      const SpecPtr& made,
+      const RegionExit& exit,
+      bool may_fuse) const;
+
+ private:
+  c10::SmallVector<at::Tensor, 4> locals_;
+  // Of plain tensors that enter as they are.
+  c10::SmallVector<torch::autograd::Edge, 2> passing_;
+  NodePtr enter_; // null: nothing is recorded
+};
+
+/// The part of `input`, which may be plain: a region that computes nothing.
+at::Tensor enter_alone(const RegionInput& input);
+
+/// Region::leave() where nothing is recorded.
+at::Tensor leave_unrecorded(
     const at::Tensor& local,
     const SpecPtr& made,
-    const RegionExit& exit = {});
+    const RegionExit& exit);
 
 } // namespace dtensor::detail

@@ -27,8 +27,7 @@ c10::DispatchKeySet keys_for(const at::Tensor& local) {
     backend = c10::BackendComponent::CPUBit;
   }
   return c10::DispatchKeySet(c10::DispatchKey::Dense) |
-      c10::DispatchKeySet(backend) |
-      c10::DispatchKeySet(kDTensorBit) |
+      c10::DispatchKeySet(backend) | c10::DispatchKeySet(kDTensorBit) |
       c10::getAutocastRelatedKeySetFromBackend(backend);
 }
 
@@ -43,9 +42,8 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
       : TensorImpl(keys_for(like), like.dtype(), like.device()) {
     if (C10_UNLIKELY(is_inference() && !like.is_inference())) {
       // A view of a normal tensor is a normal tensor, in inference mode too.
-      key_set_ = key_set_ |
-          c10::getAutogradRelatedKeySetFromBackend(
-                     kDTensorBit);
+      key_set_ =
+          key_set_ | c10::getAutogradRelatedKeySetFromBackend(kDTensorBit);
       set_version_counter(c10::VariableVersion(0));
     }
     set_shape(*spec);

@@ -28,7 +28,7 @@ struct Result {
   std::vector<double> losses;
   torch::OrderedDict<std::string, torch::Tensor> gradients; // of the last step
   torch::OrderedDict<std::string, torch::Tensor> weights;
-  int64_t collectives = 0; // of one step, optimizer included
+  int64_t collectives = 0;   // of one step, optimizer included
   std::string communication; // of one step, as a table
   double seconds = 0;
   int64_t tokens = 0;

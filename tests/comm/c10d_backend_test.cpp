@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/ranks.h>
 #include <dtensor/comm/c10d_backend.h>
+#include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>

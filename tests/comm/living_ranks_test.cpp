@@ -53,14 +53,14 @@ TEST(LivingRanks, WaitForEachOtherInEachRunAnew) {
   std::vector<PendingPtr> pending(2);
   ranks.run([&](int64_t rank) {
     if (rank == 0) {
-      pending[0] = new_group({0, 1}, "tp")->all_reduce_async(
-          torch::ones({2}), ReduceOp::kSum);
+      pending[0] = new_group({0, 1}, "tp")
+                       ->all_reduce_async(torch::ones({2}), ReduceOp::kSum);
     }
   });
   ranks.run([&](int64_t rank) {
     if (rank == 1) {
-      pending[1] = new_group({0, 1}, "tp")->all_reduce_async(
-          torch::ones({2}), ReduceOp::kSum);
+      pending[1] = new_group({0, 1}, "tp")
+                       ->all_reduce_async(torch::ones({2}), ReduceOp::kSum);
     }
     const at::Tensor sum = pending[static_cast<size_t>(rank)]->wait();
     EXPECT_TRUE(sum.equal(torch::full({2}, 2.0F)));

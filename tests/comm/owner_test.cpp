@@ -34,7 +34,10 @@ std::vector<std::pair<std::string, std::function<void(Group&)>>> collectives() {
       {"all_gather", [=](Group& g) { g.all_gather(x, 0); }},
       {"reduce_scatter",
        [=](Group& g) { g.reduce_scatter(x, 0, ReduceOp::kSum); }},
-      {"all_to_all", [=](Group& g) { g.all_to_all({x, x}); }},
+      {"all_to_all",
+       [=](Group& g) {
+         g.all_to_all({x, x});
+       }},
       {"shard_dim_alltoall", [=](Group& g) { g.shard_dim_alltoall(x, 0, 1); }},
       {"all_reduce_async",
        [=](Group& g) { g.all_reduce_async(x, ReduceOp::kSum); }},
@@ -44,7 +47,10 @@ std::vector<std::pair<std::string, std::function<void(Group&)>>> collectives() {
       {"shard_dim_alltoall_async",
        [=](Group& g) { g.shard_dim_alltoall_async(x, 0, 1); }},
       {"broadcast", [=](Group& g) { g.broadcast(x, 0); }},
-      {"scatter", [=](Group& g) { g.scatter({x, x}, x, 0); }},
+      {"scatter",
+       [=](Group& g) {
+         g.scatter({x, x}, x, 0);
+       }},
       {"gather", [=](Group& g) { g.gather(x, 0); }},
       {"send", [=](Group& g) { g.send(x, 1 - g.rank()); }},
       {"recv", [=](Group& g) { g.recv(x, 1 - g.rank()); }},
@@ -121,9 +127,7 @@ TEST(ForeignGroup, IsRefusedInAThreadThatARankStarts) {
   run_ranks(2, [] {
     const GroupPtr group = tp();
     std::string text;
-    std::thread([&] {
-      text = error_of([&] { group->barrier(); });
-    }).join();
+    std::thread([&] { text = error_of([&] { group->barrier(); }); }).join();
     EXPECT_EQ(
         text,
         "[barrier] group \"tp\" belongs to rank " + std::to_string(get_rank()) +

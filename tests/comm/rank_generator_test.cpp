@@ -219,9 +219,8 @@ at::Tensor drawn_with(uint64_t seed) {
 // The object of before is the default generator again.
 TEST(RankGenerator, LeavesHandlesOfTheCallerValid) {
   at::Generator held = at::detail::getDefaultCPUGenerator();
-  run_ranks(2, [&] {
-    EXPECT_FALSE(at::detail::getDefaultCPUGenerator() == held);
-  });
+  run_ranks(
+      2, [&] { EXPECT_FALSE(at::detail::getDefaultCPUGenerator() == held); });
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator() == held);
   held.set_current_seed(5);
   EXPECT_TRUE(torch::equal(torch::randn({20}), drawn_with(5)));

@@ -23,8 +23,8 @@ int64_t chunks_sent(int64_t n, int64_t want) {
   const auto least_complete = [&] {
     int64_t least = n;
     for (const auto& chunks : terms) {
-      least = std::min<int64_t>(
-          least, std::count(chunks.begin(), chunks.end(), n));
+      least =
+          std::min<int64_t>(least, std::count(chunks.begin(), chunks.end(), n));
     }
     return least;
   };
@@ -35,9 +35,8 @@ int64_t chunks_sent(int64_t n, int64_t want) {
       const auto chunk = static_cast<size_t>((r - round + 2 * n) % n);
       const auto from = static_cast<size_t>(r);
       const auto to = static_cast<size_t>((r + 1) % n);
-      next[to][chunk] = terms[from][chunk] == n
-          ? n
-          : terms[to][chunk] + terms[from][chunk];
+      next[to][chunk] =
+          terms[from][chunk] == n ? n : terms[to][chunk] + terms[from][chunk];
     }
     terms = next;
   }

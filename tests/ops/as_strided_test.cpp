@@ -15,10 +15,14 @@ TEST(AsStrided, IsWhatItIsOfThePlainTensorInEveryLayout) {
   check_cases({
       {"of rows",
        {numbers({4, 6}, 1)},
-       [](auto& in) -> TensorList { return {in[0].as_strided({2, 3}, {12, 2}, 1)}; }},
+       [](auto& in) -> TensorList {
+         return {in[0].as_strided({2, 3}, {12, 2}, 1)};
+       }},
       {"windows",
        {numbers({4, 6}, 1)},
-       [](auto& in) -> TensorList { return {in[0].as_strided({20, 5}, {1, 1})}; }},
+       [](auto& in) -> TensorList {
+         return {in[0].as_strided({20, 5}, {1, 1})};
+       }},
       {"of a transposed tensor",
        {numbers({4, 6}, 1)},
        [](auto& in) -> TensorList {
@@ -26,7 +30,9 @@ TEST(AsStrided, IsWhatItIsOfThePlainTensorInEveryLayout) {
        }},
       {"nothing",
        {numbers({4, 6}, 1)},
-       [](auto& in) -> TensorList { return {in[0].as_strided({0, 2}, {1, 1})}; }},
+       [](auto& in) -> TensorList {
+         return {in[0].as_strided({0, 2}, {1, 1})};
+       }},
       {"one element",
        {numbers({4, 6}, 1)},
        [](auto& in) -> TensorList { return {in[0].as_strided({}, {}, 23)}; }},
@@ -64,7 +70,8 @@ TEST(AsStrided, OfShardsIsACopy) {
         error_of([&] {
           x.as_strided({6, 4}, {1, 6}).zero_();
         }),
-        "[aten::zero_] self, f64[6, 4; 1, 6] on (tp=2): R, was taken as a view of a "
+        "[aten::zero_] self, f64[6, 4; 1, 6] on (tp=2): R, was taken as a view "
+        "of a "
         "tensor that had to be redistributed for it, which this would not "
         "write to. Redistribute that tensor first, or clone() the view.");
   });
@@ -80,7 +87,9 @@ TEST(AsStrided, MemoryThatIsNotOfTheTensorIsRefused) {
         "f64[4, 2; 6, 1] on (tp=2): S(0) as [6] with strides [1] and offset 0. "
         "Use view, transpose, select or slice, or as_strided on to_local().");
     EXPECT_EQ(
-        error_of([&] { x.as_strided_({6, 4}, {1, 6}); }),
+        error_of([&] {
+          x.as_strided_({6, 4}, {1, 6});
+        }),
         "[aten::as_strided] a DTensor has no storage to stride through: "
         "f64[4, 6] on (tp=2): S(0) as [6, 4] with strides [1, 6] and offset 0. "
         "Use as_strided, which returns another tensor.");
@@ -102,7 +111,8 @@ TEST(AsStrided, AWriteToAViewOfAComplexTensorIsSeenByIt) {
         return at::stack({whole(at::real(z)), whole(gradient)}).detach();
       };
       const auto plain = numbers({4, 6}, 1);
-      EXPECT_TRUE(at::equal(run(place(plain, mesh, layout)), run(plain.clone())))
+      EXPECT_TRUE(
+          at::equal(run(place(plain, mesh, layout)), run(plain.clone())))
           << to_string(layout);
     }
   });

@@ -200,10 +200,8 @@ TEST_F(CallKey, OfNumbers) {
         key<op::clamp>(x, std::nullopt, at::Scalar(1.0)),
         key<op::clamp>(x, std::nullopt, at::Scalar(1)),
     });
-    EXPECT_EQ(
-        key<op::dropout>(x, 0.5, true), key<op::dropout>(x, 0.25, true));
-    EXPECT_NE(
-        key<op::dropout>(x, 0.5, true), key<op::dropout>(x, 0.5, false));
+    EXPECT_EQ(key<op::dropout>(x, 0.5, true), key<op::dropout>(x, 0.25, true));
+    EXPECT_NE(key<op::dropout>(x, 0.5, true), key<op::dropout>(x, 0.5, false));
   });
 }
 

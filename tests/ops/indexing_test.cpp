@@ -269,8 +269,7 @@ TEST(Indexing, SelectsByAMaskDifferentiably) {
         auto x = place(plain, mesh, {p}).detach().requires_grad_();
         const at::Tensor m = distribute_tensor(mask, mesh, {q});
         x.masked_select(m).pow(3).sum().backward();
-        EXPECT_TRUE(
-            at::equal(DTensor(x.grad()).full_tensor(), leaf.grad()));
+        EXPECT_TRUE(at::equal(DTensor(x.grad()).full_tensor(), leaf.grad()));
         EXPECT_EQ(DTensor(x.grad()).placements()[0], p);
       }
     }

@@ -14,18 +14,15 @@ const Placements kBatch =
 TEST(Matmul, ProductsOfVectors) {
   const Tensors vectors{uniform({5}, 1), uniform({5}, 2)};
   const std::vector<Placements> layouts{kVector, kVector};
-  expect_same(vectors, layouts, [](const Tensors& t) {
-    return at::dot(t[0], t[1]);
-  });
-  expect_same(vectors, layouts, [](const Tensors& t) {
-    return at::vdot(t[0], t[1]);
-  });
+  expect_same(
+      vectors, layouts, [](const Tensors& t) { return at::dot(t[0], t[1]); });
+  expect_same(
+      vectors, layouts, [](const Tensors& t) { return at::vdot(t[0], t[1]); });
   expect_same(vectors, layouts, [](const Tensors& t) {
     return at::matmul(t[0], t[1]);
   });
-  expect_same(vectors, layouts, [](const Tensors& t) {
-    return at::inner(t[0], t[1]);
-  });
+  expect_same(
+      vectors, layouts, [](const Tensors& t) { return at::inner(t[0], t[1]); });
   const Tensors complex{
       at::complex(uniform({5}, 1), uniform({5}, 2)),
       at::complex(uniform({5}, 3), uniform({5}, 4))};
@@ -49,9 +46,7 @@ TEST(Matmul, SumsOfProducts) {
     expect_same(
         {bias, uniform({4, 3, 5}, 1), uniform({4, 5, 2}, 2)},
         {{Replicate(), Shard(0)}, kBatch, kBatch},
-        [](const Tensors& t) {
-          return at::addbmm(t[0], t[1], t[2], 0.5, 2);
-        });
+        [](const Tensors& t) { return at::addbmm(t[0], t[1], t[2], 0.5, 2); });
   }
 }
 
@@ -139,10 +134,9 @@ TEST(Matmul, LinearWithAVectorOfWeights) {
     for (int64_t d = 0; d < x.dim(); ++d) {
       layouts.push_back(Shard(d));
     }
-    expect_same(
-        {x, uniform({5}, 2)}, {layouts, kVector}, [](const Tensors& t) {
-          return at::linear(t[0], t[1]);
-        });
+    expect_same({x, uniform({5}, 2)}, {layouts, kVector}, [](const Tensors& t) {
+      return at::linear(t[0], t[1]);
+    });
   }
 }
 

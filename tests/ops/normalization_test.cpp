@@ -262,8 +262,7 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
         for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
           Tensors t;
           for (const auto& full : plain) {
-            t.push_back(
-                spread(full, mesh, {t.empty() ? layout : Replicate()}));
+            t.push_back(spread(full, mesh, {t.empty() ? layout : Replicate()}));
           }
           const auto mine = gradients_of_penalty(t, norm, power);
           for (size_t i = 0; i < mine.size(); ++i) {

@@ -80,13 +80,11 @@ TEST(OtherLibrary, OperatorsComputeOnReplicatedTensors) {
     y.sum().backward();
     EXPECT_TRUE(same(full * full * 3, DTensor(x.grad()).full_tensor()));
     const torch::NoGradGuard no_grad;
-    EXPECT_TRUE(same(
-        full * 2,
-        DTensor(call("other_library::twice", x)).full_tensor()));
+    EXPECT_TRUE(
+        same(full * 2, DTensor(call("other_library::twice", x)).full_tensor()));
     const c10::InferenceMode inference;
-    EXPECT_TRUE(same(
-        full * 2,
-        DTensor(call("other_library::twice", x)).full_tensor()));
+    EXPECT_TRUE(
+        same(full * 2, DTensor(call("other_library::twice", x)).full_tensor()));
   });
 }
 

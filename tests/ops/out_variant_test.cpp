@@ -66,10 +66,9 @@ std::vector<OutCase> cases() {
 
 Sizes out_sizes(const OutCase& c) {
   const std::string name = c.name;
-  return name == "sum" ? Sizes{}
-      : name == "norm" || name == "sum kept"
-      ? Sizes{4, 1}
-      : Sizes{4, 4};
+  return name == "sum"                       ? Sizes{}
+      : name == "norm" || name == "sum kept" ? Sizes{4, 1}
+                                             : Sizes{4, 4};
 }
 
 bool fails(const std::function<void()>& fn) {
@@ -103,10 +102,7 @@ TEST(OutVariants, TakeTheDtypesThatPlainOnesTake) {
         } else if (
             !mine &&
             !at::allclose(
-                full(out).to(at::kDouble),
-                truth.to(at::kDouble),
-                1e-3,
-                1e-3)) {
+                full(out).to(at::kDouble), truth.to(at::kDouble), 1e-3, 1e-3)) {
           failures.add(c10::str(where, ": ", full(out), " plain ", truth));
         }
       }

@@ -45,9 +45,7 @@ TEST(OutsideMesh, ListsOfResultsHaveTheirLengths) {
       EXPECT_EQ(x.grad().sizes(), full.sizes());
     };
     check([](const at::Tensor& t) { return t.split(2, 1); });
-    check([](const at::Tensor& t) {
-      return t.split_with_sizes({1, 1, 4}, 1);
-    });
+    check([](const at::Tensor& t) { return t.split_with_sizes({1, 1, 4}, 1); });
     check([](const at::Tensor& t) { return t.chunk(3, 1); });
     check([](const at::Tensor& t) { return t.unbind(1); });
     check([](const at::Tensor& t) { return t.tensor_split(4, 1); });

@@ -34,8 +34,7 @@ TEST(PlainGradient, OfStepFunctions) {
        [](const TensorList& in) {
          return TensorList{at::nextafter(in[0], in[1])};
        }},
-      unary(
-          "sgn", numbers({4, 3}, 1), [](auto& t) { return at::sgn(t * 2); }),
+      unary("sgn", numbers({4, 3}, 1), [](auto& t) { return at::sgn(t * 2); }),
   });
 }
 
@@ -47,12 +46,7 @@ TEST(PlainGradient, OfNoRepetition) {
           [](auto& t) {
             return t.repeat({2, 0, 1});
           }),
-      unary(
-          "tile",
-          numbers({4}, 1),
-          [](auto& t) {
-            return at::tile(t, {0});
-          }),
+      unary("tile", numbers({4}, 1), [](auto& t) { return at::tile(t, {0}); }),
   });
 }
 

@@ -25,8 +25,8 @@ at::Tensor zeros_on(const DeviceMesh& mesh, at::IntArrayRef sizes) {
 
 TEST(PlainOperand, OrthogonalInitialisationDrawsWhatThePlainOneDraws) {
   on_meshes([](const DeviceMesh& mesh) {
-    for (const auto& sizes : std::vector<std::vector<int64_t>>{
-             {3, 5}, {5, 3}, {2, 2, 3}}) {
+    for (const auto& sizes :
+         std::vector<std::vector<int64_t>>{{3, 5}, {5, 3}, {2, 2, 3}}) {
       auto plain = at::zeros(sizes);
       auto weight = zeros_on(mesh, sizes).requires_grad_();
       for (int i = 0; i < 2; ++i) { // cold and warm
@@ -46,8 +46,8 @@ TEST(PlainOperand, SparseInitialisationZeroesTheRowsThatThePlainOneZeroes) {
     manual_seed(5);
     torch::nn::init::sparse_(weight, 0.3, 0.5);
     manual_seed(5);
-    auto expected = DTensor(zeros_on(mesh, {7, 4}).normal_(0, 0.5))
-                        .full_tensor();
+    auto expected =
+        DTensor(zeros_on(mesh, {7, 4}).normal_(0, 0.5)).full_tensor();
     for (int64_t column = 0; column < 4; ++column) {
       const auto rows = at::randperm(7, at::kLong).slice(0, 0, 3);
       expected.select(1, column).index_fill_(0, rows, 0);
@@ -62,8 +62,7 @@ TEST(PlainOperand, IsWrittenIfItIsTheSameOnAllRanks) {
     auto weight = zeros_on(mesh, {3, 2});
     const auto values = at::arange(6).view({2, 3}).t();
     weight.copy_(values); // another dtype, another order in memory
-    EXPECT_TRUE(
-        same(values.to(at::kFloat), DTensor(weight).full_tensor()));
+    EXPECT_TRUE(same(values.to(at::kFloat), DTensor(weight).full_tensor()));
     weight.copy_(at::full({2}, NAN));
     EXPECT_EQ(weight.isnan().sum().item<int64_t>(), 6);
   });

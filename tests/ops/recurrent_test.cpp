@@ -6,8 +6,11 @@ namespace {
 
 using namespace dtensor::testing;
 
-const Placements kAll =
-    {Replicate(), Shard(0), Shard(1), Partial(ReduceOp::kSum)};
+const Placements kAll = {
+    Replicate(),
+    Shard(0),
+    Shard(1),
+    Partial(ReduceOp::kSum)};
 const Placements kVector = {Replicate(), Shard(0)};
 
 Tensors operands(int64_t gates) {
@@ -57,7 +60,10 @@ TEST(RecurrentTest, ABiasOfItsOwnForEachSample) {
   auto all = operands(1);
   all[6] = variable({5, 2}, 7);
   expect_same_as_plain(
-      {"rnn_tanh_cell", all, kChoices, [](const Tensors& t) {
+      {"rnn_tanh_cell",
+       all,
+       kChoices,
+       [](const Tensors& t) {
          return at::rnn_tanh_cell(t[0], t[1], t[3], t[4], t[5], t[6]) + t[2];
        }},
       8);

@@ -1,44 +1,159 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that run with the autograd of the local operator.
-#include <gtest/gtest.h>
-#include <tests/ops/operands.h>
+// Regions: one node of the graph where all ranks record the same inside, and
+// whatever autograd may be asked of it.
+#include <dtensor/debug/comm_debug_mode.h>
+#include <tests/error_of.h>
+#include <tests/graph_nodes.h>
 
-namespace dtensor::testing {
+#include "oracle.h"
+
+namespace dtensor {
 namespace {
 
-TEST(Region, AnInPlaceVariantWritesItsOperandAndKeepsItsGradient) {
+using namespace dtensor::testing;
+using test_text::nodes_below;
+using ::testing::ElementsAre;
+using torch::autograd::grad;
+
+at::Tensor
+leaf(const at::Tensor& plain, const DeviceMesh& mesh, const Placement& layout) {
+  return spread(plain, mesh, {layout}).detach().requires_grad_(true);
+}
+
+TEST(RegionTest, IsTheNodeOfItsOperator) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto run = [](const at::Tensor& x,
-                        const at::Tensor& a,
-                        const at::Tensor& b,
-                        const at::Tensor& seed) {
-      auto y = x * 2;
-      const auto same = y.addmm_(a, b);
-      EXPECT_TRUE(same.is_same(y));
-      auto grads = torch::autograd::grad({y}, {x, a}, {seed});
-      grads.push_back(y.detach());
-      return grads;
-    };
-    const auto x = uniform({5, 3}, 1);
-    const auto a = uniform({5, 4}, 2);
-    const auto b = uniform({4, 3}, 3);
-    const auto seed = uniform({5, 3}, 4);
-    const auto leaf = [&](const at::Tensor& t, const Placement& p) {
-      return place(t, mesh, p).detach().requires_grad_();
-    };
-    const auto expected =
-        run(x.clone().requires_grad_(), a.clone().requires_grad_(), b, seed);
-    const auto results =
-        run(leaf(x, Shard(0)),
-            leaf(a, Shard(0)),
-            place(b, mesh, Replicate()),
-            place(seed, mesh, Shard(0)));
-    for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(close(full(results[i]), expected[i])) << i;
+    const auto q = leaf(uniform({2, 4, 3, 5}, 1), mesh, Shard(1));
+    EXPECT_THAT(
+        nodes_below(at::scaled_dot_product_attention(q, q, q)),
+        ElementsAre("ScaledDotProductFlashAttentionForCpuBackward0"));
+    const auto table = leaf(uniform({6, 4}, 2), mesh, Shard(1));
+    EXPECT_THAT(
+        nodes_below(
+            at::embedding(table, spread(at::arange(3), mesh, {Replicate()}))),
+        ElementsAre("EmbeddingBackward0"));
+    const auto x = leaf(uniform({2, 3, 4}, 3), mesh, Shard(2));
+    const auto w = leaf(uniform({4, 6}, 4), mesh, Shard(0));
+    EXPECT_THAT(
+        nodes_below(at::matmul(x, w)), ElementsAre("UnsafeViewBackward0"));
+  });
+}
+
+TEST(RegionTest, OfUnequalPartsIsSeveral) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = leaf(uniform({2, 3, 5}, 3), mesh, Shard(2));
+    const auto w = leaf(uniform({5, 6}, 4), mesh, Shard(0));
+    EXPECT_THAT(
+        nodes_below(at::matmul(x, w)),
+        ElementsAre(
+            "EnterBackward",
+            "FromLocalBackward",
+            "MmBackward0",
+            "UnsafeViewBackward0",
+            "ViewBackward0"));
+  });
+}
+
+// A graph task that wants some inputs only knows no nodes inside the region.
+TEST(RegionTest, ComputesTheGradientsThatAreAskedFor) {
+  const auto plain_x = variable({2, 3, 4}, 1);
+  const auto plain_w = variable({4, 6}, 2);
+  const auto y = at::matmul(plain_x, plain_w);
+  const auto weight = uniform(y.sizes(), 3);
+  const auto truth = grad({y}, {plain_x, plain_w}, {weight});
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = leaf(plain_x, mesh, Replicate());
+    const auto w = leaf(plain_w, mesh, Shard(1));
+    const auto mine = at::matmul(x, w);
+    const auto seed = spread(weight, mesh, {Shard(2)});
+    const auto of_w = grad({mine}, {w}, {seed}, /*retain_graph=*/true);
+    EXPECT_TRUE(close(full(of_w[0]), truth[1]));
+    const auto of_x = grad({mine}, {x}, {seed}, /*retain_graph=*/true);
+    EXPECT_TRUE(close(full(of_x[0]), truth[0]));
+    const auto both = grad({mine}, {w, x}, {seed});
+    EXPECT_TRUE(close(full(both[0]), truth[1]));
+    EXPECT_TRUE(close(full(both[1]), truth[0]));
+    EXPECT_FALSE(x.grad().defined());
+    EXPECT_FALSE(w.grad().defined());
+  });
+}
+
+TEST(RegionTest, GivesItsTensorsBackAfterThePass) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = leaf(uniform({2, 3, 4}, 3), mesh, Shard(2));
+    const auto w = leaf(uniform({4, 6}, 4), mesh, Shard(0));
+    const auto y = at::matmul(x, w).sum();
+    y.backward();
+    EXPECT_THAT(
+        test_text::error_of([&] { y.backward(); }),
+        ::testing::HasSubstr(
+            "Trying to backward through the graph a second time"));
+  });
+}
+
+// Nodes inside are met on two ways: through the region's own node, and through
+// the tensors that they saved.
+TEST(RegionTest, IsTwiceDifferentiable) {
+  const auto penalty = [](const Tensors& t) {
+    const auto y = at::matmul(t[0], t[1]).pow(3).sum();
+    const auto first = grad({y}, {t[0], t[1]}, {}, std::nullopt, true);
+    const auto both = first[0].pow(2).sum() + first[1].pow(2).sum();
+    return grad({both}, {t[0], t[1]});
+  };
+  const auto plain_x = variable({2, 3, 4}, 1);
+  const auto plain_w = variable({4, 6}, 2);
+  const auto truth = penalty({plain_x, plain_w});
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& [of_x, of_w] :
+         std::vector<std::pair<Placement, Placement>>{
+             {Replicate(), Shard(1)},
+             {Shard(2), Shard(0)},
+             {Shard(0), Replicate()},
+             {Shard(1), Shard(1)}}) {
+      const auto mine =
+          penalty({leaf(plain_x, mesh, of_x), leaf(plain_w, mesh, of_w)});
+      EXPECT_TRUE(close(full(mine[0]), truth[0]));
+      EXPECT_TRUE(close(full(mine[1]), truth[1]));
+    }
+  });
+}
+
+// Its gradient needs its result, which leads back to the node within.
+TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
+  const auto penalty = [](const at::Tensor& x) {
+    const auto y = at::cumprod(x, 0).pow(2).sum();
+    const auto first = grad({y}, {x}, {}, std::nullopt, true)[0];
+    return grad({(first * x).pow(2).sum()}, {x})[0];
+  };
+  const auto plain = variable({4, 6}, 1);
+  const auto truth = penalty(plain);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& layout :
+         {Placement(Replicate()),
+          Placement(Shard(1)),
+          Placement(Partial(ReduceOp::kSum))}) {
+      EXPECT_TRUE(close(full(penalty(leaf(plain, mesh, layout))), truth));
+    }
+  });
+}
+
+TEST(RegionTest, TakesOneTensorTwice) {
+  const auto plain = variable({2, 4, 4}, 1);
+  at::matmul(plain, plain).pow(2).sum().backward();
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& layout : {Placement(Shard(0)), Placement(Shard(2))}) {
+      const auto x = leaf(plain, mesh, layout);
+      at::matmul(x, x).pow(2).sum().backward();
+      EXPECT_TRUE(close(full(x.grad()), plain.grad()));
     }
   });
 }
 
 } // namespace
-} // namespace dtensor::testing
+} // namespace dtensor

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rules that programs register: for operators of their own, and instead of ours.
+// Rules that programs register: for operators of their own, and instead of
+// ours.
 #include "tests/ops/against_plain.h"
 
 #include <dtensor/ops/register_sharding.h>
@@ -50,8 +51,7 @@ TEST(RegisterSharding, TakesThePlaceOfOurRule) {
       const torch::NoGradGuard no_grad;
       at::relu(rows(mesh));
       const auto warm = at::relu(rows(mesh));
-      EXPECT_TRUE(
-          same(numbers({4, 3}, 1).relu(), DTensor(warm).full_tensor()));
+      EXPECT_TRUE(same(numbers({4, 3}, 1).relu(), DTensor(warm).full_tensor()));
       if (rank == 0) {
         found = layout_of(warm);
       }
@@ -83,8 +83,8 @@ TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const torch::NoGradGuard no_grad;
     auto whole = at::Tensor(place(numbers({4, 3}, 1), mesh, {Replicate()}));
-    EXPECT_TRUE(same(
-        numbers({4, 3}, 1).relu(), DTensor(whole.relu_()).full_tensor()));
+    EXPECT_TRUE(
+        same(numbers({4, 3}, 1).relu(), DTensor(whole.relu_()).full_tensor()));
     auto cut = at::Tensor(rows(mesh));
     EXPECT_THROW(cut.relu_(), c10::Error);
   });
@@ -149,10 +149,11 @@ TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const torch::NoGradGuard no_grad;
-    const auto half = c10::Dispatcher::singleton()
-                          .findSchemaOrThrow("register_sharding_test::halve", "")
-                          .typed<at::Tensor(const at::Tensor&)>()
-                          .call(rows(mesh));
+    const auto half =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow("register_sharding_test::halve", "")
+            .typed<at::Tensor(const at::Tensor&)>()
+            .call(rows(mesh));
     EXPECT_EQ(layout_of(half), Shard(0));
     EXPECT_TRUE(same(numbers({4, 3}, 1) / 2, DTensor(half).full_tensor()));
   });
@@ -172,8 +173,8 @@ TEST(RegisterSharding, Mistakes) {
       "dim_rule, a mesh_rule or a kernel.");
   std::string inside;
   run_ranks(1, [&] {
-    inside = error_of<c10::Error>(
-        [] { register_sharding("relu", nothing_cut); });
+    inside =
+        error_of<c10::Error>([] { register_sharding("relu", nothing_cut); });
   });
   EXPECT_EQ(
       inside,

@@ -17,8 +17,7 @@ Placements everywhere(const DeviceMesh& mesh) {
 }
 
 at::Tensor replicate(const at::Tensor& t, const DeviceMesh& mesh) {
-  return distribute_tensor(
-      t.detach(), mesh, everywhere(mesh), std::nullopt);
+  return distribute_tensor(t.detach(), mesh, everywhere(mesh), std::nullopt);
 }
 
 at::Tensor leaf(const at::Tensor& t) {
@@ -157,8 +156,7 @@ TEST(ReplicatedModules, PackedSequences) {
       "LSTM",
       [] { return nn::LSTM(4, 3); },
       [](auto& module, const Inputs& in) {
-        const auto packed = nn::utils::rnn::pack_padded_sequence(
-            in[0], in[1]);
+        const auto packed = nn::utils::rnn::pack_padded_sequence(in[0], in[1]);
         const auto [y, state] = module->forward_with_packed_input(packed);
         return Tensors{y.data(), std::get<0>(state)};
       },
@@ -214,9 +212,8 @@ TEST(ReplicatedModules, PoolingAndConvolution) {
   check_module(
       "Conv2d, circular",
       [] {
-        return nn::Conv2d(nn::Conv2dOptions(3, 4, 3)
-                              .padding(1)
-                              .padding_mode(torch::kCircular));
+        return nn::Conv2d(nn::Conv2dOptions(3, 4, 3).padding(1).padding_mode(
+            torch::kCircular));
       },
       kCallOne,
       {uniform({2, 3, 6, 6}, 1)});
@@ -242,8 +239,8 @@ TEST(ReplicatedModules, CtcLoss) {
       "CTCLoss",
       [] { return nn::CTCLoss(); },
       [](auto& module, const Inputs& in) {
-        return Tensors{module->forward(
-            in[0].log_softmax(2), in[1], in[2], in[3])};
+        return Tensors{
+            module->forward(in[0].log_softmax(2), in[1], in[2], in[3])};
       },
       {uniform({6, 2, 4}, 1),
        torch::tensor({{1, 2, 3}, {3, 1, 2}}, at::kLong),
@@ -293,8 +290,8 @@ TEST(ReplicatedModules, DropoutBetweenLayersIsTheSameOnAllRanks) {
     const auto x = replicate(at::ones({5, 2, 4}), mesh);
     const auto y = std::get<0>(lstm->forward(x));
     const auto mine = DTensor(y).to_local().detach();
-    const auto sum = get_group(mesh, int64_t{0}).all_reduce(
-        mine, ReduceOp::kMax);
+    const auto sum =
+        get_group(mesh, int64_t{0}).all_reduce(mine, ReduceOp::kMax);
     EXPECT_TRUE(at::equal(mine, sum));
     lstm->eval();
     const auto without = std::get<0>(lstm->forward(x));

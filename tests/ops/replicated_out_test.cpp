@@ -15,7 +15,9 @@ struct OutCase {
   std::function<void(const TensorList&, TensorList&)> fn;
 };
 
-TensorList made(const OutCase& c, const std::function<at::Tensor(at::Tensor)>& place_out) {
+TensorList made(
+    const OutCase& c,
+    const std::function<at::Tensor(at::Tensor)>& place_out) {
   TensorList outs;
   for (const auto& sizes : c.outs) {
     outs.push_back(place_out(at::full(sizes, 7, at::kDouble)));
@@ -82,9 +84,7 @@ TEST(ReplicatedOut, OverloadsOfOperatorsWithoutARule) {
       {"linalg_qr",
        {square()},
        {{3, 3}, {3, 3}},
-       [](auto& in, auto& out) {
-         at::linalg_qr_out(out[0], out[1], in[0]);
-       }},
+       [](auto& in, auto& out) { at::linalg_qr_out(out[0], out[1], in[0]); }},
       {"avg_pool1d",
        {numbers({2, 3, 8}, 1)},
        {{2, 3, 4}},
@@ -98,9 +98,7 @@ TEST(ReplicatedOut, OverloadsOfOperatorsWithoutARule) {
       {"split_copy",
        {numbers({4, 3}, 1)},
        {{2, 3}, {2, 3}},
-       [](auto& in, auto& out) {
-         at::split_copy_out(out, in[0], 2, 0);
-       }},
+       [](auto& in, auto& out) { at::split_copy_out(out, in[0], 2, 0); }},
       {"eye",
        {},
        {{4, 3}},
@@ -121,10 +119,10 @@ TEST(ReplicatedOut, AnOutOfAnotherShapeIsResized) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(square(), mesh, {Shard(0)});
     for (const auto& sizes : std::vector<std::vector<int64_t>>{{0}, {2, 2}}) {
-      at::Tensor out = place(at::zeros(sizes, at::kDouble), mesh, {Replicate()});
+      at::Tensor out =
+          place(at::zeros(sizes, at::kDouble), mesh, {Replicate()});
       at::mm_out(out, x, x);
-      EXPECT_TRUE(same(
-          at::mm(square(), square()), DTensor(out).full_tensor()));
+      EXPECT_TRUE(same(at::mm(square(), square()), DTensor(out).full_tensor()));
     }
     at::Tensor out = place(at::zeros({2, 2}, at::kDouble), mesh, {Shard(0)});
     const auto text = error_of([&] { at::mm_out(out, x, x); });
@@ -153,7 +151,9 @@ TEST(ReplicatedOut, ShardedInputsAndRandomResultsAreRefused) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     at::Tensor out = place(square(), mesh, {Replicate()});
     EXPECT_EQ(
-        error_of([&] { at::rand_out(out, {3, 3}); }),
+        error_of([&] {
+          at::rand_out(out, {3, 3});
+        }),
         "[aten::rand.out] no sharding rule; the operands are f64[3, 3] on (2): "
         "R. It draws random numbers, which every rank would draw differently: "
         "use one of the random operators that have a rule.");

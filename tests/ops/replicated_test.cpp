@@ -89,8 +89,7 @@ TEST(Replicated, CompositeOperatorsRunWhole) {
 TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
   const auto window = at::hann_window(8, at::kDouble);
   const auto spectrum = [](const at::Tensor& x, const at::Tensor& w) {
-    return at::stft(
-        x, 8, 4, 8, w, true, "reflect", false, std::nullopt, true);
+    return at::stft(x, 8, 4, 8, w, true, "reflect", false, std::nullopt, true);
   };
   check_all({
       {"stft",
@@ -114,8 +113,7 @@ TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
       {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
       at::kDouble);
   check_all({
-      unary(
-          "trace", numbers({3, 4}, 1), [](auto& t) { return at::trace(t); }),
+      unary("trace", numbers({3, 4}, 1), [](auto& t) { return at::trace(t); }),
       unary("prod", with_zeros, [](auto& t) { return at::prod(t); }),
       unary("prod dim", with_zeros, [](auto& t) { return at::prod(t, 1); }),
       unary("cumprod", with_zeros, [](auto& t) { return at::cumprod(t, 1); }),
@@ -229,7 +227,8 @@ TEST(Replicated, TensorSplitReadsWhereToSplit) {
       {{"at indices",
         {numbers({5, 2}, 1), at::tensor({1, 3}, at::kLong)},
         pieces},
-       {"in sections", {numbers({5, 2}, 1), at::scalar_tensor(2, at::kLong)},
+       {"in sections",
+        {numbers({5, 2}, 1), at::scalar_tensor(2, at::kLong)},
         pieces}});
 }
 
@@ -262,8 +261,9 @@ TEST(Replicated, APlainOperandIsStillAnError) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto d = place(numbers({3, 2}, 1), mesh, {Replicate()});
-    const auto text = error_of(
-        [&] { at::bilinear(d, numbers({3, 4}, 2), numbers({5, 2, 4}, 3), {}); });
+    const auto text = error_of([&] {
+      at::bilinear(d, numbers({3, 4}, 2), numbers({5, 2, 4}, 3), {});
+    });
     EXPECT_NE(text.find("got mixed plain tensor and DTensor"), text.npos)
         << text;
   });

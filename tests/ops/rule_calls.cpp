@@ -37,8 +37,8 @@ using Table = std::map<std::string, Values>;
 void add_moves(Table& table) {
   const auto x = floats({4, 6});
   table["split.Tensor"] = table["unsafe_split.Tensor"] = {x, 2, 1};
-  table["split_with_sizes"] = table["unsafe_split_with_sizes"] = {
-      x, Ints{2, 4}, 1};
+  table["split_with_sizes"] =
+      table["unsafe_split_with_sizes"] = {x, Ints{2, 4}, 1};
   table["slice.Tensor"] = {x, 1, 1};
   table["slice_backward"] = {floats({4, 5}), Ints{4, 6}, 1, 1, 6, 1};
   table["select_backward"] = {floats({4}), Ints{4, 6}, 1, 0};
@@ -81,8 +81,8 @@ void add_indexing(Table& table) {
   table["index_reduce"] = {x, 1, indices({6}), x, "prod"};
   table["index_fill.int_Scalar"] = {x, 1, some};
   table["index_fill.int_Tensor"] = {x, 1, some, floats({})};
-  table["index_put"] = table["_index_put_impl"] = {
-      x, index_list(some), floats({3, 6})};
+  table["index_put"] =
+      table["_index_put_impl"] = {x, index_list(some), floats({3, 6})};
   table["embedding"] = {floats({8, 6}), indices({4, 3})};
   table["embedding_dense_backward"] = {
       floats({4, 3, 6}), indices({4, 3}), 8, -1, false};
@@ -180,7 +180,18 @@ void add_kernels(Table& table) {
   const std::vector<at::Tensor> none;
   for (const auto* name : {"_fused_adam_", "_fused_adamw_"}) {
     table[name] = {
-        list, list, list, list, none, steps, 0.5, 0.5, 0.5, 0.5, 0.5, false,
+        list,
+        list,
+        list,
+        list,
+        none,
+        steps,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        false,
         false};
     table[name + std::string(".tensor_lr")] = table[name];
     table[name + std::string(".tensor_lr")][6] = floats({});
@@ -212,8 +223,9 @@ const Table& special_arguments() {
 }
 
 // By type; dimensions are the last of two.
-c10::IValue
-usual_argument(const c10::Argument& argument, at::ScalarType dtype) {
+c10::IValue usual_argument(
+    const c10::Argument& argument,
+    at::ScalarType dtype) {
   const auto& name = argument.name();
   const bool is_dim = name == "dim" || name == "dims";
   if (argument.default_value() && !is_dim) {

@@ -106,10 +106,8 @@ std::string notes_text(
   return text.empty() ? "" : text + "\n";
 }
 
-at::Tensor in_layout(
-    const at::Tensor& t,
-    const DeviceMesh& mesh,
-    const Placement& p) {
+at::Tensor
+in_layout(const at::Tensor& t, const DeviceMesh& mesh, const Placement& p) {
   const auto spec = Spec::make(mesh, {p}, t.sizes(), t.scalar_type());
   const auto local = at::zeros(spec->local_sizes(), t.options());
   return DTensor::from_local(local.copy_(t.flatten()[0]), mesh, {p});
@@ -118,8 +116,7 @@ at::Tensor in_layout(
 Placements layouts_of(const torch::jit::Stack& results) {
   Placements layouts;
   visit_tensors(results, [&](const at::Tensor& t, size_t, int) {
-    layouts.push_back(
-        is_dtensor(t) ? DTensor(t).placements()[0] : Replicate());
+    layouts.push_back(is_dtensor(t) ? DTensor(t).placements()[0] : Replicate());
   });
   return layouts;
 }
@@ -173,9 +170,8 @@ std::string rule_text(const std::string& name) {
   const auto plain = plain_call_of(info.op);
   auto call = op_call(info, plain.arguments);
   call.outputs = metas_of(plain.results);
-  const auto strategies = info.rule->kernel
-      ? strategies_of_kernel(info, plain)
-      : all_strategies(call, *info.rule);
+  const auto strategies = info.rule->kernel ? strategies_of_kernel(info, plain)
+                                            : all_strategies(call, *info.rule);
   std::string text = "  of " + operands_text(call) + "\n";
   for (const auto& line : texts_of(strategies)) {
     text += "  " + line + "\n";
@@ -279,18 +275,17 @@ std::string shapes_wrongly_told(const OpInfo& info) {
   const auto plain = plain_call_of(info.op);
   const auto told = detail::infer_outputs(info, op_call(info, plain.arguments));
   const auto truth = text_of(metas_of(plain.results));
-  return told && text_of(*told) == truth
-      ? ""
-      : info.name + ": " + (told ? text_of(*told) : "nothing ") +
-          "instead of " + truth + "\n";
+  return told && text_of(*told) == truth ? ""
+                                         : info.name + ": " +
+          (told ? text_of(*told) : "nothing ") + "instead of " + truth + "\n";
 }
 
 // What a rule, or LibTorch's meta kernel, says beforehand comes out.
 TEST(Rules, TellTheShapesOfResults) {
   std::string wrong;
   for (const auto& name : RuleRegistry::global().names()) {
-    const OpInfo info(*c10::Dispatcher::singleton().findSchema(
-        parse_operator_name(name)));
+    const OpInfo info(
+        *c10::Dispatcher::singleton().findSchema(parse_operator_name(name)));
     if (!is_ours(name) || info.rule->kernel) {
       continue;
     }
@@ -307,8 +302,8 @@ TEST(Rules, TellTheShapesOfResults) {
 
 TEST(Rules, TextOfAStrategy) {
   EXPECT_EQ(
-      to_string(Strategy{
-          .outputs = {Partial()}, .inputs = {Shard(1), Shard(0)}}),
+      to_string(
+          Strategy{.outputs = {Partial()}, .inputs = {Shard(1), Shard(0)}}),
       "S(1) S(0) -> P(sum)");
   EXPECT_EQ(
       to_string(Strategy{.outputs = {}, .inputs = {Shard(1)}}),

@@ -27,8 +27,7 @@ inline std::string layouts_of(const Tensors& tensors) {
 }
 
 /// Empty if `mine` is the DTensor of `truth`, whose spec tells the truth.
-inline std::string
-difference(const at::Tensor& mine, const at::Tensor& truth) {
+inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto& spec = *DTensor(mine).spec();
   const auto local = DTensor(mine).to_local();
   if (spec.dtype() != truth.scalar_type() ||

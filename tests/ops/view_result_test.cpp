@@ -22,11 +22,23 @@ const std::vector<std::pair<std::string, View>>& views() {
       {"narrow columns", [](auto& x) { return x.narrow(1, 3, 3); }},
       {"t", [](auto& x) { return x.t(); }},
       {"transpose", [](auto& x) { return x.transpose(0, 1); }},
-      {"permute", [](auto& x) { return x.permute({1, 0}); }},
-      {"view", [](auto& x) { return x.view({4, 2, 3}); }},
-      {"view rows", [](auto& x) { return x.view({2, 2, 6}); }},
+      {"permute",
+       [](auto& x) {
+         return x.permute({1, 0});
+       }},
+      {"view",
+       [](auto& x) {
+         return x.view({4, 2, 3});
+       }},
+      {"view rows",
+       [](auto& x) {
+         return x.view({2, 2, 6});
+       }},
       {"flatten", [](auto& x) { return x.flatten(); }},
-      {"reshape", [](auto& x) { return x.reshape({4, 3, 2}); }},
+      {"reshape",
+       [](auto& x) {
+         return x.reshape({4, 3, 2});
+       }},
       {"unsqueeze", [](auto& x) { return x.unsqueeze(1); }},
       {"squeeze", [](auto& x) { return x.narrow(0, 2, 1).squeeze(0); }},
       {"diagonal", [](auto& x) { return x.diagonal(1); }},
@@ -176,9 +188,11 @@ TEST(ViewResult, SaysWhatIsOutOfDate) {
     x.mul_(10);
     const auto stale = [](const std::string& why) {
       return "[DTensor] f64[6] on (tp=2): S(0), taken as a view of a tensor "
-             "that " + why + " for it, is out of date: that tensor has been "
-             "written since. Take the view again, or clone() it before the "
-             "write to keep its values.";
+             "that " +
+          why +
+          " for it, is out of date: that tensor has been "
+          "written since. Take the view again, or clone() it before the "
+          "write to keep its values.";
     };
     const auto text = stale("had to be redistributed");
     EXPECT_EQ(error_of([&] { v + 1; }), text);

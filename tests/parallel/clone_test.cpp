@@ -109,8 +109,8 @@ TEST(CloneTest, OfAModuleWithHooks) {
              .use_local_output = true}));
     const auto whole = uniform({4, 2}, 3);
     const auto x = part(whole, mesh, Shard(0));
-    const auto copy = std::dynamic_pointer_cast<Hooked<TwiceImpl>>(
-        twice->clone());
+    const auto copy =
+        std::dynamic_pointer_cast<Hooked<TwiceImpl>>(twice->clone());
     ASSERT_NE(copy, nullptr);
     expect_close(copy->forward(x), whole * 2, "by itself");
     torch::nn::Sequential row(twice);
@@ -126,8 +126,7 @@ TEST(CloneTest, WithoutHooksNothingChanges) {
   const auto x = uniform({2, 6}, 3);
   EXPECT_TRUE(at::equal(copy->twice->forward(x), x * 2));
   EXPECT_TRUE(at::equal(
-      std::dynamic_pointer_cast<NetImpl>(copy->clone())->forward(x),
-      plain(x)));
+      std::dynamic_pointer_cast<NetImpl>(copy->clone())->forward(x), plain(x)));
 }
 
 } // namespace

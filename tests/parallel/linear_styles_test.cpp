@@ -318,8 +318,7 @@ TEST(LinearStylesTest, UnevenPlainSequencesNameTheModule) {
     Mlp mlp(8, 8);
     parallelize_module(
         *mlp, mesh, {{"w1", ColwiseParallel({.input_layouts = Shard(1)})}});
-    const auto mine =
-        error_of([&] { mlp->w1(torch::ones({2, 3 - rank, 8})); });
+    const auto mine = error_of([&] { mlp->w1(torch::ones({2, 3 - rank, 8})); });
     if (rank == 0) {
       error = mine;
     }

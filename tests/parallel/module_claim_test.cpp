@@ -44,9 +44,8 @@ void expect_refused(const std::function<void(MlpImpl&)>& make_parallel) {
 }
 
 TEST(SharedModule, MadeParallelByAllRanksIsRefused) {
-  expect_refused([](MlpImpl& model) {
-    parallelize_module(model, tp_mesh(), mlp_plan());
-  });
+  expect_refused(
+      [](MlpImpl& model) { parallelize_module(model, tp_mesh(), mlp_plan()); });
 }
 
 TEST(SharedModule, CutByAllRanksWithoutCommunicationIsRefused) {
@@ -82,8 +81,8 @@ TEST(SharedModule, OfEndedRanksIsRefused) {
   run_ranks(2, [&](int64_t rank) {
     if (rank == 0) {
       texts[0] = text_of(forward);
-      texts[1] = text_of(
-          [&] { parallelize_module(*kept, tp_mesh(), mlp_plan()); });
+      texts[1] =
+          text_of([&] { parallelize_module(*kept, tp_mesh(), mlp_plan()); });
     }
   });
   EXPECT_NE(texts[0].find(whose + "is rank 0"), std::string::npos) << texts[0];

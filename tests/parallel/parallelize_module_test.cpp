@@ -223,9 +223,7 @@ TEST(ParallelizeModuleTest, NothingChangesIfAStyleRefuses) {
         {{"0", ColwiseParallel()}, {"1", whole}, {"0", ColwiseParallel()}},
         {{"0", ColwiseParallel()}, {"1", whole}, {"0", RowwiseParallel()}},
         {{"0", ColwiseParallel()}, {"1", whole}, {"1", whole}},
-        {{"0", ColwiseParallel()},
-         {"1", whole},
-         {"2", whole}},
+        {{"0", ColwiseParallel()}, {"1", whole}, {"2", whole}},
         {{"0", ColwiseParallel()},
          {"1", whole},
          {"2", RowwiseParallel({.overlap_chunks = 0})}}};

@@ -187,15 +187,12 @@ std::vector<Way> operators() {
          (is_dtensor(x) ? DTensor(x).to_local() : x).fill_(5);
        }},
       {"the local tensor", [](auto&, auto& local, auto*) { local.mul_(2); }},
-      {"set_data",
-       [](auto& x, auto&, auto*) { x.set_data(x.detach() * 2); }}};
+      {"set_data", [](auto& x, auto&, auto*) { x.set_data(x.detach() * 2); }}};
 }
 
 std::vector<Way> pointers() {
   return {
-      {"data",
-       [](auto& x, auto&, auto*) { x.data().fill_(5); },
-       false},
+      {"data", [](auto& x, auto&, auto*) { x.data().fill_(5); }, false},
       {"variable_data",
        [](auto& x, auto&, auto*) { x.variable_data().mul_(2); },
        false},
@@ -279,8 +276,8 @@ std::string error_after(
   return error_of([&] {
     const auto y = mine->forward(x);
     const auto expected = part(truth->forward(whole), mesh, Shard(-1));
-    EXPECT_TRUE(at::allclose(
-        y.detach(), expected, 1e-9, 1e-9, /*equal_nan=*/true))
+    EXPECT_TRUE(
+        at::allclose(y.detach(), expected, 1e-9, 1e-9, /*equal_nan=*/true))
         << way.name << distributed << again;
   });
 }
@@ -334,8 +331,7 @@ TEST(SharedInputTest, InferenceOverOneBuffer) {
     for (int step = 1; step < 5; ++step) {
       std::fill_n(buffer, 24, step);
       const auto whole = at::full({12, 8}, step, at::kDouble);
-      expect_close(
-          pair->a(x), part(plain->a(whole), mesh, Shard(-1)), "first");
+      expect_close(pair->a(x), part(plain->a(whole), mesh, Shard(-1)), "first");
       if (step != 2) {
         expect_close(
             pair->b(x), part(plain->b(whole), mesh, Shard(-1)), "second");
@@ -374,7 +370,8 @@ DTENSOR_MODULE(Taker);
 
 struct TakersImpl : torch::nn::Module {
   TakersImpl()
-      : a(register_module("a", Taker())), b(register_module("b", Taker())) {}
+      : a(register_module("a", Taker())),
+        b(register_module("b", Taker())) {}
   Taker a, b;
 };
 TORCH_MODULE(Takers);
@@ -429,10 +426,8 @@ TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
     for (const Placement& layout : {Partial(), Shard(1), Replicate()}) {
       auto pair = siblings(mesh);
       auto plain = filled(Siblings());
-      at::Tensor x =
-          DTensor::from_local(uniform({4, 8 / (layout.cuts() ? 4 : 1)}, 3),
-                              mesh,
-                              {layout});
+      at::Tensor x = DTensor::from_local(
+          uniform({4, 8 / (layout.cuts() ? 4 : 1)}, 3), mesh, {layout});
       x.requires_grad_();
       const auto whole = full(x).requires_grad_();
       const CommDebugMode comm;

@@ -107,8 +107,8 @@ TEST(TrainingTest, ModulesMayBeTiedAfterwards) {
     const auto tokens = at::arange(12, at::kLong).remainder(11).view({2, 6});
     for (const bool to_embedding : {true, false}) {
       const auto tie = [&](TiedHead& model) {
-        auto& mine = to_embedding ? model->head->weight
-                                  : model->embedding->weight;
+        auto& mine =
+            to_embedding ? model->head->weight : model->embedding->weight;
         mine = to_embedding ? model->embedding->weight : model->head->weight;
         return mine;
       };
@@ -116,9 +116,7 @@ TEST(TrainingTest, ModulesMayBeTiedAfterwards) {
       auto mine = filled(TiedHead());
       parallelize_module(*mine->embedding, mesh, RowwiseParallel());
       parallelize_module(
-          *mine->head,
-          mesh,
-          ColwiseParallel({.output_layouts = Replicate()}));
+          *mine->head, mesh, ColwiseParallel({.output_layouts = Replicate()}));
       auto theirs = tie(plain);
       auto weight = tie(mine);
       for (int step = 0; step < 2; ++step) {
@@ -146,7 +144,9 @@ TEST(TrainingTest, ModulesTiedAfterwardsHaveOneStyle) {
     mlp(uniform({2, 6}, 1));
     mlp->w2->weight = mlp->w1->weight;
     EXPECT_EQ(
-        error_of([&] { mlp(uniform({2, 6}, 1)); }),
+        error_of([&] {
+          mlp(uniform({2, 6}, 1));
+        }),
         "[boundary] module \"w2\" was tied to module \"w1\", which is styled "
         "differently. Give both the same style.");
   });
@@ -318,9 +318,8 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
         *mlp, mesh, {{"w1", ColwiseParallel({.output_layouts = Replicate()})}});
     mlp(uniform({2, 6}, 1)).sum().backward();
     EXPECT_EQ(
-        error_of([&] {
-          torch::nn::utils::clip_grad_norm_(mlp->parameters(), 0.1);
-        }),
+        error_of(
+            [&] { torch::nn::utils::clip_grad_norm_(mlp->parameters(), 0.1); }),
         "[aten::mul_.Tensor] got mixed plain tensor and DTensor: argument "
         "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
         "DTensor with distribute_tensor or DTensor::from_local, or take the "

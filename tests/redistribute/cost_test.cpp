@@ -26,8 +26,10 @@ TEST(Cost, OfAPlan) {
   const auto cost = [&](const Placement& to) {
     return redistribute_cost(from, from->with_placements({to}));
   };
-  EXPECT_DOUBLE_EQ(cost(Replicate()), wire_bytes(CollectiveKind::kAllReduce, 2, 8 * 6 * 4));
-  EXPECT_DOUBLE_EQ(cost(Shard(1)), wire_bytes(CollectiveKind::kReduceScatter, 2, 8 * 6 * 4));
+  EXPECT_DOUBLE_EQ(
+      cost(Replicate()), wire_bytes(CollectiveKind::kAllReduce, 2, 8 * 6 * 4));
+  EXPECT_DOUBLE_EQ(
+      cost(Shard(1)), wire_bytes(CollectiveKind::kReduceScatter, 2, 8 * 6 * 4));
   EXPECT_DOUBLE_EQ(cost(Partial("sum")), 0);
   EXPECT_EQ(cost(Partial("min")), std::numeric_limits<double>::infinity());
 }
@@ -178,11 +180,13 @@ class Exhaustive {
     }
     if (p.is_partial()) {
       const double full = bytes(before);
-      return next.is_replicate() ? paid(wire_bytes(CollectiveKind::kAllReduce, n, full))
-                                 : paid(wire_bytes(CollectiveKind::kReduceScatter, n, full));
+      return next.is_replicate()
+          ? paid(wire_bytes(CollectiveKind::kAllReduce, n, full))
+          : paid(wire_bytes(CollectiveKind::kReduceScatter, n, full));
     }
-    return next.is_replicate() ? paid(wire_bytes(CollectiveKind::kAllGather, n, bytes(after)))
-                               : paid(wire_bytes(CollectiveKind::kAllToAll, n, bytes(before)));
+    return next.is_replicate()
+        ? paid(wire_bytes(CollectiveKind::kAllGather, n, bytes(after)))
+        : paid(wire_bytes(CollectiveKind::kAllToAll, n, bytes(before)));
   }
 
   static Cost paid(double bytes) {

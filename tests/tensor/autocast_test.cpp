@@ -87,9 +87,7 @@ TEST(Autocast, InBackwardIsRightAndWaitsForNobody) {
 }
 
 TEST(Autocast, CacheIsOffInRanksAlone) {
-  run_ranks(2, [] {
-    EXPECT_FALSE(at::autocast::is_autocast_cache_enabled());
-  });
+  run_ranks(2, [] { EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()); });
   EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
 }
 

@@ -226,8 +226,7 @@ TEST(Gradients, OfDifferentLeavesDoNotShareMemory) {
                                  double grad) {
       (sum * 3).sum().backward();
       b.grad().mul_(100);
-      const auto mine =
-          is_dtensor(a) ? DTensor(a.grad()).to_local() : a.grad();
+      const auto mine = is_dtensor(a) ? DTensor(a.grad()).to_local() : a.grad();
       EXPECT_TRUE(mine.eq(grad).all().item<bool>()) << mine;
     };
     for (const auto& p : {Placement(Shard(0)), Placement(Replicate())}) {

@@ -115,8 +115,8 @@ TEST(DistributeTensor, NumbersAndNonContiguousTensors) {
 TEST(DistributeTensor, KeepsTheOrderInMemory) {
   on_meshes({{1}, {2}, {3}}, [](const DeviceMesh& mesh) {
     const auto turned = counting({6, 8}).t(); // strides [1, 8]
-    const auto images = counting({2, 3, 4, 5}).contiguous(
-        at::MemoryFormat::ChannelsLast);
+    const auto images =
+        counting({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
     for (const auto& full : {turned, images}) {
       for (const auto& p : {Replicate(), Shard(0), Shard(1), Partial()}) {
         for (const auto& source : {std::optional<int64_t>(0), {}}) {

@@ -53,7 +53,10 @@ const std::map<std::string, Use>& uses() {
       {"clone", [](const auto& x) { x.clone(); }},
       {"item", [](const auto& x) { x.sum().item(); }},
       {"a comparison", [](const auto& x) { x.equal(x); }},
-      {"a list of tensors", [](const auto& x) { at::cat({x, x}); }},
+      {"a list of tensors",
+       [](const auto& x) {
+         at::cat({x, x});
+       }},
       {"foreach", [](const auto& x) { at::_foreach_add({x}, 1); }},
       {"a factory of its kind", [](const auto& x) { at::zeros_like(x); }},
       {"random values", [](const auto& x) { at::rand_like(x); }},
@@ -98,8 +101,7 @@ const std::map<std::string, Use>& uses() {
        [](const auto& x) {
          dtensor::zeros({4}, DTensor(x).device_mesh(), {Shard(0)});
        }},
-      {"random factories on its mesh",
-       [](const auto& x) {
+      {"random factories on its mesh", [](const auto& x) {
          dtensor::randn({4}, DTensor(x).device_mesh(), {Shard(0)});
        }}};
   return all;
@@ -130,8 +132,7 @@ TEST(ForeignDTensor, OfAnotherRankIsRefusedByEveryUse) {
         }
         get_group(DTensor(mine).device_mesh()).barrier();
       });
-      expect_refusal(
-          text, "belongs to rank 0, and this is rank 1", name);
+      expect_refusal(text, "belongs to rank 0, and this is rank 1", name);
     }
   }
 }

@@ -72,9 +72,9 @@ TEST(FromLocal, UnevenAndEmptyPartsWithAShape) {
 TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
-    const auto local = rank == 0 ? at::ones({0, 1, 6})
-                                 : at::ones({0, 1, 6}).as_strided(
-                                       {0, 1, 6}, {6, 1, 1});
+    const auto local = rank == 0
+        ? at::ones({0, 1, 6})
+        : at::ones({0, 1, 6}).as_strided({0, 1, 6}, {6, 1, 1});
     const auto x = DTensor::from_local(local, mesh, {Partial()});
     EXPECT_EQ(to_string(*x.spec()), "f32[0, 1, 6] on (a=2): P(sum)");
   });

@@ -88,8 +88,7 @@ TEST(Meta, RedistributionMovesNothing) {
 TEST(Meta, ATensorGoesThereAndComesBackInItsLayout) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
-    const at::Tensor d =
-        distribute_tensor(counting({8, 4}), mesh, {Shard(0)});
+    const at::Tensor d = distribute_tensor(counting({8, 4}), mesh, {Shard(0)});
     const auto there = d.to(at::kMeta);
     ASSERT_TRUE(is_dtensor(there));
     EXPECT_TRUE(there.is_meta());

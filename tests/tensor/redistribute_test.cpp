@@ -214,9 +214,9 @@ TEST(RedistributeBackward, ToItsOwnLayoutBringsTheGradientThere) {
     for (const bool async : {false, true}) {
       auto d = placed(counting({4}), mesh, {Replicate()}, true);
       const auto same = d.redistribute({Replicate()}, {.async_op = async});
-      EXPECT_TRUE(
-          DTensor(same.detach()).to_local().is_alias_of(
-              DTensor(d.detach()).to_local()));
+      EXPECT_TRUE(DTensor(same.detach())
+                      .to_local()
+                      .is_alias_of(DTensor(d.detach()).to_local()));
       same.to_local(Placements{Partial()}).sum().backward();
       EXPECT_EQ(spec_text(d.grad()), "f64[4] on (a=2): R");
       expect_same(whole(d.grad()), at::full({4}, 2.0, at::kDouble));

@@ -124,9 +124,7 @@ TEST_F(SecondDerivatives, OfAnEmbedding) {
       };
       for (const auto& of_table : {Shard(0), Shard(1), Replicate()}) {
         expect_as_plain(
-            lookup,
-            {some({6, 2}), some({2, 3})},
-            {{of_table}, {Replicate()}});
+            lookup, {some({6, 2}), some({2, 3})}, {{of_table}, {Replicate()}});
       }
     }
   }
@@ -150,8 +148,7 @@ TEST_F(SecondDerivatives, ThroughFromLocalAndToLocal) {
     };
   };
   const Tensors full = {some({3, 6}), some({6, 4})};
-  expect_as_plain(
-      with(Shard(1), {Partial()}), full, {{Shard(1)}, {Shard(0)}});
+  expect_as_plain(with(Shard(1), {Partial()}), full, {{Shard(1)}, {Shard(0)}});
   expect_as_plain(
       with(Partial(), {Shard(1)}), full, {{Replicate()}, {Shard(1)}});
   expect_as_plain(
@@ -169,10 +166,9 @@ TEST_F(SecondDerivatives, ThroughFullTensor) {
     expect_as_plain(
         [](const Tensors& t) {
           const auto y = t[0] * t[0];
-          return is_dtensor(y) ? at::Tensor(
-                                     DTensor(y)
-                                         .redistribute({Shard(1)})
-                                         .redistribute({Partial()}))
+          return is_dtensor(y) ? at::Tensor(DTensor(y)
+                                                .redistribute({Shard(1)})
+                                                .redistribute({Partial()}))
                                : y;
         },
         {some({5, 3})},
@@ -213,9 +209,8 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
           Placements(static_cast<size_t>(mesh.ndim()), Replicate()),
           std::nullopt);
     };
-    const auto guard = distributed && parallel
-        ? std::make_unique<LossParallel>()
-        : nullptr;
+    const auto guard =
+        distributed && parallel ? std::make_unique<LossParallel>() : nullptr;
     return at::cross_entropy_loss(
         t[0], operand(target), operand(weight), at::Reduction::Mean, 0, 0.2);
   };

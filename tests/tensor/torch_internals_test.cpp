@@ -54,8 +54,7 @@ TEST(TorchInternals, StockKernels) {
   const auto add = find("aten::add", "Tensor");
   torch::jit::Stack stack = {
       at::ones({2}).requires_grad_(), at::ones({2}), at::Scalar(1)};
-  const auto keys =
-      c10::DispatchKeySet(c10::DispatchKey::AutogradCPU) |
+  const auto keys = c10::DispatchKeySet(c10::DispatchKey::AutogradCPU) |
       c10::DispatchKeySet(c10::DispatchKey::CPU);
   add.getComputedKernelForDispatchKey(detail::kNobodysAutogradKey)
       .callBoxed(add, keys, &stack);
@@ -95,6 +94,43 @@ TEST(TorchInternals, NodesAreCurrent) {
   EXPECT_TRUE(torch::autograd::get_current_node() == nullptr);
 }
 
+// Whether a node computes a gradient follows from what the graph task says of
+// the node that gets it, and a task lets itself be told.
+TEST(TorchInternals, NodesInside) {
+  struct Asks final : torch::autograd::Node {
+    torch::autograd::variable_list apply(
+        torch::autograd::variable_list&& grads) override {
+      const auto* known = torch::autograd::get_current_graph_task_exec_info();
+      if (known == nullptr || known->empty()) {
+        ADD_FAILURE() << "the task wants everything";
+        return {grads[0]};
+      }
+      const auto& inner = *inside->grad_fn();
+      auto* const gets = inner.next_edge(0).function.get();
+      before = inner.task_should_compute_output(0);
+      using Infos = std::unordered_map<
+          torch::autograd::Node*,
+          torch::autograd::GraphTask::ExecInfo>;
+      const_cast<Infos&>(*known)[gets].needed_ = true;
+      after = inner.task_should_compute_output(0);
+      return {grads[0]};
+    }
+    const at::Tensor* inside = nullptr;
+    bool before = true;
+    bool after = false;
+  };
+  const auto leaf = at::ones({2}).requires_grad_(true);
+  const auto inside = at::ones({2}).requires_grad_(true) * 2;
+  const auto asks = detail::make_node<Asks>();
+  asks->inside = &inside;
+  asks->add_next_edge(torch::autograd::impl::gradient_edge(leaf));
+  at::Tensor y = at::ones({2});
+  torch::autograd::set_history(y, asks);
+  torch::autograd::grad({y.sum()}, {leaf});
+  EXPECT_FALSE(asks->before);
+  EXPECT_TRUE(asks->after);
+}
+
 // A shape that is set without TensorImpl's own functions leaves nothing stale.
 TEST(TorchInternals, ShapesAreWhole) {
   run_ranks(1, [] {
@@ -120,8 +156,7 @@ TEST(TorchInternals, ShapesAreWhole) {
           x.is_non_overlapping_and_dense(),
           plain.is_non_overlapping_and_dense())
           << plain.sizes();
-      EXPECT_EQ(
-          x.suggest_memory_format(), plain.suggest_memory_format())
+      EXPECT_EQ(x.suggest_memory_format(), plain.suggest_memory_format())
           << plain.sizes();
     }
   });
@@ -130,8 +165,7 @@ TEST(TorchInternals, ShapesAreWhole) {
 TEST(TorchInternals, MetaIsKept) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1});
-    const at::Tensor x =
-        distribute_tensor(at::ones({2}), mesh, {Shard(0)});
+    const at::Tensor x = distribute_tensor(at::ones({2}), mesh, {Shard(0)});
     EXPECT_TRUE(is_dtensor(x.detach()));
     EXPECT_TRUE(is_dtensor(x.variable_data()));
     at::Tensor parameter = at::zeros({2}).requires_grad_();
@@ -144,8 +178,7 @@ TEST(TorchInternals, MetaIsKept) {
 TEST(TorchInternals, DataIsExplained) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1});
-    const at::Tensor x =
-        distribute_tensor(at::ones({2}), mesh, {Shard(0)}) + 1;
+    const at::Tensor x = distribute_tensor(at::ones({2}), mesh, {Shard(0)}) + 1;
     EXPECT_FALSE(x.has_storage());
     EXPECT_NE(
         error_of([&] { x.data_ptr(); }).find("to_local"), std::string::npos);
@@ -179,9 +212,7 @@ TEST(TorchInternals, ModulesCall) {
   const auto ids = at::zeros({2}, at::kLong);
   EXPECT_EQ(operators_of([&] { table(ids); }), Names{"aten::embedding"});
   torch::nn::LayerNorm norm(torch::nn::LayerNormOptions({3}));
-  EXPECT_EQ(
-      operators_of([&] { norm(batches); }),
-      Names{"aten::layer_norm"});
+  EXPECT_EQ(operators_of([&] { norm(batches); }), Names{"aten::layer_norm"});
 }
 
 TEST(TorchInternals, PlainOperands) {

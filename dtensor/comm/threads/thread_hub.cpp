@@ -68,8 +68,7 @@ ThreadHub::ThreadHub(int64_t size, std::chrono::milliseconds timeout)
       fits_(fits_on_cores(size)),
       ranks_(static_cast<size_t>(size)) {}
 
-std::shared_ptr<Channel> ThreadHub::channel(
-    const std::vector<int64_t>& ranks) {
+std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& channel = channels_[ranks];
   if (!channel) {
@@ -310,9 +309,7 @@ void ThreadHub::set_place(
   at(rank).failure = std::move(failure);
 }
 
-std::string ThreadHub::place(
-    int64_t rank,
-    const std::exception_ptr& failure) {
+std::string ThreadHub::place(int64_t rank, const std::exception_ptr& failure) {
   return at(rank).failure == failure ? at(rank).place : std::string();
 }
 

@@ -106,8 +106,7 @@ struct Part {
 // A copy in the memory order of the plain tensor, whole where self is cut.
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
-  const auto to =
-      is_cut(*from) ? detail::replicated_spec(*from, self) : from;
+  const auto to = is_cut(*from) ? detail::replicated_spec(*from, self) : from;
   auto local = redistribute_local(local_of(self), from, to);
   if (!to->mesh().contains_this_rank()) {
     return {local, to};
@@ -129,9 +128,8 @@ Part view_of(const Strided& to) {
         to,
         ". Use view, transpose, select or slice, or as_strided on to_local().");
   }
-  const auto [memory, whole] = in_place
-      ? Part{local_of(to.self), spec_of(to.self)}
-      : copy_of(to.self);
+  const auto [memory, whole] =
+      in_place ? Part{local_of(to.self), spec_of(to.self)} : copy_of(to.self);
   auto spec = Spec::make(
       whole->mesh(), whole->placements(), to.sizes, to.strides, whole->dtype());
   if (!spec->mesh().contains_this_rank()) {
@@ -150,7 +148,8 @@ void as_strided_kernel(
   auto [local, spec] = view_of(to);
   auto view = detail::wrap(std::move(local), std::move(spec));
   detail::Viewed(to.self).finish(
-      view, {.offset = to.offset, .reason = detail::CopyReason::kRedistributed});
+      view,
+      {.offset = to.offset, .reason = detail::CopyReason::kRedistributed});
   stack->emplace_back(std::move(view));
 }
 

@@ -74,8 +74,8 @@ void check_defined(
   const bool is_sum = norm.order >= 0 && !std::isinf(norm.order);
   const bool empty = self.dim() > 0 &&
       std::any_of(norm.dims.begin(), norm.dims.end(), [&](int64_t d) {
-        return self.size(d) == 0;
-      });
+                       return self.size(d) == 0;
+                     });
   DTENSOR_CHECK(
       is_sum || !empty,
       where,

@@ -31,9 +31,8 @@ void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
   const auto sizes = args[0].toTensor().sizes().vec();
-  detail::map_tensors(args, num_args, [](const at::Tensor& t, size_t) {
-    return padded(t);
-  });
+  detail::map_tensors(
+      args, num_args, [](const at::Tensor& t, size_t) { return padded(t); });
   op.callBoxed(stack);
   auto output = stack->back().toTensor();
   for (size_t d = 0; d < sizes.size(); ++d) {

@@ -87,9 +87,9 @@ void new_like(
   check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw();
-  auto local =
-      has_part(*spec) ? sample(*spec, draw).to(local_of(like).device(), dtype)
-                      : empty_local(*spec);
+  auto local = has_part(*spec)
+      ? sample(*spec, draw).to(local_of(like).device(), dtype)
+      : empty_local(*spec);
   args.returns(wrap(std::move(local), spec));
 }
 

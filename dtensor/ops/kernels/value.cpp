@@ -136,8 +136,8 @@ void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       where.sizes(),
       ". Pass a tensor of at most one dimension.");
   if (where.dim() == 0) {
-    stack->emplace_back(at::tensor_split(
-        self, at::_local_scalar_dense(where).toLong(), dim));
+    stack->emplace_back(
+        at::tensor_split(self, at::_local_scalar_dense(where).toLong(), dim));
     return;
   }
   std::vector<int64_t> indices;

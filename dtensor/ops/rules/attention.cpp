@@ -79,8 +79,8 @@ void check_mask(const OpCall& call, const Sizes& output) {
   bool fits = mask->sizes().size() <= scores.size();
   for (size_t i = 0; fits && i < mask->sizes().size(); ++i) {
     const auto size = mask->sizes()[i];
-    fits = size == 1 ||
-        size == scores[scores.size() - mask->sizes().size() + i];
+    fits =
+        size == 1 || size == scores[scores.size() - mask->sizes().size() + i];
   }
   DTENSOR_CHECK(
       fits,
@@ -129,8 +129,8 @@ Placement operand_placement(
     bool grouped_heads) {
   const auto& input = call.inputs[operand];
   const auto own = d - (call.outputs[0].dim() - input.dim());
-  const bool shared = grouped_heads && own >= 0 &&
-      input.sizes()[static_cast<size_t>(own)] != 1;
+  const bool shared =
+      grouped_heads && own >= 0 && input.sizes()[static_cast<size_t>(own)] != 1;
   return shared
       ? Shard(own)
       : detail::operand_shard(input.sizes(), call.outputs[0].sizes, d);

@@ -9,9 +9,8 @@ namespace {
 
 // Sums of integers wrap, but not those of truth values; averages round.
 bool is_summed(const Placement& p, at::ScalarType dtype) {
-  return p.is_partial(ReduceOp::kSum)
-      ? dtype != at::kBool
-      : p.is_partial(ReduceOp::kAvg) &&
+  return p.is_partial(ReduceOp::kSum) ? dtype != at::kBool
+                                      : p.is_partial(ReduceOp::kAvg) &&
           !at::isIntegralType(dtype, /*includeBool=*/true);
 }
 

@@ -119,8 +119,8 @@ Einsum linear_equation(const OpInput& input, const OpInput& weight) {
 }
 
 Strategies linear_rule(const OpCall& call, int64_t) {
-  auto strategies = einsum_strategies(
-      linear_equation(call.inputs[0], call.inputs[1]));
+  auto strategies =
+      einsum_strategies(linear_equation(call.inputs[0], call.inputs[1]));
   return call.inputs.size() < 3 ? strategies
                                 : with_bias(std::move(strategies), 2, call);
 }

@@ -177,8 +177,11 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
 }
 
 // Whether ranks that cut dimension `d` need nothing of each other.
-bool
-may_cut(const OpCall& call, ChannelNorm norm, int64_t d, int64_t mesh_dim) {
+bool may_cut(
+    const OpCall& call,
+    ChannelNorm norm,
+    int64_t d,
+    int64_t mesh_dim) {
   const auto* running = call.input("running_mean");
   const bool training = call.bool_arg(detail::training_flag(norm));
   if (!training && running != nullptr) {

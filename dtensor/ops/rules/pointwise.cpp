@@ -165,15 +165,11 @@ DTENSOR_RULES(pointwise) {
       {sum_ops(), {{0}}},
       {order_ops(), {{0}}, Order::kReversed});
   add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
-  add_all(
-      rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
+  add_all(rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
   // As torch::nn::Linear adds its bias.
   rules.traits("add_.Tensor", {.adds_bias = true});
   add_all(
-      rules,
-      {"add.Scalar", "sub.Scalar"},
-      {{ReduceOp::kAvg}, {{0}}},
-      shifted);
+      rules, {"add.Scalar", "sub.Scalar"}, {{ReduceOp::kAvg}, {{0}}}, shifted);
   add_all(rules, kNonDecreasing, {order_ops(), {{0}}});
   add_all(rules, {"mul.Tensor"}, {sum_ops(), {{0}, {1}}});
   add_all(rules, {"addcmul"}, {sum_ops(), {{0, 1}, {0, 2}}});

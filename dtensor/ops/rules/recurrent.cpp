@@ -15,13 +15,13 @@ Strategies cell(const OpCall& call, int64_t) {
   const auto states = call.outputs.size();
   const auto samples_end =
       call.inputs.begin() + static_cast<std::ptrdiff_t>(states) + 1;
-  const bool batched = std::all_of(
-      call.inputs.begin(), samples_end, [](const OpInput& input) {
+  const bool batched =
+      std::all_of(call.inputs.begin(), samples_end, [](const OpInput& input) {
         return input.dim() == 2;
       });
   // A bias of two dimensions would be one for each sample.
-  const bool shared = std::all_of(
-      samples_end + 2, call.inputs.end(), [](const OpInput& bias) {
+  const bool shared =
+      std::all_of(samples_end + 2, call.inputs.end(), [](const OpInput& bias) {
         return bias.dim() < 2;
       });
   if (!batched || !shared) {

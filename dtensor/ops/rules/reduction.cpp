@@ -149,9 +149,7 @@ std::vector<at::ScalarType> same(const OpCall& call) {
 std::vector<at::ScalarType> floating(const OpCall& call) {
   const bool integral =
       at::isIntegralType(dtype_of(call), /*includeBool=*/true);
-  return {
-      integral ? c10::get_default_dtype_as_scalartype()
-               : dtype_of(call)};
+  return {integral ? c10::get_default_dtype_as_scalartype() : dtype_of(call)};
 }
 
 std::vector<at::ScalarType> same_of_some(const OpCall& call) {

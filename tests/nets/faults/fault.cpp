@@ -170,8 +170,7 @@ std::string run_with(const Fault& fault, const Objects& ended) {
     }
   };
   try {
-    run_ranks(
-        fault.ranks, one_rank, {.timeout = std::chrono::seconds(20)});
+    run_ranks(fault.ranks, one_rank, {.timeout = std::chrono::seconds(20)});
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
   }

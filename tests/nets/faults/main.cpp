@@ -109,9 +109,7 @@ Tally run(const Options& options) {
     const Fault fault = draw();
     const std::string error = run_with(fault, ended);
     const bool is_named = names(error, fault);
-    ++(waited(error)  ? tally.waited
-           : is_named ? tally.named
-                      : tally.unnamed);
+    ++(waited(error) ? tally.waited : is_named ? tally.named : tally.unnamed);
     if (!is_named || waited(error) || options.verbose) {
       std::cout << fault.text() << ":\n  "
                 << (error.empty() ? "no error" : error) << std::endl;

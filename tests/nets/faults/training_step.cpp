@@ -47,8 +47,8 @@ void train(Block model, const DeviceMesh& mesh, const At& at) {
     at::Tensor loss;
     {
       const auto cut_classes = loss_parallel();
-      loss = torch::nn::functional::cross_entropy(
-          logits.reshape({12, 6}), target);
+      loss =
+          torch::nn::functional::cross_entropy(logits.reshape({12, 6}), target);
       at();
       loss.backward();
     }

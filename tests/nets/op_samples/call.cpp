@@ -100,9 +100,8 @@ std::string Call::name() const {
 
 Tensors tensors_in(c10::ArrayRef<c10::IValue> values) {
   Tensors tensors;
-  detail::visit_tensors(values, [&](const at::Tensor& t, size_t, int) {
-    tensors.push_back(t);
-  });
+  detail::visit_tensors(
+      values, [&](const at::Tensor& t, size_t, int) { tensors.push_back(t); });
   return tensors;
 }
 
@@ -156,7 +155,8 @@ void add_outs(Call& call) {
     call.arguments = with_tensors(
         call.arguments, [](const at::Tensor& t, size_t) { return t.detach(); });
     auto stack = with_tensors( // other calls have the same tensors
-        call.arguments, [](const at::Tensor& t, size_t) { return t.clone(); });
+        call.arguments,
+        [](const at::Tensor& t, size_t) { return t.clone(); });
     op.callBoxed(&stack);
     for (const auto& result : stack) {
       call.arguments.emplace_back(
@@ -192,7 +192,7 @@ Compared compared_of(const c10::OperatorHandle& op) {
       "aten::resize_as_",
       "aten::resize_as"};
   static const std::set<std::string> senseless = {
-      "aten::data_ptr", // memory
+      "aten::data_ptr",    // memory
       "aten::as_strided_", // strides of memory that a DTensor does not have
       "aten::_reshape_alias"};
   const auto& name = op.schema().name();

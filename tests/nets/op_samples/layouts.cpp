@@ -117,8 +117,7 @@ at::Tensor place_one(
   return DTensor::from_local(cut.to_local(), mesh, layout, options);
 }
 
-Combination
-replicated(const Truth& truth, size_t mesh_dims) {
+Combination replicated(const Truth& truth, size_t mesh_dims) {
   Combination all;
   for (const auto& operand : truth.operands) {
     all.push_back(

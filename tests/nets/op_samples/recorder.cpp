@@ -104,8 +104,7 @@ void op_samples_entry(int per_overload) {
 uint64_t op_samples_start() {
   dtensor::nets::recorder().depth = 0;
   return at::addThreadLocalCallback(
-      at::RecordFunctionCallback(
-          dtensor::nets::on_begin, dtensor::nets::on_end)
+      at::RecordFunctionCallback(dtensor::nets::on_begin, dtensor::nets::on_end)
           .needsInputs(true)
           .scopes({at::RecordScope::FUNCTION}));
 }

@@ -250,8 +250,8 @@ c10::IValue Reader::value(const c10::TypePtr& given) {
 
 // The overload that this program's LibTorch has; null if it has another one.
 const c10::FunctionSchema* schema_of(const Sample& sample) {
-  const auto op = c10::Dispatcher::singleton().findSchema(
-      {sample.name, sample.overload});
+  const auto op =
+      c10::Dispatcher::singleton().findSchema({sample.name, sample.overload});
   return op ? &op->schema() : nullptr;
 }
 

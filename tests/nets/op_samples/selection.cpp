@@ -48,8 +48,7 @@ std::set<size_t> selected_in_brief(
   }
   if ((mesh == 0 || mesh == 1 + static_cast<int64_t>(draw % 2)) &&
       all.size() > 1) {
-    chosen.insert(
-        1 + mix(settings, trial.call, mesh, 0) % (all.size() - 1));
+    chosen.insert(1 + mix(settings, trial.call, mesh, 0) % (all.size() - 1));
   }
   std::vector<size_t> partial;
   for (size_t k = 0; k < all.size(); ++k) {
@@ -58,8 +57,7 @@ std::set<size_t> selected_in_brief(
     }
   }
   if (!trial.twins.empty() && mesh < 2 && !partial.empty()) {
-    chosen.insert(
-        partial[mix(settings, trial.call, mesh, 1) % partial.size()]);
+    chosen.insert(partial[mix(settings, trial.call, mesh, 1) % partial.size()]);
   }
   return chosen;
 }

@@ -31,10 +31,9 @@ Refusal refusal_of(const std::string& error) {
   return has(error, "draws random numbers") ? Refusal::kRandom
       : has(error, "no sharding rule") || has(error, "no meta kernel")
       ? Refusal::kNoRule
-      : has(error, "mixed plain tensor") ? Refusal::kMixedPlain
-      : has(error, "would change the layout of self")
-      ? Refusal::kInPlaceLayout
-      : Refusal::kOther;
+      : has(error, "mixed plain tensor")              ? Refusal::kMixedPlain
+      : has(error, "would change the layout of self") ? Refusal::kInPlaceLayout
+                                                      : Refusal::kOther;
 }
 
 void Tally::Worker::at(const Place& place) {

@@ -57,8 +57,7 @@ void add_twins(Trial& trial, const std::vector<Call>& twins) {
   for (const auto& call : twins) {
     auto twin = trial_alone(call);
     const auto& other = twin.truth;
-    if (!twin.skip && other.no_grad.error.empty() &&
-        other.grad.error.empty() &&
+    if (!twin.skip && other.no_grad.error.empty() && other.grad.error.empty() &&
         same_operands(other.operands, truth.operands) &&
         is_finite(other.no_grad) && is_finite(other.grad)) {
       trial.twins.push_back(std::move(twin));

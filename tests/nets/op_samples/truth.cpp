@@ -99,8 +99,7 @@ at::Tensor as_wrapped(const at::Tensor& t, at::Tensor copy) {
 }
 
 // Leaves stand for the operands that require gradients.
-at::Tensor
-leaf_of(const at::Tensor& operand, bool requires_grad) {
+at::Tensor leaf_of(const at::Tensor& operand, bool requires_grad) {
   auto leaf = as_wrapped(operand, operand.detach());
   leaf.set_requires_grad(requires_grad);
   return leaf;
@@ -186,10 +185,8 @@ double coarsest_tolerance(const Truth& truth) {
   return coarsest;
 }
 
-std::string value_of_one(
-    const at::Tensor& mine,
-    const at::Tensor& truth,
-    double coarsest) {
+std::string
+value_of_one(const at::Tensor& mine, const at::Tensor& truth, double coarsest) {
   if (!mine.defined() || !truth.defined()) {
     // An absent gradient is a zero one.
     const auto& there = mine.defined() ? mine : truth;
@@ -325,10 +322,8 @@ at::Tensor gradient(const Results& results, size_t i) {
 
 } // namespace
 
-std::string shape_difference(
-    const Truth& truth,
-    Mode mode,
-    const Results& mine) {
+std::string
+shape_difference(const Truth& truth, Mode mode, const Results& mine) {
   const auto& expected = expected_of(truth, mode);
   if (mine.values.size() != expected.values.size() ||
       mine.others.size() != expected.others.size()) {

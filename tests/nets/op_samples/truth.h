@@ -12,8 +12,8 @@ enum class Mode : uint8_t { kNoGrad, kGrad };
 struct Results {
   Tensors values;                  // of the results, lists flattened
   std::vector<c10::IValue> others; // results that are no tensors
-  Tensors grads; // of each operand; undefined for those without
-  Tensors operands; // after the call
+  Tensors grads;              // of each operand; undefined for those without
+  Tensors operands;           // after the call
   std::string error;          // of the forward pass, first line; or empty
   std::string backward_error; // likewise
 };
@@ -44,10 +44,8 @@ Truth truth_of(const Call& call);
 
 /// How dtypes, shapes and specs of what this rank has differ from the truth;
 /// empty if they do not. Communicates nothing.
-std::string shape_difference(
-    const Truth& truth,
-    Mode mode,
-    const Results& mine);
+std::string
+shape_difference(const Truth& truth, Mode mode, const Results& mine);
 
 /// The same of values, where shapes agree on all ranks, which all call it.
 std::string value_difference(

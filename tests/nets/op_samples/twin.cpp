@@ -66,7 +66,7 @@ std::vector<Call> twins_of(const Call& call) {
       continue;
     }
     for (const auto& other :
-         any && among_complex ? complex_others() : others_than(number)) {
+         any&& among_complex ? complex_others() : others_than(number)) {
       if (!(other == number)) {
         twins.push_back(call);
         twins.back().arguments[i] = other;

@@ -36,10 +36,8 @@ std::string arguments_of(const Call& call) {
   return "(" + text + ")";
 }
 
-std::string where_of(
-    const Trial& trial,
-    int64_t mesh,
-    const Combination& combination) {
+std::string
+where_of(const Trial& trial, int64_t mesh, const Combination& combination) {
   return c10::str(
       "mesh (",
       c10::Join(", ", meshes()[static_cast<size_t>(mesh)]),
@@ -54,10 +52,8 @@ bool is_internal(const std::string& error) {
 }
 
 // What an error of all ranks means, where the plain operator's is `expected`.
-Verdict judge(
-    const std::string& error,
-    const std::string& expected,
-    bool may_refuse) {
+Verdict
+judge(const std::string& error, const std::string& expected, bool may_refuse) {
   if (!expected.empty()) {
     return is_internal(error) && !is_internal(expected)
         ? Verdict{Verdict::kDifferent, "throws " + error}
@@ -70,8 +66,7 @@ Verdict judge(
   return {Verdict::kRefused, error, refusal};
 }
 
-std::string
-values_of(const Trial& trial, Mode mode, const Results& mine) {
+std::string values_of(const Trial& trial, Mode mode, const Results& mine) {
   try {
     return value_difference(trial.truth, mode, mine, trial.compared);
   } catch (const c10::Error& e) {
@@ -116,24 +111,20 @@ Verdict attempt(
   if (!told.difference().empty()) {
     return {Verdict::kDifferent, told.difference()};
   }
-  const auto values =
-      meeting.tell({"", "", values_of(trial, mode, mine)});
+  const auto values = meeting.tell({"", "", values_of(trial, mode, mine)});
   return values.difference().empty()
       ? Verdict{}
       : Verdict{Verdict::kDifferent, values.difference()};
 }
 
 // Which of the calls it was.
-std::string name_in_order(
-    const Trial& trial,
-    const Trial* before,
-    const Trial* one) {
+std::string
+name_in_order(const Trial& trial, const Trial* before, const Trial* one) {
   const auto twin =
       one == &trial ? "" : "twin " + arguments_of(one->call) + " ";
   return before == nullptr ? twin
       : before == one      ? twin + "again, "
-                           : twin + "after " + arguments_of(before->call) +
-              ", ";
+                      : twin + "after " + arguments_of(before->call) + ", ";
 }
 
 // Without gradients and with; refused, if the call itself is.

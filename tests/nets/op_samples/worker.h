@@ -16,9 +16,9 @@ struct Settings {
   /// On (2) replicated and one other layout, and a layout on another mesh; with
   /// twins a partial sum on (2) and on (3).
   bool brief = false;
-  size_t random_layouts = 4; // of a call on a mesh
+  size_t random_layouts = 4;     // of a call on a mesh
   std::set<std::string> pending; // operators known to differ
-  bool verbose = false; // also prints what was refused
+  bool verbose = false;          // also prints what was refused
 };
 
 /// The meshes in the order in which they are tried.

@@ -27,8 +27,8 @@ struct Block : torch::nn::Module {
 
 void add_siblings(Block& block) {
   for (const auto* name : {"q", "k", "v"}) {
-    block.siblings.push_back(block.register_module(
-        name, torch::nn::Linear(kFeatures, kFeatures)));
+    block.siblings.push_back(
+        block.register_module(name, torch::nn::Linear(kFeatures, kFeatures)));
   }
 }
 
@@ -42,9 +42,7 @@ std::shared_ptr<Block> make_block(ModuleKind kind) {
   } else if (kind == ModuleKind::kEmbedding) {
     auto table =
         block->register_module("table", layers::Embedding(kRows, kFeatures));
-    block->forward = [table](const at::Tensor& x) {
-      return table->forward(x);
-    };
+    block->forward = [table](const at::Tensor& x) { return table->forward(x); };
   } else if (kind == ModuleKind::kMlp) {
     auto up = block->register_module("up", layers::Linear(kFeatures, 8));
     auto gate = block->register_module("gate", layers::Linear(kFeatures, 8));
@@ -237,8 +235,7 @@ std::vector<at::Tensor> Machine::leaves() const {
   std::vector<at::Tensor> all;
   for (size_t i = 0; i < program_.inputs.size(); ++i) {
     const auto it = variables_.find(static_cast<int>(i));
-    if (program_.inputs[i].kind == InputKind::kLeaf &&
-        it != variables_.end()) {
+    if (program_.inputs[i].kind == InputKind::kLeaf && it != variables_.end()) {
       all.push_back(it->second);
     }
   }
@@ -321,7 +318,7 @@ at::Tensor Machine::compute(const Step& step) {
 
 void Machine::run(const Step& step) {
   if (step.op == "grad" || step.op == "no_grad" || step.op == "inference") {
-    mode_ = step.op == "grad" ? Mode::kGrad
+    mode_ = step.op == "grad"  ? Mode::kGrad
         : step.op == "no_grad" ? Mode::kNoGrad
                                : Mode::kInference;
     return;

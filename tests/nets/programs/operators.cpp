@@ -80,19 +80,23 @@ at::Tensor permuted(const at::Tensor& x, const Numbers& n) {
   return x.permute(dims);
 }
 
-#define ONE(name, kind, code)                                         \
-  {name, kind, 1, [](const Tensors& t, const Numbers& n) -> at::Tensor { \
-     static_cast<void>(n);                                            \
-     at::Tensor x = t[0];                                             \
-     return code;                                                     \
-   }}
-#define TWO(name, kind, code)                                         \
-  {name, kind, 2, [](const Tensors& t, const Numbers& n) -> at::Tensor { \
-     static_cast<void>(n);                                            \
-     at::Tensor x = t[0];                                             \
-     at::Tensor y = t[1];                                             \
-     return code;                                                     \
-   }}
+#define ONE(name, kind, code)                                             \
+  {                                                                       \
+    name, kind, 1, [](const Tensors& t, const Numbers& n) -> at::Tensor { \
+      static_cast<void>(n);                                               \
+      at::Tensor x = t[0];                                                \
+      return code;                                                        \
+    }                                                                     \
+  }
+#define TWO(name, kind, code)                                             \
+  {                                                                       \
+    name, kind, 2, [](const Tensors& t, const Numbers& n) -> at::Tensor { \
+      static_cast<void>(n);                                               \
+      at::Tensor x = t[0];                                                \
+      at::Tensor y = t[1];                                                \
+      return code;                                                        \
+    }                                                                     \
+  }
 
 std::vector<Operator> value_operators() {
   return {
@@ -115,7 +119,7 @@ std::vector<Operator> value_operators() {
       ONE("zeros_like", Kind::kValue, at::zeros_like(x)),
       TWO("add", Kind::kValue, x + y),
       TWO("sub", Kind::kValue, x - y),
-      TWO("mul", Kind::kValue, x* y),
+      TWO("mul", Kind::kValue, x * y),
       TWO("matmul", Kind::kValue, x.matmul(y)),
       TWO("cat", Kind::kValue, at::cat({x, y}, dim_of(x, n[0]))),
       TWO("stack", Kind::kValue, at::stack({x, y}, dim_of(x, n[0]))),

@@ -137,8 +137,8 @@ size_t arity_of(const std::string& name) {
 }
 
 ModuleKind called_by(const Program& program, const Step& step) {
-  return program.modules[static_cast<size_t>(step.numbers[0]) %
-                         program.modules.size()];
+  return program
+      .modules[static_cast<size_t>(step.numbers[0]) % program.modules.size()];
 }
 
 bool fits(const Program& program, const Step& step, const at::Tensor& t) {
@@ -202,10 +202,8 @@ std::optional<Step> draw_call_to_follow(
   return random.chance(40) ? last_sibling_call(program) : std::nullopt;
 }
 
-std::string draw_name_after(
-    const Step& call,
-    const Program& program,
-    Random& random) {
+std::string
+draw_name_after(const Step& call, const Program& program, Random& random) {
   const bool just_called =
       !program.steps.empty() && program.steps.back().out == call.out;
   return random.chance(just_called ? 25 : 75) ? "call"
@@ -221,7 +219,7 @@ Step draw_bare_step(
     Random& random) {
   Step step;
   step.op = after ? draw_name_after(*after, program, random)
-                    : draw_name(program, random);
+                  : draw_name(program, random);
   for (auto& n : step.numbers) {
     n = random.below(720);
   }
@@ -245,19 +243,15 @@ int draw_operand(
   return draw_variable(machine, random);
 }
 
-std::optional<Step> draw_step(
-    const Program& program,
-    Machine& machine,
-    int out,
-    Random& random) {
+std::optional<Step>
+draw_step(const Program& program, Machine& machine, int out, Random& random) {
   const auto after = draw_call_to_follow(program, random);
   auto step = draw_bare_step(program, after, random);
   step.out = out;
   for (size_t i = 0; i < arity_of(step.op); ++i) {
     step.from.push_back(
-        after && i == 0
-            ? after->from[0]
-            : draw_operand(program, step, machine, random));
+        after && i == 0 ? after->from[0]
+                        : draw_operand(program, step, machine, random));
     const auto found = machine.variables().find(step.from.back());
     if (found == machine.variables().end() ||
         !fits(program, step, found->second)) {

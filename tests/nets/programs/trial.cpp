@@ -24,8 +24,7 @@ std::string first_line(const std::string& text) {
 
 // Our words begin with "[where]". A wait that ended is a hang.
 bool is_refusal(const std::string& text) {
-  return text.rfind('[', 0) == 0 &&
-      text.find("INTERNAL ASSERT") == text.npos &&
+  return text.rfind('[', 0) == 0 && text.find("INTERNAL ASSERT") == text.npos &&
       text.find("[run_ranks]") == text.npos &&
       text.find("waited") == text.npos && text.find("ended") == text.npos;
 }
@@ -52,8 +51,7 @@ std::optional<at::Tensor> expected_part(
       return std::nullopt;
     }
   }
-  return distribute_tensor(
-             truth, spec.mesh(), spec.placements(), std::nullopt)
+  return distribute_tensor(truth, spec.mesh(), spec.placements(), std::nullopt)
       .to_local();
 }
 

@@ -68,8 +68,7 @@ place(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   const auto part =
       distribute_tensor(term_of(full, mesh, layout), mesh, cuts, std::nullopt)
           .to_local();
-  return DTensor::from_local(
-      part, mesh, layout, {.shape = full.sizes().vec()});
+  return DTensor::from_local(part, mesh, layout, {.shape = full.sizes().vec()});
 }
 
 at::Tensor replicated(const at::Tensor& full, const DeviceMesh& mesh) {

@@ -45,8 +45,8 @@ Program draw_loss(const std::vector<int64_t>& mesh, Random& random) {
       ignored == 0 ? ", ignore 0" : "",
       smoothing > 0 ? ", smoothing" : "");
   program.operands = {uniform(shape, seed + 2)};
-  program.layouts = {draw_layout(
-      static_cast<int64_t>(shape.size()), true, mesh, random)};
+  program.layouts = {
+      draw_layout(static_cast<int64_t>(shape.size()), true, mesh, random)};
   if (random.chance(60)) { // what loss_parallel is for
     program.layouts[0][0] = Shard(class_dim);
   }

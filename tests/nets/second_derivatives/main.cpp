@@ -105,8 +105,8 @@ Case draw(const Options& options, uint64_t seed) {
     c.program = draw_style(c.mesh, random);
   } else {
     TORCH_CHECK_VALUE(kind == "operators", "unknown kind ", kind);
-    c.program = draw_operator(
-        random.one_of(operators(options.op)), c.mesh, random);
+    c.program =
+        draw_operator(random.one_of(operators(options.op)), c.mesh, random);
   }
   return c;
 }
@@ -119,8 +119,7 @@ struct Tally {
   std::map<std::string, int64_t> refused_by;
 
   // Whether it counts as a combination.
-  bool
-  add(const Case& c, uint64_t seed, const Verdict& verdict, bool verbose) {
+  bool add(const Case& c, uint64_t seed, const Verdict& verdict, bool verbose) {
     switch (verdict.outcome) {
       case Outcome::kEqual:
         ++equal;
@@ -176,8 +175,7 @@ int run(const Options& options) {
     const auto c = draw(options, seed);
     const auto verdict = try_program(c.program, c.mesh, c.twice);
     done += tally.add(c, seed, verdict, options.verbose) ? 1 : 0;
-    TORCH_CHECK(
-        done > 0 || i < 1000, "nothing drawn has a second derivative");
+    TORCH_CHECK(done > 0 || i < 1000, "nothing drawn has a second derivative");
   }
   return report(tally);
 }

@@ -85,8 +85,7 @@ Program draw_operator(
   const auto handle = find(op).value();
   Program program;
   program.name = op;
-  for (const auto& operand :
-       property::draw_operands(handle.schema(), random)) {
+  for (const auto& operand : property::draw_operands(handle.schema(), random)) {
     program.operands.push_back(property::full_operand(
         operand, static_cast<uint64_t>(random.below(1 << 20))));
     program.layouts.push_back(draw_layout(
@@ -101,8 +100,7 @@ Program draw_operator(
     if (writes_self(handle.schema()) && !given.empty()) {
       given[0] = given[0].clone();
     }
-    auto stack =
-        property::draw_arguments(handle.schema(), given, variant);
+    auto stack = property::draw_arguments(handle.schema(), given, variant);
     handle.callBoxed(&stack);
     return Results{tensors_in(stack), {}};
   };

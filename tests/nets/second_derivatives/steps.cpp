@@ -70,9 +70,8 @@ Step through_local(bool says_gradients, bool nonlinear) {
           says_gradients ? " with grad_placements" : ""),
       fn,
       [=](const DTensor& given) {
-        const auto t = nonlinear
-            ? given.redistribute(gradient_of(given))
-            : given;
+        const auto t =
+            nonlinear ? given.redistribute(gradient_of(given)) : given;
         auto options = shape_of(t);
         std::optional<Placements> grad;
         if (says_gradients) {
@@ -159,19 +158,16 @@ Step through_full(bool cuts) {
 
 // A gradient of terms goes through as terms, and is reduced where it ends.
 Step terms_of_gradients() {
-  return {
-      "gradients in P(sum)",
-      itself,
-      [](const DTensor& given) {
-        const auto t = given.redistribute(all(given, Replicate()));
-        auto options = shape_of(t);
-        options.grad_placements = all(t, Partial());
-        return at::Tensor(DTensor::from_local(
-            t.to_local(all(t, Partial())),
-            t.device_mesh(),
-            t.placements(),
-            options));
-      }};
+  return {"gradients in P(sum)", itself, [](const DTensor& given) {
+            const auto t = given.redistribute(all(given, Replicate()));
+            auto options = shape_of(t);
+            options.grad_placements = all(t, Partial());
+            return at::Tensor(DTensor::from_local(
+                t.to_local(all(t, Partial())),
+                t.device_mesh(),
+                t.placements(),
+                options));
+          }};
 }
 
 Step draw_step(

@@ -185,8 +185,7 @@ Styled embedding(const Sizes& s, Random& random) {
   } else {
     plan.emplace_back(
         "0",
-        ColwiseParallel(
-            {.output_layouts = output, .use_local_output = local}));
+        ColwiseParallel({.output_layouts = output, .use_local_output = local}));
   }
   return {
       c10::str(

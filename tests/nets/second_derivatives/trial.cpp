@@ -189,8 +189,7 @@ Verdict try_program(
     for (int round = 0; round < (twice ? 2 : 1); ++round) {
       Tensors placed;
       for (size_t i = 0; i < program.operands.size(); ++i) {
-        placed.push_back(
-            place(program.operands[i], mesh, program.layouts[i]));
+        placed.push_back(place(program.operands[i], mesh, program.layouts[i]));
       }
       const auto why = compare(differentiate(program, placed, &mesh), truth);
       if (!why.empty()) {
