@@ -217,6 +217,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/kernels/random_impl.h
   dtensor/ops/kernels/random_integers.cpp
   dtensor/ops/kernels/reduction.cpp
+  dtensor/ops/kernels/scan.cpp
   dtensor/ops/kernels/squeeze.cpp
   dtensor/ops/kernels/value.cpp
   dtensor/ops/kernels/view.cpp

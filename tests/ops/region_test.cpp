@@ -142,6 +142,31 @@ TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
   });
 }
 
+// LibTorch's formulas for no elements leave out what others depend on, and all
+// ranks are to bring the same gradients back to the layout before.
+TEST(RegionTest, IsTwiceDifferentiableWhereARankHasNoElements) {
+  using Scan = std::function<at::Tensor(const at::Tensor&)>;
+  const std::vector<std::pair<std::string, Scan>> scans = {
+      {"cummin", [](const auto& x) { return std::get<0>(x.cummin(1)); }},
+      {"cummax", [](const auto& x) { return std::get<0>(x.cummax(1)); }},
+      {"cumprod", [](const auto& x) { return x.cumprod(1); }}};
+  const auto penalty = [](const at::Tensor& x, const at::Tensor& cut, Scan f) {
+    const auto y = f(cut).pow(3).sum();
+    const auto first = grad({y}, {x}, {}, std::nullopt, true)[0];
+    return grad({first.pow(2).sum()}, {x})[0];
+  };
+  for (const auto& [name, scan] : scans) {
+    const auto plain = variable({2, 3, 1}, 1);
+    const auto truth = penalty(plain, plain, scan);
+    run_ranks(2, [&, name = name, scan = scan] {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      const auto x = leaf(plain, mesh, Shard(0));
+      const auto cut = DTensor(x).redistribute({Shard(2)});
+      EXPECT_TRUE(close(full(penalty(x, cut, scan)), truth)) << name;
+    });
+  }
+}
+
 TEST(RegionTest, TakesOneTensorTwice) {
   const auto plain = variable({2, 4, 4}, 1);
   at::matmul(plain, plain).pow(2).sum().backward();

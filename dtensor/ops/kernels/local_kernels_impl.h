@@ -42,6 +42,10 @@ LocalKernelFunction write_number_once;
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
+/// Of no elements, with gradients that depend on what those of others do.
+LocalKernelFunction cumprod_local;
+LocalKernelFunction running_extreme_local;
+
 /// The view of this rank's part in the shape of its part of the result, never a
 /// copy.
 LocalKernelFunction view_local;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators along one dimension that keep its size or pick from it: running
 // sums, sorting, the k greatest. That dimension stays whole.
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
@@ -22,13 +24,21 @@ Strategies renorm_rule(const OpCall& call, int64_t) {
   return {{{Shard(dim)}, {Shard(dim)}}};
 }
 
+// The operator itself does it where there are elements.
+void note_plain_call(const OpCall& call, Decision& decision) {
+  decision.is_plain_call = numel(decision.layout_of(call, 0).local_sizes()) > 0;
+}
+
 } // namespace
 
 DTENSOR_RULES(scan) {
   rules.dim_rule("cumsum", along_dim_rule({0}));
   const auto whole = along_dim_rule();
   // Where an element is zero, its formula makes plain tensors.
-  rules.dim_rule("cumprod", whole).as_region();
+  rules.dim_rule("cumprod", whole)
+      .with_localize(note_plain_call)
+      .with_local_kernel(cumprod_local)
+      .as_region();
   rules.dim_rule("renorm", renorm_rule);
   // Those that pick scatter into plain zeros in their backward: they run with
   // the autograd of the local operator.
@@ -36,7 +46,11 @@ DTENSOR_RULES(scan) {
     rules.dim_rule(name, whole).as_region();
   }
   for (const auto* name : {"cummax", "cummin"}) {
-    rules.dim_rule(name, whole).with_meta(values_and_indices).as_region();
+    rules.dim_rule(name, whole)
+        .with_meta(values_and_indices)
+        .with_localize(note_plain_call)
+        .with_local_kernel(running_extreme_local)
+        .as_region();
   }
   for (const auto* name : {"logcumsumexp", "_logcumsumexp"}) {
     rules.dim_rule(name, whole).with_meta(dense_like_first);

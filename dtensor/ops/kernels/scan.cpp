@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cumprod, cummax and cummin where this rank has no elements. LibTorch's
+// formulas then return early: the gradient depends on other tensors than that
+// of ranks which have some, and second derivatives communicate on some ranks
+// only.
+#include <dtensor/ops/kernels/local_kernels_impl.h>
+
+#include <dtensor/ops/kernels/kernel_args_impl.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+
+namespace dtensor::detail {
+
+// A gradient that depends on the incoming one and on the input.
+void cumprod_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  if (self.numel() > 0) {
+    op.callBoxed(stack);
+    return;
+  }
+  const auto square = self * self;
+  args.returns(square.to(decision.outputs[0]->dtype()));
+}
+
+// A gradient that depends on the incoming one.
+void running_extreme_local(
+    const c10::OperatorHandle& op,
+    const Decision&,
+    torch::jit::Stack* stack) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  if (self.numel() > 0) {
+    op.callBoxed(stack);
+    return;
+  }
+  args.returns(self.clone(), at::empty_like(self, at::kLong));
+}
+
+} // namespace dtensor::detail
