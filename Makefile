@@ -1,6 +1,7 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
+# make tidy    clang-tidy on the sources of the library
 # make tsan    those of layout and comm under the thread sanitizer
 # make sweep   the long form of the nets in tests/nets, which take an hour
 # make bench   the benchmarks and their anchors in turn, in one table
@@ -14,17 +15,27 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test asan tsan sweep bench bench-instructions bench-build format clean setup
+.PHONY: demo test asan tidy tsan sweep bench bench-instructions bench-build clang format clean setup
 
 demo: setup
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target gpt_train
 	tools/demo.sh build/release/examples/gpt_train
 
+asan tidy: clang
+clang:
+	@tools/setup.sh clang clang-tidy libclang-rt-dev
+
 test asan tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)
+
+# Reads the sources as `make asan` compiles them.
+tidy:
+	cmake --preset asan
+	cmake --build --preset asan --parallel $(JOBS) --target dtensor_dtensor
+	git ls-files 'dtensor/*.cpp' | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/asan
 
 # Tests of the configuration "sweep" run nowhere else.
 sweep: setup

@@ -10,10 +10,15 @@ function(dtensor_warnings target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endfunction()
 
+# For ccache.
+set(dtensor_precompiled_flags
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+  "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+
 # dtensor_precompiled(<target> <headers>...): a target whose users read the
 # headers once, with dtensor_reads_precompiled(<user> <target>). A source is
 # written as if they were not: it includes what it uses. Users need the flags
-# that the headers were compiled with; the last is for ccache.
+# that the headers were compiled with.
 function(dtensor_precompiled target)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "// Has the precompiled header.\n")
@@ -21,8 +26,7 @@ function(dtensor_precompiled target)
   target_link_libraries(${target} PUBLIC dtensor::dtensor)
   target_precompile_headers(${target} PRIVATE ${ARGN})
   dtensor_warnings(${target})
-  target_compile_options(${target} PUBLIC
-    $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_compile_options(${target} PUBLIC ${dtensor_precompiled_flags})
 endfunction()
 
 function(dtensor_reads_precompiled user target)
@@ -101,13 +105,12 @@ if(dtensor_kind STREQUAL STATIC AND NOT DTENSOR_COMM_ONLY)
 endif()
 # What nearly every source includes, read once: half of the time that one takes
 # to compile. A source is written as if it did not exist: with
-# CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well. The flag is for ccache.
+# CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well.
 target_precompile_headers(dtensor_dtensor PRIVATE
   <algorithm> <functional> <map> <memory> <mutex> <optional> <string> <vector>
   <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/stack.h>
   <torch/csrc/autograd/variable.h> <torch/library.h>)
-target_compile_options(dtensor_dtensor PRIVATE
-  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+target_compile_options(dtensor_dtensor PRIVATE ${dtensor_precompiled_flags})
 
 if(DTENSOR_TESTING_SOURCES)
   dtensor_library(testing

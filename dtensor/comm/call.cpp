@@ -136,7 +136,7 @@ std::string describe_sizes(const Call& call) {
 
 // "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
-  const std::string name(call.name());
+  std::string name(call.name());
   const std::string given = describe_all(
       call.inputs.empty() && call.like.defined()
           ? std::vector<at::Tensor>{call.like}

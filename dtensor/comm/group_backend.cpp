@@ -212,6 +212,8 @@ std::vector<std::string> GroupBackend::exchange(const std::string& mine) {
   return texts;
 }
 
+// Overrides take it over.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 PendingPtr GroupBackend::start(AsyncCollective collective) {
   const auto& [kind, input, op, dim, shard_dim, sizes, total, out] = collective;
   switch (kind) {

@@ -52,7 +52,7 @@ class Unpacker {
   }
   std::string text() {
     const auto length = static_cast<size_t>(number());
-    const std::string value(rest_.substr(0, length));
+    std::string value(rest_.substr(0, length));
     rest_.remove_prefix(length);
     return value;
   }

@@ -50,9 +50,11 @@ struct LocalResult {
   }
 };
 
-template <class First, class...>
-constexpr bool first_is_tensor() {
-  return std::is_same_v<std::decay_t<First>, at::Tensor>;
+// Whether what rides on the first argument may ride on the result.
+template <class Result, class First, class...>
+constexpr bool may_carry() {
+  return std::is_same_v<Result, at::Tensor> &&
+      std::is_same_v<std::decay_t<First>, at::Tensor>;
 }
 
 // Whether results share memory with the first argument.
@@ -79,7 +81,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     if (C10_UNLIKELY(
             !key.usable() ||
             (key.has_boundaries() && slot.boundaries_matter()) ||
-            (info.is_view && c10::InferenceMode::is_enabled()))) {
+            (is_view<Op>() && c10::InferenceMode::is_enabled()))) {
       return call_boxed(keys, args...);
     }
     const auto* entry = recent_decisions(info.slot).find(key);
@@ -95,8 +97,14 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       }
     }
     try {
-      const bool carries = key.has_boundaries() && info.traits.carries;
-      return call_local(*entry->decision, carries, args...);
+      if constexpr (may_carry<Result, Args...>()) {
+        if (C10_UNLIKELY(key.has_boundaries()) && info.traits.carries) {
+          Result result = call_local(*entry->decision, args...);
+          carry_boundaries(std::get<0>(std::tie(args...)), result);
+          return result;
+        }
+      }
+      return call_local(*entry->decision, args...);
     } catch (const c10::NotImplementedError&) {
       return call_boxed(keys, args...); // no kernel for meta tensors
     }
@@ -139,11 +147,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     return call_boxed(keys, std::forward<Args>(args)...);
   }
 
-  // `carries`: what rides on the first argument is to ride on the result.
-  static Result call_local(
-      const Decision& decision,
-      [[maybe_unused]] bool carries,
-      Args... args) {
+  static Result call_local(const Decision& decision, Args... args) {
     [[maybe_unused]] std::conditional_t<
         kAboveAutograd,
         at::AutoDispatchBelowADInplaceOrView,
@@ -165,11 +169,6 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
             result,
             std::get<0>(std::tie(args...)).storage_offset() +
                 decision.offsets[0]);
-      }
-      if constexpr (first_is_tensor<Args...>()) {
-        if (C10_UNLIKELY(carries)) {
-          carry_boundaries(std::get<0>(std::tie(args...)), result);
-        }
       }
       return result;
     } else {

@@ -19,7 +19,8 @@ bool in_view_backward() {
     return false;
   }
   // The other one's header takes seconds to read.
-  const std::string_view name = typeid(*node).name();
+  const torch::autograd::Node& made = *node;
+  const std::string_view name = typeid(made).name();
   return dynamic_cast<const torch::autograd::CopySlices*>(node.get()) !=
       nullptr ||
       name.find("AsStridedBackward0") != std::string_view::npos;

@@ -100,8 +100,7 @@ void copy_into(
   if (out.sizes() != result.sizes()) {
     give_size_of(result, out);
   }
-  at::Tensor target = out;
-  target.copy_(result);
+  out.copy_(result);
 }
 
 // A tensor on the meta device for a DTensor, others as they are.

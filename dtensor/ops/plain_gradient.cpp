@@ -89,7 +89,7 @@ struct CatKernel {
     // Another key of LibTorch's own kernel, which goes on below autograd.
     const auto stock_keys = keys.remove(c10::DispatchKey::AutogradFunctionality)
                                 .add(c10::DispatchKey::AutogradOther);
-    const auto result = op().redispatch(stock_keys, tensors, dim);
+    auto result = op().redispatch(stock_keys, tensors, dim);
     if (C10_UNLIKELY(std::any_of(tensors.begin(), tensors.end(), is_skipped))) {
       distribute_gradients(result, tensors);
     }

@@ -51,12 +51,12 @@ void map_tensors(c10::IValue* args, size_t count, const Map& map) {
     } else if (value.isTensorList() || value.isOptionalTensorList()) {
       auto list = value.toList().copy();
       for (size_t i = 0; i < list.size(); ++i) {
-        const c10::IValue item = list.get(i);
+        const c10::IValue& item = list.get(i);
         if (item.isTensor() && item.toTensor().defined()) {
           list.set(i, map(item.toTensor(), index++));
         }
       }
-      value = std::move(list);
+      value = list;
     }
   }
 }

@@ -42,7 +42,7 @@ bool ModuleHooks::take_hooks(const std::string& name) {
         "clone",
         "a module with hooks was cloned on another rank. Clone it on the rank "
         "that calls it.");
-    *this = std::move(left.mapped());
+    *this = left.mapped();
   }
   return true;
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -41,7 +42,7 @@ class LayoutBoundary final : public Boundary {
       : module_name_(keep_module_name(module_name)),
         module_(module),
         mesh_(std::move(mesh)),
-        layouts_(layouts),
+        layouts_(std::move(layouts)),
         sibling_(std::move(sibling)) {}
 
   bool only_layouts() const override {

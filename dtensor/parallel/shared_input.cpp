@@ -255,7 +255,7 @@ void remember(
     const SpecPtr& from,
     const at::Tensor& prepared,
     const Sibling& who) {
-  const auto node = prepared.grad_fn();
+  const auto& node = prepared.grad_fn();
   auto shared = std::make_shared<SharedInput>(SharedInput{
       .facts = Facts(x),
       .maker = ModuleScope::current(),

@@ -183,8 +183,8 @@ PendingPtr redistribute_local_async(
     return std::make_shared<PendingPlan>(
         from, to, std::move(the_plan), entered, std::move(collective));
   }
-  // `local` was not taken.
   for (size_t i = entered; i < steps.size(); ++i) {
+    // NOLINTNEXTLINE(bugprone-use-after-move): it was not taken.
     local = execute_step(*from, steps[i], local);
   }
   return ready(finish(local, {}, *from, *to));

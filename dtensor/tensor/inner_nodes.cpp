@@ -123,17 +123,18 @@ c10::SmallVector<at::Tensor, 4> InnerNodes::run(at::Tensor grad) const {
   c10::SmallVector<at::Tensor, 3> waiting(nodes_.size());
   waiting[0] = std::move(grad);
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    const auto& [node, input_nr, targets] = nodes_[i];
     if (!waiting[i].defined()) {
       continue;
     }
+    const auto& node = nodes_[i].node;
+    const auto& targets = nodes_[i].targets;
     for (size_t k = 0; k < targets.size(); ++k) {
       if (stays_inside(targets[k])) {
         want(node->next_edge(k).function.get());
       }
     }
     variable_list grads(node->num_inputs());
-    grads[input_nr] = std::move(waiting[i]);
+    grads[nodes_[i].input_nr] = std::move(waiting[i]);
     auto results = (*node)(std::move(grads));
     torch::autograd::validate_outputs(
         node->next_edges(), results, [&](const std::string& problem) {

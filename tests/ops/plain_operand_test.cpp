@@ -29,10 +29,10 @@ TEST(PlainOperand, OrthogonalInitialisationDrawsWhatThePlainOneDraws) {
          std::vector<std::vector<int64_t>>{{3, 5}, {5, 3}, {2, 2, 3}}) {
       auto plain = at::zeros(sizes);
       auto weight = zeros_on(mesh, sizes).requires_grad_();
-      for (int i = 0; i < 2; ++i) { // cold and warm
-        torch::manual_seed(7 + i);
+      for (const auto seed : {uint64_t{7}, uint64_t{8}}) { // cold and warm
+        torch::manual_seed(seed);
         torch::nn::init::orthogonal_(plain, 1.5);
-        torch::manual_seed(7 + i);
+        torch::manual_seed(seed);
         torch::nn::init::orthogonal_(weight, 1.5);
         EXPECT_TRUE(same(plain, DTensor(weight).full_tensor().detach()));
       }

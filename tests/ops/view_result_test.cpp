@@ -86,7 +86,9 @@ void expect_exact_or_refused(
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto x = numbers({4, 6}, 1);
-    for (const auto& [name, view] : views()) {
+    for (const auto& item : views()) {
+      const auto& name = item.first;
+      const auto& view = item.second;
       const auto truth = outcome([&] { return program(view, x.clone()); });
       for (const auto& layout : places()) {
         const auto mine = outcome(

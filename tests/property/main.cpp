@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <dtensor/ops/registry.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdlib>
 #include <cstring>
@@ -144,25 +145,17 @@ int report(const Tally& tally, const Options& options) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--verbose") {
-      options.verbose = true;
-      continue;
-    }
-    TORCH_CHECK_VALUE(i + 1 < argc, flag, " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--seed") {
-      options.seed = std::stoull(value);
-    } else if (flag == "--cases") {
-      options.cases = std::stoll(value);
-    } else if (flag == "--op") {
-      options.op = value;
-    } else if (flag == "--case") {
-      options.one_case = value;
-    } else {
-      TORCH_CHECK_VALUE(false, "unknown option ", flag);
-    }
+  CLI::App app("Random calls against plain tensors");
+  app.add_option("--seed", options.seed, "Of the first case");
+  app.add_option("--cases", options.cases, "How many");
+  app.add_option("--op", options.op, "Of this operator only");
+  app.add_option(
+      "--case", options.one_case, "That one only, as a report has it");
+  app.add_flag("--verbose", options.verbose, "Print each case");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
   }
   return options;
 }

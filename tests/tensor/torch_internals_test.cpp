@@ -193,9 +193,9 @@ TEST(TorchInternals, ViewsOfWrites) {
   view.mul_(3);
   EXPECT_NE(
       dynamic_cast<torch::autograd::CopySlices*>(y.grad_fn().get()), nullptr);
-  const auto node = view.grad_fn();
+  const auto& node = *view.grad_fn();
   EXPECT_NE(
-      std::string(typeid(*node).name()).find("AsStridedBackward0"),
+      std::string(typeid(node).name()).find("AsStridedBackward0"),
       std::string::npos);
 }
 

@@ -99,7 +99,7 @@ class Channel {
   friend class JoinWait;
   using Address = std::tuple<int64_t, int64_t, int64_t>; // from, to, tag
 
-  struct alignas(64) Seat {
+  struct alignas(128) Seat {
     std::array<Notice, 2> notices;
     /// The member's last round, and whether it has posted but not arrived.
     int64_t round = 0;

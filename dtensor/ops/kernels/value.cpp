@@ -60,7 +60,7 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto num_args = op.schema().arguments().size();
   const auto args = last_args(stack, num_args);
-  const auto first = first_spec(args);
+  auto first = first_spec(args);
   const auto name = KernelArgs(op, stack).name();
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     if (!is_dtensor(t)) {

@@ -12,7 +12,7 @@ namespace {
 // j - i <= diagonal becomes j - i <= diagonal + rows - cols.
 int64_t local_diagonal(const Spec& spec, int64_t diagonal) {
   const auto& mesh = spec.mesh();
-  const auto coordinate = mesh.get_coordinate();
+  const auto& coordinate = mesh.get_coordinate();
   if (!coordinate) {
     return diagonal; // a rank outside the mesh computes nothing
   }

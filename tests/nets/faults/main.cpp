@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <dtensor/layout/spec.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -128,18 +129,14 @@ Tally run(const Options& options) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--verbose") {
-      options.verbose = true;
-    } else if (flag == "--seed" && i + 1 < argc) {
-      options.seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (flag == "--cases" && i + 1 < argc) {
-      options.cases = std::strtoll(argv[++i], nullptr, 10);
-    } else {
-      std::cerr << "usage: dtensor_faults [--seed S] [--cases N] [--verbose]\n";
-      std::exit(2);
-    }
+  CLI::App app("Training steps with a fault at a random point");
+  app.add_option("--seed", options.seed, "Of the first case");
+  app.add_option("--cases", options.cases, "How many");
+  app.add_flag("--verbose", options.verbose, "Print each case");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
   }
   return options;
 }

@@ -11,6 +11,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <CLI/CLI.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -233,35 +234,30 @@ std::set<std::string> read_pending(const std::string& path) {
 Options parse(int argc, char** argv) {
   Options options;
   auto& settings = options.settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--brief" || flag == "--verbose" || flag == "--list") {
-      (flag == "--brief"         ? settings.brief
-           : flag == "--verbose" ? settings.verbose
-                                 : options.list) = true;
-      continue;
-    }
-    TORCH_CHECK_VALUE(i + 1 < argc, flag, " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--samples") {
-      options.samples = value;
-    } else if (flag == "--only") {
-      options.only = value;
-    } else if (flag == "--call") {
-      options.number = std::stoll(value);
-    } else if (flag == "--pending") {
-      settings.pending = read_pending(value);
-    } else if (flag == "--seed") {
-      settings.seed = std::stoull(value);
-    } else if (flag == "--fraction") {
-      settings.fraction = std::stod(value);
-    } else if (flag == "--random") {
-      settings.random_layouts = std::stoull(value);
-    } else if (flag == "--jobs") {
-      options.jobs = std::stoull(value);
-    } else {
-      TORCH_CHECK_VALUE(false, "unknown option ", flag);
-    }
+  CLI::App app("Sample inputs of LibTorch's own tests");
+  app.add_option("--samples", options.samples, "File of the samples");
+  app.add_option(
+      "--only", options.only, "Operators that this regular expression finds");
+  app.add_option("--call", options.number, "That call of the operator only");
+  app.add_option(
+      "--pending",
+      options.pending,
+      "File of operators that are known to differ");
+  app.add_option("--seed", settings.seed, "Of the layouts");
+  app.add_option("--fraction", settings.fraction, "How many of the calls");
+  app.add_option(
+      "--random", settings.random_layouts, "Random layouts of each call");
+  app.add_option("--jobs", options.jobs, "Processes");
+  app.add_flag("--brief", settings.brief, "Without the refusals");
+  app.add_flag("--verbose", settings.verbose, "Print each call");
+  app.add_flag("--list", options.list, "Print the operators and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  if (!options.pending.empty()) {
+    settings.pending = read_pending(options.pending);
   }
   return options;
 }

@@ -6,6 +6,7 @@
 //   dtensor_programs --seed 4711 --cases 1    one program again
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <CLI/CLI.hpp>
 
 #include <csignal>
 #include <cstdlib>
@@ -86,21 +87,14 @@ int report(const Tally& tally, int64_t cases) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--verbose") {
-      options.verbose = true;
-      continue;
-    }
-    TORCH_CHECK_VALUE(i + 1 < argc, flag, " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--seed") {
-      options.seed = std::stoull(value);
-    } else if (flag == "--cases") {
-      options.cases = std::stoll(value);
-    } else {
-      TORCH_CHECK_VALUE(false, "unknown option ", flag);
-    }
+  CLI::App app("Random programs against plain tensors");
+  app.add_option("--seed", options.seed, "Of the first case");
+  app.add_option("--cases", options.cases, "How many");
+  app.add_flag("--verbose", options.verbose, "Print each case");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
   }
   return options;
 }

@@ -11,6 +11,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <CLI/CLI.hpp>
 
 #include <iostream>
 #include <map>
@@ -31,27 +32,17 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--verbose") {
-      options.verbose = true;
-      continue;
-    }
-    TORCH_CHECK_VALUE(i + 1 < argc, flag, " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--seed") {
-      options.seed = std::stoull(value);
-    } else if (flag == "--cases") {
-      options.cases = std::stoll(value);
-    } else if (flag == "--op") {
-      options.op = value;
-    } else if (flag == "--kind") {
-      options.kind = value;
-    } else if (flag == "--case") {
-      options.one_case = std::stoull(value);
-    } else {
-      TORCH_CHECK_VALUE(false, "unknown option ", flag);
-    }
+  CLI::App app("Hessian-vector products against plain tensors");
+  app.add_option("--seed", options.seed, "Of the first case");
+  app.add_option("--cases", options.cases, "How many");
+  app.add_option("--op", options.op, "Of this operator only");
+  app.add_option("--kind", options.kind, "operators, steps, styles, ... only");
+  app.add_option("--case", options.one_case, "That one only");
+  app.add_flag("--verbose", options.verbose, "Print each case");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
   }
   return options;
 }
