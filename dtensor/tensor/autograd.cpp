@@ -63,12 +63,16 @@ record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
 
 // This rank's part, taken out of a DTensor that nobody else holds: of use to
 // whoever may read it only while nobody can write to it.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is given away.
 at::Tensor take_local(at::Tensor dtensor) {
   static_cast<void>(local_of(dtensor)); // refuses a view that is out of date
   const auto* impl = dtensor.unsafeGetTensorImpl();
   const bool is_ours = dtensor.use_count() == 1 &&
       impl->get_backend_meta_intrusive_ptr().use_count() == 2;
-  return is_ours ? std::move(meta_of(dtensor).local()) : local_of(dtensor);
+  if (is_ours) {
+    return std::move(meta_of(dtensor).local());
+  }
+  return local_of(dtensor);
 }
 
 at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {

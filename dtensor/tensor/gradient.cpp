@@ -123,7 +123,7 @@ void make_gradient_distributed(const at::Tensor& leaf) {
 void make_gradients_distributed(
     const at::Tensor& result,
     std::vector<SpecPtr> operands) {
-  const auto node = result.grad_fn();
+  const auto& node = result.grad_fn();
   if (node != nullptr) {
     node->add_post_hook(
         std::make_unique<PlainGradientsDistributed>(std::move(operands)));
