@@ -31,8 +31,9 @@ using Intervals = c10::SmallVector<Interval, 2>;
 /// The part of [0, size) that torch.chunk(parts) gives to `index`:
 /// ceil(size / parts) elements each, trailing parts shorter or empty.
 ///
-///   chunk(5, 3, 0) == [0, 2)   chunk(5, 3, 2) == [4, 5)   chunk(2, 4, 3) ==
-///   [2, 2)
+///   chunk(5, 3, 0) == [0, 2)
+///   chunk(5, 3, 2) == [4, 5)
+///   chunk(2, 4, 3) == [2, 2)
 DTENSOR_API Interval chunk(int64_t size, int64_t parts, int64_t index);
 
 /// The part of an ordered list of intervals that `placement`, over `parts`

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that run as a region: their local call is recorded by LibTorch's
-// autograd, between one node that makes the inputs local and one that makes a
-// DTensor of the result.
+// autograd, and tensor/region.cpp connects what it recorded with the DTensors.
 #include <dtensor/tensor/region_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -117,9 +116,9 @@ void region_in_boundary(
 
 } // namespace
 
-// A region costs a node of the graph for each input and output. A call that
-// needs no communication does without: LibTorch's formula for its gradients
-// calls operators that have rules. Of products only those of matrices: others
+// A region prepares each of its tensors for the local call. A call that needs
+// no communication does without: LibTorch's formula for its gradients calls
+// operators that have rules. Of products only those of matrices: others
 // have operands to flatten, which would have to keep their sharding.
 bool takes_stock_autograd(
     const OpInfo& info,

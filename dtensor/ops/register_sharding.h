@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// register_sharding: rules for operators of other libraries, or instead of
+// register_sharding: rules for operators of other libraries, or in place of
 // ours.
 //
 //   // mylib::scale(Tensor x, Tensor factors) -> Tensor, one factor for a row
 //   register_sharding("mylib::scale", [](const OpCall&, int64_t) {
-//     return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0),
-//     Shard(0)}},
-//                       {.outputs = {Shard(1)}, .inputs = {Shard(1),
-//                       Replicate()}}};
+//     return Strategies{
+//         {.outputs = {Shard(0)}, .inputs = {Shard(0), Shard(0)}},
+//         {.outputs = {Shard(1)}, .inputs = {Shard(1), Replicate()}}};
 //   });
 //
 // docs/guides/add_an_operator.md says when a strategy is right.

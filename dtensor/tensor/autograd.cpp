@@ -2,14 +2,12 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/comm/observer.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/torch_nodes_impl.h>
+#include <dtensor/tensor/step_node_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,40 +15,6 @@ namespace dtensor::detail {
 namespace {
 
 using torch::autograd::variable_list;
-
-// One input, one output, and the step that brings the gradient of one to the
-// other. torch::autograd::Function would do, at several times the cost: it
-// keeps what it saves in a dictionary, under a lock.
-template <class Step>
-class StepNode final : public Node {
- public:
-  StepNode(const char* name, Step step) : name_(name), step_(std::move(step)) {}
-
-  /// Undefined gradients stay undefined: a zero of the global shape would be a
-  /// plain tensor.
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined()) {
-      const ModuleScope scope(module_, /*backward=*/true);
-      result[0] = step_.backward(std::move(grads[0]));
-    }
-    return result;
-  }
-  std::string name() const override {
-    return name_;
-  }
-
- private:
-  const char* name_;
-  Step step_;
-  // Backward collectives are the doing of the module that ran forward.
-  std::string_view module_ = ModuleScope::current();
-};
-
-template <class Step>
-NodeHolder<StepNode<Step>> step_node(const char* name, Step step) {
-  return make_node<StepNode<Step>>(name, std::move(step));
-}
 
 // `output` is what `node` made of `input`.
 template <class NodeType>
@@ -170,8 +134,7 @@ at::Tensor to_local_autograd(
                       without_partial(spec->placements()))),
               dtensor.is_leaf()}),
       dtensor,
-      alias(
-          local_of(dtensor), dtensor.unsafeGetTensorImpl()->version_counter()));
+      alias(local_of(dtensor), dtensor));
 }
 
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec) {

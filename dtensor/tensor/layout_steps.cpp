@@ -42,17 +42,16 @@ bool records(const at::Tensor& t) {
   return c10::GradMode::is_enabled() && t.requires_grad();
 }
 
-at::Tensor alias(const at::Tensor& t, const c10::VariableVersion& counter) {
+at::Tensor alias(const at::Tensor& t, const at::Tensor& counted) {
   return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
-      counter, /*allow_tensor_metadata_change=*/true));
+      counter_of(counted), /*allow_tensor_metadata_change=*/true));
 }
 
 at::Tensor wrap_counted(
     const at::Tensor& local,
     const SpecPtr& spec,
     const at::Tensor& counted) {
-  auto result = wrap(
-      local.requires_grad() ? alias(local, counter_of(local)) : local, spec);
+  auto result = wrap(local.requires_grad() ? alias(local, local) : local, spec);
   if (!counted.is_inference() && !result.is_inference()) {
     result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
   }
@@ -64,9 +63,8 @@ at::Tensor wrap_counted(
 
 at::Tensor local_counted(const at::Tensor& dtensor) {
   const auto& local = local_of(dtensor);
-  return dtensor.is_inference() || local.is_inference()
-      ? local
-      : alias(local, counter_of(dtensor));
+  return dtensor.is_inference() || local.is_inference() ? local
+                                                        : alias(local, dtensor);
 }
 
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {

@@ -18,8 +18,8 @@ namespace dtensor::detail {
 /// Whether autograd is to record what is made of `t`.
 bool records(const at::Tensor& t);
 
-/// The same data without history, whose changes `counter` counts.
-at::Tensor alias(const at::Tensor& t, const c10::VariableVersion& counter);
+/// The data of `t` without history; its changes count with those of `counted`.
+at::Tensor alias(const at::Tensor& t, const at::Tensor& counted);
 
 /// A DTensor of `local` whose changes count together with those of `counted`,
 /// since they share memory. A graph that saved a tensor refuses to run backward

@@ -8,6 +8,7 @@
 #include <dtensor/tensor/inner_nodes_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/step_node_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -24,19 +25,31 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
+bool moves(const Spec& from, const Spec& to) {
+  return from.placements() != to.placements();
+}
+
+bool moves(const RegionInput& input) {
+  return moves(*input.from, *spec_of(input.value));
+}
+
+bool moves(const Spec& made, const RegionExit& exit) {
+  return exit.to != nullptr && moves(made, *exit.to);
+}
+
 // The steps of a gradient from a local tensor inside to the tensor outside.
 class WayIn {
  public:
-  WayIn(const RegionInput& input, bool moves, bool is_plain)
+  explicit WayIn(const RegionInput& input)
       : to_local_{
             spec_of(input.value),
             input.grad,
-            !is_plain && !moves && input.origin.is_leaf()} {
-    if (moves) {
+            input.origin.is_same(input.value) && input.origin.is_leaf()} {
+    if (moves(input)) {
       further().redistribute =
           RedistributeStep{input.from, input.from->dtype()};
     }
-    if (is_plain) {
+    if (!is_dtensor(input.origin)) {
       further().from_local = FromLocalStep{
           input.from,
           without_partial(input.from->placements()),
@@ -74,10 +87,10 @@ class WayIn {
 // And from the tensor outside to the local tensor inside.
 class WayOut {
  public:
-  WayOut(const SpecPtr& made, const RegionExit& exit, bool moves)
+  WayOut(const SpecPtr& made, const RegionExit& exit)
       : from_local_{made, without_partial(made->placements())},
-        is_local_(!moves && exit.as_local) {
-    if (moves) {
+        is_local_(exit.as_local && !moves(*made, exit)) {
+    if (moves(*made, exit)) {
       redistribute_ = RedistributeStep{made, made->dtype()};
       if (exit.as_local) {
         to_local_ = ToLocalStep{
@@ -107,18 +120,6 @@ class WayOut {
   std::optional<ToLocalStep> to_local_; // for a plain tensor
 };
 
-bool moves(const Spec& from, const Spec& to) {
-  return from.placements() != to.placements();
-}
-
-bool moves(const RegionInput& input) {
-  return moves(*input.from, *spec_of(input.value));
-}
-
-bool moves(const Spec& made, const RegionExit& exit) {
-  return exit.to != nullptr && moves(made, *exit.to);
-}
-
 // A plain tensor enters as it is where nothing changes it or its gradient.
 bool passes_through(const RegionInput& input) {
   const auto outside = without_partial(input.from->placements());
@@ -134,7 +135,7 @@ class EnterNode final : public Node {
   }
   void add(const RegionInput& input) {
     edges_.push_back(torch::autograd::impl::gradient_edge(input.origin));
-    ways_.emplace_back(input, moves(input), !is_dtensor(input.origin));
+    ways_.emplace_back(input);
   }
   void connect() {
     set_next_edges(std::move(edges_));
@@ -162,29 +163,6 @@ class EnterNode final : public Node {
   torch::autograd::edge_list edges_; // until they are connected
   c10::SmallVector<WayIn, 3> ways_;
   // Backward collectives are the doing of the module that ran forward.
-  std::string_view module_ = ModuleScope::current();
-};
-
-class LeaveNode final : public Node {
- public:
-  LeaveNode(const at::Tensor& local, WayOut way) : way_(std::move(way)) {
-    add_next_edge(torch::autograd::impl::gradient_edge(local));
-  }
-
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined()) {
-      const ModuleScope scope(module_, /*backward=*/true);
-      result[0] = way_.backward(std::move(grads[0]));
-    }
-    return result;
-  }
-  std::string name() const override {
-    return "LeaveBackward";
-  }
-
- private:
-  WayOut way_;
   std::string_view module_ = ModuleScope::current();
 };
 
@@ -294,9 +272,7 @@ Region::Region(const RegionInputs& inputs) {
         enter = make_node<EnterNode>(inputs.size());
       }
       enter->add(input);
-      auto local = alias(
-          local_of(input.value),
-          input.value.unsafeGetTensorImpl()->version_counter());
+      auto local = alias(local_of(input.value), input.value);
       torch::autograd::set_history(local, enter);
       locals_.push_back(std::move(local));
     }
@@ -319,12 +295,11 @@ at::Tensor Region::leave(
   if (may_fuse && enter_ != nullptr) {
     if (auto inner = InnerNodes::between(local, enter_.get(), passing_)) {
       auto result = exit.as_local && !is_moved
-          ? alias(local, local.unsafeGetTensorImpl()->version_counter())
+          ? alias(local, local)
           : leave_unrecorded(local, made, exit);
       torch::autograd::set_history(
           result,
-          make_node<RegionNode>(
-              std::move(*inner), enter_, WayOut(made, exit, is_moved)));
+          make_node<RegionNode>(std::move(*inner), enter_, WayOut(made, exit)));
       return result;
     }
   }
@@ -332,8 +307,9 @@ at::Tensor Region::leave(
     return exit.as_local ? local : from_local_autograd(local, made);
   }
   auto result = leave_unrecorded(local, made, exit);
-  torch::autograd::set_history(
-      result, make_node<LeaveNode>(local, WayOut(made, exit, is_moved)));
+  auto node = step_node("LeaveBackward", WayOut(made, exit));
+  node->set_next_edges(torch::autograd::collect_next_edges(local));
+  torch::autograd::set_history(result, std::move(node));
   return result;
 }
 
@@ -345,9 +321,7 @@ at::Tensor leave_unrecorded(
     return exit.as_local ? local : wrap_counted(local, made, local);
   }
   if (exit.as_local) {
-    const auto part = local.requires_grad()
-        ? alias(local, local.unsafeGetTensorImpl()->version_counter())
-        : local;
+    const auto part = local.requires_grad() ? alias(local, local) : local;
     return redistribute_local(part, made, exit.to);
   }
   return cast_and_redistribute(wrap_counted(local, made, local), exit.to);

@@ -2,10 +2,4 @@
 # its rule, with nothing but an installation and LibTorch.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
-file(REMOVE_RECURSE ${work})
-run(${CMAKE_COMMAND} --install ${dtensor_build} --prefix ${work}/prefix)
-run(${CMAKE_COMMAND} -G ${generator}
-  -S ${CMAKE_CURRENT_LIST_DIR}/operator -B ${work}/build
-  -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
-run(${CMAKE_COMMAND} --build ${work}/build)
-run(${work}/build/scale_rows)
+run_against_installation(operator scale_rows)

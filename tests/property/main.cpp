@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <dtensor/ops/registry.h>
-#include <CLI/CLI.hpp>
+#include <tests/command_line.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -152,11 +152,7 @@ Options parse(int argc, char** argv) {
   app.add_option(
       "--case", options.one_case, "That one only, as a report has it");
   app.add_flag("--verbose", options.verbose, "Print each case");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  test::parse_or_exit(app, argc, argv);
   return options;
 }
 

@@ -11,20 +11,34 @@
 #include <ATen/ops/empty_like.h>
 
 namespace dtensor::detail {
+namespace {
+
+// Runs the operator, or has `without` make its results of an input that has no
+// elements.
+template <class Without>
+void unless_empty(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    const Without& without) {
+  KernelArgs args(op, *stack);
+  const auto self = args.tensor("self");
+  if (self.numel() > 0) {
+    op.callBoxed(stack);
+  } else {
+    without(args, self);
+  }
+}
+
+} // namespace
 
 // A gradient that depends on the incoming one and on the input.
 void cumprod_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
     torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto self = args.tensor("self");
-  if (self.numel() > 0) {
-    op.callBoxed(stack);
-    return;
-  }
-  const auto square = self * self;
-  args.returns(square.to(decision.outputs[0]->dtype()));
+  unless_empty(op, stack, [&](KernelArgs& args, const at::Tensor& self) {
+    args.returns((self * self).to(decision.outputs[0]->dtype()));
+  });
 }
 
 // A gradient that depends on the incoming one.
@@ -32,13 +46,9 @@ void running_extreme_local(
     const c10::OperatorHandle& op,
     const Decision&,
     torch::jit::Stack* stack) {
-  KernelArgs args(op, *stack);
-  const auto self = args.tensor("self");
-  if (self.numel() > 0) {
-    op.callBoxed(stack);
-    return;
-  }
-  args.returns(self.clone(), at::empty_like(self, at::kLong));
+  unless_empty(op, stack, [](KernelArgs& args, const at::Tensor& self) {
+    args.returns(self.clone(), at::empty_like(self, at::kLong));
+  });
 }
 
 } // namespace dtensor::detail

@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <dtensor/layout/spec.h>
-#include <CLI/CLI.hpp>
+#include <tests/command_line.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -133,11 +133,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--seed", options.seed, "Of the first case");
   app.add_option("--cases", options.cases, "How many");
   app.add_flag("--verbose", options.verbose, "Print each case");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  test::parse_or_exit(app, argc, argv);
   return options;
 }
 

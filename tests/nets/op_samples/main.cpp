@@ -11,7 +11,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <CLI/CLI.hpp>
+#include <tests/command_line.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -251,11 +251,7 @@ Options parse(int argc, char** argv) {
   app.add_flag("--brief", settings.brief, "Without the refusals");
   app.add_flag("--verbose", settings.verbose, "Print each call");
   app.add_flag("--list", options.list, "Print the operators and end");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  test::parse_or_exit(app, argc, argv);
   if (!options.pending.empty()) {
     settings.pending = read_pending(options.pending);
   }

@@ -6,7 +6,7 @@
 //   dtensor_programs --seed 4711 --cases 1    one program again
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <CLI/CLI.hpp>
+#include <tests/command_line.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -91,11 +91,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--seed", options.seed, "Of the first case");
   app.add_option("--cases", options.cases, "How many");
   app.add_flag("--verbose", options.verbose, "Print each case");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  test::parse_or_exit(app, argc, argv);
   return options;
 }
 

@@ -11,7 +11,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <CLI/CLI.hpp>
+#include <tests/command_line.h>
 
 #include <iostream>
 #include <map>
@@ -39,11 +39,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--kind", options.kind, "operators, steps, styles, ... only");
   app.add_option("--case", options.one_case, "That one only");
   app.add_flag("--verbose", options.verbose, "Print each case");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  test::parse_or_exit(app, argc, argv);
   return options;
 }
 
