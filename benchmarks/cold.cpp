@@ -8,7 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/fake_world.h>
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/random.h>
 #include <dtensor/testing/fake_world.h>
 #include <valgrind/callgrind.h>
 

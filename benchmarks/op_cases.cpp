@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 namespace bench {

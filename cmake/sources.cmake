@@ -125,10 +125,9 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
 )
 
 set(DTENSOR_TENSOR_HEADERS
-  dtensor/tensor/api.h
+  dtensor/tensor/dtensor.h
   dtensor/tensor/factories.h
   dtensor/tensor/is_dtensor.h
-  dtensor/tensor/random.h
 )
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
@@ -149,14 +148,21 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h
-  dtensor/tensor/philox_impl.h
   dtensor/tensor/pooled_impl.h
-  dtensor/tensor/random.cpp
   dtensor/tensor/region.cpp
   dtensor/tensor/region_impl.h
-  dtensor/tensor/sample.cpp
-  dtensor/tensor/sample_impl.h
+  dtensor/tensor/step_node_impl.h
   dtensor/tensor/wrap.cpp
+)
+
+set(DTENSOR_RANDOM_HEADERS
+  dtensor/random/random.h
+)
+set(DTENSOR_RANDOM_SOURCES
+  dtensor/random/philox_impl.h
+  dtensor/random/random.cpp
+  dtensor/random/sample.cpp
+  dtensor/random/sample_impl.h
 )
 
 set(DTENSOR_OPS_HEADERS
@@ -227,6 +233,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/local_call_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
+  dtensor/ops/op_info_impl.h
   dtensor/ops/out_variant.cpp
   dtensor/ops/plain_gradient.cpp
   dtensor/ops/plain_gradient_impl.h
@@ -267,7 +274,6 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/view.cpp
-  dtensor/ops/slot_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h
   dtensor/ops/view_result.cpp

@@ -40,11 +40,11 @@
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/style.h>
+#include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/is_dtensor.h>
-#include <dtensor/tensor/random.h>
 #include <dtensor/torch_internals.h>
 #include <dtensor/version.h>

@@ -27,7 +27,7 @@
 #include <c10/util/OptionalArrayRef.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/key_words_impl.h>
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <array>
 #include <bit>
@@ -178,7 +178,7 @@ void add_to_key(Key& key, c10::OptionalArrayRef<T> list, bool matters) {
 /// gradient formula calls.
 template <class Key>
 void add_caller_to_key(Key& key, const OpInfo& info) {
-  if (info.rule != nullptr && info.rule->in_gradients) {
+  if (info.in_gradients) {
     key.push(in_backward());
     if (info.rule->in_view_gradients) {
       key.push(in_view_backward());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A decision for a call: the one that this thread made before, or a new one.
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <ATen/ops/ones.h>
 #include <dtensor/comm/owner_impl.h>
@@ -32,7 +32,7 @@ DecisionCache::Pins specs_in(c10::ArrayRef<c10::IValue> args) {
 }
 
 bool decides_gradient(const OpInfo& info) {
-  return info.rule != nullptr && info.rule->in_gradients && in_backward();
+  return info.in_gradients && in_backward();
 }
 
 // The gradient through a write to a view takes in that of the view, which a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The one path of every operator: decide -> redistribute the inputs -> local
 // operator -> wrap the results.
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>

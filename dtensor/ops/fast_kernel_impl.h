@@ -14,8 +14,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/fast_args_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/recent_decisions_impl.h>
-#include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 
 #include <torch/library.h>
@@ -79,8 +79,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     ShortKey key;
     add_all(key, info, std::index_sequence_for<Args...>(), args...);
     if (C10_UNLIKELY(
-            !key.usable() ||
-            (key.has_boundaries() && slot.boundaries_matter()) ||
+            (key.special() && !may_take(key)) ||
             (is_view<Op>() && c10::InferenceMode::is_enabled()))) {
       return call_boxed(keys, args...);
     }
@@ -113,6 +112,10 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   static inline constinit FastSlot slot{};
 
  private:
+  static bool may_take(const ShortKey& key) {
+    return key.usable() && !slot.boundaries_matter();
+  }
+
   template <size_t... i>
   static void add_all(
       ShortKey& key,

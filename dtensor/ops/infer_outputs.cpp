@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Global shapes of results, from the operator itself on meta tensors of the
 // global shapes.
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/ops/stack_impl.h>

@@ -5,8 +5,8 @@
 #include <dtensor/api.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/torch_internals.h>
 

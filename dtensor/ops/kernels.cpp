@@ -10,9 +10,9 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/plain_gradient_impl.h>
 #include <dtensor/ops/replicated_impl.h>
-#include <dtensor/ops/slot_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/variants_impl.h>
 #include <dtensor/tensor/is_dtensor.h>

@@ -2,7 +2,7 @@
 // The kernels under an operator, as its rule wants them.
 #pragma once
 
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <torch/library.h>
 

@@ -22,32 +22,31 @@ class ShortKey {
 
   void push(uint64_t word) {
     if (C10_UNLIKELY(size_ == kWords)) {
-      usable_ = false;
+      make_unusable();
       return;
     }
     words_[size_++] = word;
     hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15ull;
   }
   void make_unusable() {
-    usable_ = false;
+    special_ |= kUnusable;
   }
   void note(const DTensorMeta& meta) {
-    if (C10_UNLIKELY(
-            meta.view_facts != nullptr &&
-            meta.view_facts->copied_from != nullptr)) {
-      usable_ = false;
-    }
-    if (C10_UNLIKELY(meta.boundaries != nullptr)) {
-      has_boundaries_ = true;
+    if (C10_UNLIKELY(meta.has_extras())) {
+      note_extras(meta);
     }
   }
 
+  /// False for most calls: the key is unusable, or has_boundaries().
+  bool special() const {
+    return special_ != 0;
+  }
   bool usable() const {
-    return usable_;
+    return (special_ & kUnusable) == 0;
   }
   /// Whether a style rides on one of the arguments.
   bool has_boundaries() const {
-    return has_boundaries_;
+    return (special_ & kBoundaries) != 0;
   }
   c10::ArrayRef<uint64_t> words() const {
     return {words_.data(), size_};
@@ -63,10 +62,20 @@ class ShortKey {
   }
 
  private:
+  enum : uint32_t { kUnusable = 1, kBoundaries = 2 };
+
+  [[gnu::noinline]] void note_extras(const DTensorMeta& meta) {
+    if (meta.view_facts != nullptr && meta.view_facts->copied_from != nullptr) {
+      make_unusable();
+    }
+    if (meta.boundaries != nullptr) {
+      special_ |= kBoundaries;
+    }
+  }
+
   uint64_t hash_ = 0xFF51AFD7ED558CCDull;
   uint32_t size_ = 0;
-  bool usable_ = true;
-  bool has_boundaries_ = false;
+  uint32_t special_ = 0;
   std::array<uint64_t, kWords> words_; // the first size_ are set
 };
 

@@ -3,7 +3,7 @@
 // all ranks (ops/dispatch.cpp) or the local ones (ops/region.cpp).
 #pragma once
 
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 namespace dtensor::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <ATen/core/enum_tag.h>
 #include <dtensor/ops/stack_impl.h>
@@ -70,6 +70,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   inplace_view = op.hasTag(at::Tag::inplace_view);
   rule = rule_of(op.operator_name(), in_place);
+  in_gradients = rule != nullptr && rule->in_gradients;
   traits = traits_of(op.operator_name(), rule);
   // In place the stock autograd serves: a region makes new tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&

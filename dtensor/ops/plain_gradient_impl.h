@@ -3,7 +3,7 @@
 // alone: a plain tensor of zeros, for a DTensor too.
 #pragma once
 
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <torch/library.h>
 

@@ -17,20 +17,19 @@ class RecentDecisions {
     ShortKey key;
     /// Null: such calls take the boxed path.
     std::shared_ptr<const Decision> decision;
-    bool used = false;
     /// See takes_stock_autograd().
     bool stock = false;
   };
 
   const Entry* find(const ShortKey& key) const {
     const Entry& entry = entries_[key.bucket(kBits)];
-    return entry.used && entry.key == key ? &entry : nullptr;
+    return entry.key == key ? &entry : nullptr;
   }
   void insert(
       const ShortKey& key,
       std::shared_ptr<const Decision> decision,
       bool stock) {
-    entries_[key.bucket(kBits)] = {key, std::move(decision), true, stock};
+    entries_[key.bucket(kBits)] = {key, std::move(decision), stock};
   }
 
  private:

@@ -3,7 +3,7 @@
 
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 
 #include <utility>
 

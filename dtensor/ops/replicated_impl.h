@@ -6,7 +6,7 @@
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <memory>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dtensor/comm/observer.h>
-#include <dtensor/ops/slot_impl.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>

@@ -5,7 +5,7 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {

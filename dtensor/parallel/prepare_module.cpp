@@ -4,8 +4,8 @@
 #include <dtensor/error.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
-#include <dtensor/tensor/api.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {

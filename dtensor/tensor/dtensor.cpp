@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/Formatting.h>
 #include <dtensor/comm/owner_impl.h>

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <c10/core/Scalar.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 namespace dtensor::detail {
 

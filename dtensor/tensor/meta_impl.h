@@ -59,6 +59,12 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     return meta;
   }
 
+  /// Whether there are boundaries or view facts: one question for both.
+  bool has_extras() const {
+    return (reinterpret_cast<uintptr_t>(boundaries.get()) |
+            reinterpret_cast<uintptr_t>(view_facts.get())) != 0;
+  }
+
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   std::shared_ptr<const SharedInput> shared_input;

@@ -17,6 +17,11 @@ constexpr const char* kNoData =
     "spread over ranks. Use to_local() for this rank's part, full_tensor() for "
     "the whole, and DTensor(t) to print it.";
 
+// Values that are another tensor's, read otherwise: is_conj() and is_neg().
+constexpr c10::DispatchKeySet kLazyValues{
+    c10::DispatchKey::Conjugate,
+    c10::DispatchKey::Negative};
+
 // The local tensor's own backend beside PrivateUse3, which outranks it; the
 // autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's
 // constructor, and are left out there in inference mode. Only Meta's bit would
@@ -132,7 +137,7 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
 } // namespace
 
 at::Tensor wrap(at::Tensor local, SpecPtr spec) {
-  if (C10_UNLIKELY(local.is_conj() || local.is_neg())) {
+  if (C10_UNLIKELY(local.key_set().has_any(kLazyValues))) {
     local = local.resolve_conj().resolve_neg();
   }
   TORCH_INTERNAL_ASSERT(
@@ -142,7 +147,7 @@ at::Tensor wrap(at::Tensor local, SpecPtr spec) {
       " for a spec with local shape ",
       spec->local_sizes());
   TORCH_INTERNAL_ASSERT(
-      local.scalar_type() == spec->dtype(),
+      local.dtype() == c10::scalarTypeToTypeMeta(spec->dtype()),
       "local tensor of ",
       local.scalar_type(),
       " for a spec of ",

@@ -7,7 +7,7 @@
 #include <ATen/ops/randn.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <algorithm>
 

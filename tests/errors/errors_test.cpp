@@ -17,7 +17,7 @@
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/style.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>

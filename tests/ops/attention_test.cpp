@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/random.h>
 
 #include "oracle.h"
 

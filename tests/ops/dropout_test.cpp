@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Dropout drops the same elements in every layout.
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/random.h>
 
 #include "oracle.h"
 

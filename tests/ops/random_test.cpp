@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Random operators: the same numbers in every layout, and of the right
 // distribution.
-#include <dtensor/tensor/philox_impl.h>
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/philox_impl.h>
+#include <dtensor/random/random.h>
 
 #include "oracle.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Mistakes in rules that programs register.
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/slot_impl.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
 

@@ -3,7 +3,7 @@
 // of a rank runs.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/random.h>
 #include <tests/parallel/modules.h>
 
 #include <future>

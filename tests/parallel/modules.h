@@ -7,7 +7,7 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/style.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/torch.h>
 
 #include <mutex>

@@ -4,9 +4,9 @@
 // ended left behind may be read.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/random/random.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
-#include <dtensor/tensor/random.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

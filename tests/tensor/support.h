@@ -7,7 +7,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

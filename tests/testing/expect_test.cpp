@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/expect.h>
 
 #include <gmock/gmock.h>

@@ -4,8 +4,8 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
-#include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>

@@ -7,10 +7,10 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/native_dropout.h>

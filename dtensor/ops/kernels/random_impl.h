@@ -6,9 +6,9 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <random>
 #include <set>

@@ -2,7 +2,7 @@
 #include "truth.h"
 
 #include <ATen/ATen.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/autograd.h>
 

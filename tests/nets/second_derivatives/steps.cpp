@@ -6,7 +6,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tanh.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include "program.h"
 

@@ -7,7 +7,7 @@
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/torch.h>
 
 #include "program.h"

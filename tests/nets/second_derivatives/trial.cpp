@@ -9,7 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
-#include <dtensor/tensor/api.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <mutex>

@@ -39,7 +39,8 @@ struct OpInfo {
   bool is_view = false; // its results share memory with its first argument
   bool random = false;
   bool is_out = false;
-  bool is_region = false; // intercepted at the autograd key
+  bool is_region = false;    // intercepted at the autograd key
+  bool in_gradients = false; // as its rule says
   OpTraits traits;
   std::vector<bool> value_matters; // per argument: part of the cache key
   /// LibTorch's own autograd kernel, for a region whose gradient formula is

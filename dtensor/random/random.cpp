@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/random.h>
+#include <dtensor/random/random.h>
 
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_generator.h>
@@ -7,8 +7,8 @@
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/sample_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/sample_impl.h>
+#include <dtensor/random/sample_impl.h>
 
-#include <dtensor/tensor/philox_impl.h>
+#include <dtensor/random/philox_impl.h>
 
 #include <ATen/ops/empty.h>
 
