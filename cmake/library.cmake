@@ -72,7 +72,7 @@ endfunction()
 
 # For tools that are slow and look at threads: what lies above does without.
 if(DTENSOR_COMM_ONLY)
-  foreach(layer REDISTRIBUTE TENSOR OPS PARALLEL DEBUG TESTING)
+  foreach(layer REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEBUG TESTING)
     set(DTENSOR_${layer}_HEADERS)
     set(DTENSOR_${layer}_SOURCES)
   endforeach()
