@@ -303,6 +303,25 @@ TEST(Indexing, GathersOneElement) {
   });
 }
 
+// To cut an index in terms would be cheaper than to add it up on every rank,
+// but it has no dimension to cut. On many meshes: a size read past the end is
+// what happens to lie there.
+TEST(Indexing, GathersOneElementAtASum) {
+  for (int64_t length = 4; length < 20; ++length) {
+    run_ranks(2, [&](int64_t rank) {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      const auto plain = numbers({length}, 1);
+      for (const auto& p : {Replicate(), Shard(0), Partial()}) {
+        const auto x = place(plain, mesh, {p});
+        const at::Tensor sum = DTensor::from_local(
+            at::scalar_tensor(rank + 1, at::kLong), mesh, {Partial()});
+        EXPECT_TRUE(
+            at::equal(DTensor(x.gather(0, sum)).full_tensor(), plain[3]));
+      }
+    });
+  }
+}
+
 TEST(Indexing, RefusesWhatDependsOnTheData) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

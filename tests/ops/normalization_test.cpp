@@ -233,13 +233,17 @@ std::vector<std::pair<std::string, Norm>> channel_norms() {
       {"instance_norm with parameters", instance(true)}};
 }
 
-// Gradients of a penalty on the gradient of norm(x) to some power.
+// Gradients of a penalty on the gradient of norm(x) to some power; of order 0,
+// of a sum of norm(x) with coefficients: of a loss that is linear in norm(x)
+// the gradient depends on x by the statistics alone, and a rank without
+// channels has none. (pow(1) is not linear: its formula reads its input.)
 Tensors gradients_of_penalty(Tensors t, const Norm& norm, int64_t power) {
   for (size_t i = 0; i < 3; ++i) {
     t[i] = t[i].detach().requires_grad_();
   }
-  const auto first = torch::autograd::grad(
-      {norm(t).pow(power).sum()}, {t[0]}, {}, true, true)[0];
+  const auto y = norm(t);
+  const auto loss = (power == 0 ? y * t[5] : y.pow(power)).sum();
+  const auto first = torch::autograd::grad({loss}, {t[0]}, {}, true, true)[0];
   const auto penalty = (first + t[0]).pow(2).sum();
   return torch::autograd::grad(
       {penalty}, {t[0], t[1], t[2]}, {}, false, false, true);
@@ -252,10 +256,11 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
       variable({2}, 2),
       variable({2}, 3),
       uniform({2}, 4),
-      uniform({2}, 5)};
+      uniform({2}, 5),
+      uniform({5, 2, 3}, 6)};
   Failures failures;
   for (const auto& [name, norm] : channel_norms()) {
-    for (const int64_t power : {1, 3}) {
+    for (const int64_t power : {0, 1, 3}) {
       const auto truth = gradients_of_penalty(plain, norm, power);
       run_ranks(3, [&, name = name, norm = norm] {
         const auto mesh = init_device_mesh(at::kCPU, {3});

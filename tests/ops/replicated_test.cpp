@@ -108,6 +108,31 @@ TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
   });
 }
 
+// The gradient of prod is right wherever it is; its own is that of cumprod.
+TEST(Replicated, ProductsOfZerosAreTwiceDifferentiable) {
+  const auto plain = torch::tensor(
+      {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
+      at::kDouble);
+  using Product = at::Tensor (*)(const at::Tensor&);
+  const Product products[] = {
+      [](const at::Tensor& t) { return at::prod(t); },
+      [](const at::Tensor& t) { return at::prod(t[0]); },
+      [](const at::Tensor& t) { return at::prod(t, 1).sum(); }};
+  for (const auto& product : products) {
+    const auto twice = [&](const at::Tensor& x) {
+      const auto first =
+          torch::autograd::grad({product(x)}, {x}, {}, true, true)[0];
+      return torch::autograd::grad({first.pow(2).sum()}, {x})[0];
+    };
+    const auto truth = twice(plain.clone().requires_grad_());
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      const auto mine = twice(leaf(place(plain, mesh, {Replicate()})));
+      EXPECT_TRUE(same(truth, DTensor(mine).full_tensor()));
+    });
+  }
+}
+
 TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
   const auto with_zeros = torch::tensor(
       {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
