@@ -76,8 +76,8 @@ void check_owner(
 }
 
 bool is_mine(const DeviceMesh& mesh) {
-  return C10_LIKELY(world_of(mesh) == this_thread.world) ||
-      world_of(mesh) == nullptr || is_the_nodes(mesh);
+  return is_of_this_thread(mesh) || world_of(mesh) == nullptr ||
+      is_the_nodes(mesh);
 }
 
 void check_mine(std::string_view where, const DeviceMesh& mesh) {
@@ -87,18 +87,12 @@ void check_mine(std::string_view where, const DeviceMesh& mesh) {
   }
 }
 
-void check_mine(std::string_view where, const Spec& spec) {
-  if (C10_UNLIKELY(!is_mine(spec.mesh()))) {
-    check_owner(
-        where, [&] { return to_string(spec); }, owner_of(spec.mesh()));
+void check_spec(std::string_view where, const Spec& spec, bool reads) {
+  if (is_mine(spec.mesh()) || (reads && owner_of(spec.mesh())->has_ended())) {
+    return;
   }
-}
-
-void check_readable(std::string_view where, const Spec& spec) {
-  if (C10_UNLIKELY(
-          !is_mine(spec.mesh()) && !owner_of(spec.mesh())->has_ended())) {
-    check_mine(where, spec);
-  }
+  check_owner(
+      where, [&] { return to_string(spec); }, owner_of(spec.mesh()));
 }
 
 } // namespace dtensor::detail

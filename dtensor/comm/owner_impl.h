@@ -9,8 +9,11 @@
 // each collective; what a rank has seen before is found in caches of its own.
 #pragma once
 
+#include <c10/macros/Macros.h>
 #include <c10/util/FunctionRef.h>
 #include <dtensor/api.h>
+#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/spec.h>
 
 #include <string>
@@ -29,14 +32,33 @@ void check_owner(
     c10::function_ref<std::string()> what,
     const World* owner);
 
+/// Whether this thread is the very rank that made the mesh: all that is asked
+/// where ranks use what is theirs.
+inline bool is_of_this_thread(const DeviceMesh& mesh) {
+  return C10_LIKELY(
+      static_cast<const MeshState*>(mesh.identity())->world ==
+      this_thread.world);
+}
+
 /// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
 /// without communication is nobody's.
 DTENSOR_API void check_mine(std::string_view where, const DeviceMesh& mesh);
 /// Whether it would not.
 bool is_mine(const DeviceMesh& mesh);
-/// The same for a tensor of that spec.
-DTENSOR_API void check_mine(std::string_view where, const Spec& spec);
+/// The same for a tensor of that spec, in full.
+DTENSOR_API void
+check_spec(std::string_view where, const Spec& spec, bool reads);
+/// The same.
+inline void check_mine(std::string_view where, const Spec& spec) {
+  if (!is_of_this_thread(spec.mesh())) {
+    check_spec(where, spec, /*reads=*/false);
+  }
+}
 /// The same, but what ranks that have ended left behind may be read.
-DTENSOR_API void check_readable(std::string_view where, const Spec& spec);
+inline void check_readable(std::string_view where, const Spec& spec) {
+  if (!is_of_this_thread(spec.mesh())) {
+    check_spec(where, spec, /*reads=*/true);
+  }
+}
 
 } // namespace dtensor::detail

@@ -80,7 +80,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     add_all(key, info, std::index_sequence_for<Args...>(), args...);
     if (C10_UNLIKELY(
             (key.special() && !may_take(key)) ||
-            (is_view<Op>() && c10::InferenceMode::is_enabled()))) {
+            (kIsView && c10::InferenceMode::is_enabled()))) {
       return call_boxed(keys, args...);
     }
     const auto* entry = recent_decisions(info.slot).find(key);
@@ -112,6 +112,8 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   static inline constinit FastSlot slot{};
 
  private:
+  static constexpr bool kIsView = is_view<Op>();
+
   static bool may_take(const ShortKey& key) {
     return key.usable() && !slot.boundaries_matter();
   }
@@ -167,7 +169,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       const SpecPtr& spec = decision.outputs[0];
       auto result = wrap_fast(
           LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
-      if constexpr (is_view<Op>()) {
+      if constexpr (kIsView) {
         set_offset(
             result,
             std::get<0>(std::tie(args...)).storage_offset() +

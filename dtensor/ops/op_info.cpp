@@ -76,10 +76,10 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
       ((rule->region && !in_place) ||
        op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
-  for (const auto& argument : arguments) {
-    value_matters.push_back(
-        value_decides(argument) ||
-        (rule != nullptr && rule->uses_scalar_values));
+  TORCH_INTERNAL_ASSERT(num_args <= value_matters.size(), name);
+  for (size_t i = 0; i < num_args; ++i) {
+    value_matters[i] = value_decides(arguments[i]) ||
+        (rule != nullptr && rule->uses_scalar_values);
   }
   if (is_region && (traits.product || traits.formula)) {
     stock = op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);

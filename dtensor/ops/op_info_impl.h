@@ -10,6 +10,7 @@
 #include <dtensor/ops/decision_cache_impl.h>
 #include <dtensor/ops/registry.h>
 
+#include <bitset>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ struct OpInfo {
   bool is_region = false;    // intercepted at the autograd key
   bool in_gradients = false; // as its rule says
   OpTraits traits;
-  std::vector<bool> value_matters; // per argument: part of the cache key
+  /// Per argument: whether its value is part of the key.
+  std::bitset<64> value_matters;
   /// LibTorch's own autograd kernel, for a region whose gradient formula is
   /// made of operators that have rules; null for others.
   std::optional<c10::SafeKernelFunction> stock;
