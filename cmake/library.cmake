@@ -114,6 +114,11 @@ target_precompile_headers(dtensor_dtensor PRIVATE
   <torch/csrc/autograd/variable.h> <torch/library.h>)
 target_compile_options(dtensor_dtensor PRIVATE ${dtensor_precompiled_flags})
 
+# LibTorch has Gloo, but not its headers: cmake/gloo/README.md.
+set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
+  INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/cmake/gloo
+  COMPILE_DEFINITIONS USE_C10D_GLOO)
+
 if(DTENSOR_TESTING_SOURCES)
   dtensor_library(testing
     HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})

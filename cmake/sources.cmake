@@ -38,10 +38,13 @@ set(DTENSOR_LAYOUT_SOURCES
 )
 
 set(DTENSOR_COMM_HEADERS
+  dtensor/comm/backends.h
   dtensor/comm/c10d_backend.h
+  dtensor/comm/c10d_group.h
   dtensor/comm/group.h
   dtensor/comm/group_backend.h
   dtensor/comm/init_device_mesh.h
+  dtensor/comm/init_process_group.h
   dtensor/comm/observer.h
   dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
@@ -53,7 +56,9 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/assumed_shapes_impl.h
   dtensor/comm/backend_decorator.cpp
   dtensor/comm/backend_decorator_impl.h
+  dtensor/comm/backends.cpp
   dtensor/comm/c10d_backend.cpp
+  dtensor/comm/c10d_group.cpp
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
@@ -68,11 +73,28 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/owner_impl.h
   dtensor/comm/packed_call.cpp
   dtensor/comm/packed_call_impl.h
+  dtensor/comm/part_buffers.cpp
+  dtensor/comm/part_buffers_impl.h
   dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/processes/gloo.cpp
+  dtensor/comm/processes/gloo_impl.h
+  dtensor/comm/processes/init_process_group.cpp
+  dtensor/comm/processes/launch_env.cpp
+  dtensor/comm/processes/launch_env_impl.h
+  dtensor/comm/processes/process_world.cpp
+  dtensor/comm/processes/process_world_impl.h
+  dtensor/comm/processes/rendezvous.cpp
+  dtensor/comm/processes/rendezvous_impl.h
+  dtensor/comm/processes/sockets.cpp
+  dtensor/comm/processes/sockets_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/rank_local.cpp
   dtensor/comm/rank_local_impl.h
+  dtensor/comm/reduce.cpp
+  dtensor/comm/reduce_impl.h
+  dtensor/comm/reduce_loops.cpp
+  dtensor/comm/reduce_loops_impl.h
   dtensor/comm/threads/all_gather.cpp
   dtensor/comm/threads/all_reduce.cpp
   dtensor/comm/threads/all_to_all.cpp
@@ -89,10 +111,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/rank_threads.cpp
   dtensor/comm/threads/rank_threads_impl.h
   dtensor/comm/threads/ranks.cpp
-  dtensor/comm/threads/reduce.cpp
-  dtensor/comm/threads/reduce_impl.h
-  dtensor/comm/threads/reduce_loops.cpp
-  dtensor/comm/threads/reduce_loops_impl.h
   dtensor/comm/threads/reduce_scatter.cpp
   dtensor/comm/threads/rooted.cpp
   dtensor/comm/threads/small.cpp

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <dtensor/api.h>
+#include <dtensor/comm/backends.h>
 #include <dtensor/comm/c10d_backend.h>
+#include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>

@@ -83,7 +83,8 @@ Group::Group(GroupMembers alone)
       label_(std::move(alone.label)),
       owner_(this_world()) {}
 
-Group::Group(GroupBackendPtr backend) : Group(backend->members()) {
+Group::Group(GroupBackendPtr backend, std::string label)
+    : Group({backend->members().ranks, backend->rank(), std::move(label)}) {
   asks_for_sizes_ = backend->needs().sizes;
   backend_ = std::move(backend);
 }

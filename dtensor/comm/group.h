@@ -35,7 +35,7 @@ class World;
 class DTENSOR_API Group {
  public:
   /// A group of several ranks, or, without a backend, of this one alone.
-  explicit Group(std::shared_ptr<GroupBackend> backend);
+  Group(std::shared_ptr<GroupBackend> backend, std::string label);
   explicit Group(GroupMembers alone);
 
   /// My position in ranks(), and how many there are.

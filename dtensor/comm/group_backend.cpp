@@ -8,86 +8,13 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/part_buffers_impl.h>
 
 namespace dtensor {
 
 using namespace detail;
 
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-Sizes resized(SizesRef sizes, int64_t dim, int64_t size) {
-  Sizes result(sizes);
-  result[static_cast<size_t>(dim)] = size;
-  return result;
-}
-
-// Shapes that are `like` but along `dim`.
-std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes) {
-  std::vector<Sizes> shapes;
-  for (const int64_t size : sizes) {
-    shapes.push_back(resized(like, dim, size));
-  }
-  return shapes;
-}
-
-Sizes chunk_sizes(int64_t size, int64_t parts) {
-  Sizes sizes;
-  for (int64_t i = 0; i < parts; ++i) {
-    sizes.push_back(chunk(size, parts, i).size());
-  }
-  return sizes;
-}
-
-Sizes counts_of(c10::ArrayRef<Sizes> shapes) {
-  Sizes counts;
-  for (const Sizes& shape : shapes) {
-    counts.push_back(numel(shape));
-  }
-  return counts;
-}
-
-std::vector<Sizes> shapes_of(const Tensors& tensors) {
-  std::vector<Sizes> shapes;
-  for (const at::Tensor& tensor : tensors) {
-    shapes.emplace_back(tensor.sizes());
-  }
-  return shapes;
-}
-
-Tensors split(const at::Tensor& input, int64_t dim, SizesRef sizes) {
-  Tensors parts;
-  int64_t begin = 0;
-  for (const int64_t size : sizes) {
-    parts.push_back(input.narrow(dim, begin, size));
-    begin += size;
-  }
-  return parts;
-}
-
-// The parts' elements, one part after the other.
-at::Tensor in_one_buffer(const Tensors& parts) {
-  Tensors flat;
-  for (const at::Tensor& part : parts) {
-    flat.push_back(part.reshape({-1}));
-  }
-  return at::cat(flat);
-}
-
-// The same back again: views of the buffer.
-Tensors out_of_buffer(const at::Tensor& buffer, c10::ArrayRef<Sizes> shapes) {
-  Tensors parts = split(buffer, 0, counts_of(shapes));
-  for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i] = parts[i].view(shapes[i]);
-  }
-  return parts;
-}
-
-// Whether parts along `dim` lie one after the other in memory.
-bool is_outermost(SizesRef sizes, int64_t dim) {
-  return numel(sizes.slice(0, static_cast<size_t>(dim))) == 1;
-}
 
 at::Tensor longs_on(c10::Device device, std::vector<int64_t> values) {
   return at::from_blob(
@@ -110,11 +37,8 @@ at::Tensor GroupBackend::gather_along(
     SizesRef sizes) {
   const Sizes known = sizes.empty() ? ask_sizes(input.size(dim)) : Sizes(sizes);
   const auto shapes = shapes_along(input.sizes(), dim, known);
-  const Sizes counts = counts_of(shapes);
-  const Sizes total = resized(input.sizes(), dim, c10::sum_integers(known));
-  const at::Tensor all = all_gather(input.view({-1}), counts);
-  return is_outermost(total, dim) ? all.view(total)
-                                  : at::cat(out_of_buffer(all, shapes), dim);
+  return joined_from_buffer(
+      all_gather(input.view({-1}), counts_of(shapes)), shapes, dim);
 }
 
 at::Tensor GroupBackend::reduce_scatter_along(
@@ -125,12 +49,9 @@ at::Tensor GroupBackend::reduce_scatter_along(
   const Sizes known =
       sizes.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(sizes);
   const auto shapes = shapes_along(input.sizes(), dim, known);
-  const Sizes counts = counts_of(shapes);
-  const Sizes& mine = shapes[static_cast<size_t>(rank())];
-  const at::Tensor buffer = is_outermost(input.sizes(), dim)
-      ? input.view({-1})
-      : in_one_buffer(split(input, dim, known));
-  return reduce_scatter(buffer, counts, op).view(mine);
+  const at::Tensor buffer = cut_into_buffer(input, dim, known);
+  return reduce_scatter(buffer, counts_of(shapes), op)
+      .view(shapes[static_cast<size_t>(rank())]);
 }
 
 at::Tensor GroupBackend::shard_dim_alltoall(

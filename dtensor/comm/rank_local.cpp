@@ -62,7 +62,7 @@ void* find_rank_local(
   if (this_thread.state != nullptr) {
     return this_thread.state->get(number, make, drop);
   }
-  if (const auto world = world_of_node()) {
+  if (const auto world = world_worked_for()) {
     return state_of(*world).get(number, make, drop);
   }
   thread_local RankState own;

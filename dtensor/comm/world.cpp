@@ -63,6 +63,24 @@ void leave() {
   all.count = all.worlds.size();
 }
 
+// Whose thread made the backward node that this thread is in.
+std::shared_ptr<World> world_of_node() {
+  auto& all = rank_threads();
+  if (all.count.load(std::memory_order_relaxed) == 0) {
+    return nullptr;
+  }
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) {
+    return nullptr;
+  }
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.worlds.find(node->thread_id());
+  return found == all.worlds.end() ? nullptr
+                                   : found->second->shared_from_this();
+}
+
+std::atomic<World*> default_world{nullptr};
+
 // The position of `rank` among the members of a group to be.
 int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   std::set<int64_t> seen;
@@ -131,19 +149,19 @@ World& process_world() {
   return the_process.world;
 }
 
-std::shared_ptr<World> world_of_node() {
-  auto& all = rank_threads();
-  if (all.count.load(std::memory_order_relaxed) == 0 || is_rank()) {
+std::shared_ptr<World> world_worked_for() {
+  if (is_rank()) {
     return nullptr;
   }
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) {
-    return nullptr;
+  if (auto world = world_of_node()) {
+    return world;
   }
-  const std::shared_lock lock(all.mutex);
-  const auto found = all.worlds.find(node->thread_id());
-  return found == all.worlds.end() ? nullptr
-                                   : found->second->shared_from_this();
+  World* const world = default_world.load(std::memory_order_acquire);
+  return world == nullptr ? nullptr : world->shared_from_this();
+}
+
+void set_default_world(World* world) {
+  default_world = world;
 }
 
 RankState& state_of(World& world) {
@@ -180,7 +198,7 @@ GroupPtr World::new_group(
   GroupBackendPtr backend = make_backend(std::move(members));
   const auto& wrap = detail::backend_wrapper.get();
   return std::make_shared<Group>(
-      wrap ? wrap(std::move(backend)) : std::move(backend));
+      wrap ? wrap(std::move(backend)) : std::move(backend), label);
 }
 
 WorldScope::WorldScope(std::shared_ptr<World> world)
@@ -203,7 +221,7 @@ WorldScope::~WorldScope() {
 }
 
 std::shared_ptr<World> this_world() {
-  if (auto world = detail::world_of_node()) {
+  if (auto world = detail::world_worked_for()) {
     return world;
   }
   World* const world = detail::this_thread.world;

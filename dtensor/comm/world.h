@@ -86,7 +86,8 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
         name_(name) {}
 
   /// What carries tensors in a group of at least two ranks. All of them make it
-  /// with the same list, and the same list again is to give the same channel.
+  /// with the same list, and the same list again is to give the same channel,
+  /// or the same backend.
   virtual GroupBackendPtr make_backend(GroupMembers members) = 0;
 
  private:

@@ -18,9 +18,14 @@ inline bool is_rank() {
   return this_thread.state != nullptr;
 }
 
-/// The rank whose thread made the backward node that this thread is in, if it
-/// is no rank itself; else null.
-std::shared_ptr<World> world_of_node();
+/// The rank that this thread works for without being one: that whose thread
+/// made the backward node that it is in, else the process's by
+/// init_process_group; null if it is a rank, and if there is none.
+std::shared_ptr<World> world_worked_for();
+
+/// What threads that are no ranks work for from now on; null: for none. Lives
+/// at least until the next call.
+void set_default_world(World* world);
 
 /// What becomes of the backend of each group that this rank makes, if set: for
 /// programs that watch what groups do (benchmarks/profile.cpp).

@@ -2,8 +2,8 @@
 // Small tensors are reduced by every rank for itself. Larger ones are split:
 // each rank reduces its part and writes it to the results of all.
 #include <ATen/Parallel.h>
-#include <dtensor/comm/threads/reduce_impl.h>
-#include <dtensor/comm/threads/reduce_loops_impl.h>
+#include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 #include <algorithm>

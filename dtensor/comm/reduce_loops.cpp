@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/reduce_loops_impl.h>
+#include <dtensor/comm/reduce_loops_impl.h>
 
 #include <c10/macros/Macros.h>
 #include <c10/util/BFloat16.h>

@@ -7,7 +7,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
-#include <dtensor/comm/threads/reduce_impl.h>
+#include <dtensor/comm/reduce_impl.h>
 
 namespace dtensor::detail {
 namespace {

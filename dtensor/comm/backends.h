@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What carries tensors in a world of processes, by name.
+//
+//   "gloo"  TCP, in every LibTorch; tensors of the CPU
+//
+// A program adds its own, which init_process_group({.backend = "mine"}) takes:
+//
+//   register_backend("mine", [](GroupMembers members, const MeetingPlace&
+//   place) {
+//     return std::make_shared<MyBackend>(std::move(members), place.store);
+//   });
+//
+// Python: torch.distributed.Backend.register_backend.
+#pragma once
+
+#include <dtensor/api.h>
+#include <dtensor/comm/group_backend.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dtensor {
+
+/// Where the members of a group to be find each other.
+struct MeetingPlace {
+  /// With keys of this group alone. Any of its members may wait for one, but
+  /// none for longer than `timeout`.
+  c10::intrusive_ptr<c10d::Store> store;
+  /// How long a collective may wait for a member.
+  std::chrono::milliseconds timeout;
+  /// Of each member: names that are equal where processes share memory.
+  std::vector<std::string> hosts;
+
+  bool is_on_one_host() const;
+};
+
+using MakeBackend =
+    std::function<GroupBackendPtr(GroupMembers, const MeetingPlace&)>;
+
+/// From now on `name` means a backend that `make` makes; all members of a group
+/// of at least two call it. Throws ValueError for a name that is taken, empty,
+/// or has a comma or colon.
+DTENSOR_API void register_backend(const std::string& name, MakeBackend make);
+
+namespace detail {
+
+/// "gloo, mine".
+std::string backend_names();
+/// Null if there is none of that name.
+MakeBackend find_backend(const std::string& name);
+
+} // namespace detail
+} // namespace dtensor

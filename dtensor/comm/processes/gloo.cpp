@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/gloo_impl.h>
+
+#include <dtensor/comm/c10d_group.h>
+#include <dtensor/error.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <cstdlib>
+
+namespace dtensor::detail {
+namespace {
+
+auto make_device(const MeetingPlace& place) {
+  using Gloo = c10d::ProcessGroupGloo;
+  if (place.is_on_one_host()) {
+    return Gloo::createDeviceForHostname("127.0.0.1");
+  }
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  return interface != nullptr ? Gloo::createDeviceForInterface(interface)
+                              : Gloo::createDefaultDevice();
+}
+
+} // namespace
+
+GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
+  try {
+    auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
+    options->devices.push_back(make_device(place));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        place.store,
+        static_cast<int>(members.rank),
+        static_cast<int>(members.ranks.size()),
+        std::move(options));
+    return c10d_group(std::move(gloo), std::move(members));
+  } catch (const std::exception& error) {
+    const auto* ours = dynamic_cast<const c10::Error*>(&error);
+    DTENSOR_CHECK(
+        false,
+        "gloo",
+        "the ",
+        members.ranks.size(),
+        " ranks of \"",
+        members.label,
+        "\" could not be connected: ",
+        ours != nullptr ? ours->what_without_backtrace() : error.what(),
+        ". Look whether all of them run, and set GLOO_SOCKET_IFNAME to the "
+        "interface by which hosts reach each other.");
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/init_process_group.h>
+
+#include <dtensor/comm/processes/process_world_impl.h>
+#include <dtensor/comm/world_impl.h>
+#include <dtensor/error.h>
+
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace dtensor {
+namespace {
+
+// This process as a rank, and the thread that made it one.
+struct Session {
+  std::mutex mutex;
+  std::shared_ptr<detail::ProcessWorld> world;
+  std::optional<WorldScope> scope;
+  std::thread::id thread;
+};
+
+// Not destroyed at the end of the program: what was made in the world may
+// still be held by other static objects then.
+Session& session() {
+  static auto* const only = new Session;
+  return *only;
+}
+
+} // namespace
+
+void init_process_group(const ProcessGroupOptions& options) {
+  constexpr const char* kWhere = "init_process_group";
+  auto& mine = session();
+  const std::lock_guard lock(mine.mutex);
+  DTENSOR_CHECK(
+      mine.world == nullptr && !detail::is_rank(),
+      kWhere,
+      "this process is ",
+      mine.world != nullptr ? "a rank already" : "running ranks",
+      ". Call it once, outside of run_ranks, and destroy_process_group before "
+      "the next.");
+  const auto env = detail::who_am_i(options);
+  auto world = std::make_shared<detail::ProcessWorld>(
+      env, detail::meet(env, options), options.backend, options.timeout);
+  mine.scope.emplace(world);
+  detail::set_default_world(world.get());
+  mine.thread = std::this_thread::get_id();
+  mine.world = std::move(world);
+}
+
+void destroy_process_group() {
+  auto& mine = session();
+  const std::lock_guard lock(mine.mutex);
+  if (mine.world == nullptr) {
+    return;
+  }
+  DTENSOR_CHECK(
+      mine.thread == std::this_thread::get_id(),
+      "destroy_process_group",
+      "this is not the thread that called init_process_group. Call both in "
+      "one thread.");
+  mine.world->leave();
+  mine.world->end();
+  detail::set_default_world(nullptr);
+  mine.scope.reset();
+  mine.world = nullptr;
+}
+
+bool is_initialized() {
+  auto& mine = session();
+  const std::lock_guard lock(mine.mutex);
+  return mine.world != nullptr;
+}
+
+int64_t get_node_local_rank() {
+  const auto* const world =
+      dynamic_cast<const detail::ProcessWorld*>(&current_world());
+  return world == nullptr ? 0 : world->local_rank();
+}
+
+} // namespace dtensor

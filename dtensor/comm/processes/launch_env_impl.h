@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a launcher tells a process by its environment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace dtensor::detail {
+
+struct LaunchEnv {
+  /// "torchrun" (and dtensor-run, which says the same), "OpenMPI", "PMI" (MPICH
+  /// and its kin) or "Slurm"; empty: the program was started by itself.
+  std::string launcher;
+  int64_t rank = 0;
+  int64_t size = 1;
+  /// How many ranks this host has; 0: not said.
+  int64_t local_size = 0;
+  /// Where the store is, by MASTER_ADDR and MASTER_PORT; empty and 0: not said.
+  std::string master_addr;
+  int master_port = 0;
+  /// The launcher keeps the store there; otherwise rank 0 does.
+  bool launcher_has_store = false;
+  /// What tells this job from others; may be empty.
+  std::string job;
+  /// How often the launcher has started the job before.
+  int64_t attempt = 0;
+};
+
+/// The variable's value; null if it is not set.
+using Lookup = std::function<const char*(const char* name)>;
+
+/// Throws ValueError where variables are missing or contradict each other.
+LaunchEnv read_launch_env(const Lookup& lookup);
+LaunchEnv read_launch_env();
+
+} // namespace dtensor::detail

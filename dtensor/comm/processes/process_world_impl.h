@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ProcessWorld: a world of processes, as one of them sees it.
+#pragma once
+
+#include <dtensor/comm/processes/rendezvous_impl.h>
+#include <dtensor/comm/world.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace dtensor::detail {
+
+class ProcessWorld final : public World {
+ public:
+  /// `backend` as in ProcessGroupOptions. Throws ValueError if there is none.
+  ProcessWorld(
+      const LaunchEnv& env,
+      Rendezvous rendezvous,
+      const std::string& backend,
+      std::chrono::milliseconds timeout);
+
+  int64_t local_rank() const;
+  /// Says that this rank goes. A rank that has the store in it stays until all
+  /// have said so.
+  void leave();
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override;
+
+ private:
+  Rendezvous rendezvous_;
+  std::string backend_;
+  std::chrono::milliseconds timeout_;
+  bool has_store_;
+  std::mutex mutex_;
+  std::map<std::vector<int64_t>, GroupBackendPtr> backends_;
+};
+
+} // namespace dtensor::detail

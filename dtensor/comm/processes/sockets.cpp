@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/sockets_impl.h>
+
+#include <dtensor/error.h>
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <thread>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "init_process_group";
+constexpr auto kRetry = std::chrono::milliseconds(5);
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int wrong =
+      getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  DTENSOR_CHECK(
+      wrong == 0,
+      kWhere,
+      "there is no host \"",
+      host,
+      "\": ",
+      gai_strerror(wrong),
+      ". Set MASTER_ADDR to the name or address of rank 0's host.");
+  return {found, freeaddrinfo};
+}
+
+// In the abstract namespace, which has no files.
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return {
+      address,
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+bool is_of_this_user(const Descriptor& peer) {
+  ucred who{};
+  socklen_t length = sizeof(who);
+  return getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
+      who.uid == geteuid();
+}
+
+int milliseconds_to(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(
+      std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
+}
+
+bool readable(const Descriptor& socket, Deadline deadline) {
+  pollfd poll_of{socket.get(), POLLIN, 0};
+  return poll(&poll_of, 1, milliseconds_to(deadline)) == 1;
+}
+
+} // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+Descriptor listen_at(const std::string& host, int port) {
+  const Addresses addresses = resolve(host, port);
+  int wrong = 0;
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    Descriptor made(
+        socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
+    const int on = 1;
+    setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(made.get(), a->ai_addr, a->ai_addrlen) == 0 &&
+        listen(made.get(), SOMAXCONN) == 0) {
+      return made;
+    }
+    wrong = errno;
+  }
+  DTENSOR_CHECK(
+      false,
+      kWhere,
+      "rank 0 cannot listen at ",
+      host,
+      ":",
+      port,
+      ": ",
+      std::strerror(wrong),
+      ". Set MASTER_ADDR to an address of rank 0's host and MASTER_PORT to a "
+      "free port.");
+  return Descriptor();
+}
+
+void hand_out(
+    const std::string& name,
+    const std::string& text,
+    int64_t readers,
+    Deadline deadline) {
+  const Descriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto [address, length] = abstract_address(name);
+  DTENSOR_CHECK(
+      bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) ==
+              0 &&
+          listen(door.get(), SOMAXCONN) == 0,
+      kWhere,
+      "rank 0 cannot listen at the local name \"",
+      name,
+      "\": ",
+      std::strerror(errno),
+      ". Set MASTER_ADDR and MASTER_PORT.");
+  for (int64_t served = 0; served < readers;) {
+    DTENSOR_CHECK(
+        readable(door, deadline),
+        kWhere,
+        readers - served,
+        " of ",
+        readers + 1,
+        " ranks of this host did not come in time. Look whether they run; if "
+        "they were started apart, set MASTER_ADDR and MASTER_PORT.");
+    const Descriptor reader(
+        accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (reader.get() >= 0 && is_of_this_user(reader) &&
+        send(reader.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size())) {
+      ++served;
+    }
+  }
+}
+
+std::string fetch(const std::string& name, Deadline deadline) {
+  const auto [address, length] = abstract_address(name);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const Descriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(
+            door.get(), reinterpret_cast<const sockaddr*>(&address), length) ==
+            0 &&
+        is_of_this_user(door) && readable(door, deadline)) {
+      std::string text(256, '\0');
+      const ssize_t got = recv(door.get(), text.data(), text.size(), 0);
+      if (got > 0) {
+        text.resize(static_cast<size_t>(got));
+        return text;
+      }
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+  DTENSOR_CHECK(
+      false,
+      kWhere,
+      "rank 0 was not found on this host in time. Look whether it runs; if "
+      "ranks were started apart, or on several hosts, set MASTER_ADDR and "
+      "MASTER_PORT.");
+  return {};
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A suite that runs as every rank of a world of processes:
+//
+//   dtensor-run -n 3 dtensor_process_tests --backend gloo
+//
+// All ranks run the same tests in the same order.
+#include <ATen/Parallel.h>
+#include <dtensor/comm/init_process_group.h>
+#include <gtest/gtest.h>
+#include <tests/command_line.h>
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  dtensor::ProcessGroupOptions options;
+  options.timeout = std::chrono::minutes(1);
+  CLI::App app("Tests of ranks that are processes");
+  app.add_option("--backend", options.backend, "What carries tensors");
+  dtensor::test::parse_or_exit(app, argc, argv);
+  at::set_num_threads(1);
+  dtensor::init_process_group(options);
+  const int result = RUN_ALL_TESTS();
+  dtensor::destroy_process_group();
+  return result;
+}
