@@ -84,13 +84,11 @@ class WatchedBackend final : public detail::BackendDecorator {
   using BackendDecorator::BackendDecorator;
 
  protected:
-  void enter(detail::Call& /*call*/) override {
+  void enter(const Entered& /*entered*/, MakeCall /*call*/) override {
     begin_call();
   }
-  void leave(const detail::Call& call) noexcept override {
-    const bool cuts = call.shard_dim >= 0;
-    end_call(
-        c10::str("collective ", cuts ? "shard_dim_alltoall" : call.name()));
+  void leave(const Entered& entered) noexcept override {
+    end_call(c10::str("collective ", entered.name));
   }
 };
 

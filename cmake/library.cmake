@@ -118,6 +118,12 @@ target_compile_options(dtensor_dtensor PRIVATE ${dtensor_precompiled_flags})
 set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
   INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/cmake/gloo
   COMPILE_DEFINITIONS USE_C10D_GLOO)
+# fmt's headers come with LibTorch, its library does not.
+set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
+  COMPILE_DEFINITIONS FMT_HEADER_ONLY)
+find_package(nlohmann_json REQUIRED)
+target_link_libraries(dtensor_dtensor PRIVATE
+  $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
 if(DTENSOR_TESTING_SOURCES)
   dtensor_library(testing

@@ -49,6 +49,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
   dtensor/comm/ranks.h
+  dtensor/comm/run_world.h
   dtensor/comm/world.h
 )
 set(DTENSOR_COMM_SOURCES
@@ -76,15 +77,23 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/part_buffers.cpp
   dtensor/comm/part_buffers_impl.h
   dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/processes/flight_record.cpp
+  dtensor/comm/processes/flight_record_impl.h
+  dtensor/comm/processes/followed_backend.cpp
+  dtensor/comm/processes/followed_backend_impl.h
   dtensor/comm/processes/gloo.cpp
   dtensor/comm/processes/gloo_impl.h
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
+  dtensor/comm/processes/peers.cpp
+  dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_world.cpp
   dtensor/comm/processes/process_world_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
+  dtensor/comm/processes/run_world.cpp
+  dtensor/comm/processes/session_impl.h
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
   dtensor/comm/rank_generator.cpp

@@ -15,6 +15,7 @@
 #include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/comm/run_world.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/error.h>

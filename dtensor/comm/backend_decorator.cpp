@@ -2,23 +2,84 @@
 #include <dtensor/comm/backend_decorator_impl.h>
 
 namespace dtensor::detail {
+namespace {
+
+int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
+int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) {
+    total += bytes_of(tensor);
+  }
+  return total;
+}
+
+// One tensor for each member, of the buffer in which they lie.
+Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received) {
+  Call call{.kind = CollectiveKind::kAllToAll};
+  int64_t begin = 0;
+  for (size_t member = 0; member < sent.size(); ++member) {
+    call.inputs.push_back(input.narrow(0, begin, sent[member]));
+    call.shapes.push_back({received[member]});
+    begin += sent[member];
+  }
+  return call;
+}
+
+// Without its memory, which a backend may read in place if nobody holds it.
+Call async_call(const AsyncCollective& collective) {
+  const bool cuts = collective.kind == CollectiveKind::kAllToAll;
+  const bool gathers = collective.kind == CollectiveKind::kAllGather;
+  return {
+      .kind = collective.kind,
+      .inputs = {collective.input.to(at::kMeta)},
+      .op = collective.op,
+      .dim = collective.dim,
+      .shard_dim = cuts ? collective.shard_dim : -1,
+      .sizes = collective.sizes,
+      .gathered_size = gathers ? collective.gathered_size : -1};
+}
+
+} // namespace
 
 template <typename Body>
-auto BackendDecorator::around(Call call, const Body& body) {
-  enter(call);
+auto BackendDecorator::around(
+    const Entered& entered,
+    MakeCall call,
+    const Body& body) {
+  enter(entered, call);
   struct Leaving {
     BackendDecorator& decorator;
-    const Call& call;
+    const Entered& entered;
     ~Leaving() {
-      decorator.leave(call);
+      decorator.leave(entered);
     }
-  } const leaving{*this, call};
-  return body();
+  } const leaving{*this, entered};
+  try {
+    return body();
+  } catch (...) {
+    failed(entered);
+    throw;
+  }
+}
+
+void BackendDecorator::failed(const Entered& /*entered*/) {}
+
+PendingPtr BackendDecorator::started(
+    const Entered& /*entered*/,
+    PendingPtr pending) {
+  return pending;
 }
 
 at::Tensor BackendDecorator::all_reduce(const at::Tensor& input, ReduceOp op) {
   return around(
-      {.kind = CollectiveKind::kAllReduce, .inputs = {input}, .op = op},
+      {"all_reduce", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kAllReduce, .inputs = {input}, .op = op};
+      },
       [&] { return inner_->all_reduce(input, op); });
 }
 
@@ -26,9 +87,13 @@ at::Tensor BackendDecorator::all_gather(
     const at::Tensor& input,
     SizesRef counts) {
   return around(
-      {.kind = CollectiveKind::kAllGather,
-       .inputs = {input},
-       .sizes = Sizes(counts)},
+      {"all_gather", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kAllGather,
+            .inputs = {input},
+            .sizes = Sizes(counts)};
+      },
       [&] { return inner_->all_gather(input, counts); });
 }
 
@@ -37,10 +102,14 @@ at::Tensor BackendDecorator::gather_along(
     int64_t dim,
     SizesRef sizes) {
   return around(
-      {.kind = CollectiveKind::kAllGather,
-       .inputs = {input},
-       .dim = dim,
-       .sizes = Sizes(sizes)},
+      {"all_gather", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kAllGather,
+            .inputs = {input},
+            .dim = dim,
+            .sizes = Sizes(sizes)};
+      },
       [&] { return inner_->gather_along(input, dim, sizes); });
 }
 
@@ -49,10 +118,14 @@ at::Tensor BackendDecorator::reduce_scatter(
     SizesRef counts,
     ReduceOp op) {
   return around(
-      {.kind = CollectiveKind::kReduceScatter,
-       .inputs = {input},
-       .op = op,
-       .sizes = Sizes(counts)},
+      {"reduce_scatter", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kReduceScatter,
+            .inputs = {input},
+            .op = op,
+            .sizes = Sizes(counts)};
+      },
       [&] { return inner_->reduce_scatter(input, counts, op); });
 }
 
@@ -62,11 +135,15 @@ at::Tensor BackendDecorator::reduce_scatter_along(
     SizesRef sizes,
     ReduceOp op) {
   return around(
-      {.kind = CollectiveKind::kReduceScatter,
-       .inputs = {input},
-       .op = op,
-       .dim = dim,
-       .sizes = Sizes(sizes)},
+      {"reduce_scatter", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kReduceScatter,
+            .inputs = {input},
+            .op = op,
+            .dim = dim,
+            .sizes = Sizes(sizes)};
+      },
       [&] { return inner_->reduce_scatter_along(input, dim, sizes, op); });
 }
 
@@ -74,25 +151,23 @@ at::Tensor BackendDecorator::all_to_all(
     const at::Tensor& input,
     SizesRef sent,
     SizesRef received) {
-  Call call{.kind = CollectiveKind::kAllToAll};
-  int64_t begin = 0;
-  for (size_t member = 0; member < sent.size(); ++member) {
-    call.inputs.push_back(input.narrow(0, begin, sent[member]));
-    call.shapes.push_back({received[member]});
-    begin += sent[member];
-  }
-  return around(std::move(call), [&] {
-    return inner_->all_to_all(input, sent, received);
-  });
+  return around(
+      {"all_to_all", bytes_of(input)},
+      [&] { return parted_call(input, sent, received); },
+      [&] { return inner_->all_to_all(input, sent, received); });
 }
 
 GroupBackend::Tensors BackendDecorator::exchange_parts(
     const Tensors& inputs,
     Shapes shapes) {
   return around(
-      {.kind = CollectiveKind::kAllToAll,
-       .inputs = inputs,
-       .shapes = shapes.vec()},
+      {"all_to_all", bytes_of(inputs)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kAllToAll,
+            .inputs = inputs,
+            .shapes = shapes.vec()};
+      },
       [&] { return inner_->exchange_parts(inputs, shapes); });
 }
 
@@ -102,11 +177,15 @@ at::Tensor BackendDecorator::shard_dim_alltoall(
     int64_t shard_dim,
     SizesRef sizes) {
   return around(
-      {.kind = CollectiveKind::kAllToAll,
-       .inputs = {input},
-       .dim = gather_dim,
-       .shard_dim = shard_dim,
-       .sizes = Sizes(sizes)},
+      {"shard_dim_alltoall", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kAllToAll,
+            .inputs = {input},
+            .dim = gather_dim,
+            .shard_dim = shard_dim,
+            .sizes = Sizes(sizes)};
+      },
       [&] {
         return inner_->shard_dim_alltoall(input, gather_dim, shard_dim, sizes);
       });
@@ -114,7 +193,13 @@ at::Tensor BackendDecorator::shard_dim_alltoall(
 
 at::Tensor BackendDecorator::broadcast(const at::Tensor& input, int64_t root) {
   return around(
-      {.kind = CollectiveKind::kBroadcast, .inputs = {input}, .root = root},
+      {"broadcast", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kBroadcast,
+            .inputs = {input},
+            .root = root};
+      },
       [&] { return inner_->broadcast(input, root); });
 }
 
@@ -122,56 +207,70 @@ at::Tensor BackendDecorator::scatter(
     const Tensors& inputs,
     const at::Tensor& like,
     int64_t root) {
+  const bool gives = rank() == root;
   return around(
-      {.kind = CollectiveKind::kScatter,
-       .inputs = rank() == root ? inputs : Tensors(),
-       .like = like,
-       .root = root},
+      {"scatter", gives ? bytes_of(inputs) : 0},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kScatter,
+            .inputs = gives ? inputs : Tensors(),
+            .like = like,
+            .root = root};
+      },
       [&] { return inner_->scatter(inputs, like, root); });
 }
 
 GroupBackend::Tensors
 BackendDecorator::gather(const at::Tensor& input, Shapes shapes, int64_t root) {
   return around(
-      {.kind = CollectiveKind::kGather, .inputs = {input}, .root = root},
+      {"gather", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kGather, .inputs = {input}, .root = root};
+      },
       [&] { return inner_->gather(input, shapes, root); });
 }
 
 void BackendDecorator::send(const at::Tensor& input, int64_t to, int64_t tag) {
-  around({.kind = CollectiveKind::kSend, .inputs = {input}, .root = to}, [&] {
-    inner_->send(input, to, tag);
-  });
+  around(
+      {"send", bytes_of(input)},
+      [&] {
+        return Call{
+            .kind = CollectiveKind::kSend, .inputs = {input}, .root = to};
+      },
+      [&] { inner_->send(input, to, tag); });
 }
 
 at::Tensor
 BackendDecorator::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   return around(
-      {.kind = CollectiveKind::kRecv, .like = like, .root = from},
+      {"recv", 0},
+      [&] {
+        return Call{.kind = CollectiveKind::kRecv, .like = like, .root = from};
+      },
       [&] { return inner_->recv(like, from, tag); });
 }
 
 void BackendDecorator::barrier() {
-  around({.kind = CollectiveKind::kBarrier}, [&] { inner_->barrier(); });
+  around(
+      {"barrier", 0},
+      [&] { return Call{.kind = CollectiveKind::kBarrier}; },
+      [&] { inner_->barrier(); });
 }
 
 std::vector<std::string> BackendDecorator::exchange(const std::string& mine) {
-  return around(Call(), [&] { return inner_->exchange(mine); });
+  return around(
+      {"exchange", static_cast<int64_t>(mine.size())},
+      [&] { return Call(); },
+      [&] { return inner_->exchange(mine); });
 }
 
 PendingPtr BackendDecorator::start(AsyncCollective collective) {
-  const bool cuts = collective.kind == CollectiveKind::kAllToAll;
-  const bool gathers = collective.kind == CollectiveKind::kAllGather;
-  Call call{
-      .kind = collective.kind,
-      .op = collective.op,
-      .dim = collective.dim,
-      .shard_dim = cuts ? collective.shard_dim : -1,
-      .sizes = collective.sizes,
-      .gathered_size = gathers ? collective.gathered_size : -1};
-  // Without its memory, which a backend may read in place if nobody holds it.
-  call.inputs = {collective.input.to(at::kMeta)};
+  const Entered entered{to_string(collective.kind), bytes_of(collective.input)};
   return around(
-      std::move(call), [&] { return inner_->start(std::move(collective)); });
+      entered,
+      [&] { return async_call(collective); },
+      [&] { return started(entered, inner_->start(std::move(collective))); });
 }
 
 void BackendDecorator::assume(const Spec& spec) {

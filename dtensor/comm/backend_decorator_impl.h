@@ -3,9 +3,11 @@
 // before and after each call.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_backend.h>
 
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -55,14 +57,26 @@ class DTENSOR_API BackendDecorator : public GroupBackend {
   GroupBackend& inner() const {
     return *inner_;
   }
-  /// Around each call. Its tensors are those that it was given; `call` may be
-  /// added to.
-  virtual void enter(Call& call) = 0;
-  virtual void leave(const Call& call) noexcept = 0;
+
+  /// What is entered.
+  struct Entered {
+    std::string_view name;
+    int64_t bytes = 0; // of this rank's input
+  };
+  using MakeCall = c10::function_ref<Call()>;
+
+  /// Before each call; `call` says all of it, for what it costs to say.
+  virtual void enter(const Entered& entered, MakeCall call) = 0;
+  /// After it, also where it has thrown.
+  virtual void leave(const Entered& entered) noexcept = 0;
+  /// Where it has thrown, in the handler: may throw another error instead.
+  virtual void failed(const Entered& entered);
+  /// What to wait for in place of `pending`, which start() has made.
+  virtual PendingPtr started(const Entered& entered, PendingPtr pending);
 
  private:
   template <typename Body>
-  auto around(Call call, const Body& body);
+  auto around(const Entered& entered, MakeCall call, const Body& body);
 
   GroupBackendPtr inner_;
 };

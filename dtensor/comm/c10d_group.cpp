@@ -167,28 +167,24 @@ class C10dGroup final : public GroupBackend,
 
   PendingPtr start(AsyncCollective collective) override;
 
-  at::Tensor
-  wait_for(std::string_view name, int64_t number, const Started& started);
+  at::Tensor wait_for(std::string_view name, const Started& started);
 
  private:
   // Begins, waits, and gives errors their place.
   template <typename Begin>
   at::Tensor end(std::string_view name, const Begin& begin) {
-    const int64_t number = ++number_;
-    return wait_for(name, number, begun(name, number, begin));
+    return wait_for(name, begun(name, begin));
   }
   template <typename Begin>
-  Started begun(std::string_view name, int64_t number, const Begin& begin) {
+  Started begun(std::string_view name, const Begin& begin) {
     try {
       return begin();
     } catch (const std::exception& error) {
-      fail(name, number, error);
+      fail(name, error);
     }
   }
-  [[noreturn]] void fail(
-      std::string_view name,
-      int64_t number,
-      const std::exception& error) const;
+  [[noreturn]] void fail(std::string_view name, const std::exception& error)
+      const;
 
   Started begin(const AsyncCollective& collective);
   Started begin_gather_along(const AsyncCollective& collective);
@@ -203,7 +199,6 @@ class C10dGroup final : public GroupBackend,
   begin_all_to_all(const at::Tensor& input, SizesRef sent, SizesRef received);
 
   BackendPtr backend_;
-  int64_t number_ = 0; // of the last collective
 };
 
 // Waits when it is asked to.
@@ -212,18 +207,16 @@ class C10dPending final : public Pending {
   C10dPending(
       std::shared_ptr<C10dGroup> group,
       std::string_view name,
-      int64_t number,
       Started started,
       at::Tensor out)
       : group_(std::move(group)),
         name_(name),
-        number_(number),
         started_(std::move(started)),
         out_(std::move(out)) {}
 
   at::Tensor wait() override {
     if (!result_.defined()) {
-      result_ = group_->wait_for(name_, number_, started_);
+      result_ = group_->wait_for(name_, started_);
       if (out_.defined()) {
         result_ = out_.copy_(result_);
       }
@@ -235,46 +228,34 @@ class C10dPending final : public Pending {
  private:
   std::shared_ptr<C10dGroup> group_;
   std::string_view name_;
-  int64_t number_;
   Started started_;
   at::Tensor out_;
   at::Tensor result_;
 };
 
-at::Tensor C10dGroup::wait_for(
-    std::string_view name,
-    int64_t number,
-    const Started& started) {
+at::Tensor C10dGroup::wait_for(std::string_view name, const Started& started) {
   try {
     if (started.work != nullptr) {
       started.work->wait();
     }
   } catch (const std::exception& error) {
-    fail(name, number, error);
+    fail(name, error);
   }
   return started.finish();
 }
 
-void C10dGroup::fail(
-    std::string_view name,
-    int64_t number,
-    const std::exception& error) const {
+void C10dGroup::fail(std::string_view name, const std::exception& error) const {
   const auto* ours = dynamic_cast<const c10::Error*>(&error);
   DTENSOR_CHECK(
       false,
       name,
       backend_->getBackendName(),
-      " failed in collective ",
-      number,
-      " of \"",
+      " failed on \"",
       label(),
       "\" (",
       rank_list(members().ranks),
-      ") on rank ",
-      members().ranks[static_cast<size_t>(rank())],
-      ": ",
-      ours != nullptr ? ours->what_without_backtrace() : error.what(),
-      ". Look at what the other ranks print: the first error is the cause.");
+      "): ",
+      ours != nullptr ? ours->what_without_backtrace() : error.what());
 }
 
 Started C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
@@ -421,10 +402,9 @@ Started C10dGroup::begin_shard_dim_alltoall(const AsyncCollective& collective) {
 
 PendingPtr C10dGroup::start(AsyncCollective collective) {
   const std::string_view name = to_string(collective.kind);
-  const int64_t number = ++number_;
-  auto started = begun(name, number, [&] { return begin(collective); });
+  auto started = begun(name, [&] { return begin(collective); });
   return std::make_shared<C10dPending>(
-      shared_from_this(), name, number, std::move(started), collective.out);
+      shared_from_this(), name, std::move(started), collective.out);
 }
 
 } // namespace

@@ -23,7 +23,8 @@ class CheckedBackend final : public BackendDecorator {
   }
 
  protected:
-  void enter(Call& call) override {
+  void enter(const Entered& /*entered*/, MakeCall make) override {
+    Call call = make();
     if (call.kind == CollectiveKind::kSend ||
         call.kind == CollectiveKind::kRecv) {
       return; // which the others know nothing of
@@ -34,7 +35,7 @@ class CheckedBackend final : public BackendDecorator {
     }
     assumed_.clear();
   }
-  void leave(const Call&) noexcept override {}
+  void leave(const Entered&) noexcept override {}
 
  private:
   bool have_one_fingerprint(const Call& call) {

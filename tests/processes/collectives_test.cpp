@@ -112,8 +112,8 @@ TEST(Processes, ReduceScatter) {
   }
   Sizes sizes(static_cast<size_t>(size()), 0);
   sizes.back() = 4;
-  const auto last =
-      group->reduce_scatter(input_of(get_rank(), {4, 5}), 0, ReduceOp::kMax, sizes);
+  const auto last = group->reduce_scatter(
+      input_of(get_rank(), {4, 5}), 0, ReduceOp::kMax, sizes);
   expect_equal(
       last,
       reduced(inputs({4, 5}), ReduceOp::kMax)
@@ -219,18 +219,17 @@ TEST(Processes, CollectivesThatOverlap) {
   const auto mine = input_of(get_rank(), {4, 5});
   const auto sum = group->all_reduce_async(mine.clone(), ReduceOp::kSum);
   const auto all = group->all_gather_async(mine.clone(), 1, 5 * size());
-  const auto part = group->reduce_scatter_async(mine.clone(), 0, ReduceOp::kMax);
+  const auto part =
+      group->reduce_scatter_async(mine.clone(), 0, ReduceOp::kMax);
   auto out = torch::empty({4, 5});
-  const auto again =
-      group->all_reduce_async(mine.clone(), ReduceOp::kAvg, out);
+  const auto again = group->all_reduce_async(mine.clone(), ReduceOp::kAvg, out);
   const auto max = reduced(inputs({4, 5}), ReduceOp::kMax).chunk(size(), 0);
   if (get_rank() < static_cast<int64_t>(max.size())) {
     expect_equal(
         part->wait(), max[static_cast<size_t>(get_rank())].contiguous());
   }
   EXPECT_EQ(again->wait().data_ptr(), out.data_ptr());
-  EXPECT_TRUE(
-      torch::allclose(out, reduced(inputs({4, 5}), ReduceOp::kAvg)));
+  EXPECT_TRUE(torch::allclose(out, reduced(inputs({4, 5}), ReduceOp::kAvg)));
   expect_equal(all->wait(), torch::cat(inputs({4, 5}), 1));
   expect_equal(sum->wait(), reduced(inputs({4, 5}), ReduceOp::kSum));
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());

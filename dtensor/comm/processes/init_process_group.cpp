@@ -2,6 +2,7 @@
 #include <dtensor/comm/init_process_group.h>
 
 #include <dtensor/comm/processes/process_world_impl.h>
+#include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 
@@ -18,6 +19,7 @@ struct Session {
   std::shared_ptr<detail::ProcessWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
+  int64_t begun = 0; // how often: stores outlive a session
 };
 
 // Not destroyed at the end of the program: what was made in the world may
@@ -27,7 +29,28 @@ Session& session() {
   return *only;
 }
 
+void leave(Session& mine) {
+  mine.world->end();
+  detail::set_default_world(nullptr);
+  mine.scope.reset();
+  mine.world = nullptr;
+}
+
 } // namespace
+
+void detail::abandon_process_group(const std::exception& error) {
+  auto& mine = session();
+  const std::lock_guard lock(mine.mutex);
+  if (mine.world != nullptr) {
+    mine.world->fail(message_of(error));
+    leave(mine);
+  }
+}
+
+const char* detail::message_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const c10::Error*>(&error);
+  return ours != nullptr ? ours->what_without_backtrace() : error.what();
+}
 
 void init_process_group(const ProcessGroupOptions& options) {
   constexpr const char* kWhere = "init_process_group";
@@ -40,7 +63,8 @@ void init_process_group(const ProcessGroupOptions& options) {
       mine.world != nullptr ? "a rank already" : "running ranks",
       ". Call it once, outside of run_ranks, and destroy_process_group before "
       "the next.");
-  const auto env = detail::who_am_i(options);
+  auto env = detail::who_am_i(options);
+  env.session = mine.begun++;
   auto world = std::make_shared<detail::ProcessWorld>(
       env, detail::meet(env, options), options.backend, options.timeout);
   mine.scope.emplace(world);
@@ -61,10 +85,7 @@ void destroy_process_group() {
       "this is not the thread that called init_process_group. Call both in "
       "one thread.");
   mine.world->leave();
-  mine.world->end();
-  detail::set_default_world(nullptr);
-  mine.scope.reset();
-  mine.world = nullptr;
+  leave(mine);
 }
 
 bool is_initialized() {

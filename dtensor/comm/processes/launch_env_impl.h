@@ -25,6 +25,8 @@ struct LaunchEnv {
   std::string job;
   /// How often the launcher has started the job before.
   int64_t attempt = 0;
+  /// How often this process has been a rank before.
+  int64_t session = 0;
 };
 
 /// The variable's value; null if it is not set.

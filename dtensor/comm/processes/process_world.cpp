@@ -54,33 +54,33 @@ ProcessWorld::ProcessWorld(
     const std::string& backend,
     std::chrono::milliseconds timeout)
     : World(env.rank, env.size, "process group"),
-      rendezvous_(std::move(rendezvous)),
       backend_(chosen(backend)),
       timeout_(timeout),
-      has_store_(env.rank == 0 && !env.launcher_has_store) {}
-
-int64_t ProcessWorld::local_rank() const {
-  const auto& peers = rendezvous_.peers;
-  const std::string& here = peers[static_cast<size_t>(rank())].host;
-  return std::count_if(
-      peers.begin(), peers.begin() + rank(), [&](const Peer& peer) {
-        return peer.host == here;
-      });
+      has_store_(env.rank == 0 && !env.launcher_has_store) {
+  const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
+  following_.record =
+      std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
+  following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
 }
 
 void ProcessWorld::leave() {
-  if (rendezvous_.store == nullptr) {
+  if (size() == 1) {
     return;
   }
   constexpr auto kRetry = std::chrono::milliseconds(2);
   constexpr const char* kLeft = "left";
+  auto& store = following_.peers->store();
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  int64_t left = rendezvous_.store->add(kLeft, 1);
+  int64_t left = store.add(kLeft, 1);
   while (has_store_ && left < size() &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
-    left = rendezvous_.store->add(kLeft, 0);
+    left = store.add(kLeft, 0);
   }
+}
+
+void ProcessWorld::fail(const std::string& why) {
+  following_.peers->tell(why, /*is_cause=*/true);
 }
 
 GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
@@ -89,12 +89,14 @@ GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
   if (backend == nullptr) {
     MeetingPlace place;
     place.store = c10::make_intrusive<c10d::PrefixStore>(
-        c10::str("group ", c10::Join(",", members.ranks)), rendezvous_.store);
+        c10::str("group ", c10::Join(",", members.ranks)),
+        following_.peers->store_ptr());
     place.timeout = timeout_;
     for (const int64_t rank : members.ranks) {
-      place.hosts.push_back(rendezvous_.peers[static_cast<size_t>(rank)].host);
+      place.hosts.push_back(following_.peers->host(rank));
     }
-    backend = find_backend(backend_)(std::move(members), place);
+    auto carrier = find_backend(backend_)(std::move(members), place);
+    backend = followed(std::move(carrier), following_);
   }
   return backend;
 }

@@ -2,7 +2,7 @@
 // ProcessWorld: a world of processes, as one of them sees it.
 #pragma once
 
-#include <dtensor/comm/processes/rendezvous_impl.h>
+#include <dtensor/comm/processes/followed_backend_impl.h>
 #include <dtensor/comm/world.h>
 
 #include <map>
@@ -20,16 +20,20 @@ class ProcessWorld final : public World {
       const std::string& backend,
       std::chrono::milliseconds timeout);
 
-  int64_t local_rank() const;
+  int64_t local_rank() const {
+    return following_.peers->local_rank();
+  }
   /// Says that this rank goes. A rank that has the store in it stays until all
   /// have said so.
   void leave();
+  /// Says that this rank has failed, and why.
+  void fail(const std::string& why);
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override;
 
  private:
-  Rendezvous rendezvous_;
+  Following following_;
   std::string backend_;
   std::chrono::milliseconds timeout_;
   bool has_store_;

@@ -24,14 +24,13 @@ constexpr const char* kWhere = "init_process_group";
 constexpr const char* kLoopback = "127.0.0.1";
 
 // A store in the process of rank 0.
-StorePtr serve(const std::string& host, int port, const LaunchEnv& env) {
+StorePtr serve(const std::string& host, int port) {
   Descriptor socket = listen_at(host, port);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = socket.release();
-  (void)env;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
@@ -50,7 +49,7 @@ StorePtr at_address(
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
   const bool serves = env.rank == 0 && !env.launcher_has_store;
-  return serves ? serve(host, port, env) : reach(host, port, timeout);
+  return serves ? serve(host, port) : reach(host, port, timeout);
 }
 
 // A name for this job among those of the host. Ranks have one parent, unless
@@ -64,7 +63,9 @@ std::string local_name(const LaunchEnv& env) {
       "/",
       env.job.empty() ? std::to_string(getppid()) : env.job,
       "/",
-      env.attempt);
+      env.attempt,
+      "/",
+      env.session);
 }
 
 StorePtr within_host(const LaunchEnv& env, std::chrono::milliseconds timeout) {
@@ -74,7 +75,7 @@ StorePtr within_host(const LaunchEnv& env, std::chrono::milliseconds timeout) {
     const std::string port = fetch(name, deadline);
     return reach(kLoopback, std::stoi(port), timeout);
   }
-  auto store = serve(kLoopback, 0, env);
+  auto store = serve(kLoopback, 0);
   const auto& tcp = static_cast<const c10d::TCPStore&>(*store);
   hand_out(name, std::to_string(tcp.getPort()), env.size - 1, deadline);
   return store;
@@ -138,7 +139,7 @@ StorePtr open_store(const LaunchEnv& env, const ProcessGroupOptions& options) {
       : by_method(options.init_method, env, options.timeout);
   store->setTimeout(options.timeout);
   return c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("dtensor/", env.attempt), std::move(store));
+      c10::str("dtensor/", env.attempt, "/", env.session), std::move(store));
 }
 
 std::string link_text(const char* path) {

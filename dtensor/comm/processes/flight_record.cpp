@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/flight_record_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <fmt/chrono.h>
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace dtensor::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using TimePoint = std::chrono::system_clock::time_point;
+
+// "13:05:01.123456", UTC.
+std::string clock_text(TimePoint time) {
+  const auto micros = std::chrono::floor<std::chrono::microseconds>(time);
+  return fmt::format("{:%T}", micros);
+}
+
+double micros_between(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double, std::micro>(end - begin).count();
+}
+
+double seconds_since_epoch(TimePoint time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+// Empty: nothing is to be written.
+fs::path folder() {
+  const char* wanted = std::getenv("DTENSOR_FLIGHT_RECORD");
+  if (wanted != nullptr) {
+    return std::string_view(wanted) == "off" ? "" : wanted;
+  }
+  return fs::temp_directory_path() / c10::str("dtensor-flight-", geteuid());
+}
+
+// What may be in a file's name.
+std::string file_name(std::string text) {
+  std::replace_if(
+      text.begin(),
+      text.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; },
+      '_');
+  return text;
+}
+
+} // namespace
+
+FlightRecord::FlightRecord(
+    int64_t rank,
+    int64_t size,
+    std::string host,
+    std::string job)
+    : rank_(rank),
+      size_(size),
+      host_(std::move(host)),
+      job_(std::move(job)) {}
+
+int64_t FlightRecord::begin(
+    const std::string& label,
+    std::string_view name,
+    int64_t bytes) {
+  Entry& next = entry(++last_);
+  next.number = last_;
+  next.label = label;
+  next.name = name;
+  next.bytes = bytes;
+  next.begin = Clock::now();
+  next.end = {};
+  return last_;
+}
+
+void FlightRecord::end(int64_t number) {
+  Entry& ended = entry(number);
+  if (ended.number == number) {
+    ended.end = Clock::now();
+  }
+}
+
+std::vector<const FlightRecord::Entry*> FlightRecord::kept() const {
+  std::vector<const Entry*> all;
+  const auto kept = static_cast<int64_t>(kKept);
+  for (int64_t i = std::max<int64_t>(1, last_ - kept + 1); i <= last_; ++i) {
+    all.push_back(&entries_[static_cast<size_t>(i) % kKept]);
+  }
+  return all;
+}
+
+std::string FlightRecord::as_text(const std::string& why) const {
+  std::string text = fmt::format(
+      "rank {} of {}, process {} on {}\nwhy: {}\n\n{:>8}  {:15}  {:>12}  "
+      "{:18} {:>12}  group\n",
+      rank_,
+      size_,
+      getpid(),
+      host_,
+      why,
+      "number",
+      "begun (UTC)",
+      "took us",
+      "collective",
+      "bytes");
+  for (const Entry* entry : kept()) {
+    const bool ended = entry->end != TimePoint();
+    text += fmt::format(
+        "{:8}  {:15}  {:>12}  {:18} {:12}  {}\n",
+        entry->number,
+        clock_text(entry->begin),
+        ended ? fmt::format("{:.0f}", micros_between(entry->begin, entry->end))
+              : "not ended",
+        entry->name,
+        entry->bytes,
+        entry->label);
+  }
+  return text;
+}
+
+std::string FlightRecord::as_json(const std::string& why) const {
+  auto collectives = nlohmann::json::array();
+  for (const Entry* entry : kept()) {
+    nlohmann::json item = {
+        {"number", entry->number},
+        {"group", entry->label},
+        {"collective", entry->name},
+        {"bytes", entry->bytes},
+        {"begin", seconds_since_epoch(entry->begin)},
+        {"end", nullptr}};
+    if (entry->end != TimePoint()) {
+      item["end"] = seconds_since_epoch(entry->end);
+    }
+    collectives.push_back(std::move(item));
+  }
+  const nlohmann::json all = {
+      {"rank", rank_},
+      {"world_size", size_},
+      {"process", getpid()},
+      {"host", host_},
+      {"why", why},
+      {"collectives", collectives}};
+  // A message may quote bytes that are no text.
+  return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string FlightRecord::write(const std::string& why) const noexcept {
+  try {
+    const fs::path place = folder();
+    if (place.empty()) {
+      return "";
+    }
+    fs::create_directories(place);
+    const std::string name =
+        c10::str(file_name(job_.empty() ? "job" : job_), ".rank", rank_);
+    const fs::path text_file = place / (name + ".txt");
+    std::ofstream(text_file) << as_text(why);
+    std::ofstream(place / (name + ".json")) << as_json(why) << "\n";
+    return text_file.string();
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/followed_backend_impl.h>
+
+#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/comm/processes/session_impl.h>
+#include <dtensor/error.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// A message that ends as a sentence does.
+std::string sentence(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
+    text.pop_back();
+  }
+  return text.empty() || text.back() == '.' ? text : text + ".";
+}
+
+// In a handler of what a collective has thrown. An error of arguments is the
+// program's, alike on all ranks, and is thrown on.
+[[noreturn]] void explain(
+    const Following& following,
+    const GroupMembers& members,
+    std::string_view name,
+    int64_t number) {
+  std::string text;
+  try {
+    throw;
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const std::exception& error) {
+    text = sentence(message_of(error));
+  }
+  const auto me = members.ranks[static_cast<size_t>(members.rank)];
+  const std::string where =
+      text.starts_with("[") ? text : c10::str("[", name, "] ", text);
+  const std::string became = following.peers->what_became_of(members.ranks);
+  following.peers->tell(text, /*is_cause=*/false);
+  const std::string record = following.record->write(text + " " + became);
+  TORCH_CHECK(
+      false,
+      where,
+      " It was number ",
+      number,
+      " of the collectives of ",
+      following.peers->name(me),
+      ", on \"",
+      members.label,
+      "\": ",
+      became,
+      ". ",
+      record.empty() ? "" : "The last ones are in " + record + ".");
+  std::terminate(); // not reached
+}
+
+class FollowedPending final : public Pending {
+ public:
+  FollowedPending(
+      PendingPtr inner,
+      Following following,
+      GroupMembers members,
+      std::string_view name,
+      int64_t number)
+      : inner_(std::move(inner)),
+        following_(std::move(following)),
+        members_(std::move(members)),
+        name_(name),
+        number_(number) {}
+
+  at::Tensor wait() override {
+    try {
+      at::Tensor result = inner_->wait();
+      following_.record->end(number_);
+      return result;
+    } catch (...) {
+      explain(following_, members_, name_, number_);
+    }
+  }
+
+ private:
+  PendingPtr inner_;
+  Following following_;
+  GroupMembers members_;
+  std::string_view name_;
+  int64_t number_;
+};
+
+class FollowedBackend final : public BackendDecorator {
+ public:
+  FollowedBackend(GroupBackendPtr inner, Following following)
+      : BackendDecorator(std::move(inner)),
+        following_(std::move(following)) {}
+
+ protected:
+  void enter(const Entered& entered, MakeCall /*call*/) override {
+    number_ = following_.record->begin(label(), entered.name, entered.bytes);
+    ends_here_ = true;
+  }
+  void leave(const Entered& /*entered*/) noexcept override {
+    if (ends_here_) {
+      following_.record->end(number_);
+    }
+  }
+  void failed(const Entered& entered) override {
+    ends_here_ = false;
+    explain(following_, members(), entered.name, number_);
+  }
+  PendingPtr started(const Entered& entered, PendingPtr pending) override {
+    ends_here_ = false;
+    return std::make_shared<FollowedPending>(
+        std::move(pending), following_, members(), entered.name, number_);
+  }
+
+ private:
+  Following following_;
+  int64_t number_ = 0;
+  bool ends_here_ = true;
+};
+
+} // namespace
+
+GroupBackendPtr followed(GroupBackendPtr backend, Following following) {
+  return std::make_shared<FollowedBackend>(
+      std::move(backend), std::move(following));
+}
+
+} // namespace dtensor::detail

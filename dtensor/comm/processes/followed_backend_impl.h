@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A backend whose collectives are recorded, and whose errors say which rank is
+// the cause.
+#pragma once
+
+#include <dtensor/comm/group_backend.h>
+#include <dtensor/comm/processes/flight_record_impl.h>
+#include <dtensor/comm/processes/peers_impl.h>
+
+#include <memory>
+
+namespace dtensor::detail {
+
+/// What a rank knows of itself and the others.
+struct Following {
+  std::shared_ptr<Peers> peers;
+  std::shared_ptr<FlightRecord> record;
+};
+
+/// `backend`, but that each collective is noted in the record, and that a
+/// RuntimeError out of one tells, as RuntimeError, the collective's number,
+/// what became of the other members, and where the record is.
+GroupBackendPtr followed(GroupBackendPtr backend, Following following);
+
+} // namespace dtensor::detail

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/peers_impl.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+namespace dtensor::detail {
+namespace {
+
+// How long a rank looks for the cause of a failure. A process that dies closes
+// its connections first, and is gone a moment later.
+constexpr auto kMoment = std::chrono::milliseconds(1500);
+constexpr auto kRetry = std::chrono::milliseconds(20);
+
+constexpr char kCause = 'c';
+constexpr char kConsequence = 's';
+
+std::string key_of(int64_t rank) {
+  return c10::str("failed/", rank);
+}
+
+// "4711 (a program) Z ...": the state stands behind the name.
+bool is_zombie(int64_t pid) {
+  std::ifstream file(c10::str("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < line.size() &&
+      (line[name_end + 2] == 'Z' || line[name_end + 2] == 'X');
+}
+
+} // namespace
+
+Peers::Peers(int64_t rank, Rendezvous rendezvous)
+    : rank_(rank),
+      rendezvous_(std::move(rendezvous)) {}
+
+std::string Peers::name(int64_t rank) const {
+  return c10::str(
+      "rank ",
+      rank,
+      " (process ",
+      of(rank).pid,
+      " on ",
+      of(rank).host_name,
+      ")");
+}
+
+int64_t Peers::local_rank() const {
+  const auto begin = rendezvous_.peers.begin();
+  return std::count_if(begin, begin + rank_, [&](const Peer& peer) {
+    return peer.host == host(rank_);
+  });
+}
+
+void Peers::tell(const std::string& text, bool is_cause) noexcept {
+  if (has_told_ || rendezvous_.store == nullptr) {
+    return;
+  }
+  has_told_ = true;
+  try {
+    std::vector<uint8_t> note(text.begin(), text.end());
+    note.insert(note.begin(), is_cause ? kCause : kConsequence);
+    store().set(key_of(rank_), note);
+  } catch (const std::exception&) {
+    // The store is gone with rank 0, which the others notice too.
+  }
+}
+
+bool Peers::runs(int64_t rank) const {
+  const Peer& peer = of(rank);
+  return peer.host != host(rank_) ||
+      (!(kill(static_cast<pid_t>(peer.pid), 0) != 0 && errno == ESRCH) &&
+       !is_zombie(peer.pid));
+}
+
+std::string Peers::what_became_of(int64_t rank) const {
+  if (store().check({key_of(rank)})) {
+    const auto note = store().get(key_of(rank));
+    if (note.front() == kConsequence) {
+      return "";
+    }
+    return c10::str(
+        name(rank), " failed: ", std::string(note.begin() + 1, note.end()));
+  }
+  return runs(rank) ? "" : name(rank) + " has ended";
+}
+
+std::string Peers::what_became_of(
+    const std::vector<int64_t>& ranks) const noexcept {
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  std::vector<std::string> known;
+  try {
+    while (known.empty() && std::chrono::steady_clock::now() < deadline) {
+      for (const int64_t rank : ranks) {
+        const auto text = rank == rank_ ? "" : what_became_of(rank);
+        if (!text.empty()) {
+          known.push_back(text);
+        }
+      }
+      if (known.empty()) {
+        std::this_thread::sleep_for(kRetry);
+      }
+    }
+    return known.empty() ? "all of its ranks that this one can see run"
+                         : c10::Join("; ", known);
+  } catch (const std::exception&) {
+    return "the store cannot be reached, so the process that kept it, " +
+        name(0) + " or the launcher, has ended";
+  }
+}
+
+} // namespace dtensor::detail
