@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Starts the ranks of a job where there is no Python:
+//
+//   dtensor-run -n 4 PROGRAM ARGUMENTS...
+//   dtensor-run -n 4 --nnodes 2 --node-rank 0 --rdzv HOST:PORT PROGRAM ...
+//
+// docs/guides/launching.md tells what it does for them.
+#include <fmt/format.h>
+
+#include <random>
+
+#include "attempt.h"
+#include "store.h"
+
+namespace launcher {
+namespace {
+
+std::string random_key() {
+  std::random_device bits;
+  return fmt::format(
+      "{:08x}{:08x}{:08x}{:08x}", bits(), bits(), bits(), bits());
+}
+
+// Node 0's, with what has to be alike on all nodes before it.
+std::string agree_on_key(const Options& options, Store& store) {
+  const auto shape = fmt::format(
+      "-n {} --nnodes {} --max-restarts {}",
+      options.ranks,
+      options.nodes,
+      options.max_restarts);
+  if (options.node == 0) {
+    const auto key = random_key();
+    store.set("shape", shape);
+    store.set("key", key);
+    return key;
+  }
+  if (store.add(fmt::format("joined/{}", options.node), 1) > 1) {
+    throw UsageError(fmt::format(
+        "node {} is there already. Give every node its own --node-rank.",
+        options.node));
+  }
+  if (const auto first = store.get("shape"); first != shape) {
+    throw UsageError(fmt::format(
+        "the nodes differ: {} on node 0, {} on node {}. Start all alike.",
+        first,
+        shape,
+        options.node));
+  }
+  return store.get("key");
+}
+
+// How to exit.
+int run_attempts(const Job& job) {
+  const int most = job.options.max_restarts;
+  for (int attempt = 0;; ++attempt) {
+    if (job.nodes != nullptr) {
+      job.nodes->begin(attempt);
+    }
+    const auto outcome = Attempt(job, attempt).run();
+    if (outcome.code == 0) {
+      return 0;
+    }
+    const bool again = outcome.again && attempt < most;
+    const auto restart =
+        again ? fmt::format(" Restart {} of {}.", attempt + 1, most) : "";
+    fmt::print(stderr, "[dtensor-run] {}{}\n", outcome.text, restart);
+    if (!again) {
+      return outcome.code;
+    }
+  }
+}
+
+int run(const Options& options) {
+  Guard guard; // forks, so before any thread
+  const auto store = options.node == 0
+      ? Store::serve(options.host, options.port)
+      : Store::join(options.host, options.port);
+  const auto key = agree_on_key(options, *store);
+  // Before this a signal ends the launcher, as nothing is to be ended.
+  Signals signals;
+  std::optional<Nodes> nodes;
+  if (options.nodes > 1) {
+    nodes.emplace(
+        store,
+        options.node,
+        options.nodes,
+        std::chrono::seconds(options.node_timeout));
+  }
+  const auto cores = share_cores(options.ranks);
+  const Job job = {
+      options,
+      guard,
+      signals,
+      nodes ? &*nodes : nullptr,
+      cores,
+      {key, store->host(), store->port(), cores.threads}};
+  return run_attempts(job);
+}
+
+} // namespace
+} // namespace launcher
+
+int main(int argc, char** argv) {
+  try {
+    return launcher::run(launcher::parse_options(argc, argv));
+  } catch (const launcher::UsageError& error) {
+    fmt::print(stderr, "[dtensor-run] {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "[dtensor-run] {}.\n", error.what());
+    return 1;
+  }
+}

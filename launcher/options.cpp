@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <cstdlib>
+#include <sstream>
+
+namespace launcher {
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// Where a shell would find `name`.
+std::string find_program(const std::string& name) {
+  if (name.find('/') == std::string::npos) {
+    const char* variable = std::getenv("PATH");
+    std::istringstream folders(variable != nullptr ? variable : "");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+      const auto path = (folder.empty() ? "." : folder) + "/" + name;
+      if (is_file(path) && ::access(path.c_str(), X_OK) == 0) {
+        return path;
+      }
+    }
+    throw UsageError(fmt::format(
+        "no program in PATH has this name: {}. Give its path, as in ./{}.",
+        name,
+        name));
+  }
+  if (!is_file(name)) {
+    throw UsageError(
+        fmt::format("there is no such program: {}. Check its path.", name));
+  }
+  if (::access(name.c_str(), X_OK) != 0) {
+    throw UsageError(
+        fmt::format("the program is not executable: {}. Try chmod +x.", name));
+  }
+  return name;
+}
+
+// host:port, [ipv6]:port
+void parse_rendezvous(const std::string& text, Options& options) {
+  const auto colon = text.rfind(':');
+  const char* end = text.data() + text.size();
+  int port = -1;
+  if (colon != std::string::npos) {
+    options.host = text.substr(0, colon);
+    const auto result = std::from_chars(text.data() + colon + 1, end, port);
+    port = result.ec == std::errc() && result.ptr == end ? port : -1;
+  }
+  if (options.host.starts_with('[') && options.host.ends_with(']')) {
+    options.host = options.host.substr(1, options.host.size() - 2);
+  }
+  if (options.host.empty() || port < 1 || port > 65535) {
+    throw UsageError(fmt::format(
+        "--rdzv is not HOST:PORT: {}. Pass an address of node 0 and a port "
+        "from 1 to 65535.",
+        text));
+  }
+  options.port = static_cast<uint16_t>(port);
+}
+
+void check_at_least(const char* option, int value, int least) {
+  if (value < least) {
+    throw UsageError(fmt::format(
+        "{} is too small: {}. Pass at least {}.", option, value, least));
+  }
+}
+
+void check_numbers(const Options& options) {
+  check_at_least("-n", options.ranks, 1);
+  check_at_least("--nnodes", options.nodes, 1);
+  check_at_least("--max-restarts", options.max_restarts, 0);
+  check_at_least("--grace", options.grace, 0);
+  check_at_least("--node-timeout", options.node_timeout, 1);
+  if (options.node < 0 || options.node >= options.nodes) {
+    throw UsageError(fmt::format(
+        "--node-rank is out of range: {} of {} nodes. Pass 0 to {}.",
+        options.node,
+        options.nodes,
+        options.nodes - 1));
+  }
+  if (options.nodes > 1 && options.port == 0) {
+    throw UsageError(fmt::format(
+        "--rdzv is missing: there are {} nodes. Pass --rdzv HOST:PORT, an "
+        "address of node 0, on every node.",
+        options.nodes));
+  }
+}
+
+// Reads what stands before the program, and leaves the rest in `app`.
+void parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    std::exit(0);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format(
+        "the command line is wrong: {}. See dtensor-run --help.",
+        error.what()));
+  }
+}
+
+// What follows the options, or a -- behind them.
+std::vector<std::string> command_in(std::vector<std::string> rest) {
+  if (!rest.empty() && rest[0] == "--") {
+    rest.erase(rest.begin());
+  } else if (!rest.empty() && rest[0].starts_with('-')) {
+    throw UsageError(
+        fmt::format("no such option: {}. See dtensor-run --help.", rest[0]));
+  }
+  if (rest.empty()) {
+    throw UsageError("there is no program to run. Name it after the options.");
+  }
+  return rest;
+}
+
+} // namespace
+
+Options parse_options(int argc, char** argv) {
+  CLI::App app(
+      "Starts PROGRAM [ARGUMENTS...], which follow the options, as the ranks "
+      "of one job.",
+      "dtensor-run");
+  app.prefix_command();
+  Options options;
+  std::string rendezvous;
+  bool no_bind = false;
+  bool no_prefix = false;
+  app.add_option("-n,--nproc-per-node", options.ranks, "ranks on each node")
+      ->required();
+  app.add_option(
+      "--nnodes", options.nodes, "nodes; start one launcher on each");
+  app.add_option("--node-rank", options.node, "which node this is, from 0");
+  app.add_option("--rdzv", rendezvous, "HOST:PORT of node 0, where it listens");
+  app.add_option(
+      "--max-restarts",
+      options.max_restarts,
+      "start all ranks again after a failure, at most so often");
+  app.add_option(
+      "--grace", options.grace, "seconds from SIGTERM to SIGKILL, 5");
+  app.add_option(
+      "--node-timeout",
+      options.node_timeout,
+      "seconds until a silent node counts as dead, 30");
+  app.add_flag("--no-bind", no_bind, "do not bind ranks to cores");
+  app.add_flag("--no-prefix", no_prefix, "do not put [rank] before lines");
+  parse(app, argc, argv);
+  options.bind = !no_bind;
+  options.prefix = !no_prefix;
+  if (!rendezvous.empty()) {
+    parse_rendezvous(rendezvous, options);
+  }
+  check_numbers(options);
+  options.command = command_in(app.remaining());
+  options.program = find_program(options.command[0]);
+  return options;
+}
+
+} // namespace launcher

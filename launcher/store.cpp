@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstring>
+
+#include "fd.h"
+#include "options.h"
+#include "signals.h"
+
+namespace launcher {
+namespace {
+
+constexpr auto kJoinTimeout = std::chrono::minutes(5);
+constexpr const char* kPrefix = "dtensor_run/";
+
+[[noreturn]] void
+cannot_listen(const std::string& host, uint16_t port, const char* reason) {
+  throw UsageError(fmt::format(
+      "cannot listen at {}:{}: {}. Pass an address of this host, which is node "
+      "0, and a free port.",
+      host,
+      port,
+      reason));
+}
+
+// A socket bound to that address alone; c10d's own would listen on all.
+Fd bind_to(const std::string& host, uint16_t port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const auto service = std::to_string(port);
+  const int error =
+      ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+  if (error != 0) {
+    cannot_listen(host, port, ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> freed(
+      found, ::freeaddrinfo);
+  Fd fd(checked(
+      ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0),
+      "cannot make a socket"));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    cannot_listen(host, port, ::strerror(errno));
+  }
+  return fd;
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  checked(
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size),
+      "cannot read the port");
+  return ntohs(
+      address.ss_family == AF_INET
+          ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+          : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+}
+
+c10d::TCPStoreOptions store_options(uint16_t port) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  return options;
+}
+
+} // namespace
+
+std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
+  const AllSignalsBlocked blocked; // for the server's thread
+  Fd listening = bind_to(host, port);
+  auto options = store_options(port_of(listening.get()));
+  options.isServer = true;
+  options.masterListenFd = listening.release();
+  return std::make_shared<Store>(
+      host, options.port, std::make_shared<c10d::TCPStore>(host, options));
+}
+
+std::shared_ptr<Store> Store::join(const std::string& host, uint16_t port) {
+  auto options = store_options(port);
+  options.timeout = kJoinTimeout;
+  try {
+    return std::make_shared<Store>(
+        host, port, std::make_shared<c10d::TCPStore>(host, options));
+  } catch (const std::exception&) {
+    throw UsageError(fmt::format(
+        "node 0 does not answer at {}:{}. Start dtensor-run there with "
+        "--node-rank 0 and the same --rdzv.",
+        host,
+        port));
+  }
+}
+
+Store::Store(
+    std::string host,
+    uint16_t port,
+    std::shared_ptr<c10d::Store> store)
+    : host_(std::move(host)),
+      port_(port),
+      store_(std::move(store)) {}
+
+void Store::set(const std::string& key, const std::string& value) {
+  store_->set(kPrefix + key, value);
+}
+
+void Store::set_once(const std::string& key, const std::string& value) {
+  store_->compareSet(kPrefix + key, "", value);
+}
+
+bool Store::has(const std::string& key) {
+  return store_->check({kPrefix + key});
+}
+
+std::string Store::get(const std::string& key) {
+  return store_->get_to_str(kPrefix + key);
+}
+
+int64_t Store::add(const std::string& key, int64_t number) {
+  return store_->add(kPrefix + key, number);
+}
+
+} // namespace launcher
