@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <sstream>
@@ -43,6 +44,7 @@ Outcome silent(const std::string& who) {
 struct Beat {
   int64_t count = 0;
   Clock::time_point since;
+  bool dead = false;
 };
 
 } // namespace
@@ -144,7 +146,8 @@ void Nodes::Shared::look_for_dead(int of) {
     const auto count = store->add(fmt::format("beat/{}", other), 0);
     if (count != beat.count) {
       beat = {count, now};
-    } else if (count > 0 && now - beat.since > timeout) {
+    } else if (count > 0 && now - beat.since > timeout && !beat.dead) {
+      beat.dead = true;
       const auto who = fmt::format("the launcher of node {}", other);
       store->set_once(key(of), encode(silent(who)));
     }
@@ -152,10 +155,11 @@ void Nodes::Shared::look_for_dead(int of) {
 }
 
 void Nodes::Shared::leave() {
-  const auto nodes = static_cast<int64_t>(beats.size());
+  const auto alive = std::count_if(
+      beats.begin(), beats.end(), [](const Beat& beat) { return !beat.dead; });
   const auto deadline = Clock::now() + kLeave;
   auto count = store->add("left", 1);
-  while (node == 0 && count < nodes && Clock::now() < deadline) {
+  while (node == 0 && count < alive && Clock::now() < deadline) {
     std::this_thread::sleep_for(kRound);
     count = store->add("left", 0);
   }

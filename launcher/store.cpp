@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "fd.h"
@@ -66,6 +68,14 @@ uint16_t port_of(int fd) {
           : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
+// A lost store is told in one sentence, not by c10d's stack of frames, unless
+// the user asks for that.
+void quieten_c10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = 2; // errors
+  }
+}
+
 c10d::TCPStoreOptions store_options(uint16_t port) {
   c10d::TCPStoreOptions options;
   options.port = port;
@@ -76,6 +86,7 @@ c10d::TCPStoreOptions store_options(uint16_t port) {
 } // namespace
 
 std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
+  quieten_c10d();
   const AllSignalsBlocked blocked; // for the server's thread
   Fd listening = bind_to(host, port);
   auto options = store_options(port_of(listening.get()));
@@ -86,6 +97,7 @@ std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
 }
 
 std::shared_ptr<Store> Store::join(const std::string& host, uint16_t port) {
+  quieten_c10d();
   auto options = store_options(port);
   options.timeout = kJoinTimeout;
   try {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gmock/gmock.h>
+
+#include "launched.h"
+
+namespace launcher {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+void expect_error(const Arguments& arguments, const std::string& message) {
+  Launched job(arguments);
+  EXPECT_EQ(job.finish(), 2);
+  EXPECT_EQ(job.out(), "");
+  EXPECT_EQ(job.err(), "[dtensor-run] " + message + "\n");
+}
+
+TEST(Options, RefuseNumbersOutOfRange) {
+  expect_error({"-n", "0", "true"}, "-n is too small: 0. Pass at least 1.");
+  expect_error(
+      {"-n", "1", "--max-restarts", "-1", "true"},
+      "--max-restarts is too small: -1. Pass at least 0.");
+  expect_error(
+      {"-n", "1", "--nnodes", "2", "--node-rank", "2", "true"},
+      "--node-rank is out of range: 2 of 2 nodes. Pass 0 to 1.");
+}
+
+TEST(Options, RefuseWhatIsNoOption) {
+  expect_error(
+      {"true"},
+      "the command line is wrong: --nproc-per-node is required. See "
+      "dtensor-run --help.");
+  expect_error(
+      {"-n", "two", "true"},
+      "the command line is wrong: Could not convert: --nproc-per-node = two. "
+      "See dtensor-run --help.");
+  expect_error(
+      {"-n", "1", "--bogus", "true"},
+      "no such option: --bogus. See dtensor-run --help.");
+}
+
+TEST(Options, RefuseWhatCannotBeRun) {
+  expect_error(
+      {"-n", "1"}, "there is no program to run. Name it after the options.");
+  expect_error(
+      {"-n", "1", "no-such-program"},
+      "no program in PATH has this name: no-such-program. Give its path, as in "
+      "./no-such-program.");
+  expect_error(
+      {"-n", "1", "/no/such/program"},
+      "there is no such program: /no/such/program. Check its path.");
+  expect_error(
+      {"-n", "1", "/etc/passwd"},
+      "the program is not executable: /etc/passwd. Try chmod +x.");
+}
+
+TEST(Options, RefuseAddressesThatAreNone) {
+  expect_error(
+      {"-n", "1", "--nnodes", "2", "true"},
+      "--rdzv is missing: there are 2 nodes. Pass --rdzv HOST:PORT, an address "
+      "of node 0, on every node.");
+  for (const auto* text : {"host", "host:29500x", "host:65536"}) {
+    expect_error(
+        {"-n", "1", "--rdzv", text, "true"},
+        std::string("--rdzv is not HOST:PORT: ") + text +
+            ". Pass an address of node 0 and a port from 1 to 65535.");
+  }
+  // Of the block that is reserved for documentation: no host has it.
+  expect_error(
+      {"-n", "1", "--rdzv", "192.0.2.1:29500", "true"},
+      "cannot listen at 192.0.2.1:29500: Cannot assign requested address. Pass "
+      "an address of this host, which is node 0, and a free port.");
+}
+
+TEST(Options, LeaveWhatFollowsTheProgramToIt) {
+  Launched job({"-n", "1", "echo", "-n", "--grace", "--", "-h"});
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_EQ(job.out(), "[0] --grace -- -h\n");
+  Launched separated({"-n", "1", "--", "echo", "-h"});
+  EXPECT_EQ(separated.finish(), 0);
+  EXPECT_EQ(separated.out(), "[0] -h\n");
+}
+
+TEST(Options, AreExplained) {
+  Launched job({"--help"});
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.out(), testing::HasSubstr("--max-restarts"));
+}
+
+} // namespace
+} // namespace launcher
