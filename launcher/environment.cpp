@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "environment.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -40,7 +41,7 @@ std::vector<std::string> environment_of(
     }
   }
   for (const auto& [name, value] : variables) {
-    environment.push_back(name + "=" + value);
+    environment.push_back(fmt::format("{}={}", name, value));
   }
   return environment;
 }

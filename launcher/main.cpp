@@ -7,6 +7,7 @@
 // docs/guides/launching.md tells what it does for them.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <random>
 
 #include "attempt.h"
@@ -29,7 +30,7 @@ std::string agree_on_key(const Options& options, Store& store) {
       options.nodes,
       options.max_restarts);
   if (options.node == 0) {
-    const auto key = random_key();
+    auto key = random_key();
     store.set("shape", shape);
     store.set("key", key);
     return key;
@@ -104,10 +105,10 @@ int main(int argc, char** argv) {
   try {
     return launcher::run(launcher::parse_options(argc, argv));
   } catch (const launcher::UsageError& error) {
-    fmt::print(stderr, "[dtensor-run] {}\n", error.what());
+    std::fprintf(stderr, "[dtensor-run] %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "[dtensor-run] {}.\n", error.what());
+    std::fprintf(stderr, "[dtensor-run] %s.\n", error.what());
     return 1;
   }
 }

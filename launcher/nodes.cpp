@@ -64,6 +64,7 @@ struct Nodes::Shared {
             "cannot make an event")) {}
 
   void watch();
+  void beat();
   void round();
   void publish(int of, const Outcome& outcome);
   void look_for_dead(int of);
@@ -112,6 +113,10 @@ void Nodes::Shared::watch() {
   ::eventfd_write(news.get(), 1);
 }
 
+void Nodes::Shared::beat() {
+  store->add(fmt::format("beat/{}", node), 1);
+}
+
 // The store is called without the lock: it may take long.
 void Nodes::Shared::round() {
   std::unique_lock lock(mutex);
@@ -119,7 +124,7 @@ void Nodes::Shared::round() {
   const auto to_publish = std::exchange(mine, std::nullopt);
   const bool open = !all;
   lock.unlock();
-  store->add(fmt::format("beat/{}", node), 1);
+  beat();
   if (to_publish) {
     publish(of, *to_publish);
   }
@@ -184,6 +189,7 @@ Nodes::Nodes(
     std::chrono::seconds timeout)
     : shared_(
           std::make_shared<Shared>(std::move(store), node, nodes, timeout)) {
+  shared_->beat(); // from here on node 0 misses it
   const AllSignalsBlocked blocked;
   thread_ = std::thread([shared = shared_] { shared->watch(); });
 }

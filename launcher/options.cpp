@@ -24,7 +24,7 @@ std::string find_program(const std::string& name) {
     const char* variable = std::getenv("PATH");
     std::istringstream folders(variable != nullptr ? variable : "");
     for (std::string folder; std::getline(folders, folder, ':');) {
-      const auto path = (folder.empty() ? "." : folder) + "/" + name;
+      auto path = (folder.empty() ? "." : folder) + "/" + name;
       if (is_file(path) && ::access(path.c_str(), X_OK) == 0) {
         return path;
       }

@@ -9,8 +9,8 @@
 namespace launcher {
 namespace {
 
-constexpr size_t kChunk = 64 * 1024;
-constexpr size_t kLongest = 1024 * 1024;
+constexpr size_t kChunk = 1 << 16;
+constexpr size_t kLongest = 1 << 20;
 
 // Until it is written: the terminal or pipe may be slow, or not block.
 void write_all(int fd, std::string_view text) {

@@ -76,19 +76,23 @@ TEST(Ranks, FindTheVariablesOfTorchrun) {
   EXPECT_THAT(ports, ElementsAre(testing::Ne("0"), ports.at(0)));
 }
 
+// OMP_NUM_THREADS of each rank where `setting`, for env, is the launcher's.
+std::vector<std::string> threads_of(
+    int ranks,
+    std::vector<std::string> setting) {
+  setting.push_back(DTENSOR_RUN);
+  const auto job = on_ranks(ranks, "echo threads ${OMP_NUM_THREADS:-unset}");
+  setting.insert(setting.end(), job.begin(), job.end());
+  Launched launched(setting, "env");
+  EXPECT_EQ(launched.finish(), 0) << launched.err();
+  return launched.values("threads ");
+}
+
 TEST(Ranks, HaveTheirShareOfThreads) {
-  const std::string script = "echo threads ${OMP_NUM_THREADS:-unset}";
-  Launched two(on_ranks(2, script));
-  EXPECT_EQ(two.finish(), 0);
-  const auto threads = two.values("threads ");
-  EXPECT_THAT(threads, ElementsAre(testing::Ne("unset"), threads.at(0)));
-  Launched one(on_ranks(1, script));
-  EXPECT_EQ(one.finish(), 0);
-  EXPECT_THAT(one.values("threads "), ElementsAre("unset"));
-  Launched told(
-      {"OMP_NUM_THREADS=7", DTENSOR_RUN, "-n", "2", "sh", "-c", script}, "env");
-  EXPECT_EQ(told.finish(), 0);
-  EXPECT_THAT(told.values("threads "), ElementsAre("7", "7"));
+  const auto shared = threads_of(2, {"-u", "OMP_NUM_THREADS"});
+  EXPECT_THAT(shared, ElementsAre(testing::Ne("unset"), shared.at(0)));
+  EXPECT_THAT(threads_of(1, {"-u", "OMP_NUM_THREADS"}), ElementsAre("unset"));
+  EXPECT_THAT(threads_of(2, {"OMP_NUM_THREADS=7"}), ElementsAre("7", "7"));
 }
 
 TEST(Ranks, HaveNothingToRead) {
