@@ -1,7 +1,7 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
-# make tidy    clang-tidy on the sources of the library
+# make tidy    clang-tidy on the sources of the library and of dtensor-run
 # make tsan    those of layout and comm under the thread sanitizer
 # make sweep   the long form of the nets in tests/nets, which take an hour
 # make bench   the benchmarks and their anchors in turn, in one table
@@ -34,8 +34,8 @@ test asan tsan: setup
 # Reads the sources as `make asan` compiles them.
 tidy:
 	cmake --preset asan
-	cmake --build --preset asan --parallel $(JOBS) --target dtensor_dtensor
-	git ls-files 'dtensor/*.cpp' | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/asan
+	cmake --build --preset asan --parallel $(JOBS) --target dtensor_dtensor dtensor_run
+	git ls-files 'dtensor/*.cpp' 'launcher/*.cpp' | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/asan
 
 # Tests of the configuration "sweep" run nowhere else.
 sweep: setup

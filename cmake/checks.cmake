@@ -22,7 +22,7 @@ if(EXISTS ${lizard})
   add_test(NAME lint.functions
     COMMAND ${lizard} --languages cpp --length 50 --CCN 23 --warnings_only
       --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
-      ${PROJECT_SOURCE_DIR}/dtensor)
+      ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher)
   set_tests_properties(lint.functions PROPERTIES LABELS lint)
 endif()
 
@@ -34,6 +34,7 @@ if(EXISTS ${clang_format})
     ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp ${PROJECT_SOURCE_DIR}/benchmarks/*.h
     ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h
     ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h
+    ${PROJECT_SOURCE_DIR}/launcher/*.cpp ${PROJECT_SOURCE_DIR}/launcher/*.h
     ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
   add_test(NAME lint.format
     COMMAND ${clang_format} --dry-run -Werror ${formatted})

@@ -11,6 +11,11 @@ if(internals)
   message(FATAL_ERROR "internal headers were installed: ${internals}")
 endif()
 
+# It has a run path: nothing tells a program where LibTorch is.
+if(EXISTS ${work}/prefix/bin/dtensor-run)
+  run(${work}/prefix/bin/dtensor-run -n 2 true)
+endif()
+
 write_readme_program(${work}/hello.cpp)
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/installed -B ${work}/build
