@@ -41,6 +41,10 @@ struct ProcessGroupOptions {
   c10::intrusive_ptr<c10d::Store> store = nullptr;
   /// How long ranks wait for each other, here and in each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// Ranks compare what they call before each collective, and all of them throw
+  /// ValueError where it differs; costs a message each. The environment's
+  /// TORCH_DISTRIBUTED_DEBUG=DETAIL asks for it too.
+  bool checks = false;
 };
 
 /// Makes this process a rank: this thread, and all threads that are no ranks of

@@ -36,8 +36,8 @@ std::string sentence(std::string text) {
   const auto me = members.ranks[static_cast<size_t>(members.rank)];
   const std::string where =
       text.starts_with("[") ? text : c10::str("[", name, "] ", text);
-  const std::string became = following.peers->what_became_of(members.ranks);
   following.peers->tell(text, /*is_cause=*/false);
+  const std::string became = following.peers->what_became_of(members.ranks);
   const std::string record = following.record->write(text + " " + became);
   TORCH_CHECK(
       false,

@@ -29,10 +29,11 @@ Session& session() {
   return *only;
 }
 
-void leave(Session& mine) {
+void leave(Session& mine, bool has_failed) {
   mine.world->end();
   detail::set_default_world(nullptr);
   mine.scope.reset();
+  mine.world->disconnect(has_failed);
   mine.world = nullptr;
 }
 
@@ -43,7 +44,7 @@ void detail::abandon_process_group(const std::exception& error) {
   const std::lock_guard lock(mine.mutex);
   if (mine.world != nullptr) {
     mine.world->fail(message_of(error));
-    leave(mine);
+    leave(mine, /*has_failed=*/true);
   }
 }
 
@@ -66,7 +67,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   auto env = detail::who_am_i(options);
   env.session = mine.begun++;
   auto world = std::make_shared<detail::ProcessWorld>(
-      env, detail::meet(env, options), options.backend, options.timeout);
+      env, detail::meet(env, options), options);
   mine.scope.emplace(world);
   detail::set_default_world(world.get());
   mine.thread = std::this_thread::get_id();
@@ -85,7 +86,7 @@ void destroy_process_group() {
       "this is not the thread that called init_process_group. Call both in "
       "one thread.");
   mine.world->leave();
-  leave(mine);
+  leave(mine, /*has_failed=*/false);
 }
 
 bool is_initialized() {

@@ -2,12 +2,14 @@
 #include <dtensor/comm/processes/peers_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/call_impl.h>
 
 #include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 namespace dtensor::detail {
@@ -80,39 +82,80 @@ bool Peers::runs(int64_t rank) const {
        !is_zombie(peer.pid));
 }
 
+bool Peers::has_told(int64_t rank) const {
+  return store().check({key_of(rank)});
+}
+
 std::string Peers::what_became_of(int64_t rank) const {
-  if (store().check({key_of(rank)})) {
+  if (has_told(rank)) {
     const auto note = store().get(key_of(rank));
-    if (note.front() == kConsequence) {
-      return "";
-    }
-    return c10::str(
-        name(rank), " failed: ", std::string(note.begin() + 1, note.end()));
+    return note.front() == kConsequence
+        ? ""
+        : c10::str(
+              name(rank),
+              " failed: ",
+              std::string(note.begin() + 1, note.end()));
   }
   return runs(rank) ? "" : name(rank) + " has ended";
+}
+
+std::string Peers::causes(const std::vector<int64_t>& ranks) const {
+  std::vector<std::string> known;
+  for (const int64_t rank : ranks) {
+    auto text = rank == rank_ ? "" : what_became_of(rank);
+    if (!text.empty()) {
+      known.push_back(std::move(text));
+    }
+  }
+  return c10::Join("; ", known);
+}
+
+std::vector<int64_t> Peers::silent(const std::vector<int64_t>& ranks) const {
+  std::vector<int64_t> result;
+  for (const int64_t rank : ranks) {
+    if (rank != rank_ && !has_told(rank)) {
+      result.push_back(rank);
+    }
+  }
+  return result;
 }
 
 std::string Peers::what_became_of(
     const std::vector<int64_t>& ranks) const noexcept {
   const auto deadline = std::chrono::steady_clock::now() + kMoment;
-  std::vector<std::string> known;
   try {
-    while (known.empty() && std::chrono::steady_clock::now() < deadline) {
-      for (const int64_t rank : ranks) {
-        const auto text = rank == rank_ ? "" : what_became_of(rank);
-        if (!text.empty()) {
-          known.push_back(text);
-        }
+    std::vector<int64_t> quiet;
+    do {
+      const std::string known = causes(ranks);
+      if (!known.empty()) {
+        return known;
       }
-      if (known.empty()) {
-        std::this_thread::sleep_for(kRetry);
-      }
-    }
-    return known.empty() ? "all of its ranks that this one can see run"
-                         : c10::Join("; ", known);
+      std::this_thread::sleep_for(kRetry);
+      quiet = silent(ranks);
+    } while (!quiet.empty() && std::chrono::steady_clock::now() < deadline);
+    return quiet.empty()
+        ? "all of its ranks failed alike. They may have called different "
+          "collectives: TORCH_DISTRIBUTED_DEBUG=DETAIL compares them"
+        : rank_list(quiet) +
+            (quiet.size() == 1 ? " runs and says" : " run and say") +
+            " nothing: busy, hanging, or in another collective";
   } catch (const std::exception&) {
     return "the store cannot be reached, so the process that kept it, " +
         name(0) + " or the launcher, has ended";
+  }
+}
+
+void Peers::linger() const noexcept {
+  std::vector<int64_t> everybody(rendezvous_.peers.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  try {
+    while (!silent(everybody).empty() &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(kRetry);
+    }
+  } catch (const std::exception&) {
+    // No store, nobody to wait for.
   }
 }
 

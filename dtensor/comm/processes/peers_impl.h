@@ -32,16 +32,23 @@ class Peers {
   /// follows from what others did, a collective that failed. The first counts.
   void tell(const std::string& text, bool is_cause) noexcept;
 
-  /// Sentences that say which of these ranks have ended and what they told, as
-  /// far as it is known within a moment.
+  /// Which of these ranks have ended, and what they told, as far as it is known
+  /// within a moment; else which of them say nothing.
   std::string what_became_of(const std::vector<int64_t>& ranks) const noexcept;
+
+  /// Returns when all others have told that they failed too, or after a moment:
+  /// for the rank that keeps the store and is about to end.
+  void linger() const noexcept;
 
  private:
   const Peer& of(int64_t rank) const {
     return rendezvous_.peers[static_cast<size_t>(rank)];
   }
-  /// Empty: not known.
+  bool has_told(int64_t rank) const;
+  /// Why it failed of itself, or that it has ended; empty: it has not.
   std::string what_became_of(int64_t rank) const;
+  std::string causes(const std::vector<int64_t>& ranks) const;
+  std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;
   /// Whether it runs, where this rank can see that.
   bool runs(int64_t rank) const;
 

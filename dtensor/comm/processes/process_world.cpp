@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <cstdlib>
 #include <thread>
 
 namespace dtensor::detail {
@@ -46,16 +47,22 @@ std::string chosen(const std::string& text) {
   return name;
 }
 
+// As Python's ranks understand it.
+bool asks_for_checks() {
+  const char* value = std::getenv("TORCH_DISTRIBUTED_DEBUG");
+  return value != nullptr && std::string_view(value) == "DETAIL";
+}
+
 } // namespace
 
 ProcessWorld::ProcessWorld(
     const LaunchEnv& env,
     Rendezvous rendezvous,
-    const std::string& backend,
-    std::chrono::milliseconds timeout)
+    const ProcessGroupOptions& options)
     : World(env.rank, env.size, "process group"),
-      backend_(chosen(backend)),
-      timeout_(timeout),
+      backend_(chosen(options.backend)),
+      timeout_(options.timeout),
+      checks_(options.checks || asks_for_checks()),
       has_store_(env.rank == 0 && !env.launcher_has_store) {
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
@@ -83,6 +90,16 @@ void ProcessWorld::fail(const std::string& why) {
   following_.peers->tell(why, /*is_cause=*/true);
 }
 
+void ProcessWorld::disconnect(bool has_failed) {
+  {
+    const std::lock_guard lock(mutex_);
+    backends_.clear();
+  }
+  if (has_failed && has_store_ && size() > 1) {
+    following_.peers->linger();
+  }
+}
+
 GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
   const std::lock_guard lock(mutex_);
   GroupBackendPtr& backend = backends_[members.ranks];
@@ -96,7 +113,8 @@ GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
       place.hosts.push_back(following_.peers->host(rank));
     }
     auto carrier = find_backend(backend_)(std::move(members), place);
-    backend = followed(std::move(carrier), following_);
+    backend = followed(
+        checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
   }
   return backend;
 }

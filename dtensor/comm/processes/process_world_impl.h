@@ -13,12 +13,11 @@ namespace dtensor::detail {
 
 class ProcessWorld final : public World {
  public:
-  /// `backend` as in ProcessGroupOptions. Throws ValueError if there is none.
+  /// Throws ValueError if there is no such backend.
   ProcessWorld(
       const LaunchEnv& env,
       Rendezvous rendezvous,
-      const std::string& backend,
-      std::chrono::milliseconds timeout);
+      const ProcessGroupOptions& options);
 
   int64_t local_rank() const {
     return following_.peers->local_rank();
@@ -28,6 +27,9 @@ class ProcessWorld final : public World {
   void leave();
   /// Says that this rank has failed, and why.
   void fail(const std::string& why);
+  /// Closes what it has to others, by which they notice, after end(). A rank
+  /// that has failed and has the store in it lets them read it for a moment.
+  void disconnect(bool has_failed);
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override;
@@ -36,6 +38,7 @@ class ProcessWorld final : public World {
   Following following_;
   std::string backend_;
   std::chrono::milliseconds timeout_;
+  bool checks_;
   bool has_store_;
   std::mutex mutex_;
   std::map<std::vector<int64_t>, GroupBackendPtr> backends_;

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace dtensor::detail {
 namespace {
@@ -216,15 +217,33 @@ std::string key_of(int64_t rank) {
   return c10::str("rank/", rank);
 }
 
-[[noreturn]] void throw_missing(
+std::vector<int64_t> missing_ranks(c10d::Store& store, int64_t size) {
+  std::vector<int64_t> missing;
+  try {
+    for (int64_t rank = 0; rank < size; ++rank) {
+      if (!store.check({key_of(rank)})) {
+        missing.push_back(rank);
+      }
+    }
+  } catch (const std::exception&) {
+    DTENSOR_CHECK(
+        false,
+        kWhere,
+        "the store cannot be reached any more: the process that kept it, rank "
+        "0 or the launcher, has ended. Look at what it printed.");
+  }
+  return missing;
+}
+
+void throw_missing(
     c10d::Store& store,
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
-  std::vector<int64_t> missing;
-  for (int64_t rank = 0; rank < env.size; ++rank) {
-    if (!store.check({key_of(rank)})) {
-      missing.push_back(rank);
-    }
+  // The store may be in this process: others have to find the same.
+  constexpr auto kMoment = std::chrono::milliseconds(1500);
+  const auto missing = missing_ranks(store, env.size);
+  if (env.rank == 0) {
+    std::this_thread::sleep_for(kMoment);
   }
   DTENSOR_CHECK(
       false,

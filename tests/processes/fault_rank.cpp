@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A rank that does wrong, for faults_test.cpp:
+//
+//   dtensor_fault_rank --fault kill --culprit 1 --backend gloo
+//
+// Prints the error that it gets and exits with 7.
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
+#include <dtensor/comm/run_world.h>
+#include <tests/command_line.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include <unistd.h>
+
+namespace {
+
+constexpr int kRounds = 20;
+
+struct Options {
+  std::string fault;
+  int64_t culprit = 1;
+  int round = 5;
+  dtensor::RunWorldOptions world;
+};
+
+void do_wrong(const Options& options, dtensor::Group& group) {
+  if (options.fault == "throw") {
+    TORCH_CHECK(false, "no such row");
+  } else if (options.fault == "kill") {
+    std::raise(SIGKILL);
+  } else if (options.fault == "segv") {
+    std::signal(SIGSEGV, SIG_DFL);
+    std::raise(SIGSEGV);
+  } else if (options.fault == "exit") {
+    _exit(3);
+  } else if (options.fault == "hang") {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  } else if (options.fault == "other") {
+    group.broadcast(at::ones({7}), 0);
+  }
+}
+
+void steps(const Options& options) {
+  std::vector<int64_t> ranks;
+  for (int64_t rank = 0; rank < dtensor::get_world_size(); ++rank) {
+    ranks.push_back(rank);
+  }
+  const auto group = dtensor::new_group(ranks, "tp");
+  const auto large = at::ones({300'000});
+  for (int round = 0; round < kRounds; ++round) {
+    if (round == options.round && dtensor::get_rank() == options.culprit) {
+      do_wrong(options, *group);
+    }
+    group->all_reduce(at::ones({3}), dtensor::ReduceOp::kSum);
+    group->all_gather(large, 0);
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  int64_t timeout_ms = 4000;
+  CLI::App app("A rank that does wrong");
+  app.add_option("--fault", options.fault, "What it does")->required();
+  app.add_option("--culprit", options.culprit, "The rank that does it");
+  app.add_option("--round", options.round, "When");
+  app.add_option("--timeout-ms", timeout_ms, "Of a collective");
+  app.add_option("--backend", options.world.processes.backend, "By name");
+  dtensor::test::parse_or_exit(app, argc, argv);
+  options.world.processes.timeout = std::chrono::milliseconds(timeout_ms);
+  at::set_num_threads(1);
+  if (options.fault == "absent" &&
+      dtensor::launched()->rank == options.culprit) {
+    return 3;
+  }
+  try {
+    dtensor::run_world(
+        1, [&] { steps(options); }, options.world);
+  } catch (const c10::Error& error) {
+    std::cout << error.what_without_backtrace() << std::endl;
+    return 7;
+  }
+  return 0;
+}

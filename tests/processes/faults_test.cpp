@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What happens when something breaks: one of three ranks, which no launcher
+// watches, does wrong, and the others end with an error that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kRanks = 3;
+
+// What a rank printed, and its exit code; 128 + n if signal n killed it.
+struct Ended {
+  int code = 0;
+  std::string output;
+};
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Faults : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) /
+        ("dtensor_faults_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+  }
+
+  // Starts three ranks and waits for all of them.
+  std::array<Ended, kRanks>
+  run(const std::string& fault, int culprit, const std::string& debug = "OFF") {
+    const int port = free_port();
+    std::array<pid_t, kRanks> pids{};
+    for (int rank = 0; rank < kRanks; ++rank) {
+      pids[static_cast<size_t>(rank)] =
+          start(fault, culprit, rank, port, debug);
+    }
+    std::array<Ended, kRanks> ended;
+    bool others_have = false;
+    for (const bool wait_for_culprit : {false, true}) {
+      for (int rank = 0; rank < kRanks; ++rank) {
+        if ((rank == culprit) == wait_for_culprit) {
+          if (wait_for_culprit && others_have && fault == "hang") {
+            kill(pids[static_cast<size_t>(rank)], SIGKILL);
+          }
+          ended[static_cast<size_t>(rank)] =
+              wait_for(pids[static_cast<size_t>(rank)], rank);
+        }
+      }
+      others_have = true;
+    }
+    return ended;
+  }
+
+  fs::path folder_;
+
+ private:
+  pid_t start(
+      const std::string& fault,
+      int culprit,
+      int rank,
+      int port,
+      const std::string& debug) {
+    const pid_t pid = fork();
+    if (pid != 0) {
+      return pid;
+    }
+    const auto file = folder_ / ("out" + std::to_string(rank));
+    if (std::freopen(file.c_str(), "w", stdout) == nullptr) {
+      _exit(100);
+    }
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+    setenv("DTENSOR_FLIGHT_RECORD", folder_.c_str(), 1);
+    setenv("TORCH_DISTRIBUTED_DEBUG", debug.c_str(), 1);
+    execl(
+        DTENSOR_FAULT_RANK,
+        DTENSOR_FAULT_RANK,
+        "--fault",
+        fault.c_str(),
+        "--culprit",
+        std::to_string(culprit).c_str(),
+        "--backend",
+        GetParam().c_str(),
+        nullptr);
+    _exit(101);
+  }
+
+  Ended wait_for(pid_t pid, int rank) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {
+        WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+        read_file(folder_ / ("out" + std::to_string(rank)))};
+  }
+};
+
+void expect_told(
+    const std::array<Ended, kRanks>& ended,
+    int culprit,
+    const ::testing::Matcher<std::string>& what) {
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank != culprit) {
+      EXPECT_EQ(ended[static_cast<size_t>(rank)].code, 7) << "rank " << rank;
+      EXPECT_THAT(ended[static_cast<size_t>(rank)].output, what)
+          << "rank " << rank;
+    }
+  }
+}
+
+TEST_P(Faults, ARankThatDiesIsNamed) {
+  for (const std::string fault : {"kill", "segv", "exit"}) {
+    SCOPED_TRACE(fault);
+    const auto ended = run(fault, 1);
+    expect_told(
+        ended,
+        1,
+        AllOf(
+            HasSubstr("rank 1 (process "),
+            HasSubstr(") has ended"),
+            HasSubstr("It was number 11 of the collectives of rank "),
+            HasSubstr("on \"tp\"")));
+  }
+}
+
+TEST_P(Faults, ARankThatThrowsSaysWhy) {
+  for (const int culprit : {0, 2}) {
+    SCOPED_TRACE(culprit);
+    const auto ended = run("throw", culprit);
+    const auto& wrong = ended[static_cast<size_t>(culprit)];
+    EXPECT_EQ(wrong.code, 7);
+    EXPECT_THAT(wrong.output, HasSubstr("no such row"));
+    expect_told(
+        ended,
+        culprit,
+        AllOf(
+            HasSubstr("rank " + std::to_string(culprit) + " (process "),
+            HasSubstr("failed: no such row")));
+  }
+}
+
+TEST_P(Faults, TheRankOfTheStoreDies) {
+  const auto ended = run("kill", 0);
+  expect_told(
+      ended,
+      0,
+      ::testing::AnyOf(
+          HasSubstr(") has ended"), HasSubstr("the store cannot be reached")));
+}
+
+TEST_P(Faults, ARankThatHangsIsNamedAtTheTimeout) {
+  const auto ended = run("hang", 1);
+  expect_told(ended, 1, HasSubstr("rank 1 runs and says nothing"));
+}
+
+TEST_P(Faults, ARankThatNeverComesIsNamed) {
+  const auto ended = run("absent", 1);
+  expect_told(
+      ended,
+      1,
+      HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
+}
+
+TEST_P(Faults, AnotherCollectiveIsNamedWhereRanksCompare) {
+  const auto ended = run("other", 1, "DETAIL");
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, 7);
+    EXPECT_THAT(
+        rank.output,
+        AllOf(
+            HasSubstr("ranks of \"tp\" disagree"),
+            HasSubstr("rank 1 calls broadcast")));
+  }
+}
+
+TEST_P(Faults, TheLastCollectivesAreOnRecord) {
+  const auto ended = run("kill", 1);
+  for (const int rank : {0, 2}) {
+    std::string text;
+    std::string json;
+    for (const auto& file : fs::directory_iterator(folder_)) {
+      const auto name = file.path().string();
+      if (name.find(".rank" + std::to_string(rank)) != std::string::npos) {
+        (name.ends_with(".txt") ? text : json) = read_file(file);
+      }
+    }
+    EXPECT_THAT(text, HasSubstr("rank " + std::to_string(rank) + " of 3"));
+    EXPECT_THAT(text, HasSubstr("not ended  all_reduce"));
+    EXPECT_THAT(text, HasSubstr("all_gather"));
+    EXPECT_THAT(json, HasSubstr("\"collective\": \"all_reduce\""));
+    EXPECT_THAT(json, HasSubstr("\"end\": null"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Over,
+    Faults,
+    ::testing::Values("gloo"),
+    [](const auto& backend) { return backend.param; });
+
+} // namespace
