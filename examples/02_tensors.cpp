@@ -70,8 +70,9 @@ void errors(const DeviceMesh& mesh) {
 }
 
 int main() {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+  run_world(2, [] {
+    const auto mesh =
+        init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
     distribute(mesh);
     from_parts(mesh);
     operators(mesh);

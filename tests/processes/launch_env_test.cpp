@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What launchers set, and what the library makes of it. The variables are those
+// that the launchers were seen to set.
+#include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/processes/launch_env_impl.h>
+#include <dtensor/comm/run_world.h>
+#include <gmock/gmock.h>
+#include <tests/comm/expect_error.h>
+
+#include <map>
+#include <string>
+
+namespace dtensor {
+namespace {
+
+using detail::LaunchEnv;
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+LaunchEnv read(const Variables& variables) {
+  return detail::read_launch_env([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error(const Variables& variables) {
+  return test::error_of<c10::ValueError>([&] { read(variables); });
+}
+
+TEST(LaunchEnv, OfNoLauncher) {
+  const auto env = read({});
+  EXPECT_EQ(env.launcher, "");
+  EXPECT_EQ(env.rank, 0);
+  EXPECT_EQ(env.size, 1);
+  // A shell in an allocation of Slurm's is no step of it.
+  EXPECT_EQ(
+      read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).launcher, "");
+}
+
+TEST(LaunchEnv, OfTorchrun) {
+  const auto env = read(
+      {{"RANK", "3"},
+       {"WORLD_SIZE", "4"},
+       {"LOCAL_RANK", "1"},
+       {"LOCAL_WORLD_SIZE", "2"},
+       {"MASTER_ADDR", "oak"},
+       {"MASTER_PORT", "29500"},
+       {"TORCHELASTIC_RUN_ID", "blue"},
+       {"TORCHELASTIC_RESTART_COUNT", "2"},
+       {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(env.launcher, "torchrun");
+  EXPECT_EQ(env.rank, 3);
+  EXPECT_EQ(env.size, 4);
+  EXPECT_EQ(env.local_size, 2);
+  EXPECT_EQ(env.master_addr, "oak");
+  EXPECT_EQ(env.master_port, 29500);
+  EXPECT_TRUE(env.launcher_has_store);
+  EXPECT_EQ(env.job, "blue");
+  EXPECT_EQ(env.attempt, 2);
+}
+
+TEST(LaunchEnv, OfMpi) {
+  const auto open = read(
+      {{"OMPI_COMM_WORLD_RANK", "1"},
+       {"OMPI_COMM_WORLD_SIZE", "3"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+       {"PMIX_NAMESPACE", "1092878337"}});
+  EXPECT_EQ(open.launcher, "OpenMPI");
+  EXPECT_EQ(open.rank, 1);
+  EXPECT_EQ(open.local_size, 3);
+  EXPECT_EQ(open.job, "1092878337");
+  EXPECT_EQ(open.master_addr, "");
+  const auto mpich =
+      read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}});
+  EXPECT_EQ(mpich.launcher, "PMI");
+  EXPECT_EQ(mpich.rank, 2);
+  EXPECT_EQ(mpich.local_size, 3);
+}
+
+TEST(LaunchEnv, OfSlurm) {
+  Variables step = {
+      {"SLURM_PROCID", "5"},
+      {"SLURM_NTASKS", "8"},
+      {"SLURM_STEP_ID", "0"},
+      {"SLURM_JOB_ID", "77"},
+      {"SLURM_STEP_NUM_NODES", "2"}};
+  EXPECT_EQ(read(step).launcher, "Slurm");
+  EXPECT_EQ(read(step).rank, 5);
+  EXPECT_EQ(read(step).local_size, 0);
+  step["SLURM_STEP_NUM_NODES"] = "1";
+  EXPECT_EQ(read(step).local_size, 8);
+}
+
+TEST(LaunchEnv, ThatContradictsItself) {
+  EXPECT_EQ(
+      error({{"RANK", "1"}}),
+      "[init_process_group] RANK is set and WORLD_SIZE is not. Set both, or "
+      "start the program by a launcher.");
+  EXPECT_EQ(
+      error({{"RANK", "4"}, {"WORLD_SIZE", "4"}}),
+      "[init_process_group] RANK is 4 and WORLD_SIZE is 4. Ranks count from 0 "
+      "to the size less one.");
+  EXPECT_EQ(
+      error({{"RANK", "one"}, {"WORLD_SIZE", "4"}}),
+      "[init_process_group] RANK is not a number: \"one\". Start the program by "
+      "a launcher, or set it to a number from 0.");
+  EXPECT_THAT(
+      error({{"RANK", "-1"}, {"WORLD_SIZE", "4"}}),
+      HasSubstr("RANK is not a number: \"-1\""));
+  EXPECT_EQ(
+      error({{"MASTER_ADDR", "oak"}}),
+      "[init_process_group] MASTER_ADDR is \"oak\" and MASTER_PORT 0. Set both, "
+      "to where rank 0 can listen, or neither.");
+}
+
+TEST(InitProcessGroup, AloneIsAWorldOfOne) {
+  init_process_group({.rank = 0, .world_size = 1});
+  EXPECT_TRUE(is_initialized());
+  EXPECT_EQ(get_world_size(), 1);
+  EXPECT_EQ(get_node_local_rank(), 0);
+  EXPECT_THAT(
+      test::error_of([] { init_process_group(); }),
+      HasSubstr("[init_process_group] this process is a rank already."));
+  destroy_process_group();
+  EXPECT_FALSE(is_initialized());
+  destroy_process_group();
+  init_process_group({.rank = 0, .world_size = 1});
+  destroy_process_group();
+}
+
+TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
+  const auto error = [](const ProcessGroupOptions& options) {
+    return test::error_of<c10::ValueError>(
+        [&] { init_process_group(options); });
+  };
+  EXPECT_THAT(
+      error({.rank = 2, .world_size = 2}),
+      HasSubstr("no rank 2 in a world of 2."));
+  EXPECT_THAT(
+      error({.rank = 0, .world_size = 2}),
+      HasSubstr("nothing says where the 2 ranks meet: the program was not "
+                "started by a launcher."));
+  EXPECT_THAT(
+      error({.init_method = "udp://x:1", .rank = 0, .world_size = 2}),
+      HasSubstr("no such init_method: \"udp://x:1\"."));
+  EXPECT_THAT(
+      error({.init_method = "tcp://x", .rank = 0, .world_size = 2}),
+      HasSubstr("no host and port in \"tcp://x\"."));
+  EXPECT_THAT(
+      error({.backend = "smoke", .rank = 0, .world_size = 1}),
+      HasSubstr("there is no backend \"smoke\". Use one of: "));
+  EXPECT_THAT(
+      error({.backend = "cuda:nccl", .rank = 0, .world_size = 1}),
+      HasSubstr("no backend for the CPU in \"cuda:nccl\""));
+  EXPECT_FALSE(is_initialized());
+}
+
+TEST(InitProcessGroup, IsNotForRanksThatAreThreads) {
+  run_ranks(2, [] {
+    EXPECT_THAT(
+        test::error_of([] { init_process_group(); }),
+        HasSubstr("this process is running ranks."));
+  });
+}
+
+TEST(RunWorld, RunsThreadsWithoutALauncher) {
+  std::atomic<int64_t> sum{0};
+  run_world(3, [&] { sum += get_rank() + 10 * get_world_size(); });
+  EXPECT_EQ(sum, 3 + 90);
+}
+
+} // namespace
+} // namespace dtensor
