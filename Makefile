@@ -15,12 +15,17 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test asan tidy tsan sweep bench bench-instructions bench-build clang format clean setup
+.PHONY: demo test launchers asan tidy tsan sweep bench bench-instructions bench-build clang format clean setup
 
 demo: setup
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target gpt_train
 	tools/demo.sh build/release/examples/gpt_train
+
+# Launchers, to run under each.
+test: launchers
+launchers:
+	@tools/setup.sh openmpi-bin mpich
 
 asan tidy: clang
 clang:

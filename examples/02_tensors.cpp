@@ -71,8 +71,7 @@ void errors(const DeviceMesh& mesh) {
 
 int main() {
   run_world(2, [] {
-    const auto mesh =
-        init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
+    const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
     distribute(mesh);
     from_parts(mesh);
     operators(mesh);

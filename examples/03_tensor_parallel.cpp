@@ -52,8 +52,7 @@ std::vector<double> train(const DeviceMesh& mesh) {
 int main() {
   const auto alone = train(DeviceMesh());
   run_world(2, [&] {
-    const auto mesh =
-        init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
+    const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
     const auto together = train(mesh);
     for (size_t i = 0; i < alone.size(); ++i) {
       CHECK_THAT(std::abs(alone[i] - together[i]) < 1e-12);

@@ -18,6 +18,11 @@ inline bool is_rank() {
   return this_thread.state != nullptr;
 }
 
+/// Whether this thread is a rank beside others of this process.
+inline bool has_peers_in_process() {
+  return is_rank() && this_thread.world->shared() != this_thread.world;
+}
+
 /// The rank that this thread works for without being one: that whose thread
 /// made the backward node that it is in, else the process's by
 /// init_process_group; null if it is a rank, and if there is none.

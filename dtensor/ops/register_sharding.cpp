@@ -45,7 +45,7 @@ void register_sharding(std::string_view name, OpRule rule) {
       name,
       "\" says nothing. Give it a dim_rule, a mesh_rule or a kernel.");
   DTENSOR_CHECK(
-      !detail::is_rank(),
+      !detail::has_peers_in_process(),
       kWhere,
       "\"",
       name,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Trains a GPT on a text, tensor-parallel on ranks of this process.
+// Trains a GPT on a text, tensor-parallel on ranks that are threads, or on the
+// processes of a launcher.
 //
 //   gpt_train --ranks 2 --steps 200
+//   mpirun -n 2 gpt_train --steps 200
 //   gpt_train --ranks 4 --sequence-parallel --loss-parallel --compare
 //   gpt_train --demo
 #include "trainer.h"
@@ -115,6 +117,14 @@ int run_demo(Options options, const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
+// A launcher starts as many processes as there are ranks; one of them talks.
+void be_one_of(const dtensor::Launched& ranks, Options& options) {
+  options.ranks = ranks.size;
+  if (ranks.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) {
+    fmt::print(stderr, "standard output cannot be closed\n");
+  }
+}
+
 struct Prints {
   bool comparison = false;
   bool communication = false;
@@ -146,13 +156,14 @@ int run_one(const Options& options, const gpt::Text& text, Prints prints) {
 } // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a GPT on a text, tensor-parallel in one process.");
+  CLI::App app("Trains a GPT on a text, tensor-parallel.");
   Options options;
   std::string text_path;
   Prints prints;
   bool all_configurations = false;
   options.sample = 200;
-  app.add_option("--ranks", options.ranks, "Ranks (threads)");
+  app.add_option(
+      "--ranks", options.ranks, "Ranks that are threads, without a launcher");
   app.add_flag("--sequence-parallel", options.parallel.sequence);
   app.add_flag("--loss-parallel", options.parallel.loss);
   app.add_option("--layers", options.model.layers);
@@ -180,6 +191,14 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   try {
+    const auto ranks = dtensor::launched();
+    if (ranks && all_configurations) {
+      fmt::print(stderr, "--demo starts its own ranks: use no launcher.\n");
+      return 1;
+    }
+    if (ranks) {
+      be_one_of(*ranks, options);
+    }
     const auto text = gpt::read_text(text_path);
     options.model.vocab = text.vocab();
     if (all_configurations) {

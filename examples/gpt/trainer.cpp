@@ -118,15 +118,18 @@ double largest_difference(
 Result
 train(const Options& options, const Text& text, const Progress& progress) {
   Result result;
-  run_ranks(
-      options.ranks,
-      [&] {
-        auto mine = train_rank(options, text, progress);
-        if (get_rank() == 0) {
-          result = std::move(mine);
-        }
-      },
-      {.intra_op_threads = 1});
+  const auto run = [&] {
+    auto mine = train_rank(options, text, progress);
+    if (get_rank() == 0 || is_initialized()) { // the only one of its process
+      result = std::move(mine);
+    }
+  };
+  const RunRanksOptions threads{.intra_op_threads = 1};
+  if (options.ranks == 1) {
+    run_ranks(1, run, threads); // alone, in each process of a launcher's
+  } else {
+    run_world(options.ranks, run, {.threads = threads});
+  }
   return result;
 }
 

@@ -23,3 +23,20 @@ run(${CMAKE_COMMAND} -G ${generator}
   -D CMAKE_PREFIX_PATH=${work}/prefix -D Torch_DIR=${torch})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/hello)
+
+# The same program under each launcher that the machine has.
+function(launch)
+  find_program(launcher NAMES ${ARGV0} HINTS ${torchrun_folder} NO_CACHE)
+  list(POP_FRONT ARGV)
+  if(launcher)
+    message(STATUS "under ${launcher}")
+    run(${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1
+      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ${launcher} ${ARGV} ${work}/build/hello)
+  endif()
+endfunction()
+
+get_filename_component(torchrun_folder ${torch}/../../../../../../../bin REALPATH)
+run(${work}/prefix/bin/dtensor-run -n 2 ${work}/build/hello)
+launch(mpirun.openmpi --oversubscribe -n 2)
+launch(mpirun.mpich -n 2)
+launch(torchrun --no-python --nproc-per-node 2)

@@ -34,8 +34,7 @@ TEST(LaunchEnv, OfNoLauncher) {
   EXPECT_EQ(env.rank, 0);
   EXPECT_EQ(env.size, 1);
   // A shell in an allocation of Slurm's is no step of it.
-  EXPECT_EQ(
-      read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).launcher, "");
+  EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).launcher, "");
 }
 
 TEST(LaunchEnv, OfTorchrun) {
@@ -103,14 +102,16 @@ TEST(LaunchEnv, ThatContradictsItself) {
       "to the size less one.");
   EXPECT_EQ(
       error({{"RANK", "one"}, {"WORLD_SIZE", "4"}}),
-      "[init_process_group] RANK is not a number: \"one\". Start the program by "
+      "[init_process_group] RANK is not a number: \"one\". Start the program "
+      "by "
       "a launcher, or set it to a number from 0.");
   EXPECT_THAT(
       error({{"RANK", "-1"}, {"WORLD_SIZE", "4"}}),
       HasSubstr("RANK is not a number: \"-1\""));
   EXPECT_EQ(
       error({{"MASTER_ADDR", "oak"}}),
-      "[init_process_group] MASTER_ADDR is \"oak\" and MASTER_PORT 0. Set both, "
+      "[init_process_group] MASTER_ADDR is \"oak\" and MASTER_PORT 0. Set "
+      "both, "
       "to where rank 0 can listen, or neither.");
 }
 
