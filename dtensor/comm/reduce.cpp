@@ -4,13 +4,20 @@
 #include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
+#include <dtensor/comm/plain_tensors_impl.h>
 #include <dtensor/comm/reduce_impl.h>
+#include <dtensor/comm/reduce_loops_impl.h>
 
 namespace dtensor::detail {
 namespace {
+
+// From here on tensor operators, whose instructions for bf16 are newer, are
+// faster than our loops although they take more steps to start.
+constexpr int64_t kLongBF16Bytes = 1 << 15;
 
 bool is_arithmetic(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAvg ||
@@ -80,6 +87,31 @@ void reduce_into(
   if (wide) {
     out.copy_(sum);
   }
+}
+
+bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes) {
+  const bool long_bf16 = dtype == at::kBFloat16 && bytes > kLongBF16Bytes;
+  return has_loop(dtype, op) && !long_bf16;
+}
+
+void reduce_memory(
+    at::ScalarType dtype,
+    ReduceOp op,
+    c10::ArrayRef<const void*> inputs,
+    void* out,
+    int64_t count) {
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype));
+  if (wants_loop(dtype, op, count * item)) {
+    reduce_loop(dtype, op, inputs, out, count);
+    return;
+  }
+  const PlainTensors guard;
+  c10::SmallVector<at::Tensor, 8> tensors;
+  for (const void* input : inputs) {
+    tensors.push_back(
+        at::from_blob(const_cast<void*>(input), {count}, dtype)); // only read
+  }
+  reduce_into(at::from_blob(out, {count}, dtype), tensors, op);
 }
 
 } // namespace dtensor::detail

@@ -15,4 +15,16 @@ void reduce_into(
     c10::ArrayRef<at::Tensor> inputs,
     ReduceOp op);
 
+/// Whether reduce_loop is the way for `bytes` of each input, not reduce_into.
+bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes);
+
+/// The same of `count` elements in memory, of at least two inputs: in a loop
+/// where that is faster.
+void reduce_memory(
+    at::ScalarType dtype,
+    ReduceOp op,
+    c10::ArrayRef<const void*> inputs,
+    void* out,
+    int64_t count);
+
 } // namespace dtensor::detail

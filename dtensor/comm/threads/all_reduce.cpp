@@ -13,34 +13,12 @@ namespace {
 
 // Results are written block by block to all members, while they are near.
 constexpr int64_t kBlockBytes = 1 << 18;
-// From here on tensor operators, whose instructions for bf16 are newer, are
-// faster than our loops although they take more steps to start.
-constexpr int64_t kLongBF16Bytes = 1 << 15;
-
-void reduce_small(
-    const Signature& signature,
-    Published members,
-    const at::Tensor& out) {
-  if (has_loop(signature.dtype, signature.op)) {
-    void* const to = out.data_ptr();
-    reduce_loop(signature.dtype, signature.op, members, to, out.numel());
-    return;
-  }
-  const PlainTensors guard;
-  c10::SmallVector<at::Tensor, 8> inputs;
-  for (const void* data : members) {
-    inputs.push_back(tensor_over(data, signature));
-  }
-  reduce_into(out, inputs, signature.op);
-}
 
 // False if there is no loop for these tensors.
 bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
   const at::ScalarType dtype = mine.output.scalar_type();
   const int64_t item = mine.output.element_size();
-  const bool long_bf16 =
-      dtype == at::kBFloat16 && range.size() * item > kLongBF16Bytes;
-  if (!has_loop(dtype, mine.op) || long_bf16) {
+  if (!wants_loop(dtype, mine.op, range.size() * item)) {
     return false;
   }
   c10::SmallVector<const std::byte*, 8> inputs;
@@ -113,7 +91,8 @@ at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
       &input,
       input.sizes(),
       [&](Published members, const at::Tensor& out) {
-        reduce_small(signature, members, out);
+        reduce_memory(
+            signature.dtype, op, members, out.data_ptr(), out.numel());
       });
   if (small) {
     return *small;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/spin_impl.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
 #include <dtensor/error.h>
@@ -7,47 +8,8 @@
 #include <algorithm>
 #include <thread>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace dtensor::detail {
 namespace {
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  _mm_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-bool pause_until(c10::function_ref<bool()> done, int pauses) {
-  for (int i = 0; i < pauses; ++i) {
-    if (done()) {
-      return true;
-    }
-    pause_briefly();
-  }
-  return false;
-}
-
-using Clock = std::chrono::steady_clock;
-
-// A program beside us that is given our core keeps it for milliseconds, while
-// one that is woken gets it back at once: until then, rather sleep than yield.
-thread_local Clock::time_point keep_core_until;
-
-void yield_core() {
-  constexpr std::chrono::microseconds kLong(1000);
-  constexpr std::chrono::milliseconds kKeep(200);
-  const auto before = Clock::now();
-  std::this_thread::yield();
-  const auto after = Clock::now();
-  if (after - before > kLong) {
-    keep_core_until = after + kKeep;
-  }
-}
 
 bool fits_on_cores(int64_t ranks) {
   return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
@@ -77,35 +39,10 @@ std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
   return channel;
 }
 
-// A peer that runs on a core of its own is worth some microseconds of spinning:
-// falling asleep and being woken costs more than ranks that keep step wait for
-// each other. One that needs our core gets it, which may also be so where there
-// are enough cores, since other programs run too.
-bool ThreadHub::spin(c10::function_ref<bool()> done) const {
-  constexpr int kPauses = 64;
-  constexpr std::chrono::microseconds kAwake(500);
-  constexpr std::chrono::microseconds kAwakeBesideOthers(20);
-  if (fits_ && pause_until(done, kPauses)) {
-    return true;
-  }
-  auto now = Clock::now();
-  const bool may_yield = !fits_ || now >= keep_core_until;
-  const auto deadline =
-      now + (fits_ && may_yield ? kAwake : kAwakeBesideOthers);
-  while (now < deadline) {
-    if (pause_until(done, fits_ ? kPauses / 2 : 1)) {
-      return true;
-    }
-    if (may_yield) {
-      yield_core();
-    }
-    now = Clock::now();
-  }
-  return done();
-}
-
 void ThreadHub::wait(Wait& wait) {
-  spin([&] { return wait.ready() || stop_.load(std::memory_order_relaxed); });
+  spin(fits_, [&] {
+    return wait.ready() || stop_.load(std::memory_order_relaxed);
+  });
   if (wait.ready()) {
     return;
   }
@@ -243,7 +180,7 @@ void ThreadHub::wait_surely(
     int64_t rank,
     std::atomic<int64_t>& sleepers,
     c10::function_ref<bool()> ready) {
-  if (spin(ready)) {
+  if (spin(fits_, ready)) {
     return;
   }
   std::unique_lock<std::mutex> lock(mutex_);

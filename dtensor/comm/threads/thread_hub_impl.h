@@ -137,7 +137,6 @@ class ThreadHub {
   Rank& at(int64_t rank) {
     return ranks_[static_cast<size_t>(rank)];
   }
-  bool spin(c10::function_ref<bool()> done) const;
   void end_rank(int64_t rank, Rank::Status status);
   void wake_all();
   // All below: with mutex_ held.
