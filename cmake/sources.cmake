@@ -88,12 +88,32 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/launch_env_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
+  dtensor/comm/processes/process_id.cpp
+  dtensor/comm/processes/process_id_impl.h
   dtensor/comm/processes/process_world.cpp
   dtensor/comm/processes/process_world_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
+  dtensor/comm/processes/rows_impl.h
   dtensor/comm/processes/run_world.cpp
   dtensor/comm/processes/session_impl.h
+  dtensor/comm/processes/shared_arena.cpp
+  dtensor/comm/processes/shared_arena_impl.h
+  dtensor/comm/processes/shared_backend.cpp
+  dtensor/comm/processes/shared_backend_impl.h
+  dtensor/comm/processes/shared_channel.cpp
+  dtensor/comm/processes/shared_channel_impl.h
+  dtensor/comm/processes/shared_exchange.cpp
+  dtensor/comm/processes/shared_gather.cpp
+  dtensor/comm/processes/shared_layout_impl.h
+  dtensor/comm/processes/shared_mail.cpp
+  dtensor/comm/processes/shared_mail_impl.h
+  dtensor/comm/processes/shared_memory_backend.cpp
+  dtensor/comm/processes/shared_memory_backend_impl.h
+  dtensor/comm/processes/shared_reduce.cpp
+  dtensor/comm/processes/shared_segment.cpp
+  dtensor/comm/processes/shared_segment_impl.h
+  dtensor/comm/processes/shared_waits.cpp
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
   dtensor/comm/rank_generator.cpp

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/process_id_impl.h>
+
+#include <unistd.h>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+
+namespace dtensor::detail {
+namespace {
+
+struct Stat {
+  char state = 'X'; // dead
+  int64_t started = 0;
+};
+
+// What /proc/PID/stat says behind the program's name, which is in parentheses
+// and may contain anything.
+Stat stat_of(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  file.ignore(std::numeric_limits<std::streamsize>::max(), '(');
+  std::string rest;
+  std::getline(file, rest, '\0');
+  const size_t name_end = rest.rfind(')');
+  if (name_end == std::string::npos) {
+    return {};
+  }
+  // The state is field 3 of proc(5), the start field 22.
+  constexpr int kBetween = 22 - 3 - 1;
+  std::istringstream fields(rest.substr(name_end + 1));
+  Stat stat;
+  fields >> stat.state;
+  std::string skipped;
+  for (int i = 0; i < kBetween; ++i) {
+    fields >> skipped;
+  }
+  fields >> stat.started;
+  return stat;
+}
+
+} // namespace
+
+ProcessId this_process() {
+  const int64_t pid = getpid();
+  return {pid, stat_of(pid).started};
+}
+
+bool has_ended(const ProcessId& process) {
+  const Stat stat = stat_of(process.pid);
+  return stat.state == 'X' || stat.state == 'Z' ||
+      stat.started != process.started;
+}
+
+} // namespace dtensor::detail

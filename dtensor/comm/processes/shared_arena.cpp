@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/from_blob.h>
+#include <dtensor/comm/processes/shared_arena_impl.h>
+
+#include <iterator>
+#include <utility>
+
+namespace dtensor::detail {
+
+SharedArena::SharedArena(
+    std::shared_ptr<const SharedSegment> segment,
+    std::byte* begin,
+    int64_t bytes)
+    : segment_(std::move(segment)),
+      begin_(begin),
+      free_{{begin, bytes}} {}
+
+at::Tensor SharedArena::empty_like(const at::Tensor& like) {
+  constexpr int64_t kPage = 4096;
+  const auto bytes =
+      (static_cast<int64_t>(like.nbytes()) + kPage - 1) / kPage * kPage;
+  std::byte* const data = take(bytes);
+  if (data == nullptr) {
+    return {};
+  }
+  return at::from_blob(
+      data,
+      like.sizes(),
+      [self = shared_from_this(), data, bytes](void*) {
+        self->give_back(data, bytes);
+      },
+      like.options().requires_grad(false));
+}
+
+// The first that fits: what was given back last lies at the front as a rule,
+// and is still in the caches.
+std::byte* SharedArena::take(int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const auto [begin, length] = *block;
+    if (length >= bytes) {
+      free_.erase(block);
+      if (length > bytes) {
+        free_.emplace(begin + bytes, length - bytes);
+      }
+      return begin;
+    }
+  }
+  return nullptr;
+}
+
+void SharedArena::give_back(std::byte* begin, int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto block = free_.emplace(begin, bytes).first;
+  const auto next = std::next(block);
+  if (next != free_.end() && begin + bytes == next->first) {
+    block->second += next->second;
+    free_.erase(next);
+  }
+  if (block != free_.begin()) {
+    const auto before = std::prev(block);
+    if (before->first + before->second == begin) {
+      before->second += block->second;
+      free_.erase(block);
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How members agree and fail, messages, and what moves one tensor or none.
+#include <ATen/ops/empty.h>
+#include <dtensor/comm/packed_call_impl.h>
+#include <dtensor/comm/processes/shared_backend_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+
+SharedSignature
+sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes) {
+  SharedSignature result;
+  result.kind = kind;
+  result.dtype = dtype;
+  for (const int64_t size : sizes) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits
+    result.sizes_hash =
+        (result.sizes_hash + static_cast<uint64_t>(size) + 1) * kOdd;
+  }
+  return result;
+}
+
+void SharedBackend::check_cpu(CollectiveKind kind, const at::Tensor& tensor)
+    const {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      tensor.device().is_cpu(),
+      to_string(kind),
+      "shared memory carries CPU tensors: got one on ",
+      tensor.device(),
+      " on \"",
+      label(),
+      "\". Move it to the CPU, or use another backend.");
+}
+
+void SharedBackend::tell_failure(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const c10::Error& error) {
+    channel_->fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    channel_->fail(error.what());
+  } catch (...) {
+    channel_->fail("an exception of unknown type");
+  }
+}
+
+void SharedBackend::post(int64_t at, const SharedSignature& signature) {
+  if (at == 0) {
+    channel_->post(signature);
+  } else {
+    channel_->post();
+  }
+}
+
+void SharedBackend::meet(int64_t at, c10::function_ref<Call()> call) {
+  channel_->meet();
+  if (at == 0 && !channel_->agreed()) {
+    disagree(call());
+  }
+}
+
+// All members find the same signatures, so all come here: they tell each other
+// their calls in full.
+void SharedBackend::disagree(const Call& call) {
+  channel_->next();
+  std::string mine = pack(call);
+  const auto room =
+      static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
+  if (mine.size() > room) {
+    mine.clear();
+  }
+  std::byte* const block = channel_->room(Room::kBlock, rank());
+  const size_t length = mine.size();
+  std::memcpy(block, &length, sizeof(length));
+  std::copy_n(
+      mine.begin(), length, reinterpret_cast<char*>(block) + sizeof(length));
+  channel_->post();
+  channel_->meet();
+  std::vector<ToldCall> told;
+  for (int64_t member = 0; member < size(); ++member) {
+    const std::byte* const theirs = channel_->room(Room::kBlock, member);
+    size_t bytes = 0;
+    std::memcpy(&bytes, theirs, sizeof(bytes));
+    if (bytes > 0 && bytes <= room) {
+      const auto* text = reinterpret_cast<const char*>(theirs) + sizeof(bytes);
+      told.push_back(unpack({text, bytes}));
+    }
+  }
+  channel_->next();
+  Calls calls;
+  for (const ToldCall& theirs : told) {
+    calls.push_back(&theirs.call);
+  }
+  if (calls.size() == members().ranks.size()) {
+    check_agreement(calls, members().ranks, label());
+  }
+  DTENSOR_CHECK_VALUE(
+      false,
+      call.name(),
+      "ranks of \"",
+      label(),
+      "\" disagree: their sizes are too long to be told. Call the same "
+      "collective with the same sizes on every rank.");
+}
+
+int64_t SharedBackend::lane(Room room) const {
+  constexpr int64_t kAligned = 16; // as the largest element is
+  return channel_->bytes(room) / size() / kAligned * kAligned;
+}
+
+void SharedBackend::barrier() {
+  collective(CollectiveKind::kBarrier, [&] {
+    channel_->post(sign(CollectiveKind::kBarrier, at::kByte, {}));
+    meet(0, [] { return Call{.kind = CollectiveKind::kBarrier}; });
+    channel_->next();
+  });
+}
+
+at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
+  constexpr CollectiveKind kKind = CollectiveKind::kBroadcast;
+  check_cpu(kKind, input);
+  return collective(kKind, [&] {
+    SharedSignature signature = sign(kKind, input.scalar_type(), input.sizes());
+    signature.root = static_cast<int32_t>(root);
+    signature.numel = input.numel();
+    const at::Tensor out = at::empty(input.sizes(), input.options());
+    const Source mine = all_of(input);
+    const Target result = all_of_result(out);
+    const Room room =
+        mine.bytes() <= kNoticeBytes ? Room::kNotice : Room::kBlock;
+    const int64_t step = channel_->bytes(room);
+    for (int64_t at = 0; at == 0 || at < mine.bytes(); at += step) {
+      const Interval range = piece(mine, at, step);
+      if (rank() == root) {
+        copy(mine, range, channel_->room(room, rank()));
+      }
+      post(at, signature);
+      meet(at, [&] {
+        return Call{.kind = kKind, .inputs = {input}, .root = root};
+      });
+      copy(channel_->room(room, root), result, range);
+      channel_->next();
+    }
+    return out;
+  });
+}
+
+void SharedBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
+  check_cpu(CollectiveKind::kSend, input);
+  collective(CollectiveKind::kSend, [&] { mail_.send(input, to, tag); });
+}
+
+at::Tensor
+SharedBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
+  check_cpu(CollectiveKind::kRecv, like);
+  at::Tensor message =
+      collective(CollectiveKind::kRecv, [&] { return mail_.recv(from, tag); });
+  check_message(message, like, from);
+  return message.view(like.sizes());
+}
+
+// A shape of more dimensions than an envelope has comes as one.
+void SharedBackend::check_message(
+    const at::Tensor& message,
+    const at::Tensor& like,
+    int64_t from) const {
+  const bool same_shape = message.sizes() == like.sizes() ||
+      (like.dim() > kEnvelopeDims && message.dim() == 1 &&
+       message.numel() == like.numel());
+  DTENSOR_CHECK_VALUE(
+      message.scalar_type() == like.scalar_type() && same_shape,
+      to_string(CollectiveKind::kRecv),
+      "rank ",
+      members().ranks[static_cast<size_t>(rank())],
+      " expects ",
+      describe(like),
+      " but rank ",
+      members().ranks[static_cast<size_t>(from)],
+      " sent ",
+      describe(message),
+      " on \"",
+      label(),
+      "\". Receive a tensor of the shape and dtype that is sent.");
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SharedBackend: collectives of processes that share memory, as stages of a
+// SharedChannel. Each family stands in a file of its own (shared_reduce.cpp,
+// ...).
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/group_backend.h>
+#include <dtensor/comm/processes/rows_impl.h>
+#include <dtensor/comm/processes/shared_arena_impl.h>
+#include <dtensor/comm/processes/shared_channel_impl.h>
+#include <dtensor/comm/processes/shared_mail_impl.h>
+
+#include <exception>
+#include <memory>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// The signature of a collective over tensors of this dtype. `sizes` are those
+/// that members have to have alike.
+SharedSignature sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes);
+
+class SharedBackend final : public GroupBackend {
+ public:
+  SharedBackend(
+      GroupMembers members,
+      std::unique_ptr<SharedChannel> channel,
+      std::shared_ptr<SharedArena> results)
+      : GroupBackend(std::move(members)),
+        channel_(std::move(channel)),
+        results_(std::move(results)),
+        mail_(*channel_) {}
+
+  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
+  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
+    return gather_along(input, 0, counts);
+  }
+  at::Tensor reduce_scatter(
+      const at::Tensor& input,
+      SizesRef counts,
+      ReduceOp op) override {
+    return reduce_scatter_along(input, 0, counts, op);
+  }
+  at::Tensor all_to_all(
+      const at::Tensor& input,
+      SizesRef sent,
+      SizesRef received) override;
+  at::Tensor broadcast(const at::Tensor& input, int64_t root) override;
+  void send(const at::Tensor& input, int64_t to, int64_t tag) override;
+  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override;
+
+  at::Tensor gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes)
+      override;
+  at::Tensor reduce_scatter_along(
+      const at::Tensor& input,
+      int64_t dim,
+      SizesRef sizes,
+      ReduceOp op) override;
+  at::Tensor shard_dim_alltoall(
+      const at::Tensor& input,
+      int64_t gather_dim,
+      int64_t shard_dim,
+      SizesRef sizes) override;
+  Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override;
+  void barrier() override;
+
+ private:
+  using Room = SharedChannel::Room;
+  using Sources = std::vector<Source>;
+  using Targets = std::vector<Target>;
+
+  /// Runs `body`, which other members are told of if it throws anything but
+  /// that they disagree.
+  template <typename Body>
+  auto collective(CollectiveKind kind, const Body& body);
+  void tell_failure(const std::exception_ptr& failure);
+  void check_cpu(CollectiveKind kind, const at::Tensor& tensor) const;
+
+  /// Posts the next stage; the first, at 0, with `signature`.
+  void post(int64_t at, const SharedSignature& signature);
+  /// Waits for all to have posted it, and throws ValueError on all members if
+  /// their signatures differ in the first. `call` says what this one calls.
+  void meet(int64_t at, c10::function_ref<Call()> call);
+  [[noreturn]] void disagree(const Call& call);
+
+  void check_message(
+      const at::Tensor& message,
+      const at::Tensor& like,
+      int64_t from) const;
+
+  /// What is for each member in a room.
+  int64_t lane(Room room) const;
+  std::byte* lane_of(Room room, int64_t writer, int64_t reader) const {
+    return channel_->room(room, writer) + reader * lane(room);
+  }
+
+  at::Tensor reduce_whole(const at::Tensor& input, ReduceOp op);
+  at::Tensor reduce_in_parts(const at::Tensor& input, ReduceOp op);
+  void reduce_parts(
+      const SharedSignature& signature,
+      const Sources& parts,
+      const at::Tensor& out,
+      c10::function_ref<Call()> call);
+  void reduce_piece(
+      const Source& mine,
+      Interval range,
+      Room room,
+      ReduceOp op,
+      const at::Tensor& out);
+  void gather(
+      const SharedSignature& signature,
+      const Source& mine,
+      const Targets& targets,
+      c10::function_ref<Call()> call);
+  void exchange(
+      const SharedSignature& signature,
+      const Sources& sources,
+      const Targets& targets,
+      c10::function_ref<Call()> call);
+  /// What did not fit beside the tables, of up to `longest` bytes a part.
+  /// Without sources this member has nothing more to give.
+  void exchange_blocks(
+      const Sources& sources,
+      const Targets& targets,
+      const std::vector<bool>& is_done,
+      int64_t longest);
+
+  std::unique_ptr<SharedChannel> channel_;
+  /// Of this member. Tensors that lie there keep it.
+  std::shared_ptr<SharedArena> results_;
+  SharedMail mail_;
+};
+
+template <typename Body>
+auto SharedBackend::collective(CollectiveKind kind, const Body& body) {
+  channel_->enter(kind);
+  try {
+    return body();
+  } catch (const c10::ValueError&) {
+    throw; // all members do
+  } catch (...) {
+    tell_failure(std::current_exception());
+    throw;
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// all_to_all: every member has a part for each other.
+//
+// Who gets how much is known to two members only, so all tell it first, in a
+// table of what they send and what they expect. A member whose parts fit behind
+// its table sends them with it.
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <dtensor/comm/processes/shared_backend_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// What one member says, in the room of its notice.
+class Table {
+ public:
+  Table(std::byte* room, int64_t members)
+      : numbers_(reinterpret_cast<int64_t*>(room)),
+        members_(members) {}
+
+  int64_t& sent(int64_t to) const {
+    return numbers_[to];
+  }
+  int64_t& expected(int64_t from) const {
+    return numbers_[members_ + from];
+  }
+  std::byte* parts() const {
+    return reinterpret_cast<std::byte*>(numbers_ + 2 * members_);
+  }
+  /// Where the part for `member` begins behind the table, if all are there.
+  int64_t offset_of(int64_t member) const {
+    int64_t offset = 0;
+    for (int64_t to = 0; to < member; ++to) {
+      offset += sent(to);
+    }
+    return offset;
+  }
+  bool has_parts() const {
+    const auto room =
+        kNoticeBytes - 2 * members_ * static_cast<int64_t>(sizeof(int64_t));
+    return offset_of(members_) <= room;
+  }
+  int64_t longest() const {
+    return *std::max_element(numbers_, numbers_ + members_);
+  }
+
+ private:
+  int64_t* numbers_;
+  int64_t members_;
+};
+
+// Whether everybody expects what is sent.
+bool fit(const std::vector<Table>& tables) {
+  const auto members = static_cast<int64_t>(tables.size());
+  for (int64_t from = 0; from < members; ++from) {
+    for (int64_t to = 0; to < members; ++to) {
+      if (tables[static_cast<size_t>(from)].sent(to) !=
+          tables[static_cast<size_t>(to)].expected(from)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+void SharedBackend::exchange(
+    const SharedSignature& signature,
+    const Sources& sources,
+    const Targets& targets,
+    c10::function_ref<Call()> call) {
+  std::vector<Table> tables;
+  for (int64_t member = 0; member < size(); ++member) {
+    tables.emplace_back(channel_->room(Room::kNotice, member), size());
+  }
+  const auto me = static_cast<size_t>(rank());
+  const Table& mine = tables[me];
+  for (size_t member = 0; member < sources.size(); ++member) {
+    mine.sent(static_cast<int64_t>(member)) = sources[member].bytes();
+    mine.expected(static_cast<int64_t>(member)) = targets[member].bytes();
+  }
+  std::byte* place = mine.parts();
+  for (size_t to = 0; mine.has_parts() && to < sources.size(); ++to) {
+    copy(sources[to], {0, sources[to].bytes()}, place);
+    place += sources[to].bytes();
+  }
+  post(0, signature);
+  copy(sources[me], targets[me]); // while the others come
+  channel_->meet();
+  if (!channel_->agreed() || !fit(tables)) {
+    disagree(call());
+  }
+  // Tables are good until the next stage; of it we need only this.
+  std::vector<bool> is_done;
+  int64_t longest = 0;
+  for (size_t from = 0; from < tables.size(); ++from) {
+    const Table& theirs = tables[from];
+    is_done.push_back(theirs.has_parts() || from == me);
+    if (theirs.has_parts()) {
+      copy(
+          theirs.parts() + theirs.offset_of(rank()),
+          targets[from],
+          {0, targets[from].bytes()});
+    } else {
+      longest = std::max(longest, theirs.longest());
+    }
+  }
+  const bool sends = !mine.has_parts();
+  channel_->next();
+  exchange_blocks(
+      sends ? sources : Sources(), targets, std::move(is_done), longest);
+}
+
+void SharedBackend::exchange_blocks(
+    const Sources& sources,
+    const Targets& targets,
+    const std::vector<bool>& is_done,
+    int64_t longest) {
+  const int64_t step = lane(Room::kBlock);
+  const auto me = static_cast<size_t>(rank());
+  for (int64_t at = 0; at < longest; at += step) {
+    for (size_t to = 0; to < sources.size(); ++to) {
+      if (to != me) {
+        copy(
+            sources[to],
+            piece(sources[to], at, step),
+            lane_of(Room::kBlock, rank(), static_cast<int64_t>(to)));
+      }
+    }
+    channel_->post();
+    channel_->meet();
+    for (size_t from = 0; from < targets.size(); ++from) {
+      if (!is_done[from]) {
+        copy(
+            lane_of(Room::kBlock, static_cast<int64_t>(from), rank()),
+            targets[from],
+            piece(targets[from], at, step));
+      }
+    }
+    channel_->next();
+  }
+}
+
+at::Tensor SharedBackend::all_to_all(
+    const at::Tensor& input,
+    SizesRef sent,
+    SizesRef received) {
+  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
+  check_cpu(kKind, input);
+  const auto call = [&] {
+    Call result{.kind = kKind};
+    int64_t begin = 0;
+    for (size_t r = 0; r < sent.size(); ++r) {
+      result.inputs.push_back(input.narrow(0, begin, sent[r]));
+      result.shapes.push_back({received[r]});
+      begin += sent[r];
+    }
+    return result;
+  };
+  return collective(kKind, [&] {
+    const at::Tensor out =
+        at::empty({c10::sum_integers(received)}, input.options());
+    exchange(
+        sign(kKind, input.scalar_type(), {}),
+        cut<const std::byte>(input, 0, sent),
+        cut<std::byte>(out, 0, received),
+        call);
+    return out;
+  });
+}
+
+GroupBackend::Tensors SharedBackend::exchange_parts(
+    const Tensors& inputs,
+    Shapes shapes) {
+  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
+  check_cpu(kKind, inputs.front());
+  const auto known = shapes.empty() ? ask_shapes(inputs) : shapes.vec();
+  const auto call = [&] {
+    return Call{.kind = kKind, .inputs = inputs, .shapes = known};
+  };
+  return collective(kKind, [&] {
+    Tensors results;
+    Sources sources;
+    Targets targets;
+    for (size_t r = 0; r < inputs.size(); ++r) {
+      results.push_back(at::empty(known[r], inputs.front().options()));
+      sources.push_back(all_of(inputs[r]));
+      targets.push_back(all_of_result(results.back()));
+    }
+    exchange(
+        sign(kKind, inputs.front().scalar_type(), {}), sources, targets, call);
+    return results;
+  });
+}
+
+at::Tensor SharedBackend::shard_dim_alltoall(
+    const at::Tensor& input,
+    int64_t gather_dim,
+    int64_t shard_dim,
+    SizesRef given) {
+  constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
+  check_cpu(kKind, input);
+  const Sizes sizes =
+      given.empty() ? ask_sizes(input.size(gather_dim)) : Sizes(given);
+  Sizes chunks;
+  for (int64_t r = 0; r < size(); ++r) {
+    chunks.push_back(chunk(input.size(shard_dim), size(), r).size());
+  }
+  Sizes shape(input.sizes());
+  shape[static_cast<size_t>(gather_dim)] = c10::sum_integers(sizes);
+  shape[static_cast<size_t>(shard_dim)] = chunks[static_cast<size_t>(rank())];
+  SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
+  signature.dim = static_cast<uint8_t>(gather_dim);
+  signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
+  return collective(kKind, [&] {
+    const at::Tensor out = at::empty(shape, input.options());
+    exchange(
+        signature,
+        cut<const std::byte>(input, shard_dim, chunks),
+        cut<std::byte>(out, gather_dim, sizes),
+        [&] {
+          return Call{
+              .kind = kKind,
+              .inputs = {input},
+              .dim = gather_dim,
+              .shard_dim = shard_dim,
+              .sizes = sizes};
+        });
+    return out;
+  });
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SharedLayout: what lies where in the segment of a group.
+//
+// First a head, which says what the segment is; then for each member a seat,
+// two notices and two blocks, for odd and even stages (shared_channel_impl.h);
+// then a ring for each two members, in which messages travel from one to the
+// other (shared_mail_impl.h), and an arena for each member's results
+// (shared_arena_impl.h). Only what is used takes memory. Zeros, which a
+// new segment consists of, are right for all of it but the identity.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/processes/process_id_impl.h>
+#include <dtensor/layout/placement.h>
+
+#include <sched.h>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace dtensor::detail {
+
+/// The most that a member says with a notice itself.
+constexpr int64_t kNoticeBytes = 4096;
+/// Of messages under way from one member to another.
+constexpr int64_t kMailBytes = 128 << 10;
+/// For results of each member. Only what is used of it takes memory.
+constexpr int64_t kArenaBytes = 64 << 20;
+/// A table of two numbers for each fits into half a notice.
+constexpr int64_t kMostMembers = 128;
+/// What processors fetch at once: two lines of 64 bytes.
+constexpr int64_t kLine = 128;
+
+/// What the members of one group have to find alike.
+struct SharedIdentity {
+  std::array<char, 8> magic = {'d', 't', 'e', 'n', 's', 'o', 'r', '\0'};
+  int64_t version = 0;
+  /// Drawn for this segment.
+  std::array<uint64_t, 2> key{};
+  /// Of the global ranks of the members.
+  uint64_t ranks_hash = 0;
+  int64_t members = 0;
+  int64_t block_bytes = 0;
+
+  friend bool operator==(const SharedIdentity&, const SharedIdentity&) =
+      default;
+};
+
+struct SharedHead {
+  SharedIdentity identity;
+  /// Members sleep on the bell, and are counted before they do.
+  alignas(kLine) std::atomic<uint32_t> bell{0};
+  std::atomic<uint32_t> sleepers{0};
+  /// Why no collective will come about any more, once that is said.
+  enum : uint32_t { kIntact, kBreaking, kBroken };
+  alignas(kLine) std::atomic<uint32_t> state{kIntact};
+  std::array<char, 1024> reason{};
+};
+
+struct alignas(kLine) SharedSeat {
+  enum : uint32_t { kEmpty, kTaken, kLeft };
+  std::atomic<uint32_t> state{kEmpty};
+  ProcessId process;
+  /// The cores that it may run on.
+  cpu_set_t cores{};
+  /// How often somebody has put something into a ring for this member.
+  alignas(kLine) std::atomic<int64_t> mail{0};
+};
+
+/// What a member calls. Members whose signatures are equal call one collective.
+struct SharedSignature {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  at::ScalarType dtype = at::kByte;
+  uint8_t dim = 0;
+  /// In a shard_dim_alltoall the dimension that is cut.
+  int32_t root = 0;
+  int64_t numel = 0;
+  uint64_t sizes_hash = 0;
+
+  friend bool operator==(const SharedSignature& a, const SharedSignature& b) {
+    return std::memcmp(&a, &b, sizeof(SharedSignature)) == 0;
+  }
+};
+static_assert(std::has_unique_object_representations_v<SharedSignature>);
+
+/// What a member publishes in one stage. What most stages need lies in one
+/// cache line.
+struct alignas(kLine) SharedNotice {
+  /// The stage that the rest belongs to; written last.
+  std::atomic<int64_t> stage{0};
+  SharedSignature signature;
+  std::array<std::byte, kNoticeBytes> data; // NOLINT: written when it is used
+};
+static_assert(
+    offsetof(SharedNotice, data) % 32 == 0,
+    "vector instructions want it so");
+
+/// Bytes written and read since the beginning; the data lies behind it.
+struct SharedRing {
+  alignas(kLine) std::atomic<int64_t> written{0};
+  alignas(kLine) std::atomic<int64_t> read{0};
+};
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+class SharedLayout {
+ public:
+  SharedLayout(std::byte* base, int64_t members, int64_t block_bytes)
+      : base_(base),
+        members_(members),
+        block_bytes_(block_bytes) {}
+
+  static size_t bytes(int64_t members, int64_t block_bytes) {
+    const SharedLayout layout(nullptr, members, block_bytes);
+    return static_cast<size_t>(layout.arenas() + members * kArenaBytes);
+  }
+
+  int64_t members() const {
+    return members_;
+  }
+  int64_t block_bytes() const {
+    return block_bytes_;
+  }
+  SharedHead& head() const {
+    return at<SharedHead>(0);
+  }
+  SharedSeat& seat(int64_t member) const {
+    return at<SharedSeat>(kSeats + member * kSeat);
+  }
+  SharedNotice& notice(int64_t member, int64_t stage) const {
+    return at<SharedNotice>(notices() + place(member, stage) * kNotice);
+  }
+  std::byte* block(int64_t member, int64_t stage) const {
+    return base_ + blocks() + place(member, stage) * block_bytes_;
+  }
+  SharedRing& ring(int64_t from, int64_t to) const {
+    return at<SharedRing>(rings() + (from * members_ + to) * kRing);
+  }
+  std::byte* ring_data(int64_t from, int64_t to) const {
+    return reinterpret_cast<std::byte*>(&ring(from, to)) + sizeof(SharedRing);
+  }
+  std::byte* arena(int64_t member) const {
+    return base_ + arenas() + member * kArenaBytes;
+  }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+  static constexpr int64_t kSeats = sizeof(SharedHead);
+  static constexpr int64_t kSeat = sizeof(SharedSeat);
+  static constexpr int64_t kNotice = sizeof(SharedNotice);
+  static constexpr int64_t kRing = sizeof(SharedRing) + kMailBytes;
+
+  static int64_t page_after(int64_t offset) {
+    return (offset + kPage - 1) / kPage * kPage;
+  }
+  static int64_t place(int64_t member, int64_t stage) {
+    return 2 * member + stage % 2;
+  }
+  int64_t notices() const {
+    return page_after(kSeats + members_ * kSeat);
+  }
+  int64_t blocks() const {
+    return page_after(notices() + 2 * members_ * kNotice);
+  }
+  int64_t rings() const {
+    return page_after(blocks() + 2 * members_ * block_bytes_);
+  }
+  int64_t arenas() const {
+    return page_after(rings() + members_ * members_ * kRing);
+  }
+  template <typename T>
+  T& at(int64_t offset) const {
+    return *reinterpret_cast<T*>(base_ + offset);
+  }
+
+  std::byte* base_;
+  int64_t members_;
+  int64_t block_bytes_;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the members of a group come to share a segment: the first makes it and
+// says in the store where it is; the others open it. When all have their seats,
+// neither the segment nor the store says anything more to anybody.
+#include <c10/util/ScopeExit.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/processes/shared_backend_impl.h>
+#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/version.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <new>
+#include <random>
+#include <sstream>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "shared_memory_backend";
+constexpr const char* kStoreKey = "shared_segment";
+constexpr int64_t kVersion = DTENSOR_VERSION_MAJOR * 1'000'000 +
+    DTENSOR_VERSION_MINOR * 1'000 + DTENSOR_VERSION_PATCH;
+
+// What the first member says in the store.
+struct Address {
+  int64_t pid = 0;
+  int64_t descriptor = 0;
+  std::array<uint64_t, 2> key{};
+};
+
+std::vector<uint8_t> to_bytes(const Address& address) {
+  const std::string text = c10::str(
+      address.pid,
+      " ",
+      address.descriptor,
+      " ",
+      address.key[0],
+      " ",
+      address.key[1]);
+  return {text.begin(), text.end()};
+}
+
+Address from_bytes(const std::vector<uint8_t>& bytes) {
+  const std::string text(bytes.begin(), bytes.end());
+  std::istringstream words(text);
+  Address address;
+  words >> address.pid >> address.descriptor >> address.key[0] >>
+      address.key[1];
+  DTENSOR_CHECK(
+      !words.fail(),
+      kWhere,
+      "the store does not say where the memory is, but \"",
+      text.substr(0, 40),
+      "\". Give each group keys of its own.");
+  return address;
+}
+
+std::array<uint64_t, 2> draw_key() {
+  std::random_device device;
+  const auto draw = [&] { return uint64_t{device()} << 32 | device(); };
+  return {draw(), draw()};
+}
+
+SharedIdentity identity_of(
+    const GroupMembers& members,
+    const SharedMemoryOptions& options,
+    const std::array<uint64_t, 2>& key) {
+  return {
+      .version = kVersion,
+      .key = key,
+      .ranks_hash =
+          sign(CollectiveKind::kBarrier, at::kLong, members.ranks).sizes_hash,
+      .members = static_cast<int64_t>(members.ranks.size()),
+      .block_bytes = options.block_bytes};
+}
+
+SharedHead& head_of(const SharedSegment& segment) {
+  return *reinterpret_cast<SharedHead*>(segment.data());
+}
+
+SharedSegment make_segment(
+    const GroupMembers& members,
+    c10d::Store& store,
+    const SharedMemoryOptions& options,
+    size_t bytes) {
+  SharedSegment segment = SharedSegment::create(bytes);
+  Address address{this_process().pid, segment.descriptor(), draw_key()};
+  auto* const head = new (segment.data()) SharedHead;
+  head->identity = identity_of(members, options, address.key);
+  store.set(kStoreKey, to_bytes(address));
+  return segment;
+}
+
+void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
+  DTENSOR_CHECK(
+      theirs.magic == mine.magic && theirs.key == mine.key,
+      kWhere,
+      "the memory is not that of this group: it has another key. Give each "
+      "group of each job keys of its own in the store.");
+  DTENSOR_CHECK(
+      theirs.version == mine.version,
+      kWhere,
+      "rank 0 of the group has version ",
+      theirs.version,
+      " of this library, and this rank ",
+      mine.version,
+      ". Run the same program on all ranks.");
+  DTENSOR_CHECK(
+      theirs == mine,
+      kWhere,
+      "rank 0 of the group has ",
+      theirs.members,
+      " members and blocks of ",
+      theirs.block_bytes,
+      " bytes, and this rank ",
+      mine.members,
+      " and ",
+      mine.block_bytes,
+      ", or others. Make the group alike on all ranks.");
+}
+
+SharedSegment open_segment(
+    const GroupMembers& members,
+    c10d::Store& store,
+    const SharedMemoryOptions& options,
+    size_t bytes) {
+  try {
+    store.wait({kStoreKey}, options.timeout);
+  } catch (const std::exception& error) {
+    DTENSOR_CHECK(
+        false,
+        kWhere,
+        "waited ",
+        options.timeout.count(),
+        " ms for rank ",
+        members.ranks.front(),
+        " to make the memory of \"",
+        members.label,
+        "\": ",
+        std::string(error.what()).substr(0, 200),
+        ". Make the group on every rank, or raise the timeout.");
+  }
+  const Address address = from_bytes(store.get(kStoreKey));
+  SharedSegment segment =
+      SharedSegment::open(address.pid, address.descriptor, bytes);
+  check_identity(
+      head_of(segment).identity, identity_of(members, options, address.key));
+  return segment;
+}
+
+void check_options(
+    const GroupMembers& members,
+    const SharedMemoryOptions& options) {
+  const auto size = static_cast<int64_t>(members.ranks.size());
+  DTENSOR_CHECK_VALUE(
+      size <= kMostMembers,
+      kWhere,
+      "\"",
+      members.label,
+      "\" has ",
+      size,
+      " ranks, and at most ",
+      kMostMembers,
+      " can share memory. Use another backend for it.");
+  DTENSOR_CHECK_VALUE(
+      options.block_bytes > 0 && options.block_bytes % kNoticeBytes == 0,
+      kWhere,
+      "blocks have ",
+      options.block_bytes,
+      " bytes. Pass a multiple of ",
+      kNoticeBytes,
+      ".");
+}
+
+} // namespace
+
+GroupBackendPtr shared_memory_backend(
+    GroupMembers members,
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const SharedMemoryOptions& options) {
+  check_options(members, options);
+  const size_t bytes = SharedLayout::bytes(
+      static_cast<int64_t>(members.ranks.size()), options.block_bytes);
+  const bool makes = members.rank == 0;
+  const auto segment = std::make_shared<SharedSegment>(
+      makes ? make_segment(members, *store, options, bytes)
+            : open_segment(members, *store, options, bytes));
+  auto channel = std::make_unique<SharedChannel>(
+      segment, members, options.block_bytes, options.timeout);
+  const auto forget = c10::make_scope_exit([&] {
+    if (makes) {
+      store->deleteKey(kStoreKey);
+    }
+  });
+  channel->arrive();
+  auto results = std::make_shared<SharedArena>(
+      segment, channel->layout().arena(members.rank), kArenaBytes);
+  return std::make_shared<SharedBackend>(
+      std::move(members), std::move(channel), std::move(results));
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// all_reduce and reduce_scatter.
+//
+// Of a short tensor, every member reduces all for itself. A longer one goes by
+// blocks, of which each member reduces a part. In one stage a member shows the
+// parts of a block that others are to reduce; when all have done so, it reduces
+// its own and writes it to the results of all that are in arenas, and for the
+// others into its next room. So a block more costs one meeting more.
+#include <ATen/ops/empty.h>
+#include <dtensor/comm/processes/shared_backend_impl.h>
+#include <dtensor/comm/reduce_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+// A tensor of `bytes` as blocks, each of a part for every member.
+struct Blocks {
+  int64_t bytes;
+  int64_t members;
+  int64_t lane; // the longest part
+
+  int64_t count() const {
+    const int64_t block = lane * members;
+    return (bytes + block - 1) / block;
+  }
+  bool has(int64_t block) const {
+    return block >= 0 && block < count();
+  }
+  Interval part(int64_t block, int64_t member) const {
+    constexpr int64_t kAligned = 64; // members write no common cache line
+    const int64_t begin = block * lane * members;
+    const int64_t rest = std::min(bytes - begin, lane * members);
+    const int64_t share = (rest + members - 1) / members;
+    const int64_t whole =
+        std::min((share + kAligned - 1) / kAligned * kAligned, lane);
+    return {
+        begin + std::min(rest, member * whole),
+        begin + std::min(rest, (member + 1) * whole)};
+  }
+};
+
+SharedSignature
+reduction(CollectiveKind kind, const at::Tensor& input, ReduceOp op) {
+  SharedSignature result = sign(kind, input.scalar_type(), input.sizes());
+  result.op = op;
+  result.numel = input.numel();
+  return result;
+}
+
+// An all_reduce by blocks: what a member does in the stages.
+class InParts {
+ public:
+  InParts(
+      const SharedChannel& channel,
+      const at::Tensor& input,
+      const at::Tensor& out,
+      ReduceOp op,
+      int64_t lane)
+      : channel_(channel),
+        dtype_(input.scalar_type()),
+        op_(op),
+        from_(all_of(input).data),
+        to_(all_of_result(out).data),
+        blocks_{static_cast<int64_t>(input.nbytes()), channel.size(), lane} {}
+
+  int64_t blocks() const {
+    return blocks_.count();
+  }
+
+  /// In the first stage: where in its arena this member's result is, or kNone;
+  /// and when all have met, where those of the others are.
+  void show_result(int64_t offset) const {
+    std::memcpy(notice(channel_.rank()), &offset, sizeof(offset));
+  }
+  void find_results() {
+    for (int64_t member = 0; member < channel_.size(); ++member) {
+      int64_t offset = 0;
+      std::memcpy(&offset, notice(member), sizeof(offset));
+      results_.push_back(
+          offset == kNone ? nullptr : channel_.layout().arena(member) + offset);
+    }
+  }
+
+  void show_terms(int64_t block) const {
+    each_other(block, [&](int64_t member, Interval part) {
+      copy_bytes(
+          lane(channel_.rank(), member), from_ + part.begin, part.size());
+    });
+  }
+
+  // For who has no result in an arena, into the lane of the next room that
+  // nobody needs: of what this member gives to itself.
+  void reduce(int64_t block) const {
+    if (!blocks_.has(block)) {
+      return;
+    }
+    const Interval part = blocks_.part(block, channel_.rank());
+    reduce_part(part);
+    bool all_have = true;
+    for (int64_t member = 0; member < channel_.size(); ++member) {
+      std::byte* const theirs = results_[static_cast<size_t>(member)];
+      all_have = all_have && theirs != nullptr;
+      if (theirs != nullptr && member != channel_.rank()) {
+        copy_bytes(theirs + part.begin, to_ + part.begin, part.size());
+      }
+    }
+    if (!all_have) {
+      copy_bytes(
+          channel_.next_room() + channel_.rank() * blocks_.lane,
+          to_ + part.begin,
+          part.size());
+    }
+  }
+
+  void take_results(int64_t block) const {
+    if (results_[static_cast<size_t>(channel_.rank())] == nullptr) {
+      each_other(block, [&](int64_t member, Interval part) {
+        copy_bytes(to_ + part.begin, lane(member, member), part.size());
+      });
+    }
+  }
+
+  static constexpr int64_t kNone = -1;
+
+ private:
+  template <typename Fn>
+  void each_other(int64_t block, const Fn& fn) const {
+    if (!blocks_.has(block)) {
+      return;
+    }
+    for (int64_t member = 0; member < channel_.size(); ++member) {
+      if (member != channel_.rank()) {
+        fn(member, blocks_.part(block, member));
+      }
+    }
+  }
+  std::byte* notice(int64_t member) const {
+    return channel_.room(SharedChannel::Room::kNotice, member);
+  }
+  std::byte* lane(int64_t writer, int64_t reader) const {
+    return channel_.room(SharedChannel::Room::kBlock, writer) +
+        reader * blocks_.lane;
+  }
+  void reduce_part(Interval part) const {
+    c10::SmallVector<const void*, 8> terms;
+    for (int64_t member = 0; member < channel_.size(); ++member) {
+      terms.push_back(
+          member == channel_.rank() ? from_ + part.begin
+                                    : lane(member, channel_.rank()));
+    }
+    const auto item = static_cast<int64_t>(c10::elementSize(dtype_));
+    reduce_memory(dtype_, op_, terms, to_ + part.begin, part.size() / item);
+  }
+
+  const SharedChannel& channel_;
+  at::ScalarType dtype_;
+  ReduceOp op_;
+  const std::byte* from_;
+  std::byte* to_;
+  Blocks blocks_;
+  /// Of each member; null if it is in no arena.
+  c10::SmallVector<std::byte*, 8> results_;
+};
+
+} // namespace
+
+at::Tensor SharedBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
+  check_cpu(CollectiveKind::kAllReduce, input);
+  return collective(CollectiveKind::kAllReduce, [&] {
+    return static_cast<int64_t>(input.nbytes()) <= kNoticeBytes
+        ? reduce_whole(input, op)
+        : reduce_in_parts(input, op);
+  });
+}
+
+at::Tensor SharedBackend::reduce_whole(const at::Tensor& input, ReduceOp op) {
+  constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
+  const Source mine = all_of(input);
+  copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
+  post(0, reduction(kKind, input, op));
+  // While the others come.
+  const at::Tensor out = at::empty(input.sizes(), input.options());
+  meet(0, [&] { return Call{.kind = kKind, .inputs = {input}, .op = op}; });
+  c10::SmallVector<const void*, 8> terms;
+  for (int64_t member = 0; member < size(); ++member) {
+    terms.push_back(channel_->room(Room::kNotice, member));
+  }
+  reduce_memory(input.scalar_type(), op, terms, out.data_ptr(), input.numel());
+  channel_->next();
+  return out;
+}
+
+at::Tensor SharedBackend::reduce_in_parts(
+    const at::Tensor& input,
+    ReduceOp op) {
+  constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
+  at::Tensor out = results_->empty_like(input);
+  const int64_t offset = out.defined() ? results_->offset(out) : InParts::kNone;
+  if (!out.defined()) {
+    out = at::empty(input.sizes(), input.options());
+  }
+  const auto signature = reduction(kKind, input, op);
+  InParts parts(*channel_, input, out, op, lane(Room::kBlock));
+  for (int64_t block = 0; block <= parts.blocks(); ++block) {
+    if (block == 0) {
+      parts.show_result(offset);
+    }
+    parts.show_terms(block);
+    post(block, signature);
+    meet(block, [&] {
+      return Call{.kind = kKind, .inputs = {input}, .op = op};
+    });
+    if (block == 0) {
+      parts.find_results();
+    }
+    parts.reduce(block);
+    parts.take_results(block - 1);
+    channel_->next();
+  }
+  return out;
+}
+
+at::Tensor SharedBackend::reduce_scatter_along(
+    const at::Tensor& input,
+    int64_t dim,
+    SizesRef given,
+    ReduceOp op) {
+  constexpr CollectiveKind kKind = CollectiveKind::kReduceScatter;
+  check_cpu(kKind, input);
+  Sizes sizes(given);
+  for (int64_t r = 0; given.empty() && r < size(); ++r) {
+    sizes.push_back(chunk(input.size(dim), size(), r).size());
+  }
+  return collective(kKind, [&] {
+    const Sources parts = cut<const std::byte>(input, dim, sizes);
+    Sizes shape(input.sizes());
+    shape[static_cast<size_t>(dim)] = sizes[static_cast<size_t>(rank())];
+    const at::Tensor out = at::empty(shape, input.options());
+    SharedSignature signature = reduction(kKind, input, op);
+    signature.dim = static_cast<uint8_t>(dim);
+    signature.sizes_hash ^= sign(kKind, input.scalar_type(), sizes).sizes_hash;
+    reduce_parts(signature, parts, out, [&] {
+      return Call{
+          .kind = kKind,
+          .inputs = {input},
+          .op = op,
+          .dim = dim,
+          .sizes = sizes};
+    });
+    return out;
+  });
+}
+
+void SharedBackend::reduce_parts(
+    const SharedSignature& signature,
+    const Sources& parts,
+    const at::Tensor& out,
+    c10::function_ref<Call()> call) {
+  const int64_t longest = longest_of(parts);
+  const Room room =
+      longest <= lane(Room::kNotice) ? Room::kNotice : Room::kBlock;
+  const int64_t step = lane(room);
+  const Source& mine = parts[static_cast<size_t>(rank())];
+  for (int64_t at = 0; at == 0 || at < longest; at += step) {
+    for (int64_t member = 0; member < size(); ++member) {
+      const Source& part = parts[static_cast<size_t>(member)];
+      if (member != rank() || !mine.is_dense()) {
+        copy(part, piece(part, at, step), lane_of(room, rank(), member));
+      }
+    }
+    post(at, signature);
+    meet(at, call);
+    reduce_piece(mine, piece(mine, at, step), room, signature.op, out);
+    channel_->next();
+  }
+}
+
+void SharedBackend::reduce_piece(
+    const Source& mine,
+    Interval range,
+    Room room,
+    ReduceOp op,
+    const at::Tensor& out) {
+  c10::SmallVector<const void*, 8> terms;
+  for (int64_t member = 0; member < size(); ++member) {
+    const bool in_place = member == rank() && mine.is_dense();
+    terms.push_back(
+        in_place ? mine.data + range.begin : lane_of(room, member, rank()));
+  }
+  reduce_memory(
+      out.scalar_type(),
+      op,
+      terms,
+      all_of_result(out).data + range.begin,
+      range.size() / out.element_size());
+}
+
+} // namespace dtensor::detail

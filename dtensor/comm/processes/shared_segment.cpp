@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/processes/shared_segment_impl.h>
+#include <dtensor/error.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "shared_memory_backend";
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::string last_error() {
+  return std::system_category().message(errno);
+}
+
+// Why the open file is no segment of ours; empty if it is.
+std::string objection(int descriptor, size_t bytes) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) {
+    return last_error();
+  }
+  if (status.st_uid != geteuid()) {
+    return c10::str("it belongs to user ", status.st_uid);
+  }
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return "it is no sealed memory";
+  }
+  if (status.st_size != static_cast<off_t>(bytes)) {
+    return c10::str("it has ", status.st_size, " bytes, not ", bytes);
+  }
+  return "";
+}
+
+} // namespace
+
+SharedSegment::SharedSegment(int descriptor, size_t bytes)
+    : descriptor_(descriptor),
+      size_(bytes) {}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      data_(std::exchange(other.data_, nullptr)) {}
+
+SharedSegment::~SharedSegment() {
+  close_descriptor();
+  if (data_ != nullptr) {
+    munmap(data_, size_);
+  }
+}
+
+void SharedSegment::close_descriptor() {
+  if (descriptor_ >= 0) {
+    close(std::exchange(descriptor_, -1));
+  }
+}
+
+SharedSegment SharedSegment::create(size_t bytes) {
+  // The name is what /proc/PID/maps shows.
+  SharedSegment result(
+      memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
+  const int descriptor = result.descriptor_;
+  const bool made = descriptor >= 0 &&
+      fchmod(descriptor, S_IRUSR | S_IWUSR) == 0 &&
+      ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 &&
+      fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
+  DTENSOR_CHECK(
+      made,
+      kWhere,
+      "cannot make ",
+      bytes,
+      " bytes of shared memory: ",
+      last_error(),
+      ". Raise the limits of this process, or use another backend.");
+  result.map();
+  return result;
+}
+
+SharedSegment
+SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
+  const std::string path = c10::str("/proc/", pid, "/fd/", descriptor);
+  SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
+  DTENSOR_CHECK(
+      result.descriptor_ >= 0,
+      kWhere,
+      "cannot open the memory of process ",
+      pid,
+      ", ",
+      path,
+      ": ",
+      last_error(),
+      ". Let ranks that share memory be processes of one user that see each "
+      "other in /proc, or use another backend.");
+  const std::string why = objection(result.descriptor_, bytes);
+  DTENSOR_CHECK(
+      why.empty(),
+      kWhere,
+      "what process ",
+      pid,
+      " offers as ",
+      path,
+      " is not the memory of this group: ",
+      why,
+      ". Run the same program on all ranks.");
+  result.map();
+  result.close_descriptor();
+  return result;
+}
+
+void SharedSegment::map() {
+  void* const address =
+      mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  DTENSOR_CHECK(
+      address != MAP_FAILED,
+      kWhere,
+      "cannot map ",
+      size_,
+      " bytes of shared memory: ",
+      last_error(),
+      ". Raise the limits of this process, or use another backend.");
+  data_ = static_cast<std::byte*>(address);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a member of a SharedChannel waits, and how it finds and says that the
+// group cannot go on.
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/processes/shared_channel_impl.h>
+#include <dtensor/comm/spin_impl.h>
+#include <dtensor/error.h>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+#include <climits>
+#include <thread>
+
+namespace dtensor::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A peer's death goes unnoticed for so long, and a look takes some 20 us.
+constexpr std::chrono::milliseconds kLookAfter(100);
+
+constexpr uint32_t kEveryMember = ~uint32_t{0};
+
+// Members that share a bit are woken together.
+uint32_t bit_of(int64_t member) {
+  return uint32_t{1} << (member % 32);
+}
+
+// Sleeps while `word` is `seen`, until somebody wakes one of `members`.
+void futex_wait(
+    std::atomic<uint32_t>& word,
+    uint32_t seen,
+    uint32_t members,
+    Clock::time_point until) {
+  const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                      until.time_since_epoch())
+                      .count();
+  const timespec deadline{
+      .tv_sec = at / 1'000'000'000, .tv_nsec = at % 1'000'000'000};
+  syscall(
+      SYS_futex, &word, FUTEX_WAIT_BITSET, seen, &deadline, nullptr, members);
+}
+
+void futex_wake(std::atomic<uint32_t>& word, uint32_t members) {
+  syscall(
+      SYS_futex, &word, FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr, members);
+}
+
+} // namespace
+
+void SharedChannel::wait(c10::function_ref<bool()> ready, Missing missing) {
+  if (!ready() && !spin(fits_, ready)) {
+    sleep(ready, missing);
+  }
+}
+
+void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
+  const auto deadline = Clock::now() + timeout_;
+  auto next_look = Clock::now() + kLookAfter;
+  while (true) {
+    if (chore_) {
+      chore_();
+    }
+    if (ready()) {
+      return;
+    }
+    check_intact();
+    doze(ready, std::min(next_look, deadline));
+    const auto now = Clock::now();
+    if (now < std::min(next_look, deadline)) {
+      continue;
+    }
+    next_look = now + kLookAfter;
+    std::string why = hopeless(missing);
+    if (why.empty() && now >= deadline) {
+      why = timeout_text(missing);
+    }
+    // What a member did before it ended counts.
+    if (!why.empty() && !ready()) {
+      give_up(why);
+    }
+  }
+}
+
+void SharedChannel::doze(
+    c10::function_ref<bool()> ready,
+    Clock::time_point until) {
+  SharedHead& head = layout_.head();
+  head.sleepers.fetch_add(1);
+  const uint32_t seen = head.bell.load();
+  // Either we see what somebody has made ready, or they see that we sleep.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!ready() && head.state.load() == SharedHead::kIntact) {
+    futex_wait(head.bell, seen, bit_of(rank()), until);
+  }
+  head.sleepers.fetch_sub(1);
+}
+
+void SharedChannel::wake(int64_t member) {
+  ring(bit_of(member));
+}
+
+void SharedChannel::wake_all() {
+  ring(kEveryMember);
+}
+
+void SharedChannel::ring(uint32_t members) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  SharedHead& head = layout_.head();
+  if (head.sleepers.load() != 0) {
+    head.bell.fetch_add(1);
+    futex_wake(head.bell, members);
+  }
+}
+
+std::string SharedChannel::hopeless(Missing missing) const {
+  for (int64_t member = 0; member < size(); ++member) {
+    const SharedSeat& seat = layout_.seat(member);
+    const uint32_t state = seat.state.load();
+    if (member == rank() || state == SharedSeat::kEmpty || !missing(member)) {
+      continue;
+    }
+    const std::string waiting =
+        c10::str("; rank ", global(rank()), " waits for it in ", place());
+    if (state == SharedSeat::kLeft) {
+      return c10::str(
+          rank_text(member),
+          " has let go of the group",
+          waiting,
+          ". Call the same collectives on every rank.");
+    }
+    if (has_ended(seat.process)) {
+      return c10::str(
+          rank_text(member), " has ended", waiting, ". Start all ranks again.");
+    }
+  }
+  return "";
+}
+
+std::string SharedChannel::timeout_text(Missing missing) const {
+  std::vector<int64_t> absent;
+  for (int64_t member = 0; member < size(); ++member) {
+    if (missing(member)) {
+      absent.push_back(global(member));
+    }
+  }
+  return c10::str(
+      "waited ",
+      timeout_.count(),
+      " ms for ",
+      rank_list(absent),
+      " in ",
+      place(),
+      ". Call the same collectives on every rank, or raise the timeout.");
+}
+
+std::string SharedChannel::rank_text(int64_t member) const {
+  return c10::str(
+      "rank ",
+      global(member),
+      " (process ",
+      layout_.seat(member).process.pid,
+      ")");
+}
+
+std::string SharedChannel::place() const {
+  const std::string number = is_message_ ? "" : c10::str(" ", number_);
+  return c10::str(name_, number, " on \"", members_.label, "\"");
+}
+
+void SharedChannel::fail(std::string_view why) {
+  give_up(c10::str(
+      rank_text(rank()),
+      " failed in ",
+      place(),
+      ": ",
+      why.substr(0, why.find_last_not_of('.') + 1),
+      ". Start all ranks again."));
+}
+
+void SharedChannel::give_up(std::string_view why) {
+  SharedHead& head = layout_.head();
+  uint32_t intact = SharedHead::kIntact;
+  if (head.state.compare_exchange_strong(intact, SharedHead::kBreaking)) {
+    const size_t length = std::min(why.size(), head.reason.size() - 1);
+    std::copy_n(why.begin(), length, head.reason.begin());
+    head.state.store(SharedHead::kBroken);
+    wake_all();
+  }
+}
+
+void SharedChannel::throw_broken() const {
+  // Whoever says the reason may die over it.
+  const SharedHead& head = layout_.head();
+  const auto deadline = Clock::now() + kLookAfter;
+  while (head.state.load() != SharedHead::kBroken && Clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  const auto end = std::find(head.reason.begin(), head.reason.end(), '\0');
+  DTENSOR_CHECK(false, name_, std::string(head.reason.begin(), end));
+}
+
+} // namespace dtensor::detail
