@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranks that are processes which share memory: children of the test, which
+// itself computes nothing, so that no thread is lost in the fork.
+#pragma once
+
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/world.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+
+namespace dtensor::test {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using detail::SharedMemoryOptions;
+
+/// Small blocks, so that small tensors take several; enough time for a machine
+/// that does much else.
+inline SharedMemoryOptions usual_options() {
+  return {.timeout = std::chrono::seconds(60), .block_bytes = 8192};
+}
+
+class SharedWorld final : public World {
+ public:
+  SharedWorld(
+      int64_t rank,
+      int64_t size,
+      StorePtr store,
+      SharedMemoryOptions options)
+      : World(rank, size, "shared world"),
+        store_(std::move(store)),
+        options_(options) {}
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    const std::string name = c10::Join("-", members.ranks);
+    auto& backend = backends_[name];
+    if (!backend) {
+      backend = detail::shared_memory_backend(
+          std::move(members),
+          c10::make_intrusive<c10d::PrefixStore>(name, store_),
+          options_);
+    }
+    return backend;
+  }
+
+ private:
+  StorePtr store_;
+  SharedMemoryOptions options_;
+  std::map<std::string, GroupBackendPtr> backends_;
+};
+
+/// A file for a store, gone when the test is.
+class StoreFile {
+ public:
+  StoreFile() {
+    static int count = 0;
+    path_ = c10::str(
+        ::testing::TempDir(), "dtensor_processes_", getpid(), "_", count++);
+  }
+  ~StoreFile() {
+    std::remove(path_.c_str());
+  }
+  StoreFile(const StoreFile&) = delete;
+  StoreFile& operator=(const StoreFile&) = delete;
+  const std::string& path() const {
+    return path_;
+  }
+
+ private:
+  std::string path_;
+};
+
+/// Runs `body` in a child and ends it with 0 if it found nothing wrong.
+inline pid_t in_child(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child != 0) {
+    return child;
+  }
+  at::set_num_threads(1);
+  try {
+    body();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  std::fflush(nullptr);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+/// How the child ended: its exit code, or minus the signal.
+inline int end_of(pid_t child) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "process " << child << " hangs";
+      kill(child, SIGKILL);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// fn(rank, store) in `n` processes; returns how each ended.
+inline std::vector<int> run_processes(
+    int64_t n,
+    const std::function<void(int64_t, const StorePtr&)>& fn) {
+  const StoreFile file;
+  std::vector<pid_t> children;
+  for (int64_t rank = 0; rank < n; ++rank) {
+    children.push_back(in_child([&] {
+      // Nobody removes the file but the test.
+      fn(rank, c10::make_intrusive<c10d::FileStore>(file.path(), -1));
+    }));
+  }
+  std::vector<int> ends;
+  for (const pid_t child : children) {
+    ends.push_back(end_of(child));
+  }
+  return ends;
+}
+
+/// fn(rank) as the ranks of a world; returns how each ended.
+inline std::vector<int> run_world(
+    int64_t n,
+    const std::function<void(int64_t)>& fn,
+    SharedMemoryOptions options = usual_options()) {
+  return run_processes(n, [&](int64_t rank, const StorePtr& store) {
+    const auto world = std::make_shared<SharedWorld>(rank, n, store, options);
+    const WorldScope scope(world);
+    fn(rank);
+    world->end();
+  });
+}
+
+inline void on_processes(
+    int64_t n,
+    const std::function<void(int64_t)>& fn,
+    SharedMemoryOptions options = usual_options()) {
+  EXPECT_EQ(
+      run_world(n, fn, options), std::vector<int>(static_cast<size_t>(n), 0));
+}
+
+} // namespace dtensor::test
