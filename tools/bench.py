@@ -31,6 +31,7 @@ PROGRAMS = {
     "cold": ("cold/",),
     "mlp": ("mlp/",),
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
+    "processes": ("processes/",),
     "gpt_step": ("gpt/",),
     "decode": ("decode/",),
     "overlap": ("overlap/",),

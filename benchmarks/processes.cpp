@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Collectives of processes that share memory, beside those of in-process ranks.
+//
+//   processes --only processes/all_reduce/2
+//
+// The processes are children that wait for an order, so that samples of both
+// worlds are taken in turn. Names are processes/kind/ranks/bytes; plain_us is
+// what the in-process ranks take, and times how much longer the processes take
+// than they in the same moment.
+#include "collective_kinds.h"
+#include "harness.h"
+
+#include <ATen/Parallel.h>
+#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/comm/world.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace {
+
+using namespace dtensor;
+
+constexpr int kSamples = 31;
+
+class SharedWorld final : public World {
+ public:
+  SharedWorld(int64_t rank, int64_t size, std::string file)
+      : World(rank, size, "shared world"),
+        file_(std::move(file)) {}
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file_, -1);
+    return detail::shared_memory_backend(std::move(members), store, {});
+  }
+
+ private:
+  std::string file_;
+};
+
+GroupPtr group_of_all(int64_t ranks) {
+  std::vector<int64_t> members(static_cast<size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return new_group(members, "bench");
+}
+
+/// What a process is to measure.
+struct Order {
+  size_t kind = 0;
+  int64_t bytes = 0;
+  int64_t calls = 0;
+  bool same_as_before = false;
+};
+
+/// Processes that take one sample for each order, until there are no more.
+class Processes {
+ public:
+  explicit Processes(int64_t ranks)
+      : path_(
+            std::filesystem::temp_directory_path() /
+            ("dtensor_bench_" + std::to_string(getpid()) + "_" +
+             std::to_string(ranks))) {
+    check(pipe(results_.data()));
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      orders_.emplace_back();
+      check(pipe(orders_.back().data()));
+      children_.push_back(fork());
+      if (children_.back() == 0) {
+        close_orders();
+        serve(rank, ranks);
+        std::_Exit(0);
+      }
+    }
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() {
+    close_orders();
+    for (const pid_t child : children_) {
+      waitpid(child, nullptr, 0);
+    }
+    std::filesystem::remove(path_);
+  }
+
+  /// Microseconds per call on rank 0.
+  double sample(const Order& order) {
+    for (const auto& [from, to] : orders_) {
+      check(write(to, &order, sizeof(order)));
+    }
+    double us = 0;
+    check(read(results_[0], &us, sizeof(us)));
+    return us;
+  }
+
+ private:
+  static void check(int64_t result) {
+    if (result < 0) {
+      std::perror("processes");
+      std::exit(1);
+    }
+  }
+  void close_orders() {
+    for (const auto& [from, to] : orders_) {
+      close(to);
+    }
+  }
+
+  void serve(int64_t rank, int64_t ranks) {
+    at::set_num_threads(1);
+    const auto world = std::make_shared<SharedWorld>(rank, ranks, path_);
+    const WorldScope scope(world);
+    const GroupPtr group = group_of_all(ranks);
+    bench::Body body;
+    Order order;
+    while (read(orders_.back()[0], &order, sizeof(order)) == sizeof(order)) {
+      if (!order.same_as_before) {
+        body = bench::kKinds.at(order.kind).prepare(*group, order.bytes);
+      }
+      const double us = bench::sample(*group, body, order.calls);
+      if (rank == 0) {
+        check(write(results_[1], &us, sizeof(us)));
+      }
+    }
+    world->end();
+  }
+
+  std::string path_;
+  std::array<int, 2> results_{};
+  std::vector<std::array<int, 2>> orders_;
+  std::vector<pid_t> children_;
+};
+
+void measure(
+    Processes& processes,
+    size_t number,
+    int64_t ranks,
+    int64_t bytes,
+    const bench::Options& options) {
+  const bench::Kind& kind = bench::kKinds.at(number);
+  const std::string name = "processes/" + bench::name_of(kind, ranks, bytes);
+  if (!options.wants(name)) {
+    return;
+  }
+  Order order{
+      .kind = number,
+      .bytes = bytes,
+      .calls = bench::calls_per_sample(bytes, options.smoke)};
+  std::vector<double> ours;
+  std::vector<double> threads;
+  std::vector<double> times;
+  run_ranks(ranks, [&](int64_t rank) {
+    const GroupPtr group = group_of_all(ranks);
+    const bench::Body body = kind.prepare(*group, bytes);
+    bench::sample(*group, body, order.calls); // warm up
+    if (rank == 0) {
+      processes.sample(order);
+      order.same_as_before = true;
+    }
+    for (int i = 0; i < (options.smoke ? 1 : kSamples); ++i) {
+      const double us = bench::sample(*group, body, order.calls);
+      if (rank == 0) {
+        threads.push_back(us);
+        ours.push_back(processes.sample(order));
+        times.push_back(ours.back() / us);
+      }
+    }
+  });
+  const double us = bench::median(ours);
+  bench::report(
+      name,
+      {{"us", us},
+       {"plain_us", bench::median(threads)},
+       {"times", bench::median(times)},
+       {"spread", bench::spread(ours, us)}});
+}
+
+void measure_all(const bench::Options& options) {
+  for (const int64_t ranks : {2, 4}) {
+    Processes processes(ranks);
+    for (const int64_t bytes : bench::kBytes) {
+      for (size_t kind = 1; kind < bench::kKinds.size(); ++kind) {
+        if (bench::kKinds.at(kind).fits(ranks, bytes)) {
+          measure(processes, kind, ranks, bytes, options);
+        }
+      }
+    }
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  measure_all(bench::parse(argc, argv, "Collectives of processes"));
+  return 0;
+}
