@@ -12,6 +12,7 @@
 
 #include <ATen/Parallel.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/world.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -116,6 +117,7 @@ class Processes {
 
   void serve(int64_t rank, int64_t ranks) {
     at::set_num_threads(1);
+    const detail::KeepFreedMemory keep(true); // as run_ranks does
     const auto world = std::make_shared<SharedWorld>(rank, ranks, path_);
     const WorldScope scope(world);
     const GroupPtr group = group_of_all(ranks);

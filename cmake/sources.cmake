@@ -120,6 +120,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/rank_local.cpp
   dtensor/comm/rank_local_impl.h
+  dtensor/comm/rank_memory.cpp
+  dtensor/comm/rank_memory_impl.h
   dtensor/comm/reduce.cpp
   dtensor/comm/reduce_impl.h
   dtensor/comm/reduce_loops.cpp
@@ -137,8 +139,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/combine_impl.h
   dtensor/comm/threads/failure_report.cpp
   dtensor/comm/threads/failure_report_impl.h
-  dtensor/comm/threads/rank_memory.cpp
-  dtensor/comm/threads/rank_memory_impl.h
   dtensor/comm/threads/rank_threads.cpp
   dtensor/comm/threads/rank_threads_impl.h
   dtensor/comm/threads/ranks.cpp

@@ -109,12 +109,15 @@ class SharedBackend final : public GroupBackend {
       Room room,
       ReduceOp op,
       const at::Tensor& out);
-  void gather(
+  /// `given`, or if that is empty what all members have as `mine`.
+  Sizes
+  told_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
+  void gather_rows(
       const SharedSignature& signature,
       const Source& mine,
       const Targets& targets,
       c10::function_ref<Call()> call);
-  void exchange(
+  void exchange_rows(
       const SharedSignature& signature,
       const Sources& sources,
       const Targets& targets,

@@ -67,7 +67,7 @@ bool fit(const std::vector<Table>& tables) {
 
 } // namespace
 
-void SharedBackend::exchange(
+void SharedBackend::exchange_rows(
     const SharedSignature& signature,
     const Sources& sources,
     const Targets& targets,
@@ -163,7 +163,7 @@ at::Tensor SharedBackend::all_to_all(
   return collective(kKind, [&] {
     const at::Tensor out =
         at::empty({c10::sum_integers(received)}, input.options());
-    exchange(
+    exchange_rows(
         sign(kKind, input.scalar_type(), {}),
         cut<const std::byte>(input, 0, sent),
         cut<std::byte>(out, 0, received),
@@ -190,7 +190,7 @@ GroupBackend::Tensors SharedBackend::exchange_parts(
       sources.push_back(all_of(inputs[r]));
       targets.push_back(all_of_result(results.back()));
     }
-    exchange(
+    exchange_rows(
         sign(kKind, inputs.front().scalar_type(), {}), sources, targets, call);
     return results;
   });
@@ -203,32 +203,32 @@ at::Tensor SharedBackend::shard_dim_alltoall(
     SizesRef given) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
   check_cpu(kKind, input);
-  const Sizes sizes =
-      given.empty() ? ask_sizes(input.size(gather_dim)) : Sizes(given);
+  const auto call = [&] {
+    return Call{
+        .kind = kKind,
+        .inputs = {input},
+        .dim = gather_dim,
+        .shard_dim = shard_dim,
+        .sizes = Sizes(given)};
+  };
   Sizes chunks;
   for (int64_t r = 0; r < size(); ++r) {
     chunks.push_back(chunk(input.size(shard_dim), size(), r).size());
   }
-  Sizes shape(input.sizes());
-  shape[static_cast<size_t>(gather_dim)] = c10::sum_integers(sizes);
-  shape[static_cast<size_t>(shard_dim)] = chunks[static_cast<size_t>(rank())];
-  SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
-  signature.dim = static_cast<uint8_t>(gather_dim);
-  signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
   return collective(kKind, [&] {
+    const Sizes sizes = told_sizes(given, input.size(gather_dim), call);
+    Sizes shape(input.sizes());
+    shape[static_cast<size_t>(gather_dim)] = c10::sum_integers(sizes);
+    shape[static_cast<size_t>(shard_dim)] = chunks[static_cast<size_t>(rank())];
+    SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
+    signature.dim = static_cast<uint8_t>(gather_dim);
+    signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
     const at::Tensor out = at::empty(shape, input.options());
-    exchange(
+    exchange_rows(
         signature,
         cut<const std::byte>(input, shard_dim, chunks),
         cut<std::byte>(out, gather_dim, sizes),
-        [&] {
-          return Call{
-              .kind = kKind,
-              .inputs = {input},
-              .dim = gather_dim,
-              .shard_dim = shard_dim,
-              .sizes = sizes};
-        });
+        call);
     return out;
   });
 }

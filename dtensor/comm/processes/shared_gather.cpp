@@ -11,14 +11,15 @@ namespace dtensor::detail {
 at::Tensor SharedBackend::gather_along(
     const at::Tensor& input,
     int64_t dim,
-    SizesRef sizes) {
+    SizesRef given) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllGather;
   check_cpu(kKind, input);
-  const Sizes known = sizes.empty() ? ask_sizes(input.size(dim)) : Sizes(sizes);
   const auto call = [&] {
-    return Call{.kind = kKind, .inputs = {input}, .dim = dim, .sizes = known};
+    return Call{
+        .kind = kKind, .inputs = {input}, .dim = dim, .sizes = Sizes(given)};
   };
   return collective(kKind, [&] {
+    const Sizes known = told_sizes(given, input.size(dim), call);
     Sizes shape(input.sizes());
     shape[static_cast<size_t>(dim)] = c10::sum_integers(known);
     const at::Tensor out = at::empty(shape, input.options());
@@ -26,12 +27,35 @@ at::Tensor SharedBackend::gather_along(
     SharedSignature signature = sign(kKind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(dim);
     signature.numel = out.numel();
-    gather(signature, all_of(input), targets, call);
+    gather_rows(signature, all_of(input), targets, call);
     return out;
   });
 }
 
-void SharedBackend::gather(
+// What ask_sizes() finds out, in one stage and without a tensor.
+Sizes SharedBackend::told_sizes(
+    SizesRef given,
+    int64_t mine,
+    c10::function_ref<Call()> call) {
+  if (!given.empty()) {
+    return Sizes(given);
+  }
+  SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
+  signature.numel = -1; // which no other has
+  std::memcpy(channel_->room(Room::kNotice, rank()), &mine, sizeof(mine));
+  channel_->post(signature);
+  meet(0, call);
+  Sizes sizes;
+  for (int64_t member = 0; member < size(); ++member) {
+    int64_t theirs = 0;
+    std::memcpy(&theirs, channel_->room(Room::kNotice, member), sizeof(theirs));
+    sizes.push_back(theirs);
+  }
+  channel_->next();
+  return sizes;
+}
+
+void SharedBackend::gather_rows(
     const SharedSignature& signature,
     const Source& mine,
     const Targets& targets,

@@ -4,7 +4,7 @@
 
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/threads/failure_report_impl.h>
-#include <dtensor/comm/threads/rank_memory_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/threads/thread_rank_impl.h>
 
 #include <ATen/core/Generator.h>

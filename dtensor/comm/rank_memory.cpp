@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/threads/rank_memory_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 
 #include <algorithm>
 #include <array>
