@@ -85,7 +85,7 @@ TEST(SharedMemory, ReducesEverySize) {
 TEST(SharedMemory, GivesTheSameBitsToAll) {
   on_processes(3, [](int64_t rank) {
     const GroupPtr group = world();
-    torch::manual_seed(rank);
+    torch::manual_seed(static_cast<uint64_t>(rank));
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const int64_t numel : {100, 1500, 50000}) {
         const auto sum =
