@@ -62,34 +62,40 @@ void SharedBackend::meet(int64_t at, c10::function_ref<Call()> call) {
   }
 }
 
-// All members find the same signatures, so all come here: they tell each other
-// their calls in full.
-void SharedBackend::disagree(const Call& call) {
-  channel_->next();
-  std::string mine = pack(call);
+// In a stage of its own. A text that is too long is told as an empty one.
+std::vector<std::string> SharedBackend::tell_all(const std::string& mine) {
   const auto room =
       static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
-  if (mine.size() > room) {
-    mine.clear();
-  }
   std::byte* const block = channel_->room(Room::kBlock, rank());
-  const size_t length = mine.size();
+  const size_t length = mine.size() <= room ? mine.size() : 0;
   std::memcpy(block, &length, sizeof(length));
   std::copy_n(
       mine.begin(), length, reinterpret_cast<char*>(block) + sizeof(length));
   channel_->post();
   channel_->meet();
-  std::vector<ToldCall> told;
+  std::vector<std::string> texts;
   for (int64_t member = 0; member < size(); ++member) {
     const std::byte* const theirs = channel_->room(Room::kBlock, member);
     size_t bytes = 0;
     std::memcpy(&bytes, theirs, sizeof(bytes));
-    if (bytes > 0 && bytes <= room) {
-      const auto* text = reinterpret_cast<const char*>(theirs) + sizeof(bytes);
-      told.push_back(unpack({text, bytes}));
-    }
+    texts.emplace_back(
+        reinterpret_cast<const char*>(theirs) + sizeof(bytes),
+        std::min(bytes, room));
   }
   channel_->next();
+  return texts;
+}
+
+// All members find the same signatures, so all come here: they tell each other
+// their calls in full.
+void SharedBackend::disagree(const Call& call) {
+  channel_->next();
+  std::vector<ToldCall> told;
+  for (const std::string& text : tell_all(pack(call))) {
+    if (!text.empty()) {
+      told.push_back(unpack(text));
+    }
+  }
   Calls calls;
   for (const ToldCall& theirs : told) {
     calls.push_back(&theirs.call);

@@ -14,6 +14,7 @@
 
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -83,6 +84,7 @@ class SharedBackend final : public GroupBackend {
   /// Waits for all to have posted it, and throws ValueError on all members if
   /// their signatures differ in the first. `call` says what this one calls.
   void meet(int64_t at, c10::function_ref<Call()> call);
+  std::vector<std::string> tell_all(const std::string& mine);
   [[noreturn]] void disagree(const Call& call);
 
   void check_message(

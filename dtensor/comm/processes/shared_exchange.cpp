@@ -51,6 +51,22 @@ class Table {
   int64_t members_;
 };
 
+// The numbers, and the parts if they fit.
+void fill(
+    const Table& table,
+    const std::vector<Source>& sources,
+    const std::vector<Target>& targets) {
+  for (size_t member = 0; member < sources.size(); ++member) {
+    table.sent(static_cast<int64_t>(member)) = sources[member].bytes();
+    table.expected(static_cast<int64_t>(member)) = targets[member].bytes();
+  }
+  std::byte* place = table.parts();
+  for (size_t to = 0; table.has_parts() && to < sources.size(); ++to) {
+    copy(sources[to], {0, sources[to].bytes()}, place);
+    place += sources[to].bytes();
+  }
+}
+
 // Whether everybody expects what is sent.
 bool fit(const std::vector<Table>& tables) {
   const auto members = static_cast<int64_t>(tables.size());
@@ -78,15 +94,7 @@ void SharedBackend::exchange_rows(
   }
   const auto me = static_cast<size_t>(rank());
   const Table& mine = tables[me];
-  for (size_t member = 0; member < sources.size(); ++member) {
-    mine.sent(static_cast<int64_t>(member)) = sources[member].bytes();
-    mine.expected(static_cast<int64_t>(member)) = targets[member].bytes();
-  }
-  std::byte* place = mine.parts();
-  for (size_t to = 0; mine.has_parts() && to < sources.size(); ++to) {
-    copy(sources[to], {0, sources[to].bytes()}, place);
-    place += sources[to].bytes();
-  }
+  fill(mine, sources, targets);
   post(0, signature);
   copy(sources[me], targets[me]); // while the others come
   channel_->meet();
