@@ -2,6 +2,7 @@
 #include <dtensor/comm/backends.h>
 
 #include <dtensor/comm/processes/gloo_impl.h>
+#include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -12,9 +13,32 @@
 namespace dtensor {
 namespace {
 
+GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
+  DTENSOR_CHECK_VALUE(
+      place.is_on_one_host(),
+      "shm",
+      "the ranks of \"",
+      members.label,
+      "\" are on several hosts, which share no memory. Use \"gloo\".");
+  return detail::shared_memory_backend(
+      std::move(members), place.store, {.timeout = place.timeout});
+}
+
+// Has no room for more than these.
+constexpr size_t kMostInShm = 128;
+
+GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
+  return place.is_on_one_host() && members.ranks.size() <= kMostInShm
+      ? make_shm(std::move(members), place)
+      : detail::make_gloo(std::move(members), place);
+}
+
 struct Backends {
   std::mutex mutex;
-  std::map<std::string, MakeBackend> by_name{{"gloo", detail::make_gloo}};
+  std::map<std::string, MakeBackend> by_name{
+      {"auto", make_best},
+      {"gloo", detail::make_gloo},
+      {"shm", make_shm}};
 };
 
 Backends& backends() {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What carries tensors in a world of processes, by name.
 //
-//   "gloo"  TCP, in every LibTorch; tensors of the CPU
+//   "shm"   memory that processes of one host share
+//   "gloo"  TCP, in every LibTorch
+//   "auto"  shm for the groups whose ranks are on one host, else gloo
+//
+// All of them for tensors of the CPU.
 //
 // A program adds its own, which init_process_group({.backend = "mine"}) takes:
 //

@@ -28,7 +28,7 @@ namespace dtensor {
 
 struct ProcessGroupOptions {
   /// What carries tensors: a name (comm/backends.h), or one for each type of
-  /// device, "cpu:gloo". Empty: what suits best.
+  /// device, "cpu:gloo". Empty: "auto".
   std::string backend = {};
   /// Where ranks meet. Empty or "env://": what the launcher's variables say,
   /// else within this host. "tcp://host:port": rank 0 listens there.
@@ -45,6 +45,8 @@ struct ProcessGroupOptions {
   /// ValueError where it differs; costs a message each. The environment's
   /// TORCH_DISTRIBUTED_DEBUG=DETAIL asks for it too.
   bool checks = false;
+  /// As RunRanksOptions::keep_freed_memory, while this process is a rank.
+  bool keep_freed_memory = true;
 };
 
 /// Makes this process a rank: this thread, and all threads that are no ranks of

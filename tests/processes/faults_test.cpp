@@ -234,7 +234,7 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
 INSTANTIATE_TEST_SUITE_P(
     Over,
     Faults,
-    ::testing::Values("gloo"),
+    ::testing::Values("gloo", "shm"),
     [](const auto& backend) { return backend.param; });
 
 } // namespace

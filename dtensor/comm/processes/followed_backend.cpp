@@ -18,6 +18,16 @@ std::string sentence(std::string text) {
   return text.empty() || text.back() == '.' ? text : text + ".";
 }
 
+// "[where] what" in two; `name` is where, if the message does not say.
+std::pair<std::string, std::string> taken_apart(
+    const std::string& text,
+    std::string_view name) {
+  const size_t end = text.find("] ");
+  return text.starts_with("[") && end != std::string::npos
+      ? std::pair(text.substr(1, end - 1), text.substr(end + 2))
+      : std::pair(std::string(name), text);
+}
+
 // In a handler of what a collective has thrown. An error of arguments is the
 // program's, alike on all ranks, and is thrown on.
 [[noreturn]] void explain(
@@ -34,14 +44,14 @@ std::string sentence(std::string text) {
     text = sentence(message_of(error));
   }
   const auto me = members.ranks[static_cast<size_t>(members.rank)];
-  const std::string where =
-      text.starts_with("[") ? text : c10::str("[", name, "] ", text);
   following.peers->tell(text, /*is_cause=*/false);
   const std::string became = following.peers->what_became_of(members.ranks);
   const std::string record = following.record->write(text + " " + became);
-  TORCH_CHECK(
+  const auto [where, what] = taken_apart(text, name);
+  DTENSOR_CHECK(
       false,
       where,
+      what,
       " It was number ",
       number,
       " of the collectives of ",

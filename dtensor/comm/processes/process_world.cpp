@@ -35,7 +35,7 @@ std::string cpu_backend(const std::string& text) {
 }
 
 std::string chosen(const std::string& text) {
-  const std::string name = text.empty() ? "gloo" : cpu_backend(text);
+  const std::string name = text.empty() ? "auto" : cpu_backend(text);
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
       kWhere,
@@ -61,6 +61,7 @@ ProcessWorld::ProcessWorld(
     const ProcessGroupOptions& options)
     : World(env.rank, env.size, "process group"),
       backend_(chosen(options.backend)),
+      memory_(options.keep_freed_memory),
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
       has_store_(env.rank == 0 && !env.launcher_has_store) {

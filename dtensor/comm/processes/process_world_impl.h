@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dtensor/comm/processes/followed_backend_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/world.h>
 
 #include <map>
@@ -37,6 +38,7 @@ class ProcessWorld final : public World {
  private:
   Following following_;
   std::string backend_;
+  KeepFreedMemory memory_;
   std::chrono::milliseconds timeout_;
   bool checks_;
   bool has_store_;
