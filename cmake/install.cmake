@@ -14,7 +14,9 @@ install(EXPORT dtensorTargets
   NAMESPACE dtensor:: DESTINATION ${package_dir})
 write_basic_package_version_file(dtensorConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
+configure_file(cmake/dtensorConfig.cmake.in dtensorConfig.cmake @ONLY)
 install(FILES
-    ${PROJECT_SOURCE_DIR}/cmake/dtensorConfig.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/dtensorTorch.cmake
+    ${PROJECT_BINARY_DIR}/dtensorConfig.cmake
     ${PROJECT_BINARY_DIR}/dtensorConfigVersion.cmake
   DESTINATION ${package_dir})

@@ -5,12 +5,13 @@
 # of the distribution to install as well.
 #
 # LibTorch is taken from the first of: CMAKE_PREFIX_PATH; the torch package of
-# python3, if it is 2.13 or newer; the project's own .venv, made here.
+# python3, if it is 2.11 or newer; the project's own .venv, made here. One that is
+# built for CUDA counts if there is an nvcc of its version.
 # Where it is goes to build/torch_prefix, which CMake reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly torch_version=2.13.0
+readonly torch_version=2.13.0 oldest_torch=2.11
 say() { echo "setup: $*"; }
 die() { say "$*" >&2; exit 1; }
 
@@ -63,7 +64,7 @@ torch_of_prefix_path() {
 # The torch of a python command, if it is new enough and CMake can use it.
 torch_of() {
   local prefix
-  prefix=$("$@" - "$torch_version" 2>/dev/null <<'PYTHON'
+  prefix=$("$@" - "$oldest_torch" 2>/dev/null <<'PYTHON'
 import importlib.metadata, importlib.util, os, sys
 number = lambda v: [int(x) for x in v.split("+")[0].split(".")[:2]]
 if number(importlib.metadata.version("torch")) < number(sys.argv[1]):
@@ -73,11 +74,20 @@ PYTHON
   ) || return 1
   [[ -f $prefix/share/cmake/Torch/TorchConfig.cmake ]] || return 1
   # A LibTorch built for CUDA asks CMake for the toolkit.
-  if [[ -e $prefix/lib/libtorch_cuda.so ]] && ! has_nvcc; then return 1; fi
+  if [[ -e $prefix/lib/libtorch_cuda.so ]] && ! has_nvcc_for "$prefix"; then
+    return 1
+  fi
   echo "$prefix"
 }
 
-has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+# CMake says more of it (cmake/dtensorTorch.cmake).
+has_nvcc_for() {
+  local cuda nvcc
+  cuda=$(sed -nE "s/^cuda.*'([0-9]+)\..*'/\1/p" "$1/version.py")
+  nvcc=$(PATH="${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin" \
+    nvcc --version 2>/dev/null) || return 1
+  [[ $nvcc == *"release $cuda"* ]]
+}
 
 make_venv() {
   if ! python3 -c 'import ensurepip' 2>/dev/null; then

@@ -1,0 +1,161 @@
+# Which LibTorch find_package(Torch) takes, and what stands in its way, said
+# before LibTorch's own files fail. For this build and for find_package(dtensor).
+
+# dtensor_find_torch(<oldest>): looks without loading anything, or at the target
+# torch if there is one, and sets
+#   dtensor_torch_root     where it is; empty if there is none
+#   dtensor_torch_version  as in 2.13.0
+#   dtensor_torch_kind     CPU, or CUDA with its version if that is known
+function(dtensor_find_torch oldest)
+  if(TARGET torch)
+    get_target_property(includes torch INTERFACE_INCLUDE_DIRECTORIES)
+    list(GET includes 0 include)
+    set(configs ${include}/../share/cmake/Torch/TorchConfig.cmake)
+  else()
+    # No LibTorch is so new: CMake names those that it would have looked at.
+    set(given "${Torch_DIR}")
+    find_package(Torch 99999 QUIET CONFIG)
+    set(configs ${Torch_CONSIDERED_CONFIGS})
+    unset(Torch_DIR CACHE)
+    if(given)
+      set(Torch_DIR ${given} CACHE PATH "Where TorchConfig.cmake is")
+    endif()
+  endif()
+  foreach(name root version kind)
+    set(dtensor_torch_${name} "" PARENT_SCOPE)
+  endforeach()
+  foreach(config ${configs})
+    string(REPLACE Config.cmake ConfigVersion.cmake version_file ${config})
+    dtensor_text_of(version ${version_file} "PACKAGE_VERSION \"([0-9.]+)")
+    if(version AND NOT version VERSION_LESS oldest)
+      cmake_path(SET root NORMALIZE ${config}/../../../..)
+      string(REGEX REPLACE "/$" "" root ${root})
+      dtensor_torch_kind_of(kind ${root})
+      foreach(name root version kind)
+        set(dtensor_torch_${name} ${${name}} PARENT_SCOPE)
+      endforeach()
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+# What the first group of the expression matches in a file, if it is there.
+function(dtensor_text_of out file expression)
+  set(text)
+  if(EXISTS ${file})
+    file(STRINGS ${file} text REGEX "${expression}" LIMIT_COUNT 1)
+  endif()
+  string(REGEX MATCH "${expression}" text "${text}")
+  set(${out} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+endfunction()
+
+# The torch package of Python says its CUDA in version.py, an archive of
+# LibTorch in build-version, as in 2.13.0+cu130.
+function(dtensor_torch_kind_of out root)
+  file(GLOB libraries ${root}/lib/*torch_cuda.*)
+  if(NOT libraries)
+    set(${out} CPU PARENT_SCOPE)
+    return()
+  endif()
+  dtensor_text_of(cuda ${root}/version.py "^cuda.*'([0-9.]+)'")
+  if(NOT cuda)
+    dtensor_text_of(cuda ${root}/build-version "\\+cu([0-9]+)")
+    string(REGEX REPLACE "([0-9])$" ".\\1" cuda "${cuda}")
+  endif()
+  string(STRIP "CUDA ${cuda}" kind)
+  set(${out} ${kind} PARENT_SCOPE)
+endfunction()
+
+# dtensor_cuda_problem(<out>): of the LibTorch found above, why CMake cannot use
+# it; empty if it can. A LibTorch for CUDA asks CMake for the toolkit, and looks
+# for it beside the first nvcc, which may be no more than a script that calls
+# one elsewhere: so it is told.
+function(dtensor_cuda_problem out)
+  set(${out} "" PARENT_SCOPE)
+  if(NOT dtensor_torch_kind MATCHES "^CUDA" OR TARGET torch)
+    return()
+  endif()
+  dtensor_find_toolkit()
+  string(REGEX MATCH "[0-9]+" major "${dtensor_torch_kind}")
+  if(NOT nvcc)
+    set(found "there is no nvcc in CUDACXX, CUDA_HOME, PATH or /usr/local/cuda")
+  elseif(major AND NOT toolkit_version MATCHES "^${major}\\.")
+    set(found "${nvcc} is of CUDA ${toolkit_version}")
+  elseif(NOT toolkit)
+    set(found "${nvcc} comes without cuda_runtime.h and libcudart")
+  else()
+    if(NOT CUDA_TOOLKIT_ROOT_DIR)
+      set(CUDA_TOOLKIT_ROOT_DIR ${toolkit} CACHE PATH "For LibTorch" FORCE)
+    endif()
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(CMAKE_CUDA_COMPILER ${nvcc} CACHE FILEPATH "For LibTorch" FORCE)
+    endif()
+    return()
+  endif()
+  string(CONCAT problem
+    "[dtensor] LibTorch ${dtensor_torch_version} in ${dtensor_torch_root} is "
+    "built for ${dtensor_torch_kind}, so CMake needs the toolkit of that version: "
+    "${found}. Install it and name it in CUDA_HOME; or get a LibTorch for the "
+    "CPU (pip install torch==${dtensor_torch_version}+cpu, from PyTorch's index "
+    "of CPU builds) and name that in CMAKE_PREFIX_PATH.")
+  set(${out} "${problem}" PARENT_SCOPE)
+endfunction()
+
+# Sets nvcc, toolkit_version, and toolkit, the folder with nvcc's own headers.
+function(dtensor_find_toolkit)
+  set(given ${CMAKE_CUDA_COMPILER})
+  if(NOT given)
+    set(given $ENV{CUDACXX})
+  endif()
+  if(given)
+    find_program(nvcc ${given} NO_CACHE)
+  else()
+    find_program(nvcc nvcc NO_CACHE
+      HINTS ${CUDA_TOOLKIT_ROOT_DIR} ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT}
+        $ENV{CUDA_HOME} $ENV{CUDA_PATH}
+      PATHS /usr/local/cuda
+      PATH_SUFFIXES bin)
+  endif()
+  set(nvcc ${nvcc} PARENT_SCOPE)
+  set(toolkit_version "" PARENT_SCOPE)
+  set(toolkit "" PARENT_SCOPE)
+  if(NOT nvcc)
+    return()
+  endif()
+  execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE text ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9.]+)" text "${text}")
+  set(toolkit_version "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  execute_process(COMMAND ${nvcc} -v --dryrun x OUTPUT_QUIET ERROR_VARIABLE text)
+  string(REGEX MATCH "TOP=([^\r\n]+)" text "${text}")
+  foreach(root ${CMAKE_MATCH_1} ${nvcc}/../..)
+    cmake_path(SET root NORMALIZE ${root})
+    string(REGEX REPLACE "/$" "" root ${root})
+    file(GLOB headers ${root}/include/cuda_runtime.h
+      ${root}/targets/*/include/cuda_runtime.h)
+    if(headers)
+      set(toolkit ${root} PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+# dtensor_torch_problem(<out> <version> <kind>): why a dtensor that was built for
+# that LibTorch cannot be used with the one found above; empty if it can. Minor
+# versions of LibTorch change types that dtensor holds; what is built for CUDA is
+# linked with LibTorch's CUDA libraries.
+function(dtensor_torch_problem out version kind)
+  set(${out} "" PARENT_SCOPE)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor ${version})
+  set(built "[dtensor] is built for LibTorch ${version} (${kind}), and CMake finds")
+  if(NOT dtensor_torch_root)
+    set(${out} "${built} none. Name it in CMAKE_PREFIX_PATH." PARENT_SCOPE)
+    return()
+  endif()
+  string(FIND "${dtensor_torch_version}." "${minor}." at)
+  string(REGEX MATCH "CUDA [0-9]*" cuda ${kind})
+  if(NOT at EQUAL 0 OR NOT dtensor_torch_kind MATCHES "^${cuda}")
+    string(CONCAT problem "${built} ${dtensor_torch_version} "
+      "(${dtensor_torch_kind}) in ${dtensor_torch_root}. Name a LibTorch ${minor} "
+      "(${kind}) in CMAKE_PREFIX_PATH, or build dtensor for the one that is there.")
+    set(${out} "${problem}" PARENT_SCOPE)
+  endif()
+endfunction()
