@@ -4,18 +4,20 @@
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
 # make tsan    those of layout and comm under the thread sanitizer
 # make sweep   the long form of the nets in tests/nets, which take an hour
+# make matrix  the library and its tests with each LibTorch, in one table
 # make bench   the benchmarks and their anchors in turn, in one table
 # make bench-instructions  instructions of warm operators, which repeat exactly
 # make format  clang-format every source
 # make clean   remove what was built
 #
 # DEMO_STEPS=n makes the demo shorter, JOBS=n builds with n processes,
-# BENCH="--only gpt --rounds 5" are options of tools/bench.py.
+# BENCH="--only gpt --rounds 5" are options of tools/bench.py,
+# VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test launchers asan tidy tsan sweep bench bench-instructions bench-build clang format clean setup
+.PHONY: demo test launchers asan tidy tsan sweep matrix bench bench-instructions bench-build clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -47,6 +49,9 @@ sweep: setup
 	cmake --preset dev
 	cmake --build --preset dev --parallel $(JOBS)
 	ctest --preset dev --build-config sweep --label-regex sweep --verbose
+
+matrix: setup
+	tools/matrix.py --versions $(VERSIONS) --suites $(SUITES) --jobs $(JOBS)
 
 bench: bench-build
 	tools/bench.py $(BENCH)

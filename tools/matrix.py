@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds dtensor and runs its tests with several versions of LibTorch.
+
+A version is one of pip's: 2.13.0 is its build for the CPU, 2.13.0+cuda the one
+for CUDA. Each has a folder of its own under build/matrix, with a Python that
+pip installs it in, the build and the logs. What is there is used again.
+
+Prints one table. A version that pip cannot get is a line of it.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MATRIX = ROOT / "build/matrix"
+VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
+# What a suite needs built, where that is not dtensor_<suite>_tests.
+TARGETS = {"package": ["dtensor_testing", "dtensor_static_program"]}
+NAMED = 10  # failed tests that are named for each version
+
+
+class Failure(Exception):
+    """Ends one version; the text goes into the table."""
+
+
+def all_suites() -> list[str]:
+    """The labels of tests/CMakeLists.txt."""
+    text = (ROOT / "tests/CMakeLists.txt").read_text()
+    return [*re.findall(r"^dtensor_test\((\w+)", text, re.M), "property", "package"]
+
+
+def note(text: str) -> None:
+    print(f"matrix: {text}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+
+
+# --- one version -------------------------------------------------------------
+
+
+class Version:
+    """One LibTorch: how pip calls it, where it is, and what came of it."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.number, _, self.label = name.partition("+")
+        self.folder = MATRIX / name
+        self.kind = "CUDA" if self.label else "CPU"
+        self.built = "no"
+        self.tests = Counter()  # "passed", "failed", "skipped"
+        self.failed = []
+        self.seconds = 0.0
+
+    def run(self, log: str, command: list, **more) -> int:
+        """Its exit status; what it prints goes to a log, after the command."""
+        with (self.folder / f"{log}.log").open("a") as out:
+            print("$", *command, file=out, flush=True)
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=out, stderr=out, env=self.environment(), **more
+            )
+        return done.returncode
+
+    def environment(self) -> dict:
+        """Without what would lead to another LibTorch."""
+        others = ("CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "PYTHONPATH")
+        kept = {k: v for k, v in os.environ.items() if k not in others}
+        return kept | {"GTEST_OUTPUT": f"json:{self.folder}/results/"}
+
+    def torch(self) -> Path | None:
+        """The folder of the torch package, once it is there."""
+        found = sorted(self.folder.glob("venv/lib/python*/site-packages/torch"))
+        return found[0] if found else None
+
+    def has_kind(self) -> str:
+        """What was installed: "CPU", or "CUDA" and its version."""
+        text = (self.torch() / "version.py").read_text()
+        cuda = re.search(r"^cuda.*'([\d.]+)'", text, re.M)
+        return f"CUDA {cuda[1]}" if cuda else "CPU"
+
+
+def fetch(version: Version) -> None:
+    """Installs it with pip, unless it is there. One for the CPU says so in its
+    version; one for CUDA may, and `===` takes no other than what is named."""
+    if not version.torch():
+        wanted = {"": f"=={version.number}+cpu", "cuda": f"==={version.number}"}
+        wanted = wanted.get(version.label, f"==={version.name}")
+        note(f"{version.name}: pip install torch{wanted}")
+        venv = version.folder / "venv"
+        pip = [venv / "bin/python", "-m", "pip", "install", f"torch{wanted}"]
+        made = version.run("fetch", [sys.executable, "-m", "venv", venv])
+        if made != 0 or version.run("fetch", pip) != 0:
+            shutil.rmtree(venv, ignore_errors=True)
+            raise Failure(f"not fetched: pip has no torch{wanted}")
+    kind = version.has_kind()
+    if not kind.startswith(version.kind):
+        raise Failure(f"not fetched: pip's torch is for {kind}")
+    version.kind = kind
+
+
+def build(version: Version, suites: list[str], jobs: int) -> None:
+    note(f"{version.name}: building")
+    folder = version.folder / "build"
+    configured = version.run("build", [
+        *("cmake", "--preset", "dev", "-B", folder),
+        "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
+        "-DDTENSOR_TEST_EACH=OFF",
+        "-DDTENSOR_EXAMPLES=OFF",
+        f"-DCMAKE_PREFIX_PATH={version.torch()}",
+    ])
+    if configured != 0:
+        raise Failure("NO, CMake refuses it")
+    targets = [t for s in suites for t in TARGETS.get(s, [f"dtensor_{s}_tests"])]
+    command = ["cmake", "--build", folder, "--parallel", str(jobs), "--target"]
+    if version.run("build", [*command, "dtensor_dtensor"]) != 0:
+        raise Failure("NO, the library does not compile")
+    version.built = "yes"
+    if version.run("build", [*command, *targets, "--", "-k", "0"]) != 0:
+        version.built = "NO, the tests do not compile"
+
+
+def test(version: Version, suites: list[str], jobs: int) -> None:
+    note(f"{version.name}: testing")
+    results = version.folder / "results"
+    shutil.rmtree(results, ignore_errors=True)
+    version.run("test", [
+        *("ctest", "--test-dir", version.folder / "build"),
+        *("--label-regex", f"^({'|'.join(suites)})$"),
+        *("--parallel", str(jobs), "--output-on-failure"),
+        *("--output-junit", version.folder / "ctest.xml"),
+    ])
+    for case in xml.parse(version.folder / "ctest.xml").iter("testcase"):
+        count(version, case.get("name"), case.get("status"))
+
+
+def count(version: Version, name: str, status: str) -> None:
+    """Adds a test program, by its own account if it came to give one."""
+    report = version.folder / f"results/dtensor_{name}_tests.json"
+    if not report.exists():
+        verdict = {"run": "passed", "disabled": "skipped"}.get(status, "failed")
+        version.tests[verdict] += 1
+        version.failed += [name] if verdict == "failed" else []
+        return
+    for suite in json.loads(report.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            if case.get("failures"):
+                version.failed.append(f"{name}: {suite['name']}.{case['name']}")
+                version.tests["failed"] += 1
+            elif case["result"] == "SKIPPED":
+                version.tests["skipped"] += 1
+            elif case["status"] == "RUN":
+                version.tests["passed"] += 1
+
+
+def try_version(version: Version, options) -> None:
+    begin = time.monotonic()
+    version.folder.mkdir(parents=True, exist_ok=True)
+    for log in version.folder.glob("*.log"):
+        log.unlink()
+    try:
+        fetch(version)
+        build(version, options.suites, options.jobs)
+        test(version, options.suites, options.jobs)
+    except Failure as failure:
+        version.built = str(failure)
+    version.seconds = time.monotonic() - begin
+
+
+# --- table -------------------------------------------------------------------
+
+HEAD = ("LibTorch", "for", "built", "passed", "failed", "skipped", "time")
+
+
+def row(version: Version) -> tuple:
+    counts = [version.tests[k] for k in ("passed", "failed", "skipped")]
+    tested = [str(n) for n in counts] if any(counts) else ["-"] * 3
+    return (
+        version.number, version.kind, version.built, *tested, duration(version.seconds)
+    )
+
+
+def print_table(versions: list[Version]) -> None:
+    table = [row(version) for version in versions]
+    widths = [max(len(line[i]) for line in (HEAD, *table)) for i in range(len(HEAD))]
+    for line in (HEAD, tuple("-" * width for width in widths), *table):
+        cells = (cell.ljust(width) for cell, width in zip(line, widths))
+        print("| " + " | ".join(cells) + " |")
+    for version in versions:
+        for name in version.failed[:NAMED]:
+            print(f"{version.name}: FAILED {name}")
+        if more := version.failed[NAMED:]:
+            print(f"{version.name}: and {len(more)} more, see test.log")
+    if any(v.label for v in versions) and not has_gpu():
+        print("what needs a GPU: skipped: no GPU")
+    print(f"logs: {MATRIX.relative_to(ROOT)}/<version>/{{fetch,build,test}}.log")
+
+
+def has_gpu() -> bool:
+    found = shutil.which("nvidia-smi")
+    return bool(found) and subprocess.run([found, "-L"], capture_output=True).returncode == 0
+
+
+def main() -> None:
+    suites = all_suites()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--versions", nargs="*", metavar="V", help=f"of {' '.join(VERSIONS)}, or others"
+    )
+    parser.add_argument(
+        "--suites", nargs="*", choices=suites, metavar="S", help=f"of {' '.join(suites)}"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    options.suites = options.suites or suites
+    versions = [Version(name) for name in options.versions or VERSIONS]
+    for version in versions:
+        try_version(version, options)
+    print_table(versions)
+    tested = [v for v in versions if v.tests]
+    good = all(v.built == "yes" and not v.failed for v in versions if v.torch())
+    sys.exit(0 if tested and good else 1)
+
+
+if __name__ == "__main__":
+    main()
