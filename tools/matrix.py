@@ -102,7 +102,7 @@ def fetch(version: Version) -> None:
         made = version.run("fetch", [sys.executable, "-m", "venv", venv])
         if made != 0 or version.run("fetch", pip) != 0:
             shutil.rmtree(venv, ignore_errors=True)
-            raise Failure(f"not fetched: pip has no torch{wanted}")
+            raise Failure(f"not fetched: pip cannot get torch{wanted}")
     kind = version.has_kind()
     if not kind.startswith(version.kind):
         raise Failure(f"not fetched: pip's torch is for {kind}")
