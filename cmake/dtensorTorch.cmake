@@ -140,8 +140,8 @@ endfunction()
 
 # dtensor_torch_problem(<out> <version> <kind>): why a dtensor that was built for
 # that LibTorch cannot be used with the one found above; empty if it can. Minor
-# versions of LibTorch change types that dtensor holds; what is built for CUDA is
-# linked with LibTorch's CUDA libraries.
+# versions of LibTorch change types that dtensor holds; what is built with one for
+# CUDA, of whichever version, wants its libtorch_cuda.
 function(dtensor_torch_problem out version kind)
   set(${out} "" PARENT_SCOPE)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor ${version})
@@ -151,7 +151,7 @@ function(dtensor_torch_problem out version kind)
     return()
   endif()
   string(FIND "${dtensor_torch_version}." "${minor}." at)
-  string(REGEX MATCH "CUDA [0-9]*" cuda ${kind})
+  string(REGEX MATCH "CUDA" cuda ${kind})
   if(NOT at EQUAL 0 OR NOT dtensor_torch_kind MATCHES "^${cuda}")
     string(CONCAT problem "${built} ${dtensor_torch_version} "
       "(${dtensor_torch_kind}) in ${dtensor_torch_root}. Name a LibTorch ${minor} "

@@ -115,7 +115,7 @@ expect_mismatch(2.13.0 CPU none
   "[dtensor] is built for LibTorch 2.13.0 (CPU), and CMake finds none. Name it in CMAKE_PREFIX_PATH.")
 
 # One that it can be used with is loaded.
-foreach(pair "2.13.1;CPU;cpu" "2.12.0;CPU;cuda" "2.12.0;CUDA 13.1;cuda")
+foreach(pair "2.13.1;CPU;cpu" "2.12.0;CPU;cuda" "2.12.0;CUDA 12.8;cuda")
   list(GET pair 0 version)
   list(GET pair 1 kind)
   list(GET pair 2 torch)
