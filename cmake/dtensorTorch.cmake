@@ -95,7 +95,7 @@ function(dtensor_cuda_problem out)
   string(CONCAT problem
     "[dtensor] LibTorch ${dtensor_torch_version} in ${dtensor_torch_root} is "
     "built for ${dtensor_torch_kind}, so CMake needs the toolkit of that version: "
-    "${found}. Install it and name it in CUDA_HOME; or get a LibTorch for the "
+    "${found}. Install it and name it in CUDA_HOME, or get a LibTorch for the "
     "CPU (pip install torch==${dtensor_torch_version}+cpu, from PyTorch's index "
     "of CPU builds) and name that in CMAKE_PREFIX_PATH.")
   set(${out} "${problem}" PARENT_SCOPE)

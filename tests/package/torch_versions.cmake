@@ -69,7 +69,7 @@ unset(Torch_DIR CACHE)
 # Its CUDA toolkit.
 string(CONCAT needs "[dtensor] LibTorch 2.12.1 in ${work}/cuda is built for CUDA "
   "13.0, so CMake needs the toolkit of that version: ")
-string(CONCAT remedy ". Install it and name it in CUDA_HOME; or get a LibTorch "
+string(CONCAT remedy ". Install it and name it in CUDA_HOME, or get a LibTorch "
   "for the CPU (pip install torch==2.12.1+cpu, from PyTorch's index of CPU "
   "builds) and name that in CMAKE_PREFIX_PATH.")
 make_toolkit(older 12.4)
