@@ -157,4 +157,9 @@ DTENSOR_API Placement Partial(std::string_view reduce_op = "sum");
 using Placements = c10::SmallVector<Placement, 4>;
 using PlacementsRef = c10::ArrayRef<Placement>;
 
+/// Of any two ranges. LibTorch has it since 2.13, and for vectors alone before.
+inline bool operator==(PlacementsRef a, PlacementsRef b) {
+  return a.equals(b);
+}
+
 } // namespace dtensor

@@ -66,7 +66,7 @@ std::vector<Function> sums_and_extremes() {
       one("sum", [](T x) { return x.sum(); }),
       one("sum all kept",
           [](T x) {
-            return x.sum({0, 1}, true);
+            return x.sum(at::IntArrayRef({0, 1}), true);
           }),
       one(
           "sum f32",
@@ -85,7 +85,7 @@ std::vector<Function> sums_and_extremes() {
       one("mean", [](T x) { return x.mean(); }),
       one("mean all kept",
           [](T x) {
-            return x.mean({0, 1}, true);
+            return x.mean(at::IntArrayRef({0, 1}), true);
           }),
       one(
           "mean f32",
@@ -152,7 +152,7 @@ std::vector<Function> whole_reductions() {
       two("var_mean", [](T x) { return at::var_mean(x); }),
       one("logsumexp all",
           [](T x) {
-            return x.logsumexp({0, 1});
+            return x.logsumexp(at::IntArrayRef({0, 1}));
           }),
       two("aminmax", [](T x) { return x.aminmax(); })};
   each_dim(all, "max", [](T x, int64_t d, bool k) { return x.max(d, k); });
