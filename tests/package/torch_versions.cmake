@@ -5,6 +5,12 @@ include(${dtensor_source}/cmake/dtensorTorch.cmake)
 
 file(REMOVE_RECURSE ${work})
 
+# What this machine has is out of sight.
+foreach(place CMAKE_ENVIRONMENT_PATH CMAKE_SYSTEM_PATH
+    SYSTEM_ENVIRONMENT_PATH PACKAGE_REGISTRY PACKAGE_ROOT_PATH)
+  set(CMAKE_FIND_USE_${place} OFF)
+endforeach()
+
 # A LibTorch in ${work}/<name>; with a CUDA version, one for CUDA.
 function(make_torch name version cuda)
   set(root ${work}/${name})
@@ -33,8 +39,7 @@ function(expect_equal what text wanted)
   endif()
 endfunction()
 
-# What is said to a build with the LibTorch of this name and the nvcc there; any
-# nvcc of this machine's is out of sight.
+# What is said to a build with the LibTorch of this name and the nvcc there.
 function(expect_cuda_problem name toolkit wanted)
   set(CMAKE_PREFIX_PATH ${work}/${name})
   set(ENV{CUDACXX} ${work}/${toolkit}/bin/nvcc)
