@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
+#include <tests/torch_version.h>
 
 #include <functional>
 #include <limits>
@@ -154,7 +155,8 @@ std::vector<Function> whole_reductions() {
           [](T x) {
             return x.logsumexp(at::IntArrayRef({0, 1}));
           }),
-      two("aminmax", [](T x) { return x.aminmax(); })};
+      two(
+          "aminmax", [](T x) { return x.aminmax(); }, kAminmaxHasGradient)};
   each_dim(all, "max", [](T x, int64_t d, bool k) { return x.max(d, k); });
   each_dim(all, "min", [](T x, int64_t d, bool k) { return x.min(d, k); });
   each_dim(
