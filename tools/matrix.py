@@ -133,15 +133,17 @@ def build(version: Version, suites: list[str], jobs: int) -> None:
 
 def test(version: Version, suites: list[str], jobs: int) -> None:
     note(f"{version.name}: testing")
-    results = version.folder / "results"
+    results, report = version.folder / "results", version.folder / "ctest.xml"
     shutil.rmtree(results, ignore_errors=True)
     version.run("test", [
         *("ctest", "--test-dir", version.folder / "build"),
         *("--label-regex", f"^({'|'.join(suites)})$"),
         *("--parallel", str(jobs), "--output-on-failure"),
-        *("--output-junit", version.folder / "ctest.xml"),
+        *("--output-junit", report),
     ])
-    for case in xml.parse(version.folder / "ctest.xml").iter("testcase"):
+    if not report.exists():
+        raise Failure(f"{version.built}, but ctest ran nothing")
+    for case in xml.parse(report).iter("testcase"):
         count(version, case.get("name"), case.get("status"))
 
 
