@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What we lean on in LibTorch that is no public API of it. Each entry names the
 // test that fails when an upgrade changes it, in
-// tests/tensor/torch_internals_test.cpp, or is asserted here. `make matrix` asks
-// each LibTorch that we build with, 2.11 to 2.13.
+// tests/tensor/torch_internals_test.cpp, or is asserted here. `make matrix`
+// asks each LibTorch that we build with, 2.11 to 2.13.
 //
 // what                                             where      test
 // the dispatch keys below                          all        asserted here
