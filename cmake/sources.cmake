@@ -60,6 +60,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backends.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
+  dtensor/comm/c10d_group_async.cpp
+  dtensor/comm/c10d_group_impl.h
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp

@@ -16,7 +16,7 @@ from pathlib import Path
 # From the bottom. A folder includes itself and the folders before it.
 LAYERS = ["", "layout", "comm", "redistribute", "tensor", "random", "ops", "parallel"]
 # Leaves include all layers; no layer and no other leaf includes them.
-LEAVES = ["checkpoint", "debug", "experimental"]
+LEAVES = ["debug"]
 # A target of its own on top of the library: includes all, included by none.
 TESTING = "testing"
 # The world of threads is one of many: none but it, and tests, name it.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each collective is begun, which gives c10d's Work and what makes a result of
-// it; synchronous ones end it at once.
-#include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/c10d_group_impl.h>
 
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
@@ -27,7 +25,6 @@ using namespace detail;
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
 c10d::ReduceOp c10d_op(ReduceOp op) {
@@ -96,142 +93,9 @@ at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
   return result;
 }
 
-// A collective that is under way: `finish` makes the result once `work` is
-// done.
-struct Started {
-  WorkPtr work; // null: there was nothing to do
-  std::function<at::Tensor()> finish;
-};
+} // namespace
 
-class C10dGroup final : public GroupBackend,
-                        public std::enable_shared_from_this<C10dGroup> {
- public:
-  C10dGroup(GroupMembers members, BackendPtr backend, c10::Device device)
-      : GroupBackend(std::move(members), {.device = device}),
-        backend_(std::move(backend)) {}
-
-  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override {
-    return end("all_reduce", [&] { return begin_all_reduce(input, op); });
-  }
-  at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return end("all_gather", [&] { return begin_all_gather(input, counts); });
-  }
-  at::Tensor reduce_scatter(
-      const at::Tensor& input,
-      SizesRef counts,
-      ReduceOp op) override {
-    return end("reduce_scatter", [&] {
-      return begin_reduce_scatter(input, counts, op);
-    });
-  }
-  at::Tensor all_to_all(
-      const at::Tensor& input,
-      SizesRef sent,
-      SizesRef received) override {
-    return end(
-        "all_to_all", [&] { return begin_all_to_all(input, sent, received); });
-  }
-  at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
-    return end("broadcast", [&]() -> Started {
-      const at::Tensor result =
-          rank() == root ? input.clone() : at::empty_like(input);
-      Tensors buffers{as_bytes(result)};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      return {backend_->broadcast(buffers, options), [=] { return result; }};
-    });
-  }
-  void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    end("send", [&]() -> Started {
-      Tensors buffers{as_bytes(input)};
-      return {
-          backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag)),
-          [] { return at::Tensor(); }};
-    });
-  }
-  at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
-    return end("recv", [&]() -> Started {
-      const at::Tensor result = at::empty(like.sizes(), like.options());
-      Tensors buffers{as_bytes(result)};
-      return {
-          backend_->recv(
-              buffers, static_cast<int>(from), static_cast<int>(tag)),
-          [=] { return result; }};
-    });
-  }
-  void barrier() override {
-    end("barrier", [&]() -> Started {
-      return {backend_->barrier(), [] { return at::Tensor(); }};
-    });
-  }
-
-  PendingPtr start(AsyncCollective collective) override;
-
-  at::Tensor wait_for(std::string_view name, const Started& started);
-
- private:
-  // Begins, waits, and gives errors their place.
-  template <typename Begin>
-  at::Tensor end(std::string_view name, const Begin& begin) {
-    return wait_for(name, begun(name, begin));
-  }
-  template <typename Begin>
-  Started begun(std::string_view name, const Begin& begin) {
-    try {
-      return begin();
-    } catch (const std::exception& error) {
-      fail(name, error);
-    }
-  }
-  [[noreturn]] void fail(std::string_view name, const std::exception& error)
-      const;
-
-  Started begin(const AsyncCollective& collective);
-  Started begin_gather_along(const AsyncCollective& collective);
-  Started begin_reduce_scatter_along(const AsyncCollective& collective);
-  Started begin_shard_dim_alltoall(const AsyncCollective& collective);
-  Started begin_all_reduce(const at::Tensor& input, ReduceOp op);
-  Started begin_all_gather(const at::Tensor& input, SizesRef counts);
-  Started begin_even_all_gather(const at::Tensor& input);
-  Started
-  begin_reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op);
-  Started
-  begin_all_to_all(const at::Tensor& input, SizesRef sent, SizesRef received);
-
-  BackendPtr backend_;
-};
-
-// Waits when it is asked to.
-class C10dPending final : public Pending {
- public:
-  C10dPending(
-      std::shared_ptr<C10dGroup> group,
-      std::string_view name,
-      Started started,
-      at::Tensor out)
-      : group_(std::move(group)),
-        name_(name),
-        started_(std::move(started)),
-        out_(std::move(out)) {}
-
-  at::Tensor wait() override {
-    if (!result_.defined()) {
-      result_ = group_->wait_for(name_, started_);
-      if (out_.defined()) {
-        result_ = out_.copy_(result_);
-      }
-      started_ = {};
-    }
-    return result_;
-  }
-
- private:
-  std::shared_ptr<C10dGroup> group_;
-  std::string_view name_;
-  Started started_;
-  at::Tensor out_;
-  at::Tensor result_;
-};
+namespace detail {
 
 at::Tensor C10dGroup::wait_for(std::string_view name, const Started& started) {
   try {
@@ -340,74 +204,33 @@ Started C10dGroup::begin_all_to_all(
           }};
 }
 
-Started C10dGroup::begin(const AsyncCollective& collective) {
-  const auto& input = collective.input;
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return begin_all_reduce(input, collective.op);
-    case CollectiveKind::kAllGather:
-      return begin_gather_along(collective);
-    case CollectiveKind::kReduceScatter:
-      return begin_reduce_scatter_along(collective);
-    case CollectiveKind::kAllToAll:
-      return begin_shard_dim_alltoall(collective);
-    default:
-      TORCH_INTERNAL_ASSERT(
-          false, "not asynchronous: ", to_string(collective.kind));
-  }
+Started C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
+  const at::Tensor result =
+      rank() == root ? input.clone() : at::empty_like(input);
+  Tensors buffers{as_bytes(result)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return {backend_->broadcast(buffers, options), [=] { return result; }};
 }
 
-Started C10dGroup::begin_gather_along(const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
-  const Sizes sizes = given.empty() ? ask_sizes(input.size(dim)) : given;
-  const int64_t sum = c10::sum_integers(sizes);
-  if (sum != total) {
-    throw_wrong_total("all_gather", label(), dim, sum, total);
-  }
-  const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  const auto gathered = begin_all_gather(input.view({-1}), counts_of(shapes));
-  return {gathered.work, [gathered, shapes, dim = dim] {
-            return joined_from_buffer(gathered.finish(), shapes, dim);
-          }};
+Started
+C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
+  Tensors buffers{as_bytes(input)};
+  return {
+      backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag)),
+      [] { return at::Tensor(); }};
 }
 
-Started C10dGroup::begin_reduce_scatter_along(
-    const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
-  const Sizes sizes =
-      given.empty() ? chunk_sizes(input.size(dim), size()) : given;
-  const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  const auto reduced = begin_reduce_scatter(
-      cut_into_buffer(input, dim, sizes), counts_of(shapes), op);
-  return {reduced.work, [reduced, mine = shapes[static_cast<size_t>(rank())]] {
-            return reduced.finish().view(mine);
-          }};
+Started
+C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+  const at::Tensor result = at::empty(like.sizes(), like.options());
+  Tensors buffers{as_bytes(result)};
+  return {
+      backend_->recv(buffers, static_cast<int>(from), static_cast<int>(tag)),
+      [=] { return result; }};
 }
 
-Started C10dGroup::begin_shard_dim_alltoall(const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
-  const Sizes known = given.empty() ? ask_sizes(input.size(dim)) : given;
-  const Sizes cut = chunk_sizes(input.size(cut_dim), size());
-  const auto sent = split(input, cut_dim, cut);
-  const auto shapes = shapes_along(
-      resized(input.sizes(), cut_dim, cut[static_cast<size_t>(rank())]),
-      dim,
-      known);
-  const auto exchanged = begin_all_to_all(
-      in_one_buffer(sent), counts_of(shapes_of(sent)), counts_of(shapes));
-  return {exchanged.work, [exchanged, shapes, dim = dim] {
-            return joined_from_buffer(exchanged.finish(), shapes, dim);
-          }};
-}
-
-PendingPtr C10dGroup::start(AsyncCollective collective) {
-  const std::string_view name = to_string(collective.kind);
-  auto started = begun(name, [&] { return begin(collective); });
-  return std::make_shared<C10dPending>(
-      shared_from_this(), name, std::move(started), collective.out);
-}
-
-} // namespace
+} // namespace detail
 
 GroupBackendPtr
 c10d_group(BackendPtr backend, GroupMembers members, c10::Device device) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The four differentiable steps between local tensors and DTensors, on specs.
-// The public functions of tensor/api.h are built on them, and so are operators
-// whose local call runs with its own autograd.
+// The public functions of tensor/dtensor.h are built on them, and so are
+// operators whose local call runs with its own autograd.
 //
 // Gradient layouts (Python: the same): from_local's gradient arrives in
 // `grad_placements`, by default the forward layout with Partial replaced by

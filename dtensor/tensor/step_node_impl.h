@@ -22,7 +22,8 @@ class StepNode final : public Node {
 
   /// Undefined gradients stay undefined: a zero of the global shape would be a
   /// plain tensor.
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&& grads) override {
     torch::autograd::variable_list result(1);
     if (grads[0].defined()) {
       const ModuleScope scope(module_, /*backward=*/true);

@@ -6,7 +6,9 @@
 //
 // Each has its provocation here. To review a changed text, run with
 // DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+#include <dtensor/comm/backends.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
@@ -669,6 +671,39 @@ std::string world_that_has_ended() {
   return error_text([&] { scope_of(world); });
 }
 
+std::string joining(const ProcessGroupOptions& options) {
+  return error_text([&] { init_process_group(options); });
+}
+
+std::string joining_twice() {
+  init_process_group({.rank = 0, .world_size = 1});
+  const auto text = joining({});
+  destroy_process_group();
+  return text;
+}
+
+std::string half_of_the_variables() {
+  setenv("RANK", "1", 1);
+  const auto text = joining({});
+  unsetenv("RANK");
+  return text;
+}
+
+// Of ranks that are processes.
+void provoke_processes(std::map<std::string, std::string>& texts) {
+  texts["a backend that does not exist"] =
+      joining({.backend = "smoke", .rank = 0, .world_size = 1});
+  texts["a backend's name that is taken"] =
+      error_text([] { register_backend("gloo", nullptr); });
+  texts["a process that is a rank already"] = joining_twice();
+  texts["a rank outside of its world"] = joining({.rank = 2, .world_size = 2});
+  texts["an init_method that does not exist"] =
+      joining({.init_method = "udp://oak:1", .rank = 0, .world_size = 2});
+  texts["half of a launcher's variables"] = half_of_the_variables();
+  texts["ranks that do not know where to meet"] =
+      joining({.rank = 0, .world_size = 2});
+}
+
 std::map<std::string, std::string> provoke_all() {
   std::map<std::string, std::string> texts;
   for (const auto& [title, provoke] : provocations()) {
@@ -687,6 +722,7 @@ std::map<std::string, std::string> provoke_all() {
   texts["a world without that rank"] =
       error_text([] { scope_of(std::make_shared<OtherWorld>(2)); });
   texts["a world that has ended"] = world_that_has_ended();
+  provoke_processes(texts);
   return texts;
 }
 

@@ -7,6 +7,11 @@
 #include <tests/comm/collective_inputs.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 namespace dtensor {
 namespace {
 
@@ -235,14 +240,39 @@ TEST(Processes, CollectivesThatOverlap) {
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());
 }
 
-TEST(Processes, ThousandsOfCollectives) {
-  const GroupPtr group = world();
-  const auto one = torch::ones({});
-  for (int i = 0; i < 2000; ++i) {
-    ASSERT_EQ(
-        group->all_reduce(one * i, ReduceOp::kSum).item<float>(),
-        static_cast<float>(i * size()));
+int64_t resident_kb() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word && word != "VmRSS:") {
   }
+  int64_t size = 0;
+  status >> size;
+  return size;
+}
+
+int64_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// DTENSOR_SOAK=n makes n of them.
+TEST(Processes, ManyCollectivesLeaveNothingBehind) {
+  const GroupPtr group = world();
+  const char* wanted = std::getenv("DTENSOR_SOAK");
+  const int64_t rounds = wanted == nullptr ? 2000 : std::atoll(wanted);
+  int64_t memory = 0;
+  int64_t files = 0;
+  for (int64_t i = 0; i < rounds; ++i) {
+    if (i == rounds / 4) {
+      memory = resident_kb();
+      files = descriptors();
+    }
+    const auto mine = torch::full({1 + i % 100}, i % 1000, at::kLong);
+    const auto sum = group->all_reduce(mine, ReduceOp::kSum);
+    ASSERT_EQ(sum[0].item<int64_t>(), i % 1000 * size()) << "round " << i;
+  }
+  EXPECT_EQ(descriptors(), files);
+  EXPECT_LE(resident_kb() - memory, 4096);
 }
 
 } // namespace

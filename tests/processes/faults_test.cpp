@@ -11,8 +11,10 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -21,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr int kRanks = 3;
 
@@ -63,8 +65,12 @@ class Faults : public ::testing::TestWithParam<std::string> {
   }
 
   // Starts three ranks and waits for all of them.
-  std::array<Ended, kRanks>
-  run(const std::string& fault, int culprit, const std::string& debug = "OFF") {
+  std::array<Ended, kRanks> run(
+      const std::string& fault,
+      int culprit,
+      const std::string& debug = "OFF",
+      int round = 5) {
+    round_ = round;
     const int port = free_port();
     std::array<pid_t, kRanks> pids{};
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -91,6 +97,8 @@ class Faults : public ::testing::TestWithParam<std::string> {
   fs::path folder_;
 
  private:
+  int round_ = 5;
+
   pid_t start(
       const std::string& fault,
       int culprit,
@@ -119,6 +127,8 @@ class Faults : public ::testing::TestWithParam<std::string> {
         fault.c_str(),
         "--culprit",
         std::to_string(culprit).c_str(),
+        "--round",
+        std::to_string(round_).c_str(),
         "--backend",
         GetParam().c_str(),
         nullptr);
@@ -183,7 +193,7 @@ TEST_P(Faults, TheRankOfTheStoreDies) {
   expect_told(
       ended,
       0,
-      ::testing::AnyOf(
+      AnyOf(
           HasSubstr(") has ended"), HasSubstr("the store cannot be reached")));
 }
 
@@ -228,6 +238,31 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
     EXPECT_THAT(text, HasSubstr("all_gather"));
     EXPECT_THAT(json, HasSubstr("\"collective\": \"all_reduce\""));
     EXPECT_THAT(json, HasSubstr("\"end\": null"));
+  }
+}
+
+// Any rank dies or throws at any point. DTENSOR_SWEEP=n makes n runs of it.
+TEST_P(Faults, AtAnyPoint) {
+  const char* wanted = std::getenv("DTENSOR_SWEEP");
+  const int runs = wanted == nullptr ? 5 : std::atoi(wanted);
+  const std::vector<std::string> faults = {"throw", "kill", "segv", "exit"};
+  std::mt19937 random(7);
+  const auto below = [&](size_t n) { return random() % n; };
+  for (int i = 0; i < runs; ++i) {
+    const auto& fault = faults[below(faults.size())];
+    const int culprit = static_cast<int>(below(kRanks));
+    const int round = static_cast<int>(below(20));
+    SCOPED_TRACE(
+        fault + " of rank " + std::to_string(culprit) + " in round " +
+        std::to_string(round));
+    const auto ended = run(fault, culprit, "OFF", round);
+    const auto name = "rank " + std::to_string(culprit);
+    expect_told(
+        ended,
+        culprit,
+        AnyOf(
+            HasSubstr(name + " (process "),
+            HasSubstr("the store cannot be reached")));
   }
 }
 

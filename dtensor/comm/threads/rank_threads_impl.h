@@ -2,9 +2,9 @@
 // RankThreads: the threads behind Ranks and run_ranks.
 #pragma once
 
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/threads/failure_report_impl.h>
-#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/threads/thread_rank_impl.h>
 
 #include <ATen/core/Generator.h>

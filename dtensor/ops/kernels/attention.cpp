@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention that the plain operator does not compute on a rank's part: dropout
-// of the weights by global index (tensor/random.h), and no elements.
+// of the weights by global index (random/random.h), and no elements.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Random operators: every element is drawn by its global index (see
-// tensor/random.h), so a layout never changes the values.
+// random/random.h), so a layout never changes the values.
 //
 // All of them are kernels of their own: nothing is redistributed but
 // probabilities, and ranks that hold nothing still take their position of the
