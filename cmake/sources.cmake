@@ -85,6 +85,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/followed_backend_impl.h
   dtensor/comm/processes/gloo.cpp
   dtensor/comm/processes/gloo_impl.h
+  dtensor/comm/processes/hierarchical.cpp
+  dtensor/comm/processes/hierarchical_impl.h
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h

@@ -2,6 +2,7 @@
 #include <dtensor/comm/backends.h>
 
 #include <dtensor/comm/processes/gloo_impl.h>
+#include <dtensor/comm/processes/hierarchical_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -27,9 +28,26 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
 // Has no room for more than these.
 constexpr size_t kMostInShm = 128;
 
+GroupBackendPtr make_hierarchical(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  DTENSOR_CHECK_VALUE(
+      detail::is_regular(place),
+      "hierarchical",
+      "the ranks of \"",
+      members.label,
+      "\" are not on several hosts with as many of them on each, two or more. "
+      "Use \"auto\".");
+  return detail::hierarchical_backend(
+      std::move(members), place, make_shm, detail::make_gloo);
+}
+
 GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
-  return place.is_on_one_host() && members.ranks.size() <= kMostInShm
-      ? make_shm(std::move(members), place)
+  if (place.is_on_one_host() && members.ranks.size() <= kMostInShm) {
+    return make_shm(std::move(members), place);
+  }
+  return detail::is_regular(place)
+      ? make_hierarchical(std::move(members), place)
       : detail::make_gloo(std::move(members), place);
 }
 
@@ -38,6 +56,7 @@ struct Backends {
   std::map<std::string, MakeBackend> by_name{
       {"auto", make_best},
       {"gloo", detail::make_gloo},
+      {"hierarchical", make_hierarchical},
       {"shm", make_shm}};
 };
 

@@ -3,7 +3,10 @@
 //
 //   "shm"   memory that processes of one host share
 //   "gloo"  TCP, in every LibTorch
-//   "auto"  shm for the groups whose ranks are on one host, else gloo
+//   "hierarchical"  several hosts with as many ranks each: shm within a host,
+//           gloo between them
+//   "auto"  shm for the groups whose ranks are on one host, hierarchical where
+//           hosts have as many ranks each, else gloo
 //
 // All of them for tensors of the CPU.
 //

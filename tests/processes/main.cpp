@@ -5,9 +5,28 @@
 //
 // All ranks run the same tests in the same order.
 #include <ATen/Parallel.h>
+#include <dtensor/comm/backends.h>
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/processes/hierarchical_impl.h>
 #include <gtest/gtest.h>
 #include <tests/command_line.h>
+
+namespace {
+
+// As if the ranks were on two hosts.
+dtensor::GroupBackendPtr on_two_hosts(
+    dtensor::GroupMembers members,
+    dtensor::MeetingPlace place) {
+  for (size_t i = 0; i < place.hosts.size(); ++i) {
+    place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
+  }
+  const bool regular = dtensor::detail::is_regular(place);
+  const auto make =
+      dtensor::detail::find_backend(regular ? "hierarchical" : "gloo");
+  return make(std::move(members), place);
+}
+
+} // namespace
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
@@ -17,6 +36,7 @@ int main(int argc, char** argv) {
   app.add_option("--backend", options.backend, "What carries tensors");
   dtensor::test::parse_or_exit(app, argc, argv);
   at::set_num_threads(1);
+  dtensor::register_backend("two_hosts", on_two_hosts);
   dtensor::init_process_group(options);
   const int result = RUN_ALL_TESTS();
   dtensor::destroy_process_group();
