@@ -28,7 +28,8 @@ namespace dtensor {
 
 struct ProcessGroupOptions {
   /// What carries tensors: a name (comm/backends.h), or one for each type of
-  /// device, "cpu:gloo". Empty: "auto".
+  /// device, "cpu:gloo". Empty: what the environment's DTENSOR_BACKEND
+  /// says, else "auto".
   std::string backend = {};
   /// Where ranks meet. Empty or "env://": what the launcher's variables say,
   /// else within this host. "tcp://host:port": rank 0 listens there.

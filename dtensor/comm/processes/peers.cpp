@@ -4,11 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
 
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -27,16 +23,6 @@ std::string key_of(int64_t rank) {
   return c10::str("failed/", rank);
 }
 
-// "4711 (a program) Z ...": the state stands behind the name.
-bool is_zombie(int64_t pid) {
-  std::ifstream file(c10::str("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(file, line);
-  const size_t name_end = line.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < line.size() &&
-      (line[name_end + 2] == 'Z' || line[name_end + 2] == 'X');
-}
-
 } // namespace
 
 Peers::Peers(int64_t rank, Rendezvous rendezvous)
@@ -48,7 +34,7 @@ std::string Peers::name(int64_t rank) const {
       "rank ",
       rank,
       " (process ",
-      of(rank).pid,
+      of(rank).process.pid,
       " on ",
       of(rank).host_name,
       ")");
@@ -76,10 +62,7 @@ void Peers::tell(const std::string& text, bool is_cause) noexcept {
 }
 
 bool Peers::runs(int64_t rank) const {
-  const Peer& peer = of(rank);
-  return peer.host != host(rank_) ||
-      (!(kill(static_cast<pid_t>(peer.pid), 0) != 0 && errno == ESRCH) &&
-       !is_zombie(peer.pid));
+  return of(rank).host != host(rank_) || !has_ended(of(rank).process);
 }
 
 bool Peers::has_told(int64_t rank) const {

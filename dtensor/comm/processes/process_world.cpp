@@ -35,7 +35,10 @@ std::string cpu_backend(const std::string& text) {
 }
 
 std::string chosen(const std::string& text) {
-  const std::string name = text.empty() ? "auto" : cpu_backend(text);
+  const char* otherwise = std::getenv("DTENSOR_BACKEND");
+  const std::string name = !text.empty() ? cpu_backend(text)
+      : otherwise != nullptr             ? cpu_backend(otherwise)
+                                         : "auto";
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
       kWhere,

@@ -156,7 +156,7 @@ Peer myself() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   boot >> me.host;
   me.host += link_text("/proc/self/ns/net") + link_text("/proc/self/ns/pid");
-  me.pid = getpid();
+  me.process = this_process();
   return me;
 }
 
@@ -178,7 +178,9 @@ std::string greeting(const LaunchEnv& env, const Peer& peer) {
       "\n",
       peer.host,
       "\n",
-      peer.pid,
+      peer.process.pid,
+      " ",
+      peer.process.started,
       "\n");
 }
 
@@ -209,7 +211,7 @@ Peer check_greeting(
   Peer peer;
   std::getline(their_lines, peer.host_name);
   std::getline(their_lines, peer.host);
-  their_lines >> peer.pid;
+  their_lines >> peer.process.pid >> peer.process.started;
   return peer;
 }
 

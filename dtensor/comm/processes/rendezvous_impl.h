@@ -4,6 +4,7 @@
 
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
+#include <dtensor/comm/processes/process_id_impl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <string>
@@ -23,7 +24,7 @@ struct Peer {
   /// can share memory and reach each other's loopback interface.
   std::string host_name;
   std::string host;
-  int64_t pid = 0;
+  ProcessId process;
 };
 
 struct Rendezvous {
