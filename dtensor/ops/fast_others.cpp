@@ -17,6 +17,7 @@
 #include <ATen/ops/embedding_ops.h>
 #include <ATen/ops/expand_ops.h>
 #include <ATen/ops/layer_norm_ops.h>
+#include <ATen/ops/linear_ops.h>
 #include <ATen/ops/matmul_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/native_layer_norm_backward_ops.h>
@@ -58,6 +59,7 @@ const std::vector<FastOp>& fast_other_ops() {
       fast_op<op::embedding>(),
       fast_op<op::expand>(),
       fast_op<op::layer_norm>(),
+      fast_op<op::linear>(),
       fast_op<op::matmul>(),
       fast_op<op::mm>(),
       fast_op<op::native_layer_norm>(),

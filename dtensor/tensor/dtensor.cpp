@@ -73,11 +73,13 @@ DTensor DTensor::redistribute(
 DTensor DTensor::redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options) && {
-  checked_meta(*this);
-  const auto dtype = options.forward_dtype.value_or(scalar_type());
-  const auto to =
-      spec()->with_placements(placements, "redistribute")->with_dtype(dtype);
-  if (to == spec()) { // else whoever plans it looks
+  const SpecPtr from = checked_meta(*this).spec;
+  const auto dtype = options.forward_dtype.value_or(from->dtype());
+  const bool stays = from->placements() == placements && from->dtype() == dtype;
+  const SpecPtr to = stays
+      ? from
+      : from->with_placements(placements, "redistribute")->with_dtype(dtype);
+  if (to == from) { // else whoever plans it looks
     detail::check_mine("redistribute", *to);
   }
   return DTensor(detail::redistribute_autograd(
