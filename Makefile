@@ -60,7 +60,7 @@ bench-instructions: bench-build
 	tools/instructions.py $(BENCH)
 
 bench-build:
-	@tools/setup.sh valgrind
+	@tools/setup.sh valgrind libopenmpi-dev
 	cmake --preset bench
 	cmake --build --preset bench --parallel $(JOBS)
 

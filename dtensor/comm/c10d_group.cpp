@@ -88,7 +88,7 @@ std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
 // The rows of `terms`, combined in order.
 at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
   const auto rows = terms.unbind(0);
-  const at::Tensor result = at::empty_like(rows.front());
+  at::Tensor result = at::empty_like(rows.front());
   reduce_into(result, rows, op);
   return result;
 }
@@ -205,8 +205,7 @@ Started C10dGroup::begin_all_to_all(
 }
 
 Started C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
-  const at::Tensor result =
-      rank() == root ? input.clone() : at::empty_like(input);
+  at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   Tensors buffers{as_bytes(result)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
@@ -223,7 +222,7 @@ C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
 
 Started
 C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
-  const at::Tensor result = at::empty(like.sizes(), like.options());
+  at::Tensor result = at::empty(like.sizes(), like.options());
   Tensors buffers{as_bytes(result)};
   return {
       backend_->recv(buffers, static_cast<int>(from), static_cast<int>(tag)),

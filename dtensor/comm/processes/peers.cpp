@@ -109,7 +109,7 @@ std::string Peers::what_became_of(
   try {
     std::vector<int64_t> quiet;
     do {
-      const std::string known = causes(ranks);
+      std::string known = causes(ranks);
       if (!known.empty()) {
         return known;
       }

@@ -36,9 +36,9 @@ std::string cpu_backend(const std::string& text) {
 
 std::string chosen(const std::string& text) {
   const char* otherwise = std::getenv("DTENSOR_BACKEND");
-  const std::string name = !text.empty() ? cpu_backend(text)
-      : otherwise != nullptr             ? cpu_backend(otherwise)
-                                         : "auto";
+  std::string name = !text.empty() ? cpu_backend(text)
+      : otherwise != nullptr       ? cpu_backend(otherwise)
+                                   : "auto";
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
       kWhere,

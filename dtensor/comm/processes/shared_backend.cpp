@@ -132,7 +132,7 @@ at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
     SharedSignature signature = sign(kKind, input.scalar_type(), input.sizes());
     signature.root = static_cast<int32_t>(root);
     signature.numel = input.numel();
-    const at::Tensor out = at::empty(input.sizes(), input.options());
+    at::Tensor out = at::empty(input.sizes(), input.options());
     const Source mine = all_of(input);
     const Target result = all_of_result(out);
     const Room room =

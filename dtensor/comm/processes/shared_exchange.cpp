@@ -118,8 +118,7 @@ void SharedBackend::exchange_rows(
   }
   const bool sends = !mine.has_parts();
   channel_->next();
-  exchange_blocks(
-      sends ? sources : Sources(), targets, std::move(is_done), longest);
+  exchange_blocks(sends ? sources : Sources(), targets, is_done, longest);
 }
 
 void SharedBackend::exchange_blocks(
@@ -169,8 +168,7 @@ at::Tensor SharedBackend::all_to_all(
     return result;
   };
   return collective(kKind, [&] {
-    const at::Tensor out =
-        at::empty({c10::sum_integers(received)}, input.options());
+    at::Tensor out = at::empty({c10::sum_integers(received)}, input.options());
     exchange_rows(
         sign(kKind, input.scalar_type(), {}),
         cut<const std::byte>(input, 0, sent),
@@ -231,7 +229,7 @@ at::Tensor SharedBackend::shard_dim_alltoall(
     SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
     signature.dim = static_cast<uint8_t>(gather_dim);
     signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
-    const at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = at::empty(shape, input.options());
     exchange_rows(
         signature,
         cut<const std::byte>(input, shard_dim, chunks),

@@ -22,7 +22,7 @@ at::Tensor SharedBackend::gather_along(
     const Sizes known = told_sizes(given, input.size(dim), call);
     Sizes shape(input.sizes());
     shape[static_cast<size_t>(dim)] = c10::sum_integers(known);
-    const at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = at::empty(shape, input.options());
     const Targets targets = cut<std::byte>(out, dim, known);
     SharedSignature signature = sign(kKind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(dim);

@@ -181,7 +181,7 @@ at::Tensor SharedBackend::reduce_whole(const at::Tensor& input, ReduceOp op) {
   copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
   post(0, reduction(kKind, input, op));
   // While the others come.
-  const at::Tensor out = at::empty(input.sizes(), input.options());
+  at::Tensor out = at::empty(input.sizes(), input.options());
   meet(0, [&] { return Call{.kind = kKind, .inputs = {input}, .op = op}; });
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
@@ -237,7 +237,7 @@ at::Tensor SharedBackend::reduce_scatter_along(
     const Sources parts = cut<const std::byte>(input, dim, sizes);
     Sizes shape(input.sizes());
     shape[static_cast<size_t>(dim)] = sizes[static_cast<size_t>(rank())];
-    const at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = at::empty(shape, input.options());
     SharedSignature signature = reduction(kKind, input, op);
     signature.dim = static_cast<uint8_t>(dim);
     signature.sizes_hash ^= sign(kKind, input.scalar_type(), sizes).sizes_hash;
