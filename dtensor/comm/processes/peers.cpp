@@ -131,12 +131,15 @@ std::string Peers::what_became_of(
 void Peers::linger() const noexcept {
   std::vector<int64_t> everybody(rendezvous_.peers.size());
   std::iota(everybody.begin(), everybody.end(), 0);
-  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  // They tell before they look, and look for some milliseconds.
+  constexpr auto kLook = std::chrono::milliseconds(500);
+  const auto deadline = std::chrono::steady_clock::now() + 3 * kMoment;
   try {
     while (!silent(everybody).empty() &&
            std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(kRetry);
     }
+    std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {
     // No store, nobody to wait for.
   }
