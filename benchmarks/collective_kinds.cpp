@@ -2,11 +2,13 @@
 #include "collective_kinds.h"
 
 #include <ATen/ops/ones.h>
+#include <dtensor/comm/world.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace bench {
@@ -90,6 +92,12 @@ constexpr std::array<int64_t, 10> kBytes = {
     1 << 20,
     4 << 20,
     16 << 20};
+
+GroupPtr group_of_all() {
+  std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return new_group(ranks, "bench");
+}
 
 std::string name_of(const Kind& kind, int64_t ranks, int64_t bytes) {
   return std::string(kind.name) + "/" + std::to_string(ranks) + "/" +

@@ -31,6 +31,9 @@ extern const std::array<Kind, 7> kKinds;
 /// From 4 B to 16 MB.
 extern const std::array<int64_t, 10> kBytes;
 
+/// Of all ranks of this world. All of them call it.
+dtensor::GroupPtr group_of_all();
+
 /// kind/ranks/bytes.
 std::string name_of(const Kind& kind, int64_t ranks, int64_t bytes);
 

@@ -10,8 +10,6 @@
 
 #include <dtensor/comm/ranks.h>
 
-#include <numeric>
-
 namespace {
 
 using namespace dtensor;
@@ -30,9 +28,7 @@ void measure(
   const int64_t calls = bench::calls_per_sample(bytes, options.smoke);
   std::vector<double> samples;
   run_ranks(ranks, [&](int64_t rank) {
-    std::vector<int64_t> members(static_cast<size_t>(ranks));
-    std::iota(members.begin(), members.end(), 0);
-    const GroupPtr group = new_group(members, "bench");
+    const GroupPtr group = bench::group_of_all();
     const bench::Body body = kind.prepare(*group, bytes);
     bench::sample(*group, body, calls); // warm up
     for (int i = 0; i < (options.smoke ? 1 : kSamples); ++i) {

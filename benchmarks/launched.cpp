@@ -13,7 +13,6 @@
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/world.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -53,9 +52,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   dtensor::init_process_group();
   {
-    std::vector<int64_t> ranks(static_cast<size_t>(dtensor::get_world_size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    const auto group = dtensor::new_group(ranks, "bench");
+    const auto group = bench::group_of_all();
     for (const int64_t bytes : bench::kBytes) {
       for (size_t kind = 1; kind < bench::kKinds.size(); ++kind) {
         if (bench::kKinds.at(kind).fits(group->size(), bytes)) {

@@ -23,7 +23,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 namespace {
@@ -47,12 +46,6 @@ class SharedWorld final : public World {
  private:
   std::string file_;
 };
-
-GroupPtr group_of_all(int64_t ranks) {
-  std::vector<int64_t> members(static_cast<size_t>(ranks));
-  std::iota(members.begin(), members.end(), 0);
-  return new_group(members, "bench");
-}
 
 /// What a process is to measure.
 struct Order {
@@ -120,7 +113,7 @@ class Processes {
     const detail::KeepFreedMemory keep(true); // as run_ranks does
     const auto world = std::make_shared<SharedWorld>(rank, ranks, path_);
     const WorldScope scope(world);
-    const GroupPtr group = group_of_all(ranks);
+    const GroupPtr group = bench::group_of_all();
     bench::Body body;
     Order order;
     while (read(orders_.back()[0], &order, sizeof(order)) == sizeof(order)) {
@@ -160,7 +153,7 @@ void measure(
   std::vector<double> threads;
   std::vector<double> times;
   run_ranks(ranks, [&](int64_t rank) {
-    const GroupPtr group = group_of_all(ranks);
+    const GroupPtr group = bench::group_of_all();
     const bench::Body body = kind.prepare(*group, bytes);
     bench::sample(*group, body, order.calls); // warm up
     if (rank == 0) {

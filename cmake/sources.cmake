@@ -71,6 +71,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group_checks.cpp
   dtensor/comm/group_checks_impl.h
   dtensor/comm/init_device_mesh.cpp
+  dtensor/comm/message_of_impl.h
   dtensor/comm/observer.cpp
   dtensor/comm/owner.cpp
   dtensor/comm/owner_impl.h
@@ -79,6 +80,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/part_buffers.cpp
   dtensor/comm/part_buffers_impl.h
   dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
   dtensor/comm/processes/followed_backend.cpp

@@ -16,18 +16,6 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-// One tensor for each member, of the buffer in which they lie.
-Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received) {
-  Call call{.kind = CollectiveKind::kAllToAll};
-  int64_t begin = 0;
-  for (size_t member = 0; member < sent.size(); ++member) {
-    call.inputs.push_back(input.narrow(0, begin, sent[member]));
-    call.shapes.push_back({received[member]});
-    begin += sent[member];
-  }
-  return call;
-}
-
 // Without its memory, which a backend may read in place if nobody holds it.
 Call async_call(const AsyncCollective& collective) {
   const bool cuts = collective.kind == CollectiveKind::kAllToAll;

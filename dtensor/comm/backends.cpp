@@ -25,9 +25,6 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-// Has no room for more than these.
-constexpr size_t kMostInShm = 128;
-
 GroupBackendPtr make_hierarchical(
     GroupMembers members,
     const MeetingPlace& place) {
@@ -43,7 +40,8 @@ GroupBackendPtr make_hierarchical(
 }
 
 GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
-  if (place.is_on_one_host() && members.ranks.size() <= kMostInShm) {
+  const auto size = static_cast<int64_t>(members.ranks.size());
+  if (place.is_on_one_host() && size <= detail::kMostMembers) {
     return make_shm(std::move(members), place);
   }
   return detail::is_regular(place)

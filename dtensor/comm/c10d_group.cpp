@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/error.h>
@@ -109,7 +110,6 @@ at::Tensor C10dGroup::wait_for(std::string_view name, const Started& started) {
 }
 
 void C10dGroup::fail(std::string_view name, const std::exception& error) const {
-  const auto* ours = dynamic_cast<const c10::Error*>(&error);
   DTENSOR_CHECK(
       false,
       name,
@@ -119,7 +119,7 @@ void C10dGroup::fail(std::string_view name, const std::exception& error) const {
       "\" (",
       rank_list(members().ranks),
       "): ",
-      ours != nullptr ? ours->what_without_backtrace() : error.what());
+      message_of(error));
 }
 
 Started C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {

@@ -3,6 +3,7 @@
 #include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
@@ -209,6 +210,13 @@ std::optional<std::string> disagreement(
 }
 
 } // namespace
+
+Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received) {
+  return {
+      .kind = CollectiveKind::kAllToAll,
+      .inputs = split(input, 0, sent),
+      .shapes = shapes_along(input.sizes(), 0, received)};
+}
 
 std::string describe(const at::Tensor& tensor) {
   return c10::str(

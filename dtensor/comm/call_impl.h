@@ -59,6 +59,9 @@ struct Call {
 /// The calls of all members, in rank order.
 using Calls = std::vector<const Call*>;
 
+/// An all_to_all of one buffer, as one tensor for each member.
+Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received);
+
 /// "f32[4, 2]".
 std::string describe(const at::Tensor& tensor);
 

@@ -2,6 +2,7 @@
 #include <dtensor/comm/group_checks_impl.h>
 
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/call_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
@@ -197,6 +198,28 @@ void check_shapes(
       ", and by the shapes given one of ",
       at::IntArrayRef(shapes[me]),
       ". Give every rank the part that the layout describes.");
+}
+
+void check_received(
+    const GroupMembers& members,
+    int64_t from,
+    const at::Tensor& like,
+    const at::Tensor& message,
+    bool fits_shape) {
+  DTENSOR_CHECK_VALUE(
+      message.scalar_type() == like.scalar_type() && fits_shape,
+      "recv",
+      "rank ",
+      members.ranks[static_cast<size_t>(members.rank)],
+      " expects ",
+      describe(like),
+      " but rank ",
+      members.ranks[static_cast<size_t>(from)],
+      " sent ",
+      describe(message),
+      " on \"",
+      members.label,
+      "\". Receive a tensor of the shape and dtype that is sent.");
 }
 
 void throw_wrong_total(

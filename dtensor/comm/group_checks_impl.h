@@ -85,6 +85,15 @@ void check_shapes(
     int64_t total,
     int64_t wanted);
 
+/// Throws ValueError unless the message that came from member `from` has the
+/// dtype of `like`, and fits its shape.
+void check_received(
+    const GroupMembers& members,
+    int64_t from,
+    const at::Tensor& like,
+    const at::Tensor& message,
+    bool fits_shape);
+
 /// (gather_dim, shard_dim) of a shard_dim_alltoall, counted from the front.
 std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim);

@@ -2,9 +2,11 @@
 #include <dtensor/comm/processes/followed_backend_impl.h>
 
 #include <dtensor/comm/backend_decorator_impl.h>
-#include <dtensor/comm/processes/session_impl.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/error.h>
 
+#include <exception>
+#include <memory>
 #include <utility>
 
 namespace dtensor::detail {
@@ -28,80 +30,20 @@ std::pair<std::string, std::string> taken_apart(
       : std::pair(std::string(name), text);
 }
 
-// In a handler of what a collective has thrown. An error of arguments is the
-// program's, alike on all ranks, and is thrown on.
-[[noreturn]] void explain(
-    const Following& following,
-    const GroupMembers& members,
-    std::string_view name,
-    int64_t number) {
-  std::string text;
-  try {
-    throw;
-  } catch (const c10::ValueError&) {
-    throw;
-  } catch (const std::exception& error) {
-    text = sentence(message_of(error));
-  }
-  const auto me = members.ranks[static_cast<size_t>(members.rank)];
-  following.peers->tell(text, /*is_cause=*/false);
-  const std::string became = following.peers->what_became_of(members.ranks);
-  const std::string record = following.record->write(text + " " + became);
-  const auto [where, what] = taken_apart(text, name);
-  DTENSOR_CHECK(
-      false,
-      where,
-      what,
-      " It was number ",
-      number,
-      " of the collectives of ",
-      following.peers->name(me),
-      ", on \"",
-      members.label,
-      "\": ",
-      became,
-      ". ",
-      record.empty() ? "" : "The last ones are in " + record + ".");
-  std::terminate(); // not reached
-}
-
-class FollowedPending final : public Pending {
- public:
-  FollowedPending(
-      PendingPtr inner,
-      Following following,
-      GroupMembers members,
-      std::string_view name,
-      int64_t number)
-      : inner_(std::move(inner)),
-        following_(std::move(following)),
-        members_(std::move(members)),
-        name_(name),
-        number_(number) {}
-
-  at::Tensor wait() override {
-    try {
-      at::Tensor result = inner_->wait();
-      following_.record->end(number_);
-      return result;
-    } catch (...) {
-      explain(following_, members_, name_, number_);
-    }
-  }
-
- private:
-  PendingPtr inner_;
-  Following following_;
-  GroupMembers members_;
-  std::string_view name_;
-  int64_t number_;
-};
-
-class FollowedBackend final : public BackendDecorator {
+class FollowedBackend final
+    : public BackendDecorator,
+      public std::enable_shared_from_this<FollowedBackend> {
  public:
   FollowedBackend(GroupBackendPtr inner, Following following)
       : BackendDecorator(std::move(inner)),
         following_(std::move(following)) {}
+
+  void ended(int64_t number) const {
+    following_.record->end(number);
+  }
+  /// In a handler of what a collective has thrown. An error of arguments is the
+  /// program's, alike on all ranks, and is thrown on.
+  [[noreturn]] void explain(std::string_view name, int64_t number) const;
 
  protected:
   void enter(const Entered& entered, MakeCall /*call*/) override {
@@ -110,24 +52,89 @@ class FollowedBackend final : public BackendDecorator {
   }
   void leave(const Entered& /*entered*/) noexcept override {
     if (ends_here_) {
-      following_.record->end(number_);
+      ended(number_);
     }
   }
   void failed(const Entered& entered) override {
     ends_here_ = false;
-    explain(following_, members(), entered.name, number_);
+    explain(entered.name, number_);
   }
-  PendingPtr started(const Entered& entered, PendingPtr pending) override {
-    ends_here_ = false;
-    return std::make_shared<FollowedPending>(
-        std::move(pending), following_, members(), entered.name, number_);
-  }
+  PendingPtr started(const Entered& entered, PendingPtr pending) override;
 
  private:
   Following following_;
   int64_t number_ = 0;
   bool ends_here_ = true;
 };
+
+class FollowedPending final : public Pending {
+ public:
+  FollowedPending(
+      PendingPtr inner,
+      std::shared_ptr<FollowedBackend> backend,
+      std::string_view name,
+      int64_t number)
+      : inner_(std::move(inner)),
+        backend_(std::move(backend)),
+        name_(name),
+        number_(number) {}
+
+  at::Tensor wait() override {
+    try {
+      at::Tensor result = inner_->wait();
+      backend_->ended(number_);
+      return result;
+    } catch (...) {
+      backend_->explain(name_, number_);
+    }
+  }
+
+ private:
+  PendingPtr inner_;
+  std::shared_ptr<FollowedBackend> backend_;
+  std::string_view name_;
+  int64_t number_;
+};
+
+PendingPtr FollowedBackend::started(
+    const Entered& entered,
+    PendingPtr pending) {
+  ends_here_ = false;
+  return std::make_shared<FollowedPending>(
+      std::move(pending), shared_from_this(), entered.name, number_);
+}
+
+void FollowedBackend::explain(std::string_view name, int64_t number) const {
+  std::string text;
+  try {
+    throw;
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const std::exception& error) {
+    text = sentence(message_of(error));
+  }
+  Peers& peers = *following_.peers;
+  const auto me = members().ranks[static_cast<size_t>(rank())];
+  peers.tell(text, /*is_cause=*/false);
+  const std::string became = peers.what_became_of(members().ranks);
+  const std::string record = following_.record->write(text + " " + became);
+  const auto [where, what] = taken_apart(text, name);
+  DTENSOR_CHECK(
+      false,
+      where,
+      what,
+      " It was number ",
+      number,
+      " of the collectives of ",
+      peers.name(me),
+      ", on \"",
+      label(),
+      "\": ",
+      became,
+      ". ",
+      record.empty() ? "" : "The last ones are in " + record + ".");
+  std::terminate(); // not reached
+}
 
 } // namespace
 

@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/gloo_impl.h>
 
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -33,7 +34,6 @@ GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
         std::move(options));
     return c10d_group(std::move(gloo), std::move(members));
   } catch (const std::exception& error) {
-    const auto* ours = dynamic_cast<const c10::Error*>(&error);
     DTENSOR_CHECK(
         false,
         "gloo",
@@ -42,7 +42,7 @@ GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
         " ranks of \"",
         members.label,
         "\" could not be connected: ",
-        ours != nullptr ? ours->what_without_backtrace() : error.what(),
+        message_of(error),
         ". Look whether all of them run, and set GLOO_SOCKET_IFNAME to the "
         "interface by which hosts reach each other.");
   }

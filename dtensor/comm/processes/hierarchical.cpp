@@ -2,10 +2,10 @@
 #include <dtensor/comm/processes/hierarchical_impl.h>
 
 #include <dtensor/comm/part_buffers_impl.h>
-#include <dtensor/layout/shard_math.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -38,25 +38,28 @@ Sizes picked(SizesRef counts, const Positions& positions) {
   return result;
 }
 
-int64_t sum_of(SizesRef counts) {
-  int64_t total = 0;
-  for (const int64_t count : counts) {
-    total += count;
+// columns[l][h] of hosts[h][l].
+std::vector<Positions> by_place(const std::vector<Positions>& hosts) {
+  std::vector<Positions> columns(hosts.front().size());
+  for (const Positions& host : hosts) {
+    for (size_t l = 0; l < host.size(); ++l) {
+      columns[l].push_back(host[l]);
+    }
   }
-  return total;
+  return columns;
 }
 
 class Hierarchical final : public GroupBackend {
  public:
-  /// hosts[h][l] is the position of member (h, l).
+  /// columns[l][h] is the position of member (h, l).
   Hierarchical(
       GroupMembers members,
-      std::vector<Positions> hosts,
+      std::vector<Positions> columns,
       GroupBackendPtr within,
       GroupBackendPtr across,
       GroupBackendPtr flat)
       : GroupBackend(std::move(members)),
-        hosts_(std::move(hosts)),
+        columns_(std::move(columns)),
         within_(std::move(within)),
         across_(std::move(across)),
         flat_(std::move(flat)) {}
@@ -78,12 +81,9 @@ class Hierarchical final : public GroupBackend {
 
   at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
     const at::Tensor column =
-        across_->all_gather(input, picked(counts, column_of(place())));
-    Sizes columns;
-    for (int64_t l = 0; l < within_->size(); ++l) {
-      columns.push_back(sum_of(picked(counts, column_of(l))));
-    }
-    return in_members_order(within_->all_gather(column, columns), counts);
+        across_->all_gather(input, picked(counts, my_column()));
+    return in_members_order(
+        within_->all_gather(column, column_counts(counts)), counts);
   }
 
   at::Tensor reduce_scatter(
@@ -92,19 +92,17 @@ class Hierarchical final : public GroupBackend {
       ReduceOp op) override {
     const auto parts = split(input, 0, counts);
     std::vector<at::Tensor> by_place;
-    Sizes columns;
-    for (int64_t l = 0; l < within_->size(); ++l) {
-      for (const int64_t position : column_of(l)) {
+    for (const Positions& column : columns_) {
+      for (const int64_t position : column) {
         by_place.push_back(parts[static_cast<size_t>(position)]);
       }
-      columns.push_back(sum_of(picked(counts, column_of(l))));
     }
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
-    const at::Tensor column =
-        within_->reduce_scatter(at::cat(by_place), columns, inner);
-    const at::Tensor mine = across_->reduce_scatter(
-        column, picked(counts, column_of(place())), inner);
+    const at::Tensor column = within_->reduce_scatter(
+        at::cat(by_place), column_counts(counts), inner);
+    const at::Tensor mine =
+        across_->reduce_scatter(column, picked(counts, my_column()), inner);
     return divides ? (mine / size()).to(input.scalar_type()) : mine;
   }
 
@@ -134,20 +132,23 @@ class Hierarchical final : public GroupBackend {
   int64_t place() const {
     return within_->rank();
   }
-  Positions column_of(int64_t l) const {
-    Positions column;
-    for (const Positions& host : hosts_) {
-      column.push_back(host[static_cast<size_t>(l)]);
+  const Positions& my_column() const {
+    return columns_[static_cast<size_t>(place())];
+  }
+  Sizes column_counts(SizesRef counts) const {
+    Sizes result;
+    for (const Positions& column : columns_) {
+      result.push_back(c10::sum_integers(picked(counts, column)));
     }
-    return column;
+    return result;
   }
   // (h, l) of a member.
   std::pair<int64_t, int64_t> whereabouts(int64_t position) const {
-    for (size_t h = 0; h < hosts_.size(); ++h) {
-      const auto& host = hosts_[h];
-      const auto found = std::find(host.begin(), host.end(), position);
-      if (found != host.end()) {
-        return {static_cast<int64_t>(h), found - host.begin()};
+    for (size_t l = 0; l < columns_.size(); ++l) {
+      const auto& column = columns_[l];
+      const auto found = std::find(column.begin(), column.end(), position);
+      if (found != column.end()) {
+        return {found - column.begin(), static_cast<int64_t>(l)};
       }
     }
     TORCH_INTERNAL_ASSERT(false, "member ", position, " is on no host");
@@ -156,8 +157,7 @@ class Hierarchical final : public GroupBackend {
   at::Tensor in_members_order(const at::Tensor& columns, SizesRef counts)
       const {
     Positions order;
-    for (int64_t l = 0; l < within_->size(); ++l) {
-      const auto column = column_of(l);
+    for (const Positions& column : columns_) {
       order.insert(order.end(), column.begin(), column.end());
     }
     const auto parts = split(columns, 0, picked(counts, order));
@@ -168,7 +168,7 @@ class Hierarchical final : public GroupBackend {
     return at::cat(sorted);
   }
 
-  std::vector<Positions> hosts_;
+  std::vector<Positions> columns_;
   GroupBackendPtr within_;
   GroupBackendPtr across_;
   GroupBackendPtr flat_;
@@ -210,27 +210,27 @@ GroupBackendPtr hierarchical_backend(
     const MeetingPlace& place,
     const MakeBackend& within,
     const MakeBackend& across) {
-  auto hosts = by_host(place.hosts);
-  const auto mine =
-      std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) {
-        return std::find(h.begin(), h.end(), members.rank) != h.end();
-      });
-  const auto l =
-      std::find(mine->begin(), mine->end(), members.rank) - mine->begin();
-  Positions column;
-  Positions everybody;
-  for (const Positions& host : hosts) {
-    column.push_back(host[static_cast<size_t>(l)]);
-    everybody.insert(everybody.end(), host.begin(), host.end());
-  }
-  std::sort(everybody.begin(), everybody.end());
+  const auto hosts = by_host(place.hosts);
+  auto columns = by_place(hosts);
+  const auto holds_me = [&](const Positions& positions) {
+    return std::count(positions.begin(), positions.end(), members.rank) > 0;
+  };
+  const auto host = std::find_if(hosts.begin(), hosts.end(), holds_me);
+  const auto column = std::find_if(columns.begin(), columns.end(), holds_me);
   auto inner = of_some(
-      members, place, *mine, c10::str("host ", mine - hosts.begin()), within);
-  auto outer = of_some(members, place, column, c10::str("place ", l), across);
-  auto flat = of_some(members, place, everybody, "all", across);
+      members, place, *host, c10::str("host ", host - hosts.begin()), within);
+  auto outer = of_some(
+      members,
+      place,
+      *column,
+      c10::str("place ", column - columns.begin()),
+      across);
+  MeetingPlace of_all = place;
+  of_all.store = c10::make_intrusive<c10d::PrefixStore>("all", place.store);
+  auto flat = across(members, of_all);
   return std::make_shared<Hierarchical>(
       std::move(members),
-      std::move(hosts),
+      std::move(columns),
       std::move(inner),
       std::move(outer),
       std::move(flat));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/init_process_group.h>
 
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/process_world_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/world_impl.h>
@@ -46,11 +47,6 @@ void detail::abandon_process_group(const std::exception& error) {
     mine.world->fail(message_of(error));
     leave(mine, /*has_failed=*/true);
   }
-}
-
-const char* detail::message_of(const std::exception& error) {
-  const auto* ours = dynamic_cast<const c10::Error*>(&error);
-  return ours != nullptr ? ours->what_without_backtrace() : error.what();
 }
 
 void init_process_group(const ProcessGroupOptions& options) {

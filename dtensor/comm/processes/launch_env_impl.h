@@ -27,6 +27,11 @@ struct LaunchEnv {
   int64_t attempt = 0;
   /// How often this process has been a rank before.
   int64_t session = 0;
+
+  /// Whether the store lies in this process.
+  bool keeps_store() const {
+    return rank == 0 && !launcher_has_store;
+  }
 };
 
 /// The variable's value; null if it is not set.

@@ -67,7 +67,7 @@ ProcessWorld::ProcessWorld(
       memory_(options.keep_freed_memory),
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
-      has_store_(env.rank == 0 && !env.launcher_has_store) {
+      has_store_(env.keeps_store()) {
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);

@@ -49,8 +49,7 @@ StorePtr at_address(
     int port,
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
-  const bool serves = env.rank == 0 && !env.launcher_has_store;
-  return serves ? serve(host, port) : reach(host, port, timeout);
+  return env.keeps_store() ? serve(host, port) : reach(host, port, timeout);
 }
 
 // A name for this job among those of the host. Ranks have one parent, unless

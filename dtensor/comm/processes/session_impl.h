@@ -9,7 +9,4 @@ namespace dtensor::detail {
 /// waits for none of them.
 void abandon_process_group(const std::exception& error);
 
-/// The message without LibTorch's backtrace.
-const char* message_of(const std::exception& error);
-
 } // namespace dtensor::detail

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How members agree and fail, messages, and what moves one tensor or none.
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/group_checks_impl.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/error.h>
@@ -38,10 +40,8 @@ void SharedBackend::check_cpu(CollectiveKind kind, const at::Tensor& tensor)
 void SharedBackend::tell_failure(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const c10::Error& error) {
-    channel_->fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    channel_->fail(error.what());
+    channel_->fail(message_of(error));
   } catch (...) {
     channel_->fail("an exception of unknown type");
   }
@@ -176,20 +176,7 @@ void SharedBackend::check_message(
   const bool same_shape = message.sizes() == like.sizes() ||
       (like.dim() > kEnvelopeDims && message.dim() == 1 &&
        message.numel() == like.numel());
-  DTENSOR_CHECK_VALUE(
-      message.scalar_type() == like.scalar_type() && same_shape,
-      to_string(CollectiveKind::kRecv),
-      "rank ",
-      members().ranks[static_cast<size_t>(rank())],
-      " expects ",
-      describe(like),
-      " but rank ",
-      members().ranks[static_cast<size_t>(from)],
-      " sent ",
-      describe(message),
-      " on \"",
-      label(),
-      "\". Receive a tensor of the shape and dtype that is sent.");
+  check_received(members(), from, like, message, same_shape);
 }
 
 } // namespace dtensor::detail

@@ -6,6 +6,7 @@
 // its table sends them with it.
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <algorithm>
@@ -157,16 +158,7 @@ at::Tensor SharedBackend::all_to_all(
     SizesRef received) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllToAll;
   check_cpu(kKind, input);
-  const auto call = [&] {
-    Call result{.kind = kKind};
-    int64_t begin = 0;
-    for (size_t r = 0; r < sent.size(); ++r) {
-      result.inputs.push_back(input.narrow(0, begin, sent[r]));
-      result.shapes.push_back({received[r]});
-      begin += sent[r];
-    }
-    return result;
-  };
+  const auto call = [&] { return parted_call(input, sent, received); };
   return collective(kKind, [&] {
     at::Tensor out = at::empty({c10::sum_integers(received)}, input.options());
     exchange_rows(
@@ -217,15 +209,13 @@ at::Tensor SharedBackend::shard_dim_alltoall(
         .shard_dim = shard_dim,
         .sizes = Sizes(given)};
   };
-  Sizes chunks;
-  for (int64_t r = 0; r < size(); ++r) {
-    chunks.push_back(chunk(input.size(shard_dim), size(), r).size());
-  }
+  const Sizes chunks = chunk_sizes(input.size(shard_dim), size());
   return collective(kKind, [&] {
     const Sizes sizes = told_sizes(given, input.size(gather_dim), call);
-    Sizes shape(input.sizes());
-    shape[static_cast<size_t>(gather_dim)] = c10::sum_integers(sizes);
-    shape[static_cast<size_t>(shard_dim)] = chunks[static_cast<size_t>(rank())];
+    const Sizes shape = resized(
+        resized(input.sizes(), gather_dim, c10::sum_integers(sizes)),
+        shard_dim,
+        chunks[static_cast<size_t>(rank())]);
     SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
     signature.dim = static_cast<uint8_t>(gather_dim);
     signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions

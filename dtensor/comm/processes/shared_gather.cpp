@@ -2,6 +2,7 @@
 // Every member shows its tensor, and copies those of all.
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <algorithm>
@@ -20,9 +21,8 @@ at::Tensor SharedBackend::gather_along(
   };
   return collective(kKind, [&] {
     const Sizes known = told_sizes(given, input.size(dim), call);
-    Sizes shape(input.sizes());
-    shape[static_cast<size_t>(dim)] = c10::sum_integers(known);
-    at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = at::empty(
+        resized(input.sizes(), dim, c10::sum_integers(known)), input.options());
     const Targets targets = cut<std::byte>(out, dim, known);
     SharedSignature signature = sign(kKind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(dim);

@@ -30,8 +30,6 @@ constexpr int64_t kNoticeBytes = 4096;
 constexpr int64_t kMailBytes = 128 << 10;
 /// For results of each member. Only what is used of it takes memory.
 constexpr int64_t kArenaBytes = 64 << 20;
-/// A table of two numbers for each fits into half a notice.
-constexpr int64_t kMostMembers = 128;
 /// What processors fetch at once: two lines of 64 bytes.
 constexpr int64_t kLine = 128;
 

@@ -24,6 +24,10 @@ class Store;
 
 namespace dtensor::detail {
 
+/// How many members a group may have: a table of two numbers for each fits into
+/// half a notice.
+constexpr int64_t kMostMembers = 128;
+
 struct SharedMemoryOptions {
   /// Of one collective, and of the group's first meeting.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);

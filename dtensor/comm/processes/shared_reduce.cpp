@@ -7,6 +7,7 @@
 // its own and writes it to the results of all that are in arenas, and for the
 // others into its next room. So a block more costs one meeting more.
 #include <ATen/ops/empty.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 
@@ -229,15 +230,13 @@ at::Tensor SharedBackend::reduce_scatter_along(
     ReduceOp op) {
   constexpr CollectiveKind kKind = CollectiveKind::kReduceScatter;
   check_cpu(kKind, input);
-  Sizes sizes(given);
-  for (int64_t r = 0; given.empty() && r < size(); ++r) {
-    sizes.push_back(chunk(input.size(dim), size(), r).size());
-  }
+  const Sizes sizes =
+      given.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(given);
   return collective(kKind, [&] {
     const Sources parts = cut<const std::byte>(input, dim, sizes);
-    Sizes shape(input.sizes());
-    shape[static_cast<size_t>(dim)] = sizes[static_cast<size_t>(rank())];
-    at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = at::empty(
+        resized(input.sizes(), dim, sizes[static_cast<size_t>(rank())]),
+        input.options());
     SharedSignature signature = reduction(kKind, input, op);
     signature.dim = static_cast<uint8_t>(dim);
     signature.sizes_hash ^= sign(kKind, input.scalar_type(), sizes).sizes_hash;

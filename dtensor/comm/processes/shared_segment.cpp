@@ -48,20 +48,13 @@ SharedSegment::SharedSegment(int descriptor, size_t bytes)
       size_(bytes) {}
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
+    : descriptor_(std::move(other.descriptor_)),
       size_(other.size_),
       data_(std::exchange(other.data_, nullptr)) {}
 
 SharedSegment::~SharedSegment() {
-  close_descriptor();
   if (data_ != nullptr) {
     munmap(data_, size_);
-  }
-}
-
-void SharedSegment::close_descriptor() {
-  if (descriptor_ >= 0) {
-    close(std::exchange(descriptor_, -1));
   }
 }
 
@@ -69,7 +62,7 @@ SharedSegment SharedSegment::create(size_t bytes) {
   // The name is what /proc/PID/maps shows.
   SharedSegment result(
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
-  const int descriptor = result.descriptor_;
+  const int descriptor = result.descriptor();
   const bool made = descriptor >= 0 &&
       fchmod(descriptor, S_IRUSR | S_IWUSR) == 0 &&
       ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 &&
@@ -91,7 +84,7 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   const std::string path = c10::str("/proc/", pid, "/fd/", descriptor);
   SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
   DTENSOR_CHECK(
-      result.descriptor_ >= 0,
+      result.descriptor() >= 0,
       kWhere,
       "cannot open the memory of process ",
       pid,
@@ -101,7 +94,7 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
       last_error(),
       ". Let ranks that share memory be processes of one user that see each "
       "other in /proc, or use another backend.");
-  const std::string why = objection(result.descriptor_, bytes);
+  const std::string why = objection(result.descriptor(), bytes);
   DTENSOR_CHECK(
       why.empty(),
       kWhere,
@@ -119,7 +112,7 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
 
 void SharedSegment::map() {
   void* const address =
-      mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+      mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
   DTENSOR_CHECK(
       address != MAP_FAILED,
       kWhere,

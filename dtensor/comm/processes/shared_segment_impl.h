@@ -6,6 +6,8 @@
 // with the last mapping, however the processes end.
 #pragma once
 
+#include <dtensor/comm/processes/descriptor_impl.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -31,16 +33,18 @@ class SharedSegment {
   }
   /// By which others open it; -1 once it is closed.
   int descriptor() const {
-    return descriptor_;
+    return descriptor_.get();
   }
   /// Nobody can open it any more; who has it mapped keeps it.
-  void close_descriptor();
+  void close_descriptor() {
+    descriptor_ = Descriptor();
+  }
 
  private:
   SharedSegment(int descriptor, size_t bytes);
   void map();
 
-  int descriptor_;
+  Descriptor descriptor_;
   size_t size_;
   std::byte* data_ = nullptr;
 };

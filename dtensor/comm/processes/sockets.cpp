@@ -75,12 +75,6 @@ bool readable(const Descriptor& socket, Deadline deadline) {
 
 } // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
-
 Descriptor listen_at(const std::string& host, int port) {
   const Addresses addresses = resolve(host, port);
   int wrong = 0;

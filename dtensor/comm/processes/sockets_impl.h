@@ -2,34 +2,13 @@
 // The few sockets that a rendezvous needs.
 #pragma once
 
+#include <dtensor/comm/processes/descriptor_impl.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 namespace dtensor::detail {
-
-/// Closes what it holds.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-
-  int get() const {
-    return fd_;
-  }
-  int release() {
-    return std::exchange(fd_, -1);
-  }
-
- private:
-  int fd_;
-};
 
 using Deadline = std::chrono::steady_clock::time_point;
 

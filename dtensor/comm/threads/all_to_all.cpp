@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rank copies what is for it out of the inputs of all.
 #include <ATen/ops/cat.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {
@@ -91,15 +92,8 @@ at::Tensor ThreadBackend::all_to_all(
     SizesRef sent,
     SizesRef received) {
   const PlainTensors guard;
-  Tensors parts;
-  std::vector<Sizes> shapes;
-  int64_t begin = 0;
-  for (size_t member = 0; member < sent.size(); ++member) {
-    parts.push_back(input.narrow(0, begin, sent[member]));
-    begin += sent[member];
-    shapes.push_back({received[member]});
-  }
-  return at::cat(exchange_parts(parts, shapes));
+  return at::cat(exchange_parts(
+      split(input, 0, sent), shapes_along(input.sizes(), 0, received)));
 }
 
 } // namespace dtensor::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages, and what moves no tensors.
+#include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/error.h>
 
@@ -27,21 +28,8 @@ ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   const PlainTensors guard;
   return noting_place(to_string(CollectiveKind::kRecv), [&] {
     at::Tensor message = channel_->take(from, rank(), tag, label());
-    DTENSOR_CHECK_VALUE(
-        message.scalar_type() == like.scalar_type() &&
-            message.sizes() == like.sizes(),
-        "recv",
-        "rank ",
-        members().ranks[static_cast<size_t>(rank())],
-        " expects ",
-        describe(like),
-        " but rank ",
-        members().ranks[static_cast<size_t>(from)],
-        " sent ",
-        describe(message),
-        " on \"",
-        label(),
-        "\". Receive a tensor of the shape and dtype that is sent.");
+    check_received(
+        members(), from, like, message, message.sizes() == like.sizes());
     return message.to(like.device());
   });
 }
