@@ -70,6 +70,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/group_backend.cpp
   dtensor/comm/group_checks.cpp
   dtensor/comm/group_checks_impl.h
+  dtensor/comm/hybrid/hybrid_rank_impl.h
+  dtensor/comm/hybrid/run_hybrid.cpp
+  dtensor/comm/hybrid/run_hybrid_impl.h
+  dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/message_of_impl.h
   dtensor/comm/observer.cpp
@@ -92,16 +96,16 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
+  dtensor/comm/processes/membership.cpp
+  dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
   dtensor/comm/processes/process_id_impl.h
-  dtensor/comm/processes/process_world.cpp
   dtensor/comm/processes/process_world_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
   dtensor/comm/processes/rows_impl.h
-  dtensor/comm/processes/run_world.cpp
   dtensor/comm/processes/session_impl.h
   dtensor/comm/processes/shared_arena.cpp
   dtensor/comm/processes/shared_arena_impl.h

@@ -5,6 +5,7 @@
 #include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
 #include <tests/comm/collective_inputs.h>
+#include <tests/processes/on_ranks.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -43,7 +44,7 @@ at::Tensor message(int64_t from, int64_t to) {
 // a piece of what backends send in pieces.
 const std::vector<int64_t> kNumels = {0, 1, 7, 1023, 1024, 1025, 70'000};
 
-TEST(Processes, AllReduceOfEveryDtype) {
+TEST_ON_RANKS(Processes, AllReduceOfEveryDtype) {
   const GroupPtr group = world();
   for (const at::ScalarType dtype : kEveryDtype) {
     for (const ReduceOp op : kEveryOp) {
@@ -56,7 +57,7 @@ TEST(Processes, AllReduceOfEveryDtype) {
   }
 }
 
-TEST(Processes, AllReduceOfEverySize) {
+TEST_ON_RANKS(Processes, AllReduceOfEverySize) {
   const GroupPtr group = world();
   for (const int64_t numel : kNumels) {
     const auto mine = input_of(get_rank(), {numel});
@@ -72,7 +73,7 @@ TEST(Processes, AllReduceOfEverySize) {
 }
 
 // Sums that rounding changes with their order are the same bits everywhere.
-TEST(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
+TEST_ON_RANKS(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
   const GroupPtr group = world();
   for (const int64_t numel : {3, 2000, 300'000}) {
     torch::manual_seed(static_cast<uint64_t>(get_rank()));
@@ -83,7 +84,7 @@ TEST(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
   }
 }
 
-TEST(Processes, AllGather) {
+TEST_ON_RANKS(Processes, AllGather) {
   const GroupPtr group = world();
   const auto whole = torch::cat(of_all(uneven), 1);
   Sizes sizes;
@@ -102,7 +103,7 @@ TEST(Processes, AllGather) {
       torch::arange(size()) > 0);
 }
 
-TEST(Processes, ReduceScatter) {
+TEST_ON_RANKS(Processes, ReduceScatter) {
   const GroupPtr group = world();
   const auto sum = reduced(inputs({4, 5}), ReduceOp::kSum);
   for (const int64_t dim : {0, 1}) {
@@ -126,7 +127,7 @@ TEST(Processes, ReduceScatter) {
           .contiguous());
 }
 
-TEST(Processes, AllToAll) {
+TEST_ON_RANKS(Processes, AllToAll) {
   const GroupPtr group = world();
   std::vector<at::Tensor> sent;
   for (int64_t to = 0; to < size(); ++to) {
@@ -139,7 +140,7 @@ TEST(Processes, AllToAll) {
   }
 }
 
-TEST(Processes, ShardDimAllToAll) {
+TEST_ON_RANKS(Processes, ShardDimAllToAll) {
   const GroupPtr group = world();
   const auto whole = torch::arange(35.0).view({5, 7});
   const auto rows = whole.chunk(size(), 0);
@@ -155,7 +156,7 @@ TEST(Processes, ShardDimAllToAll) {
   }
 }
 
-TEST(Processes, FromAndToARoot) {
+TEST_ON_RANKS(Processes, FromAndToARoot) {
   const GroupPtr group = world();
   for (int64_t root = 0; root < size(); ++root) {
     expect_equal(
@@ -175,7 +176,7 @@ TEST(Processes, FromAndToARoot) {
   }
 }
 
-TEST(Processes, Messages) {
+TEST_ON_RANKS(Processes, Messages) {
   if (size() == 1) {
     GTEST_SKIP() << "nobody to write to";
   }
@@ -195,7 +196,7 @@ TEST(Processes, Messages) {
   }
 }
 
-TEST(Processes, BarriersAndStrings) {
+TEST_ON_RANKS(Processes, BarriersAndStrings) {
   const GroupPtr group = world();
   group->barrier();
   const auto texts =
@@ -206,7 +207,7 @@ TEST(Processes, BarriersAndStrings) {
   }
 }
 
-TEST(Processes, GroupsOfSome) {
+TEST_ON_RANKS(Processes, GroupsOfSome) {
   std::vector<int64_t> others;
   for (int64_t rank = size() - 1; rank >= 0; rank -= 2) {
     others.push_back(rank);
@@ -220,7 +221,21 @@ TEST(Processes, GroupsOfSome) {
   }
 }
 
-TEST(Processes, CollectivesThatOverlap) {
+// Of a process, where each has two ranks.
+TEST_ON_RANKS(Processes, GroupsOfNeighbours) {
+  const int64_t first = get_rank() / 2 * 2;
+  if (first + 1 < size()) {
+    const auto pair = new_group({first, first + 1}, "pair");
+    expect_equal(
+        pair->all_gather(torch::full({1}, get_rank()), 0),
+        torch::tensor({first, first + 1}));
+    expect_equal(
+        pair->broadcast(torch::full({2000}, get_rank()), 1),
+        torch::full({2000}, first + 1));
+  }
+}
+
+TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   const GroupPtr group = world();
   const auto mine = input_of(get_rank(), {4, 5});
   const auto sum = group->all_reduce_async(mine.clone(), ReduceOp::kSum);
@@ -257,7 +272,7 @@ int64_t descriptors() {
 }
 
 // DTENSOR_SOAK=n makes n of them.
-TEST(Processes, ManyCollectivesLeaveNothingBehind) {
+TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
   const GroupPtr group = world();
   const char* wanted = std::getenv("DTENSOR_SOAK");
   const int64_t rounds = wanted == nullptr ? 500 : std::atoll(wanted);

@@ -6,12 +6,15 @@
 // All ranks run the same tests in the same order.
 #include <ATen/Parallel.h>
 #include <dtensor/comm/backends.h>
-#include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/run_world.h>
 #include <gtest/gtest.h>
 #include <tests/command_line.h>
+#include <tests/processes/on_ranks.h>
 
 namespace {
+
+dtensor::RunWorldOptions world_options;
 
 // As if the ranks were on two hosts.
 dtensor::GroupBackendPtr on_two_hosts(
@@ -28,15 +31,31 @@ dtensor::GroupBackendPtr on_two_hosts(
 
 } // namespace
 
+// Threads are ranks of a world for each test.
+void dtensor::test::on_ranks(const std::function<void()>& fn) {
+  if (world_options.ranks_per_process > 1) {
+    run_world(1, fn, world_options);
+  } else {
+    fn();
+  }
+}
+
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  dtensor::ProcessGroupOptions options;
+  auto& options = world_options.processes;
   options.timeout = std::chrono::minutes(1);
   CLI::App app("Tests of ranks that are processes");
   app.add_option("--backend", options.backend, "What carries tensors");
+  app.add_option(
+      "--ranks-per-process",
+      world_options.ranks_per_process,
+      "How many threads of each process are ranks");
   dtensor::test::parse_or_exit(app, argc, argv);
   at::set_num_threads(1);
   dtensor::register_backend("two_hosts", on_two_hosts);
+  if (world_options.ranks_per_process > 1) {
+    return RUN_ALL_TESTS();
+  }
   dtensor::init_process_group(options);
   const int result = RUN_ALL_TESTS();
   dtensor::destroy_process_group();

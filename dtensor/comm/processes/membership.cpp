@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/processes/process_world_impl.h>
+#include <dtensor/comm/processes/membership_impl.h>
 
 #include <dtensor/comm/backends.h>
 #include <dtensor/error.h>
@@ -58,24 +58,22 @@ bool asks_for_checks() {
 
 } // namespace
 
-ProcessWorld::ProcessWorld(
-    const LaunchEnv& env,
-    Rendezvous rendezvous,
-    const ProcessGroupOptions& options)
-    : World(env.rank, env.size, "process group"),
-      backend_(chosen(options.backend)),
+Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
+    : backend_(chosen(options.backend)),
       memory_(options.keep_freed_memory),
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
-      has_store_(env.keeps_store()) {
+      has_store_(env.keeps_store() && env.size > 1) {
+  Rendezvous rendezvous = meet(env, options);
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
   following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
 }
 
-void ProcessWorld::leave() {
-  if (size() == 1) {
+void Membership::leave() {
+  const int64_t size = following_.peers->size();
+  if (size == 1) {
     return;
   }
   constexpr auto kRetry = std::chrono::milliseconds(2);
@@ -83,28 +81,29 @@ void ProcessWorld::leave() {
   auto& store = following_.peers->store();
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   int64_t left = store.add(kLeft, 1);
-  while (has_store_ && left < size() &&
+  while (has_store_ && left < size &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
     left = store.add(kLeft, 0);
   }
 }
 
-void ProcessWorld::fail(const std::string& why) {
-  following_.peers->tell(why, /*is_cause=*/true);
+void Membership::fail(const std::string& why, bool is_cause) {
+  following_.peers->tell(why, is_cause);
 }
 
-void ProcessWorld::disconnect(bool has_failed) {
-  {
-    const std::lock_guard lock(mutex_);
-    backends_.clear();
-  }
-  if (has_failed && has_store_ && size() > 1) {
+void Membership::disconnect() {
+  const std::lock_guard lock(mutex_);
+  backends_.clear();
+}
+
+void Membership::linger() {
+  if (has_store_) {
     following_.peers->linger();
   }
 }
 
-GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
+GroupBackendPtr Membership::backend(GroupMembers members) {
   const std::lock_guard lock(mutex_);
   GroupBackendPtr& backend = backends_[members.ranks];
   if (backend == nullptr) {
