@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
@@ -25,7 +26,7 @@ inline void finish_device_work(const Call& call) {
 }
 
 inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
-  return at::empty(sizes, like.options());
+  return empty_result(sizes, like.options());
 }
 
 inline const Call& call_of(const Calls& calls, int64_t member) {

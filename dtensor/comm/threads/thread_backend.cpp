@@ -37,8 +37,7 @@ ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
 void ThreadBackend::barrier() {
   Signature signature;
   signature.small = 1;
-  if (meet_small(
-          signature, nullptr, {0}, [](Published, const at::Tensor&) {})) {
+  if (meet_small(signature, {}, {0}, [](Published, const at::Tensor&) {})) {
     return;
   }
   Call call;
