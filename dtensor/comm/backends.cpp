@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -25,9 +26,10 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-GroupBackendPtr make_hierarchical(
+GroupBackendPtr make_two_levels(
     GroupMembers members,
-    const MeetingPlace& place) {
+    const MeetingPlace& place,
+    const MakeBackend& between_hosts) {
   DTENSOR_CHECK_VALUE(
       detail::is_regular(place),
       "hierarchical",
@@ -36,7 +38,19 @@ GroupBackendPtr make_hierarchical(
       "\" are not on several hosts with as many of them on each, two or more. "
       "Use \"auto\".");
   return detail::hierarchical_backend(
-      std::move(members), place, make_shm, detail::make_gloo);
+      std::move(members), place, make_shm, between_hosts);
+}
+
+GroupBackendPtr make_hierarchical(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  return make_two_levels(std::move(members), place, detail::make_gloo);
+}
+
+GroupBackendPtr make_hierarchical_mpi(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  return make_two_levels(std::move(members), place, detail::make_mpi);
 }
 
 GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
@@ -55,6 +69,10 @@ struct Backends {
       {"auto", make_best},
       {"gloo", detail::make_gloo},
       {"hierarchical", make_hierarchical},
+      {"hierarchical-mpi", make_hierarchical_mpi},
+      {"mpi", detail::make_mpi},
+      {"mpich", detail::make_mpi},
+      {"openmpi", detail::make_mpi},
       {"shm", make_shm}};
 };
 

@@ -5,6 +5,9 @@
 //   "gloo"  TCP, in every LibTorch
 //   "hierarchical"  several hosts with as many ranks each: shm within a host,
 //           gloo between them
+//   "mpi"   the MPI whose mpirun has started the program, if dtensor was built
+//           with it; "openmpi" and "mpich" say which
+//   "hierarchical-mpi"  the same as "hierarchical", with MPI between hosts
 //   "auto"  shm for the groups whose ranks are on one host, hierarchical where
 //           hosts have as many ranks each, else gloo
 //

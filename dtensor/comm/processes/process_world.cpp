@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/process_world_impl.h>
 
 #include <dtensor/comm/backends.h>
+#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -72,6 +73,9 @@ ProcessWorld::ProcessWorld(
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
   following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
+  if (uses_mpi(backend_) && env.size > 1) {
+    begin_mpi(backend_, env.rank, env.size);
+  }
 }
 
 void ProcessWorld::leave() {
@@ -95,11 +99,14 @@ void ProcessWorld::fail(const std::string& why) {
 }
 
 void ProcessWorld::disconnect(bool has_failed) {
+  end_mpi(has_failed);
   {
     const std::lock_guard lock(mutex_);
     backends_.clear();
   }
-  if (has_failed && has_store_ && size() > 1) {
+  // mpirun kills all ranks when one ends by a failure.
+  const bool is_awaited = has_store_ || uses_mpi(backend_);
+  if (has_failed && is_awaited && size() > 1) {
     following_.peers->linger();
   }
 }

@@ -29,7 +29,7 @@ class ProcessWorld final : public World {
   /// Says that this rank has failed, and why.
   void fail(const std::string& why);
   /// Closes what it has to others, by which they notice, after end(). A rank
-  /// that has failed and has the store in it lets them read it for a moment.
+  /// that has failed lets them say so for a moment, if it ends what they need.
   void disconnect(bool has_failed);
 
  protected:
