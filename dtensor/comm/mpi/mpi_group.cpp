@@ -123,7 +123,8 @@ void MpiGroup::begin_gather(
     const at::Tensor& input,
     const at::Tensor& result,
     SizesRef counts) {
-  auto& [all, done, tensors, bytes, offsets] = transfer.requests();
+  auto& bytes = transfer.requests().counts;
+  auto& offsets = transfer.requests().offsets;
   int offset = 0;
   for (const int64_t count : counts) {
     bytes.push_back(static_cast<int>(count * input.element_size()));

@@ -19,7 +19,8 @@ std::string library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
-  const std::string all(text.data(), static_cast<size_t>(length));
+  std::string all(text.data(), static_cast<size_t>(length));
+  std::replace(all.begin(), all.end(), '\t', ' '); // "MPICH Version:\t4.0"
   return all.substr(0, all.find_first_of(",\n"));
 }
 
@@ -154,55 +155,25 @@ void MpiRuntime::forget(MpiFailureListener* listener) {
   std::erase(listeners_, listener);
 }
 
-void MpiRuntime::transfer_begins() {
+void MpiRuntime::watch(std::shared_ptr<MpiWork> work) {
   const std::lock_guard lock(mutex_);
-  if (under_way_++ == 0) {
-    changed_.notify_all();
-  }
+  watched_.push_back(std::move(work));
+  changed_.notify_all();
 }
 
-void MpiRuntime::transfer_ends() noexcept {
-  const std::lock_guard lock(mutex_);
-  --under_way_;
-}
-
-void MpiRuntime::keep(std::unique_ptr<MpiLeftover> leftover) {
-  const std::lock_guard lock(mutex_);
-  leftovers_.push_back(std::move(leftover));
-}
-
-// Looking for a message that nobody sends makes MPI go on with all that is
-// under way.
 void MpiRuntime::help() {
   constexpr std::chrono::microseconds kPause(200);
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stops_ || under_way_ > 0; });
-    if (stops_) {
-      return;
-    }
-    lock.unlock();
-    {
-      const auto my_turn = turn();
-      int found = 0;
-      MPI_Iprobe(
-          MPI_ANY_SOURCE,
-          MPI_ANY_TAG,
-          MPI_COMM_SELF,
-          &found,
-          MPI_STATUS_IGNORE);
-    }
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
-    test_leftovers();
+  while (!stops_) {
+    changed_.wait(lock, [&] { return stops_ || !watched_.empty(); });
+    test_watched();
+    changed_.wait_for(lock, kPause, [&] { return stops_; });
   }
 }
 
 // With the mutex held.
-void MpiRuntime::test_leftovers() {
-  const auto ended = std::erase_if(
-      leftovers_, [](const auto& leftover) { return leftover->test(); });
-  under_way_ -= static_cast<int64_t>(ended);
+void MpiRuntime::test_watched() {
+  std::erase_if(watched_, [](const auto& work) { return work->test(); });
 }
 
 // Whether all worlds ended well and nothing is under way any more.
@@ -211,12 +182,12 @@ bool MpiRuntime::ends_well() {
   constexpr std::chrono::seconds kPatience(10);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   const std::lock_guard lock(mutex_);
-  while (!failed_ && !leftovers_.empty() &&
+  while (!failed_ && !watched_.empty() &&
          std::chrono::steady_clock::now() < deadline) {
-    test_leftovers();
+    test_watched();
     std::this_thread::sleep_for(kPause);
   }
-  return !failed_ && !world_lives_ && leftovers_.empty();
+  return !failed_ && !world_lives_ && watched_.empty();
 }
 
 // Ranks that ended their worlds well all come here. One that did not may leave

@@ -18,11 +18,12 @@ namespace dtensor::detail {
 /// Throws RuntimeError, "[call] what MPI says of it", if `code` is an error.
 void check_mpi(int code, const char* call);
 
-/// What MPI still needs though nobody asks for its result.
-class MpiLeftover {
+/// What MPI is to go on with though nobody waits for it.
+class MpiWork {
  public:
-  virtual ~MpiLeftover() = default;
-  virtual bool test() = 0;
+  virtual ~MpiWork() = default;
+  /// Lets MPI go on; returns whether it is over. Any thread may call it.
+  virtual bool test() noexcept = 0;
 };
 
 /// A group that hears of a failure elsewhere in its process.
@@ -62,14 +63,10 @@ class MpiRuntime {
     return most_bytes_;
   }
 
-  /// While more have been begun than ended, a helper thread lets MPI go on:
-  /// implementations do so within calls alone, and a rank may be busy
-  /// elsewhere while others wait for its part.
-  void transfer_begins();
-  void transfer_ends() noexcept;
-
-  /// Takes what nobody waits for any more; it counts as begun.
-  void keep(std::unique_ptr<MpiLeftover> leftover);
+  /// A helper thread tests it until it is over: implementations go on within
+  /// calls alone, and this rank may be busy elsewhere while others wait for its
+  /// part.
+  void watch(std::shared_ptr<MpiWork> work);
 
   void listen(MpiFailureListener* listener);
   void forget(MpiFailureListener* listener);
@@ -79,7 +76,7 @@ class MpiRuntime {
   void read_limits();
   void check_place(int64_t rank, int64_t size) const;
   void help();
-  void test_leftovers();
+  void test_watched();
   bool ends_well();
   static void end_at_exit();
 
@@ -95,8 +92,7 @@ class MpiRuntime {
   bool failed_ = false;
   bool world_lives_ = false;
   bool stops_ = false;
-  int64_t under_way_ = 0;
-  std::vector<std::unique_ptr<MpiLeftover>> leftovers_;
+  std::vector<std::shared_ptr<MpiWork>> watched_;
   std::vector<MpiFailureListener*> listeners_;
   std::thread helper_;
 };

@@ -3,15 +3,17 @@
 
 namespace dtensor::detail {
 
-bool MpiRequests::test() {
+// Testing one request lets MPI go on with all of them.
+bool MpiRequests::test() noexcept {
+  const std::lock_guard lock(mutex_);
   const auto turn = MpiRuntime::get().turn();
-  while (done < all.size()) {
+  while (done_ < all_.size() && code_ == MPI_SUCCESS) {
     int is_done = 0;
-    check_mpi(MPI_Test(&all[done], &is_done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (is_done == 0) {
+    code_ = MPI_Test(&all_[done_], &is_done, MPI_STATUS_IGNORE);
+    if (is_done == 0 && code_ == MPI_SUCCESS) {
       return false;
     }
-    ++done;
+    ++done_;
   }
   return true;
 }
@@ -21,26 +23,21 @@ void MpiTransfer::wait() {
     return;
   }
   channel_->wait([&] { return requests_->test(); });
+  const int code = requests_->code();
   requests_ = nullptr;
-  if (is_alone_) {
-    MpiRuntime::get().transfer_ends();
-  }
+  check_mpi(code, "MPI_Test");
 }
 
 void MpiTransfer::leave_alone() {
-  is_alone_ = true;
-  MpiRuntime::get().transfer_begins();
+  is_watched_ = true;
+  MpiRuntime::get().watch(requests_);
 }
 
 // A collective of MPI can be neither cancelled nor forgotten.
 MpiTransfer::~MpiTransfer() {
-  if (requests_ == nullptr) {
-    return;
+  if (requests_ != nullptr && !is_watched_) {
+    MpiRuntime::get().watch(requests_);
   }
-  if (!is_alone_) {
-    MpiRuntime::get().transfer_begins();
-  }
-  MpiRuntime::get().keep(std::move(requests_));
 }
 
 } // namespace dtensor::detail

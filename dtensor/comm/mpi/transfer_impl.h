@@ -12,15 +12,27 @@
 
 namespace dtensor::detail {
 
-/// What MPI reads and writes until all requests are done.
-struct MpiRequests final : MpiLeftover {
-  std::vector<MPI_Request> all;
-  size_t done = 0; // of them, from the front
+/// Requests, and what MPI reads and writes until all of them are done.
+class MpiRequests final : public MpiWork {
+ public:
   std::vector<at::Tensor> tensors;
   std::vector<int> counts;
   std::vector<int> offsets;
 
-  bool test() override;
+  void add(MPI_Request request) {
+    all_.push_back(request);
+  }
+  bool test() noexcept override;
+  /// Of a test; MPI_SUCCESS or what has ended the work.
+  int code() const {
+    return code_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<MPI_Request> all_;
+  size_t done_ = 0; // of them, from the front
+  int code_ = MPI_SUCCESS;
 };
 
 class MpiTransfer final : public Transfer {
@@ -29,7 +41,7 @@ class MpiTransfer final : public Transfer {
       std::shared_ptr<MpiChannel> channel,
       std::vector<at::Tensor> tensors)
       : channel_(std::move(channel)),
-        requests_(std::make_unique<MpiRequests>()) {
+        requests_(std::make_shared<MpiRequests>()) {
     requests_->tensors = std::move(tensors);
   }
   /// What is not done then, goes on without it.
@@ -41,7 +53,7 @@ class MpiTransfer final : public Transfer {
     const auto turn = MpiRuntime::get().turn();
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(call(channel_->get(), &request), name);
-    requests_->all.push_back(request);
+    requests_->add(request);
   }
 
   /// begin() for `count` elements, at most `most` at a time: `call` gets where
@@ -60,7 +72,6 @@ class MpiTransfer final : public Transfer {
     }
   }
 
-  /// Room for what MPI reads while it goes on.
   MpiRequests& requests() {
     return *requests_;
   }
@@ -70,8 +81,8 @@ class MpiTransfer final : public Transfer {
 
  private:
   std::shared_ptr<MpiChannel> channel_;
-  std::unique_ptr<MpiRequests> requests_; // null: done
-  bool is_alone_ = false;
+  std::shared_ptr<MpiRequests> requests_; // null: done
+  bool is_watched_ = false;
 };
 
 } // namespace dtensor::detail

@@ -62,8 +62,7 @@ void init_process_group(const ProcessGroupOptions& options) {
       "the next.");
   auto env = detail::who_am_i(options);
   env.session = mine.begun++;
-  auto world = std::make_shared<detail::ProcessWorld>(
-      env, detail::meet(env, options), options);
+  auto world = std::make_shared<detail::ProcessWorld>(env, options);
   mine.scope.emplace(world);
   detail::set_default_world(world.get());
   mine.thread = std::this_thread::get_id();

@@ -106,25 +106,26 @@ bool uses_mpi(std::string_view name) {
       name == "hierarchical-mpi";
 }
 
-void begin_mpi(std::string_view name, int64_t rank, int64_t size) {
+void load_mpi(std::string_view name) {
   const std::string wanted = implementation_for(name);
   auto& mine = loaded();
-  {
-    const std::lock_guard lock(mine.mutex);
-    DTENSOR_CHECK(
-        mine.module == nullptr || mine.implementation == wanted,
-        kWhere,
-        "this process has used ",
-        mine.implementation,
-        ", and cannot use ",
-        wanted,
-        " too. Name one of them.");
-    if (mine.module == nullptr) {
-      mine.module = entry_of(wanted)();
-      mine.implementation = wanted;
-    }
+  const std::lock_guard lock(mine.mutex);
+  DTENSOR_CHECK(
+      mine.module == nullptr || mine.implementation == wanted,
+      kWhere,
+      "this process has used ",
+      mine.implementation,
+      ", and cannot use ",
+      wanted,
+      " too. Name one of them.");
+  if (mine.module == nullptr) {
+    mine.module = entry_of(wanted)();
+    mine.implementation = wanted;
   }
-  mine.module->begin(rank, size);
+}
+
+void begin_mpi(int64_t rank, int64_t size) {
+  module_or_null()->begin(rank, size);
 }
 
 void end_mpi(bool has_failed) {

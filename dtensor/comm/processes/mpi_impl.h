@@ -14,10 +14,12 @@ namespace dtensor::detail {
 /// Whether the backend of this name communicates by MPI.
 bool uses_mpi(std::string_view name);
 
-/// Loads the module that backend `name` wants, and begins MPI in it: that of
-/// the launcher for "mpi", else the one that is named. All ranks call it.
-/// Throws RuntimeError if there is none, or if it does not fit.
-void begin_mpi(std::string_view name, int64_t rank, int64_t size);
+/// Loads the module that backend `name` wants: that of the launcher for "mpi",
+/// else the one that is named. Throws RuntimeError if there is none.
+void load_mpi(std::string_view name);
+/// Begins MPI, if the program has not. All ranks call it, once they have met.
+/// Throws RuntimeError if MPI knows this process by another rank or size.
+void begin_mpi(int64_t rank, int64_t size);
 /// A world ends; does nothing where none has begun.
 void end_mpi(bool has_failed);
 

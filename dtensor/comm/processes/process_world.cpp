@@ -61,7 +61,6 @@ bool asks_for_checks() {
 
 ProcessWorld::ProcessWorld(
     const LaunchEnv& env,
-    Rendezvous rendezvous,
     const ProcessGroupOptions& options)
     : World(env.rank, env.size, "process group"),
       backend_(chosen(options.backend)),
@@ -69,12 +68,17 @@ ProcessWorld::ProcessWorld(
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
       has_store_(env.keeps_store()) {
+  const bool by_mpi = uses_mpi(backend_) && env.size > 1;
+  if (by_mpi) { // where it cannot, on each rank before others wait for it
+    load_mpi(backend_);
+  }
+  Rendezvous rendezvous = meet(env, options);
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
   following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
-  if (uses_mpi(backend_) && env.size > 1) {
-    begin_mpi(backend_, env.rank, env.size);
+  if (by_mpi) {
+    begin_mpi(env.rank, env.size);
   }
 }
 

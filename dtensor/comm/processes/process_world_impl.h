@@ -14,11 +14,9 @@ namespace dtensor::detail {
 
 class ProcessWorld final : public World {
  public:
-  /// Throws ValueError if there is no such backend.
-  ProcessWorld(
-      const LaunchEnv& env,
-      Rendezvous rendezvous,
-      const ProcessGroupOptions& options);
+  /// Returns once all ranks have met. Throws ValueError if there is no such
+  /// backend.
+  ProcessWorld(const LaunchEnv& env, const ProcessGroupOptions& options);
 
   int64_t local_rank() const {
     return following_.peers->local_rank();
