@@ -77,7 +77,7 @@ Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   if (!reduction) {
     return begin_gathered_all_reduce(input, op);
   }
-  const at::Tensor result = input.clone();
+  at::Tensor result = input.clone();
   const int64_t item = input.element_size();
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
@@ -100,8 +100,7 @@ Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
 }
 
 Begun MpiGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
-  const at::Tensor result =
-      at::empty({c10::sum_integers(counts)}, input.options());
+  at::Tensor result = at::empty({c10::sum_integers(counts)}, input.options());
   auto transfer = transfer_of({input, result});
   if (bytes_of(result) <= most_bytes()) {
     begin_gather(*transfer, input, result, counts);
@@ -162,8 +161,7 @@ Begun MpiGroup::begin_all_to_all(
     SizesRef sent,
     SizesRef received) {
   const int64_t item = input.element_size();
-  const at::Tensor result =
-      at::empty({c10::sum_integers(received)}, input.options());
+  at::Tensor result = at::empty({c10::sum_integers(received)}, input.options());
   Spans to;
   Spans from;
   char* read = memory_of(input);
@@ -221,8 +219,7 @@ void MpiGroup::begin_messages(
 }
 
 Begun MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
-  const at::Tensor result =
-      rank() == root ? input.clone() : at::empty_like(input);
+  at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
       "MPI_Ibcast",
@@ -277,7 +274,7 @@ Begun MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
 
 Begun MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
   const int checked = checked_tag("recv", tag);
-  const at::Tensor result = at::empty(like.sizes(), like.options());
+  at::Tensor result = at::empty(like.sizes(), like.options());
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
       "MPI_Irecv",
