@@ -56,9 +56,12 @@ class Mpi : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(Mpi, EndsWell) {
-  const auto ended = ranks("none");
-  EXPECT_EQ(ended.code, 0) << ended.output;
+// MPI cannot begin twice in a process, worlds can.
+TEST_P(Mpi, EndsWellAfterAnyNumberOfWorlds) {
+  for (const std::string times : {"1", "3"}) {
+    const auto ended = ranks("none --times " + times);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+  }
 }
 
 TEST_P(Mpi, ARankThatThrowsSaysWhy) {

@@ -38,6 +38,16 @@ bool all_equal(SizesRef counts) {
 
 std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
     std::vector<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    DTENSOR_CHECK_VALUE(
+        tensor.is_cpu(),
+        "mpi",
+        "MPI carries tensors of the CPU on \"",
+        label(),
+        "\", and this one is on ",
+        tensor.device(),
+        ". Move it there, or name a backend of its device.");
+  }
   return std::make_shared<MpiTransfer>(channel_, std::move(tensors));
 }
 
