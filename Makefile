@@ -17,17 +17,17 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test launchers asan tidy tsan sweep matrix bench bench-instructions bench-build clang format clean setup
+.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build clang format clean setup
 
 demo: setup
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target gpt_train
 	tools/demo.sh build/release/examples/gpt_train
 
-# Launchers, to run under each.
-test: launchers
-launchers:
-	@tools/setup.sh openmpi-bin mpich
+# Each MPI: its launcher, and what its backend is built with.
+test asan tidy: mpi
+mpi:
+	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
 asan tidy: clang
 clang:

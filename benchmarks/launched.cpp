@@ -3,7 +3,7 @@
 // was told of:
 //
 //   dtensor-run -n 4 launched --only launched/all_reduce
-//   DTENSOR_BACKEND=gloo mpirun -n 4 launched
+//   DTENSOR_BACKEND=mpi mpirun -n 4 launched
 //
 // Names are launched/kind/ranks/bytes. Rank 0 reports.
 #include "collective_kinds.h"

@@ -8,6 +8,10 @@ if(TARGET dtensor_testing)
   list(APPEND targets dtensor_testing)
 endif()
 install(TARGETS ${targets} EXPORT dtensorTargets FILE_SET HEADERS)
+# Beside the library, where it looks for them.
+foreach(kind ${dtensor_mpi_kinds})
+  install(TARGETS dtensor_${kind} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dtensor)
 install(EXPORT dtensorTargets

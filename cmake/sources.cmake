@@ -62,6 +62,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/c10d_group.cpp
   dtensor/comm/c10d_group_async.cpp
   dtensor/comm/c10d_group_impl.h
+  dtensor/comm/begun_backend.cpp
+  dtensor/comm/begun_backend_impl.h
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
@@ -76,6 +78,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/message_of_impl.h
+  dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
   dtensor/comm/owner.cpp
   dtensor/comm/owner_impl.h
@@ -98,6 +101,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/launch_env_impl.h
   dtensor/comm/processes/membership.cpp
   dtensor/comm/processes/membership_impl.h
+  dtensor/comm/processes/mpi.cpp
+  dtensor/comm/processes/mpi_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
@@ -165,6 +170,21 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/thread_rank_impl.h
   dtensor/comm/world.cpp
   dtensor/comm/world_impl.h
+)
+
+# Of the modules that cmake/mpi.cmake makes.
+set(DTENSOR_MPI_SOURCES
+  dtensor/comm/mpi/channel.cpp
+  dtensor/comm/mpi/channel_impl.h
+  dtensor/comm/mpi/module.cpp
+  dtensor/comm/mpi/mpi_group.cpp
+  dtensor/comm/mpi/mpi_group_impl.h
+  dtensor/comm/mpi/runtime.cpp
+  dtensor/comm/mpi/runtime_impl.h
+  dtensor/comm/mpi/transfer.cpp
+  dtensor/comm/mpi/transfer_impl.h
+  dtensor/comm/mpi/types.cpp
+  dtensor/comm/mpi/types_impl.h
 )
 
 set(DTENSOR_REDISTRIBUTE_HEADERS

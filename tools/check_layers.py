@@ -23,6 +23,8 @@ TESTING = "testing"
 # processes, and tests name it.
 THREADS = "dtensor/comm/threads/"
 HYBRID = "dtensor/comm/hybrid/"
+# Modules that are linked with an MPI, and what the library knows of them.
+MPI, MPI_INTERFACE = "dtensor/comm/mpi/", "dtensor/comm/mpi/module_impl.h"
 # Includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
 KNOWN = {*LAYERS, *LEAVES, TESTING}
@@ -80,6 +82,9 @@ def check_include(name: str, quote: str, target: str) -> str:
         return "the library never includes its umbrella"
     if not may_enter(name, target):
         return f"{name.rpartition('/')[0]} may not include {target}"
+    of_mpi = target == "mpi.h" or target.startswith(MPI) and target != MPI_INTERFACE
+    if of_mpi and not name.startswith(MPI):
+        return f"only {MPI} may include {target}"
     if not target.startswith("dtensor/") or name == UMBRELLA:
         return ""
     if folder not in KNOWN or not allowed(source, folder):

@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -25,36 +26,47 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-GroupBackendPtr make_hierarchical(
+// Shared memory where members are on one host, `between_hosts` between them.
+GroupBackendPtr make_in_levels(
     GroupMembers members,
-    const MeetingPlace& place) {
-  DTENSOR_CHECK_VALUE(
-      detail::is_regular(place),
-      "hierarchical",
-      "the ranks of \"",
-      members.label,
-      "\" are not on several hosts with as many of them on each, two or more. "
-      "Use \"auto\".");
-  return detail::hierarchical_backend(
-      std::move(members), place, make_shm, detail::make_gloo);
-}
-
-GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
+    const MeetingPlace& place,
+    const MakeBackend& between_hosts) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   if (place.is_on_one_host() && size <= detail::kMostMembers) {
     return make_shm(std::move(members), place);
   }
-  return detail::is_regular(place)
-      ? make_hierarchical(std::move(members), place)
-      : detail::make_gloo(std::move(members), place);
+  if (!detail::is_regular(place)) {
+    return between_hosts(std::move(members), place);
+  }
+  const auto within = [&](GroupMembers some, const MeetingPlace& host) {
+    return make_in_levels(std::move(some), host, between_hosts);
+  };
+  return detail::hierarchical_backend(
+      std::move(members), place, within, between_hosts);
+}
+
+GroupBackendPtr make_hierarchical(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  return make_in_levels(std::move(members), place, detail::make_gloo);
+}
+
+GroupBackendPtr make_hierarchical_mpi(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  return make_in_levels(std::move(members), place, detail::make_mpi);
 }
 
 struct Backends {
   std::mutex mutex;
   std::map<std::string, MakeBackend> by_name{
-      {"auto", make_best},
+      {"auto", make_hierarchical},
       {"gloo", detail::make_gloo},
       {"hierarchical", make_hierarchical},
+      {"hierarchical-mpi", make_hierarchical_mpi},
+      {"mpi", detail::make_mpi},
+      {"mpich", detail::make_mpi},
+      {"openmpi", detail::make_mpi},
       {"shm", make_shm}};
 };
 

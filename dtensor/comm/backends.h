@@ -3,10 +3,13 @@
 //
 //   "shm"   memory that processes of one host share
 //   "gloo"  TCP, in every LibTorch
-//   "hierarchical"  several hosts with as many ranks each: shm within a host,
-//           gloo between them
-//   "auto"  shm for the groups whose ranks are on one host, hierarchical where
-//           hosts have as many ranks each, else gloo
+//   "mpi"   the MPI whose mpirun has started the program, if dtensor was built
+//           with it; "openmpi" and "mpich" say which
+//   "hierarchical"  shm for groups whose ranks are on one host; shm within a
+//           host and gloo between them for those of several hosts with as many
+//           ranks each; else gloo
+//   "hierarchical-mpi"  the same with MPI in place of gloo
+//   "auto"  what is thought best: as "hierarchical"
 //
 // All of them for tensors of the CPU.
 //

@@ -29,14 +29,27 @@ function(launch)
   find_program(launcher NAMES ${ARGV0} HINTS ${torchrun_folder} NO_CACHE)
   list(POP_FRONT ARGV)
   if(launcher)
-    message(STATUS "under ${launcher}")
+    message(STATUS "under ${launcher} by ${backend}")
     run(${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1
-      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ${launcher} ${ARGV} ${work}/build/hello)
+      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DTENSOR_BACKEND=${backend}
+      ${launcher} ${ARGV} ${work}/build/hello)
   endif()
 endfunction()
+
+set(backend auto)
 
 get_filename_component(torchrun_folder ${torch}/../../../../../../../bin REALPATH)
 run(${work}/prefix/bin/dtensor-run -n 2 ${work}/build/hello)
 launch(mpirun.openmpi --oversubscribe -n 2)
 launch(mpirun.mpich -n 2)
 launch(torchrun --no-python --nproc-per-node 2)
+
+# MPI's modules lie beside the installed library.
+set(backend mpi)
+file(GLOB_RECURSE modules ${work}/prefix/libdtensor_*.so)
+if(modules MATCHES openmpi)
+  launch(mpirun.openmpi --oversubscribe -n 2)
+endif()
+if(modules MATCHES mpich)
+  launch(mpirun.mpich -n 2)
+endif()

@@ -8,10 +8,14 @@
 #include <tests/processes/on_ranks.h>
 #include <torch/torch.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace dtensor {
 namespace {
@@ -254,6 +258,37 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   expect_equal(all->wait(), torch::cat(inputs({4, 5}), 1));
   expect_equal(sum->wait(), reduced(inputs({4, 5}), ReduceOp::kSum));
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());
+}
+
+// Whoever enters a collective may go away without waiting: the first rank calls
+// nothing until the others, who wait, have made a file each.
+TEST_ON_RANKS(Processes, OthersNeedNotWait) {
+  namespace fs = std::filesystem;
+  const GroupPtr group = world();
+  const auto base = fs::path(testing::TempDir()) /
+      group->exchange("dtensor_" + std::to_string(getpid())).front();
+  const auto file = [&](int64_t rank) {
+    return base.string() + "." + std::to_string(rank);
+  };
+  const auto mine = input_of(get_rank(), {50'000});
+  auto sum = group->all_reduce_async(mine.clone(), ReduceOp::kSum);
+  auto all = group->all_gather_async(mine.clone(), 0, 50'000 * size());
+  if (get_rank() > 0) {
+    expect_equal(all->wait(), torch::cat(inputs({50'000})));
+    expect_equal(sum->wait(), reduced(inputs({50'000}), ReduceOp::kSum));
+    std::ofstream(file(get_rank())) << "done";
+    return;
+  }
+  sum = nullptr;
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (int64_t rank = 1; rank < size(); ++rank) {
+    while (!fs::exists(file(rank))) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "rank " << rank;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    fs::remove(file(rank));
+  }
 }
 
 int64_t resident_kb() {

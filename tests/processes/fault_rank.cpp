@@ -26,6 +26,7 @@ struct Options {
   std::string fault;
   int64_t culprit = 1;
   int round = 5;
+  int times = 1;
   dtensor::RunWorldOptions world;
 };
 
@@ -71,6 +72,7 @@ int main(int argc, char** argv) {
   app.add_option("--fault", options.fault, "What it does")->required();
   app.add_option("--culprit", options.culprit, "The rank that does it");
   app.add_option("--round", options.round, "When");
+  app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
   app.add_option("--backend", options.world.processes.backend, "By name");
   app.add_option(
@@ -85,8 +87,10 @@ int main(int argc, char** argv) {
     return 3;
   }
   try {
-    dtensor::run_world(
-        1, [&] { steps(options); }, options.world);
+    for (int i = 0; i < options.times; ++i) {
+      dtensor::run_world(
+          1, [&] { steps(options); }, options.world);
+    }
   } catch (const c10::Error& error) {
     std::cout << error.what_without_backtrace() << std::endl;
     return 7;

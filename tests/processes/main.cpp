@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/run_world.h>
 #include <gtest/gtest.h>
 #include <tests/command_line.h>
@@ -17,16 +18,27 @@ namespace {
 dtensor::RunWorldOptions world_options;
 
 // As if the ranks were on two hosts.
-dtensor::GroupBackendPtr on_two_hosts(
+dtensor::MakeBackend on_two_hosts(
+    const std::string& regular,
+    const std::string& otherwise) {
+  return [=](dtensor::GroupMembers members, dtensor::MeetingPlace place) {
+    for (size_t i = 0; i < place.hosts.size(); ++i) {
+      place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
+    }
+    const auto make = dtensor::detail::find_backend(
+        dtensor::detail::is_regular(place) ? regular : otherwise);
+    return make(std::move(members), place);
+  };
+}
+
+// Which a world does by itself for the names that it knows.
+dtensor::GroupBackendPtr on_two_hosts_by_mpi(
     dtensor::GroupMembers members,
-    dtensor::MeetingPlace place) {
-  for (size_t i = 0; i < place.hosts.size(); ++i) {
-    place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
-  }
-  const bool regular = dtensor::detail::is_regular(place);
-  const auto make =
-      dtensor::detail::find_backend(regular ? "hierarchical" : "gloo");
-  return make(std::move(members), place);
+    const dtensor::MeetingPlace& place) {
+  const auto me = dtensor::launched();
+  dtensor::detail::load_mpi("mpi");
+  dtensor::detail::begin_mpi(me->rank, me->size);
+  return on_two_hosts("hierarchical-mpi", "mpi")(std::move(members), place);
 }
 
 } // namespace
@@ -52,7 +64,8 @@ int main(int argc, char** argv) {
       "How many threads of each process are ranks");
   dtensor::test::parse_or_exit(app, argc, argv);
   at::set_num_threads(1);
-  dtensor::register_backend("two_hosts", on_two_hosts);
+  dtensor::register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));
+  dtensor::register_backend("two_hosts_mpi", on_two_hosts_by_mpi);
   if (world_options.ranks_per_process > 1) {
     return RUN_ALL_TESTS();
   }

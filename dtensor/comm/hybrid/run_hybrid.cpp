@@ -28,7 +28,7 @@ void abandon(HybridRank& world, const std::string& why, bool is_cause) {
   if (mine != nullptr) {
     mine->fail(why, is_cause);
     world.end();
-    mine->disconnect();
+    mine->disconnect(/*has_failed=*/true);
   }
 }
 
@@ -69,6 +69,7 @@ void run_hybrid(
     const RunWorldOptions& options) {
   LaunchEnv process = who_am_i(options.processes);
   process.session = next_session();
+  process.ranks_per_process = here;
   const RanksHere ranks{process.rank * here, here, process.size * here};
   std::vector<std::shared_ptr<HybridRank>> worlds;
   RankThreads threads(

@@ -34,7 +34,7 @@ void leave(Session& mine, bool has_failed) {
   mine.world->end();
   detail::set_default_world(nullptr);
   mine.scope.reset();
-  mine.world->membership().disconnect();
+  mine.world->membership().disconnect(has_failed);
   if (has_failed) {
     mine.world->membership().linger();
   }

@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/membership_impl.h>
 
 #include <dtensor/comm/backends.h>
+#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -64,11 +65,26 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
       has_store_(env.keeps_store() && env.size > 1) {
+  const bool by_mpi = uses_mpi(backend_) && env.size > 1;
+  DTENSOR_CHECK_VALUE(
+      !by_mpi || env.ranks_per_process <= 1,
+      kWhere,
+      "MPI's ranks are processes, and this one has ",
+      env.ranks_per_process,
+      " ranks. Use another backend than \"",
+      backend_,
+      "\", or one rank for each process.");
+  if (by_mpi) { // where it cannot, on each rank before others wait for it
+    load_mpi(backend_);
+  }
   Rendezvous rendezvous = meet(env, options);
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
   following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
+  if (by_mpi) {
+    begin_mpi(env.rank, env.size);
+  }
 }
 
 void Membership::leave() {
@@ -92,13 +108,16 @@ void Membership::fail(const std::string& why, bool is_cause) {
   following_.peers->tell(why, is_cause);
 }
 
-void Membership::disconnect() {
+void Membership::disconnect(bool has_failed) {
+  end_mpi(has_failed);
   const std::lock_guard lock(mutex_);
   backends_.clear();
 }
 
 void Membership::linger() {
-  if (has_store_) {
+  // mpirun kills all ranks when one ends by a failure.
+  const bool is_awaited = has_store_ || uses_mpi(backend_);
+  if (is_awaited && following_.peers->size() > 1) {
     following_.peers->linger();
   }
 }

@@ -32,9 +32,9 @@ class Membership {
   /// follows from what another rank did.
   void fail(const std::string& why, bool is_cause);
   /// Closes what it has to others, by which they notice.
-  void disconnect();
-  /// A rank that has failed and has the store in it lets the others read it for
-  /// a moment.
+  void disconnect(bool has_failed);
+  /// A rank that has failed, and ends with it what the others need, lets them
+  /// tell each other for a moment.
   void linger();
 
  private:

@@ -11,6 +11,8 @@ namespace dtensor::detail {
 
 class ProcessWorld final : public World {
  public:
+  /// Returns once all ranks have met. Throws ValueError if there is no such
+  /// backend.
   ProcessWorld(const LaunchEnv& env, const ProcessGroupOptions& options)
       : World(env.rank, env.size, "process group"),
         membership_(env, options) {}

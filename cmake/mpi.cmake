@@ -1,0 +1,90 @@
+# The modules dtensor_openmpi and dtensor_mpich, for each MPI that is found: the
+# library loads the one that it needs from beside itself, and is linked with
+# neither. Not by find_package(MPI), which finds one implementation, and stops
+# at one that is installed to run programs and not to build them.
+
+# dtensor_find_mpi(<prefix> <wrapper>): what this compiler wrapper would tell a
+# compiler, in <prefix>_KIND, _INCLUDES, _LIBRARIES. No KIND: it is of no use.
+function(dtensor_find_mpi prefix wrapper)
+  set(${prefix}_KIND "" PARENT_SCOPE)
+  execute_process(COMMAND ${wrapper} --showme:version
+    RESULT_VARIABLE is_other OUTPUT_QUIET ERROR_QUIET)
+  execute_process(COMMAND ${wrapper} -show
+    RESULT_VARIABLE failed OUTPUT_VARIABLE line ERROR_QUIET)
+  if(failed)
+    return()
+  endif()
+  foreach(letter I L l)
+    string(REGEX MATCHALL " -${letter}[^ \n]+" found "${line}")
+    list(TRANSFORM found REPLACE "^ -${letter}" "" OUTPUT_VARIABLE of_${letter})
+  endforeach()
+  find_file(header mpi.h PATHS ${of_I} NO_DEFAULT_PATH NO_CACHE)
+  find_file(header mpi.h NO_CACHE)
+  set(libraries)
+  foreach(name ${of_l})
+    find_library(library ${name} PATHS ${of_L} NO_DEFAULT_PATH NO_CACHE)
+    find_library(library ${name} NO_CACHE)
+    if(NOT library)
+      return()
+    endif()
+    list(APPEND libraries ${library})
+    unset(library)
+  endforeach()
+  if(header AND libraries)
+    set(kind openmpi)
+    if(is_other)
+      set(kind mpich)
+    endif()
+    set(${prefix}_KIND ${kind} PARENT_SCOPE)
+    set(${prefix}_INCLUDES ${of_I} PARENT_SCOPE)
+    set(${prefix}_LIBRARIES ${libraries} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# An MPI that the linker finds without help needs no run path.
+function(dtensor_mpi_module kind includes libraries)
+  set(target dtensor_${kind})
+  add_library(${target} MODULE ${DTENSOR_MPI_SOURCES})
+  target_link_libraries(${target} PRIVATE dtensor::dtensor ${libraries})
+  target_include_directories(${target} SYSTEM PRIVATE ${includes})
+  # Only C's half of mpi.h.
+  target_compile_definitions(${target} PRIVATE
+    OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  dtensor_warnings(${target})
+  set(folders)
+  foreach(library ${libraries})
+    cmake_path(GET library PARENT_PATH folder)
+    list(APPEND folders ${folder})
+  endforeach()
+  list(REMOVE_ITEM folders ${CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES})
+  set_target_properties(${target} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY $<TARGET_FILE_DIR:dtensor_dtensor>
+    INSTALL_RPATH "${folders}")
+endfunction()
+
+set(DTENSOR_MPI AUTO CACHE STRING
+  "The backend of MPI: AUTO builds it for each MPI that is found, ON stops if there is none, OFF builds none")
+set(dtensor_mpi_kinds)
+# A static library cannot be found by a module.
+if(DTENSOR_MPI AND dtensor_kind STREQUAL SHARED)
+  foreach(name mpicc.openmpi mpicc.mpich mpicc)
+    find_program(wrapper ${name} NO_CACHE)
+    if(NOT wrapper)
+      continue()
+    endif()
+    dtensor_find_mpi(mpi ${wrapper})
+    if(mpi_KIND AND NOT mpi_KIND IN_LIST dtensor_mpi_kinds)
+      dtensor_mpi_module(${mpi_KIND} "${mpi_INCLUDES}" "${mpi_LIBRARIES}")
+      # For tests: what starts its programs has the wrapper's name and folder.
+      string(REGEX REPLACE "mpicc([^/]*)$" "mpirun\\1" mpirun ${wrapper})
+      set(dtensor_${mpi_KIND}_run ${mpirun})
+      list(APPEND dtensor_mpi_kinds ${mpi_KIND})
+    endif()
+    unset(wrapper)
+  endforeach()
+endif()
+if(DTENSOR_MPI STREQUAL ON AND NOT dtensor_mpi_kinds)
+  message(FATAL_ERROR "DTENSOR_MPI is ON, and there is no MPI for a shared "
+    "library. Install libopenmpi-dev or libmpich-dev, or put mpicc in the PATH.")
+endif()
+message(STATUS "MPI: ${dtensor_mpi_kinds}")

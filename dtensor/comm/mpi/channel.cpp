@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mpi/channel_impl.h>
+
+#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/spin_impl.h>
+#include <dtensor/error.h>
+
+#include <c10/util/StringUtil.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace dtensor::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kWhere = "mpi";
+constexpr const char* kFailed = "failed"; // a key in the store
+
+// Of this host. A launcher binds ranks to cores of their own, so that a rank
+// may not be allowed all of them.
+bool have_cores_each(const GroupMembers& members, const MeetingPlace& place) {
+  const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
+  return std::count(place.hosts.begin(), place.hosts.end(), mine) <=
+      sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+} // namespace
+
+MpiChannel::MpiChannel(const GroupMembers& members, const MeetingPlace& place)
+    : store_(place.store),
+      timeout_(place.timeout),
+      fits_(have_cores_each(members, place)) {
+  meet(members);
+  auto& mpi = MpiRuntime::get();
+  const auto turn = mpi.turn();
+  std::vector<int> ranks;
+  for (const int64_t rank : members.ranks) {
+    ranks.push_back(static_cast<int>(rank));
+  }
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group mine = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(
+      MPI_Group_incl(
+          world, static_cast<int>(ranks.size()), ranks.data(), &mine),
+      "MPI_Group_incl");
+  check_mpi(
+      MPI_Comm_create_group(MPI_COMM_WORLD, mine, 0, &communicator_),
+      "MPI_Comm_create_group");
+  check_mpi(
+      MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN),
+      "MPI_Comm_set_errhandler");
+  MPI_Group_free(&mine);
+  MPI_Group_free(&world);
+  mpi.listen(this);
+}
+
+// Making a communicator waits without end for members that do not come, so they
+// come together here first.
+void MpiChannel::meet(const GroupMembers& members) {
+  std::vector<std::string> keys;
+  for (const int64_t rank : members.ranks) {
+    keys.push_back(c10::str("here/", rank));
+  }
+  try {
+    store_->set(keys[static_cast<size_t>(members.rank)], "");
+    store_->wait(keys, timeout_);
+  } catch (const std::exception& error) {
+    DTENSOR_CHECK(
+        false,
+        kWhere,
+        "waited ",
+        timeout_.count(),
+        " ms for the ",
+        members.ranks.size(),
+        " ranks of \"",
+        members.label,
+        "\" to make the group: ",
+        std::string(message_of(error)).substr(0, 200),
+        ". Make the group on every rank, or raise the timeout.");
+  }
+}
+
+MpiChannel::~MpiChannel() {
+  auto& mpi = MpiRuntime::get();
+  mpi.forget(this);
+  if (mpi.is_intact()) {
+    const auto turn = mpi.turn();
+    MPI_Comm_free(&communicator_);
+  }
+}
+
+// MPI wakes nobody: who sleeps looks again, the less often the longer it has
+// waited, so that a rank that waits for a slow one leaves it the core.
+void MpiChannel::wait(c10::function_ref<bool()> done) {
+  constexpr std::chrono::microseconds kShortest(20);
+  constexpr std::chrono::microseconds kLongest(1000);
+  constexpr std::chrono::milliseconds kLookAfter(100);
+  if (spin(fits_, done)) {
+    return;
+  }
+  auto now = Clock::now();
+  const auto deadline = now + timeout_;
+  auto next_look = now + kLookAfter;
+  for (auto pause = kShortest; !done(); pause = std::min(2 * pause, kLongest)) {
+    std::this_thread::sleep_for(pause);
+    now = Clock::now();
+    if (now < next_look) {
+      continue;
+    }
+    next_look = now + kLookAfter;
+    const bool is_over = store_->check({kFailed});
+    if ((!is_over && now < deadline) || done()) {
+      continue;
+    }
+    DTENSOR_CHECK(!is_over, kWhere, "another member has failed");
+    DTENSOR_CHECK(
+        false,
+        kWhere,
+        "waited ",
+        timeout_.count(),
+        " ms. Call the same collectives on every rank, or raise the timeout");
+  }
+}
+
+void MpiChannel::tell_failure() noexcept {
+  try {
+    store_->set(kFailed, "");
+  } catch (const std::exception&) {
+    // Nobody keeps the store any more, which the others notice too.
+  }
+}
+
+} // namespace dtensor::detail

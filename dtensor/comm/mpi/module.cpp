@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mpi/module_impl.h>
+
+#include <dtensor/comm/mpi/mpi_group_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+GroupBackendPtr make(GroupMembers members, const MeetingPlace& place) {
+  auto channel = std::make_shared<MpiChannel>(members, place);
+  return std::make_shared<MpiGroup>(std::move(members), std::move(channel));
+}
+
+constexpr MpiModule kModule{
+    .begin = [](int64_t rank,
+                int64_t size) { MpiRuntime::get().begin(rank, size); },
+    .end = [](bool has_failed) { MpiRuntime::get().end(has_failed); },
+    .make = make};
+
+} // namespace
+} // namespace dtensor::detail
+
+extern "C" DTENSOR_API const dtensor::detail::MpiModule* dtensor_mpi_module() {
+  return &dtensor::detail::kModule;
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mpi/mpi_group_impl.h>
+
+#include <dtensor/comm/mpi/types_impl.h>
+#include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/error.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/accumulate.h>
+
+#include <cstring>
+
+namespace dtensor::detail {
+namespace {
+
+// What MPI only reads comes as const in its own functions, but not in a Span.
+char* memory_of(const at::Tensor& tensor) {
+  return static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
+}
+
+int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
+int64_t most_bytes() {
+  return MpiRuntime::get().most_bytes();
+}
+
+bool all_equal(SizesRef counts) {
+  return std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
+    return count == counts.front();
+  });
+}
+
+} // namespace
+
+std::shared_ptr<MpiTransfer> MpiGroup::transfer_of(
+    std::vector<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    DTENSOR_CHECK_VALUE(
+        tensor.is_cpu(),
+        "mpi",
+        "MPI carries tensors of the CPU on \"",
+        label(),
+        "\", and this one is on ",
+        tensor.device(),
+        ". Move it there, or name a backend of its device.");
+  }
+  return std::make_shared<MpiTransfer>(channel_, std::move(tensors));
+}
+
+void MpiGroup::note_failure() noexcept {
+  MpiRuntime::get().fail();
+  channel_->tell_failure();
+}
+
+// What MPI does not reduce: each member reduces a part for all, so that the
+// bytes on the way do not grow with the group as those of the gathered terms
+// do.
+at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
+  constexpr int64_t kFewBytes = 4096;
+  if (mpi_reduction(input.scalar_type(), op) || bytes_of(input) <= kFewBytes) {
+    return BegunBackend::all_reduce(input, op);
+  }
+  const Sizes counts = chunk_sizes(input.numel(), size());
+  const at::Tensor part = reduce_scatter(input.view({-1}), counts, op);
+  return all_gather(part, counts).view(input.sizes());
+}
+
+void MpiGroup::barrier() {
+  constexpr const char* kName = "barrier";
+  end(kName, begun(kName, [&]() -> Begun {
+        auto transfer = transfer_of({});
+        transfer->begin("MPI_Ibarrier", MPI_Ibarrier);
+        return {transfer, [] { return at::Tensor(); }};
+      }));
+}
+
+// The standard asks of MPI_Allreduce and its kin that all members receive
+// identical results, and implementations keep to it: what two members both
+// compute, they compute of the same two terms, and a sum or product does not
+// depend on which of the two comes first.
+Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+  const auto reduction = mpi_reduction(input.scalar_type(), op);
+  if (!reduction) {
+    return begin_gathered_all_reduce(input, op);
+  }
+  at::Tensor result = input.clone();
+  const int64_t item = input.element_size();
+  auto transfer = transfer_of({result});
+  transfer->begin_pieces(
+      "MPI_Iallreduce",
+      input.numel(),
+      most_bytes() / item,
+      [&](int64_t first, int count, MPI_Comm group, MPI_Request* request) {
+        return MPI_Iallreduce(
+            MPI_IN_PLACE,
+            memory_of(result) + first * item,
+            count,
+            reduction->type,
+            reduction->op,
+            group,
+            request);
+      });
+  return {transfer, [=, n = size()] {
+            return op == ReduceOp::kAvg ? result.div_(n) : result;
+          }};
+}
+
+Begun MpiGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+  at::Tensor result = at::empty({c10::sum_integers(counts)}, input.options());
+  auto transfer = transfer_of({input, result});
+  if (bytes_of(result) <= most_bytes()) {
+    begin_gather(*transfer, input, result, counts);
+  } else {
+    const Span mine{memory_of(input), bytes_of(input)};
+    Spans from;
+    char* at = memory_of(result);
+    for (const int64_t count : counts) {
+      from.push_back({at, count * input.element_size()});
+      at += from.back().bytes;
+    }
+    begin_messages(*transfer, Spans(counts.size(), mine), from);
+  }
+  return {transfer, [=] { return result; }};
+}
+
+void MpiGroup::begin_gather(
+    MpiTransfer& transfer,
+    const at::Tensor& input,
+    const at::Tensor& result,
+    SizesRef counts) {
+  auto& bytes = transfer.requests().counts;
+  auto& offsets = transfer.requests().offsets;
+  int offset = 0;
+  for (const int64_t count : counts) {
+    bytes.push_back(static_cast<int>(count * input.element_size()));
+    offsets.push_back(offset);
+    offset += bytes.back();
+  }
+  const int mine = bytes[static_cast<size_t>(rank())];
+  transfer.begin("MPI_Iallgatherv", [&](MPI_Comm group, MPI_Request* request) {
+    return all_equal(counts) ? MPI_Iallgather(
+                                   memory_of(input),
+                                   mine,
+                                   MPI_BYTE,
+                                   memory_of(result),
+                                   mine,
+                                   MPI_BYTE,
+                                   group,
+                                   request)
+                             : MPI_Iallgatherv(
+                                   memory_of(input),
+                                   mine,
+                                   MPI_BYTE,
+                                   memory_of(result),
+                                   bytes.data(),
+                                   offsets.data(),
+                                   MPI_BYTE,
+                                   group,
+                                   request);
+  });
+}
+
+// By messages, as implementations do it themselves: MPI_Ialltoallv counts with
+// int, and of sizes that are too large for that only two members know.
+Begun MpiGroup::begin_all_to_all(
+    const at::Tensor& input,
+    SizesRef sent,
+    SizesRef received) {
+  const int64_t item = input.element_size();
+  at::Tensor result = at::empty({c10::sum_integers(received)}, input.options());
+  Spans to;
+  Spans from;
+  char* read = memory_of(input);
+  char* written = memory_of(result);
+  for (size_t r = 0; r < sent.size(); ++r) {
+    to.push_back({read, sent[r] * item});
+    from.push_back({written, received[r] * item});
+    read += to.back().bytes;
+    written += from.back().bytes;
+  }
+  auto transfer = transfer_of({input, result});
+  begin_messages(*transfer, to, from);
+  return {transfer, [=] { return result; }};
+}
+
+// Every member begins with its neighbours, so that not all write to one.
+void MpiGroup::begin_messages(
+    MpiTransfer& transfer,
+    const Spans& to,
+    const Spans& from) {
+  const auto n = static_cast<int>(size());
+  const auto me = static_cast<int>(rank());
+  const int tag = MpiRuntime::get().last_tag();
+  for (int i = 1; i < n; ++i) {
+    const int peer = (me + n - i) % n;
+    const Span& span = from[static_cast<size_t>(peer)];
+    transfer.begin_pieces(
+        "MPI_Irecv",
+        span.bytes,
+        most_bytes(),
+        [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+          return MPI_Irecv(
+              span.begin + first, bytes, MPI_BYTE, peer, tag, group, request);
+        });
+  }
+  for (int i = 1; i < n; ++i) {
+    const int peer = (me + i) % n;
+    const Span& span = to[static_cast<size_t>(peer)];
+    transfer.begin_pieces(
+        "MPI_Isend",
+        span.bytes,
+        most_bytes(),
+        [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+          return MPI_Isend(
+              span.begin + first, bytes, MPI_BYTE, peer, tag, group, request);
+        });
+  }
+  const Span& mine = to[static_cast<size_t>(me)];
+  if (mine.bytes > 0) {
+    std::memcpy(
+        from[static_cast<size_t>(me)].begin,
+        mine.begin,
+        static_cast<size_t>(mine.bytes));
+  }
+}
+
+Begun MpiGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
+  at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
+  auto transfer = transfer_of({result});
+  transfer->begin_pieces(
+      "MPI_Ibcast",
+      bytes_of(result),
+      most_bytes(),
+      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+        return MPI_Ibcast(
+            memory_of(result) + first,
+            bytes,
+            MPI_BYTE,
+            static_cast<int>(root),
+            group,
+            request);
+      });
+  return {transfer, [=] { return result; }};
+}
+
+int MpiGroup::checked_tag(std::string_view where, int64_t tag) const {
+  const int64_t last = MpiRuntime::get().last_tag() - 1;
+  DTENSOR_CHECK_VALUE(
+      tag >= 0 && tag <= last,
+      where,
+      "MPI has no tag ",
+      tag,
+      " on \"",
+      label(),
+      "\". Use one from 0 to ",
+      last,
+      ".");
+  return static_cast<int>(tag);
+}
+
+Begun MpiGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
+  const int checked = checked_tag("send", tag);
+  auto transfer = transfer_of({input});
+  transfer->begin_pieces(
+      "MPI_Isend",
+      bytes_of(input),
+      most_bytes(),
+      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+        return MPI_Isend(
+            memory_of(input) + first,
+            bytes,
+            MPI_BYTE,
+            static_cast<int>(to),
+            checked,
+            group,
+            request);
+      });
+  return {transfer, [] { return at::Tensor(); }};
+}
+
+Begun MpiGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+  const int checked = checked_tag("recv", tag);
+  at::Tensor result = at::empty(like.sizes(), like.options());
+  auto transfer = transfer_of({result});
+  transfer->begin_pieces(
+      "MPI_Irecv",
+      bytes_of(result),
+      most_bytes(),
+      [&](int64_t first, int bytes, MPI_Comm group, MPI_Request* request) {
+        return MPI_Irecv(
+            memory_of(result) + first,
+            bytes,
+            MPI_BYTE,
+            static_cast<int>(from),
+            checked,
+            group,
+            request);
+      });
+  return {transfer, [=] { return result; }};
+}
+
+} // namespace dtensor::detail

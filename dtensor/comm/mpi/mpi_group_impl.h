@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MpiGroup: collectives by one implementation of MPI, all of them non-blocking
+// within, so that the group's timeout holds.
+#pragma once
+
+#include <dtensor/comm/mpi/transfer_impl.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+
+class MpiGroup final : public BegunBackend {
+ public:
+  MpiGroup(GroupMembers members, std::shared_ptr<MpiChannel> channel)
+      : BegunBackend(std::move(members)),
+        channel_(std::move(channel)) {}
+
+  at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
+  void barrier() override;
+
+ protected:
+  Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  Begun begin_all_gather(const at::Tensor& input, SizesRef counts) override;
+  Begun begin_all_to_all(
+      const at::Tensor& input,
+      SizesRef sent,
+      SizesRef received) override;
+  Begun begin_broadcast(const at::Tensor& input, int64_t root) override;
+  Begun begin_send(const at::Tensor& input, int64_t to, int64_t tag) override;
+  Begun begin_recv(const at::Tensor& like, int64_t from, int64_t tag) override;
+
+  std::string carrier() const override {
+    return "MPI";
+  }
+  void note_failure() noexcept override;
+
+ private:
+  /// Bytes in memory.
+  struct Span {
+    char* begin;
+    int64_t bytes;
+  };
+  using Spans = std::vector<Span>; // one for each member
+
+  std::shared_ptr<MpiTransfer> transfer_of(std::vector<at::Tensor> tensors);
+  void
+  begin_messages(MpiTransfer& transfer, const Spans& to, const Spans& from);
+  void begin_gather(
+      MpiTransfer& transfer,
+      const at::Tensor& input,
+      const at::Tensor& result,
+      SizesRef counts);
+  int checked_tag(std::string_view where, int64_t tag) const;
+
+  std::shared_ptr<MpiChannel> channel_;
+};
+
+} // namespace dtensor::detail

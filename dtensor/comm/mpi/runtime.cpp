@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mpi/runtime_impl.h>
+
+#include <dtensor/error.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "mpi";
+
+// The first line, which names the implementation.
+std::string library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  std::string all(text.data(), static_cast<size_t>(length));
+  std::replace(all.begin(), all.end(), '\t', ' '); // "MPICH Version:\t4.0"
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
+} // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) {
+    return;
+  }
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  DTENSOR_CHECK(false, call, text.data());
+}
+
+MpiRuntime& MpiRuntime::get() {
+  static auto* const only = new MpiRuntime;
+  return *only;
+}
+
+void MpiRuntime::begin(int64_t rank, int64_t size) {
+  if (!begun_) {
+    start_mpi();
+    read_limits();
+    begun_ = true;
+  }
+  check_place(rank, size);
+  const std::lock_guard lock(mutex_);
+  world_lives_ = true;
+}
+
+void MpiRuntime::start_mpi() {
+  int is_begun = 0;
+  check_mpi(MPI_Initialized(&is_begun), "MPI_Initialized");
+  int level = MPI_THREAD_SINGLE;
+  if (is_begun != 0) {
+    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  } else {
+    check_mpi(
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
+        "MPI_Init_thread");
+    is_ours_ = true;
+    // Of making a communicator; those made have it of their own.
+    check_mpi(
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+        "MPI_Comm_set_errhandler");
+  }
+  takes_turns_ = level < MPI_THREAD_MULTIPLE;
+  // Below MPI_THREAD_SERIALIZED a helper would be one thread too many.
+  if (level >= MPI_THREAD_SERIALIZED) {
+    helper_ = std::thread([this] { help(); });
+  }
+  std::atexit(end_at_exit);
+}
+
+void MpiRuntime::read_limits() {
+  int is_set = 0;
+  int* last_tag = nullptr;
+  check_mpi(
+      MPI_Comm_get_attr(
+          MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&last_tag), &is_set),
+      "MPI_Comm_get_attr");
+  constexpr int kLeastLastTag = 32767; // that the standard promises
+  last_tag_ = is_set != 0 ? *last_tag : kLeastLastTag;
+  const char* most = std::getenv("DTENSOR_MPI_MOST_BYTES");
+  constexpr int64_t kLargestElement = 16;
+  most_bytes_ = most == nullptr
+      ? INT_MAX
+      : std::clamp<int64_t>(std::atoll(most), kLargestElement, INT_MAX);
+}
+
+void MpiRuntime::check_place(int64_t rank, int64_t size) const {
+  int mpi_rank = 0;
+  int mpi_size = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
+  DTENSOR_CHECK(
+      mpi_rank == rank && mpi_size == size,
+      kWhere,
+      "this process is rank ",
+      rank,
+      " of ",
+      size,
+      ", and to ",
+      library_version(),
+      " rank ",
+      mpi_rank,
+      " of ",
+      mpi_size,
+      ". Start all ranks by the mpirun of this MPI, or use \"gloo\".");
+}
+
+std::unique_lock<std::mutex> MpiRuntime::turn() {
+  return takes_turns_ ? std::unique_lock(turns_)
+                      : std::unique_lock<std::mutex>();
+}
+
+void MpiRuntime::fail() noexcept {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+}
+
+bool MpiRuntime::has_failed() {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+bool MpiRuntime::is_intact() {
+  int has_ended = 0;
+  return MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended == 0 &&
+      !has_failed();
+}
+
+void MpiRuntime::end(bool has_failed) {
+  const std::lock_guard lock(mutex_);
+  world_lives_ = false;
+  if (has_failed) {
+    failed_ = true;
+    for (MpiFailureListener* const listener : listeners_) {
+      listener->world_failed();
+    }
+  }
+}
+
+void MpiRuntime::listen(MpiFailureListener* listener) {
+  const std::lock_guard lock(mutex_);
+  listeners_.push_back(listener);
+}
+
+void MpiRuntime::forget(MpiFailureListener* listener) {
+  const std::lock_guard lock(mutex_);
+  std::erase(listeners_, listener);
+}
+
+void MpiRuntime::watch(std::shared_ptr<MpiWork> work) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+void MpiRuntime::help() {
+  constexpr std::chrono::microseconds kPause(200);
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    changed_.wait(lock, [&] { return stops_ || !watched_.empty(); });
+    test_watched();
+    changed_.wait_for(lock, kPause, [&] { return stops_; });
+  }
+}
+
+// With the mutex held.
+void MpiRuntime::test_watched() {
+  std::erase_if(watched_, [](const auto& work) { return work->test(); });
+}
+
+// Whether all worlds ended well and nothing is under way any more.
+bool MpiRuntime::ends_well() {
+  constexpr std::chrono::milliseconds kPause(1);
+  constexpr std::chrono::seconds kPatience(10);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const std::lock_guard lock(mutex_);
+  while (!failed_ && !watched_.empty() &&
+         std::chrono::steady_clock::now() < deadline) {
+    test_watched();
+    std::this_thread::sleep_for(kPause);
+  }
+  return !failed_ && !world_lives_ && watched_.empty();
+}
+
+// Ranks that ended their worlds well all come here. One that did not may leave
+// the others waiting in MPI_Finalize for ever, so it is not called then.
+void MpiRuntime::end_at_exit() {
+  MpiRuntime& mine = get();
+  {
+    const std::lock_guard lock(mine.mutex_);
+    mine.stops_ = true;
+    mine.changed_.notify_all();
+  }
+  if (mine.helper_.joinable()) {
+    mine.helper_.join();
+  }
+  if (mine.is_ours_ && mine.ends_well()) {
+    int has_ended = 0; // by the program
+    MPI_Finalized(&has_ended);
+    if (has_ended == 0) {
+      MPI_Finalize();
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mpi/transfer_impl.h>
+
+namespace dtensor::detail {
+
+// Testing one request lets MPI go on with all of them.
+bool MpiRequests::test() noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto turn = MpiRuntime::get().turn();
+  while (done_ < all_.size() && code_ == MPI_SUCCESS) {
+    int is_done = 0;
+    code_ = MPI_Test(&all_[done_], &is_done, MPI_STATUS_IGNORE);
+    if (is_done == 0 && code_ == MPI_SUCCESS) {
+      return false;
+    }
+    ++done_;
+  }
+  return true;
+}
+
+void MpiTransfer::wait() {
+  if (requests_ == nullptr) {
+    return;
+  }
+  channel_->wait([&] { return requests_->test(); });
+  const int code = requests_->code();
+  requests_ = nullptr;
+  check_mpi(code, "MPI_Test");
+}
+
+void MpiTransfer::leave_alone() {
+  is_watched_ = true;
+  MpiRuntime::get().watch(requests_);
+}
+
+// A collective of MPI can be neither cancelled nor forgotten.
+MpiTransfer::~MpiTransfer() {
+  if (requests_ != nullptr && !is_watched_) {
+    MpiRuntime::get().watch(requests_);
+  }
+}
+
+} // namespace dtensor::detail

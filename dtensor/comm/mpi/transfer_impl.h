@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MpiTransfer: calls of MPI that are under way, and the memory that they use.
+#pragma once
+
+#include <dtensor/comm/begun_backend_impl.h>
+#include <dtensor/comm/mpi/channel_impl.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Requests, and what MPI reads and writes until all of them are done.
+class MpiRequests final : public MpiWork {
+ public:
+  std::vector<at::Tensor> tensors;
+  std::vector<int> counts;
+  std::vector<int> offsets;
+
+  void add(MPI_Request request) {
+    all_.push_back(request);
+  }
+  bool test() noexcept override;
+  /// Of a test; MPI_SUCCESS or what has ended the work.
+  int code() const {
+    return code_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<MPI_Request> all_;
+  size_t done_ = 0; // of them, from the front
+  int code_ = MPI_SUCCESS;
+};
+
+class MpiTransfer final : public Transfer {
+ public:
+  MpiTransfer(
+      std::shared_ptr<MpiChannel> channel,
+      std::vector<at::Tensor> tensors)
+      : channel_(std::move(channel)),
+        requests_(std::make_shared<MpiRequests>()) {
+    requests_->tensors = std::move(tensors);
+  }
+  /// What is not done then, goes on without it.
+  ~MpiTransfer() override;
+
+  /// Calls `call(communicator, request)`, a non-blocking function of MPI.
+  template <typename Call>
+  void begin(const char* name, const Call& call) {
+    const auto turn = MpiRuntime::get().turn();
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(call(channel_->get(), &request), name);
+    requests_->add(request);
+  }
+
+  /// begin() for `count` elements, at most `most` at a time: `call` gets where
+  /// a piece begins, and its length, too.
+  template <typename Call>
+  void begin_pieces(
+      const char* name,
+      int64_t count,
+      int64_t most,
+      const Call& call) {
+    for (int64_t first = 0; first < count; first += most) {
+      const int length = static_cast<int>(std::min(most, count - first));
+      begin(name, [&](MPI_Comm communicator, MPI_Request* request) {
+        return call(first, length, communicator, request);
+      });
+    }
+  }
+
+  MpiRequests& requests() {
+    return *requests_;
+  }
+
+  void wait() override;
+  void leave_alone() override;
+
+ private:
+  std::shared_ptr<MpiChannel> channel_;
+  std::shared_ptr<MpiRequests> requests_; // null: done
+  bool is_watched_ = false;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/mpi_impl.h>
+
+#include <dtensor/comm/mpi/module_impl.h>
+#include <dtensor/error.h>
+
+#include <dlfcn.h>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+namespace dtensor::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWhere = "mpi";
+constexpr const char* kOpenMpi = "openmpi";
+constexpr const char* kMpich = "mpich";
+
+// Set in each process that a launcher of that implementation has started; PMIx
+// is what OpenMPI speaks with Slurm's srun.
+constexpr struct {
+  const char* variable;
+  const char* implementation;
+} kMarks[] = {
+    {"OMPI_COMM_WORLD_RANK", kOpenMpi},
+    {"PMI_RANK", kMpich},
+    {"PMIX_RANK", kOpenMpi}};
+
+std::string implementation_for(std::string_view name) {
+  if (name == kOpenMpi || name == kMpich) {
+    return std::string(name);
+  }
+  for (const auto& mark : kMarks) {
+    if (std::getenv(mark.variable) != nullptr) {
+      return mark.implementation;
+    }
+  }
+  DTENSOR_CHECK(
+      false,
+      kWhere,
+      "no launcher of MPI has started this process: OMPI_COMM_WORLD_RANK, "
+      "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
+      "backend "
+      "\"openmpi\" or \"mpich\", or use \"gloo\".");
+}
+
+// Where this library is.
+fs::path own_folder() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(&own_folder), &info);
+  return fs::absolute(info.dli_fname).parent_path();
+}
+
+MpiEntry entry_of(const std::string& implementation) {
+  const fs::path folder = own_folder();
+  const fs::path file = folder / ("libdtensor_" + implementation + ".so");
+  DTENSOR_CHECK(
+      fs::exists(file),
+      kWhere,
+      "dtensor was built without ",
+      implementation,
+      ": there is no ",
+      file.filename().string(),
+      " in ",
+      folder.string(),
+      ". Install what programs are built with for it (lib",
+      implementation,
+      "-dev) and build dtensor again, or use \"gloo\".");
+  // OpenMPI's own plugins look for its names among the global ones.
+  void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const char* const why = module == nullptr ? dlerror() : "";
+  DTENSOR_CHECK(
+      module != nullptr,
+      kWhere,
+      file.string(),
+      " cannot be loaded: ",
+      why,
+      ". Install the MPI that dtensor was built with, or use \"gloo\".");
+  return reinterpret_cast<MpiEntry>(dlsym(module, kMpiEntry));
+}
+
+// The one of this process, never unloaded.
+struct Loaded {
+  std::mutex mutex;
+  std::string implementation;
+  const MpiModule* module = nullptr;
+};
+
+Loaded& loaded() {
+  static auto* const only = new Loaded;
+  return *only;
+}
+
+const MpiModule* module_or_null() {
+  auto& mine = loaded();
+  const std::lock_guard lock(mine.mutex);
+  return mine.module;
+}
+
+} // namespace
+
+bool uses_mpi(std::string_view name) {
+  return name == "mpi" || name == kOpenMpi || name == kMpich ||
+      name == "hierarchical-mpi";
+}
+
+void load_mpi(std::string_view name) {
+  const std::string wanted = implementation_for(name);
+  auto& mine = loaded();
+  const std::lock_guard lock(mine.mutex);
+  DTENSOR_CHECK(
+      mine.module == nullptr || mine.implementation == wanted,
+      kWhere,
+      "this process has used ",
+      mine.implementation,
+      ", and cannot use ",
+      wanted,
+      " too. Name one of them.");
+  if (mine.module == nullptr) {
+    mine.module = entry_of(wanted)();
+    mine.implementation = wanted;
+  }
+}
+
+void begin_mpi(int64_t rank, int64_t size) {
+  module_or_null()->begin(rank, size);
+}
+
+void end_mpi(bool has_failed) {
+  if (const MpiModule* const module = module_or_null()) {
+    module->end(has_failed);
+  }
+}
+
+GroupBackendPtr make_mpi(GroupMembers members, const MeetingPlace& place) {
+  const MpiModule* const module = module_or_null();
+  DTENSOR_CHECK(
+      module != nullptr,
+      kWhere,
+      "MPI has not begun in this process, which all ranks do together. Name "
+      "\"mpi\" in init_process_group.");
+  return module->make(std::move(members), place);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What programs are told that use MPI where they cannot, and what one rank's
+// fault means to the others, under the launcher of each MPI that was found.
+// Launchers end all ranks when one has died, so there is no more to say of
+// that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// As CMake has found them.
+const std::map<std::string, std::string> kLaunchers = {DTENSOR_MPI_LAUNCHERS};
+
+// What a command prints, and its exit code.
+struct Ended {
+  int code = 0;
+  std::string output;
+};
+
+Ended run(const std::string& command) {
+  Ended ended;
+  FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer{};
+  while (size_t length = fread(buffer.data(), 1, buffer.size(), pipe)) {
+    ended.output.append(buffer.data(), length);
+  }
+  ended.code = WEXITSTATUS(pclose(pipe));
+  return ended;
+}
+
+class Mpi : public ::testing::TestWithParam<std::string> {
+ protected:
+  // Three ranks, of which rank 1 does wrong.
+  static Ended ranks(
+      const std::string& fault,
+      const std::string& backend = "mpi",
+      const std::string& variables = "") {
+    return run(
+        "DTENSOR_FLIGHT_RECORD=off " + variables + " " +
+        kLaunchers.at(GetParam()) + " -n 3 " DTENSOR_FAULT_RANK " --fault " +
+        fault + " --backend " + backend);
+  }
+};
+
+// MPI cannot begin twice in a process, worlds can.
+TEST_P(Mpi, EndsWellAfterAnyNumberOfWorlds) {
+  for (const std::string times : {"1", "3"}) {
+    const auto ended = ranks("none --times " + times);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+  }
+}
+
+TEST_P(Mpi, ARankThatThrowsSaysWhy) {
+  const auto ended = ranks("throw");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      AllOf(
+          HasSubstr("[all_reduce] MPI failed on \"tp\" (ranks 0, 1, 2): [mpi] "
+                    "another member has failed"),
+          HasSubstr("failed: no such row"),
+          HasSubstr("number 11 of the collectives of rank 0"),
+          HasSubstr("number 11 of the collectives of rank 2")));
+}
+
+TEST_P(Mpi, ARankThatHangsIsNamedAtTheTimeout) {
+  const auto ended = ranks("hang --timeout-ms 2000");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      AllOf(
+          HasSubstr("[mpi] waited 2000 ms. Call the same collectives on every "
+                    "rank, or raise the timeout"),
+          HasSubstr("rank 1 runs and says nothing")));
+}
+
+TEST_P(Mpi, AnotherCollectiveIsNamedWhereRanksCompare) {
+  const auto ended = ranks("other", "mpi", "TORCH_DISTRIBUTED_DEBUG=DETAIL");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      AllOf(
+          HasSubstr("ranks of \"tp\" disagree"),
+          HasSubstr("rank 1 calls broadcast")));
+}
+
+TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
+  for (const auto& [other, launcher] : kLaunchers) {
+    if (other != GetParam()) {
+      const auto ended = ranks("none", other);
+      EXPECT_EQ(ended.code, 7);
+      EXPECT_THAT(
+          ended.output,
+          AllOf(
+              HasSubstr("[mpi] this process is rank 1 of 3, and to "),
+              HasSubstr(" rank 0 of 1. Start all ranks by the mpirun of this "
+                        "MPI, or use \"gloo\".")));
+    }
+  }
+}
+
+// A library with nothing beside it.
+TEST_P(Mpi, AModuleThatWasNotBuiltIsNamed) {
+  const auto folder = fs::path(::testing::TempDir()) /
+      ("dtensor_alone_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const fs::path library = DTENSOR_LIBRARY;
+  fs::create_symlink(library, folder / library.filename());
+  const auto ended = ranks("none", "mpi", "LD_LIBRARY_PATH=" + folder.string());
+  fs::remove_all(folder);
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      HasSubstr(
+          "[mpi] dtensor was built without " + GetParam() +
+          ": there is no libdtensor_" + GetParam() + ".so in " +
+          folder.string() +
+          ". Install what programs are built with for it (lib" + GetParam() +
+          "-dev) and build dtensor again, or use \"gloo\"."));
+}
+
+TEST_P(Mpi, NoLauncherOfMpi) {
+  const auto ended =
+      run("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+          "MASTER_PORT=1 " DTENSOR_FAULT_RANK " --fault none --backend mpi");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_EQ(
+      ended.output,
+      "[mpi] no launcher of MPI has started this process: "
+      "OMPI_COMM_WORLD_RANK, "
+      "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
+      "backend "
+      "\"openmpi\" or \"mpich\", or use \"gloo\".\n");
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const auto& [name, launcher] : kLaunchers) {
+    result.push_back(name);
+  }
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of,
+    Mpi,
+    ::testing::ValuesIn(names()),
+    [](const auto& launcher) { return launcher.param; });
+
+} // namespace
