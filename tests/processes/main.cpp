@@ -59,9 +59,10 @@ int main(int argc, char** argv) {
   CLI::App app("Tests of ranks that are processes");
   app.add_option("--backend", options.backend, "What carries tensors");
   app.add_option(
-      "--ranks-per-process",
-      world_options.ranks_per_process,
-      "How many threads of each process are ranks");
+         "--ranks-per-process",
+         world_options.ranks_per_process,
+         "How many threads of each process are ranks")
+      ->envname("DTENSOR_RANKS_PER_PROCESS");
   dtensor::test::parse_or_exit(app, argc, argv);
   at::set_num_threads(1);
   dtensor::register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));

@@ -113,6 +113,16 @@ TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
   }
 }
 
+TEST_P(Mpi, ThreadsAreNoRanks) {
+  const auto ended = ranks("none --ranks-per-process 2");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      HasSubstr("[init_process_group] MPI's ranks are processes, and this one "
+                "has 2 ranks. Use another backend than \"mpi\", or one rank "
+                "for each process."));
+}
+
 // A library with nothing beside it.
 TEST_P(Mpi, AModuleThatWasNotBuiltIsNamed) {
   const auto folder = fs::path(::testing::TempDir()) /
