@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backends.h>
 
+#include <dtensor/comm/fake_backend_impl.h>
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -49,12 +51,18 @@ GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
       : detail::make_gloo(std::move(members), place);
 }
 
+GroupBackendPtr make_fake(GroupMembers members, const MeetingPlace& /*place*/) {
+  return detail::fake_backend(std::move(members));
+}
+
 struct Backends {
   std::mutex mutex;
   std::map<std::string, MakeBackend> by_name{
       {"auto", make_best},
+      {"fake", make_fake},
       {"gloo", detail::make_gloo},
       {"hierarchical", make_hierarchical},
+      {"nccl", detail::make_nccl},
       {"shm", make_shm}};
 };
 

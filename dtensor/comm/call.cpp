@@ -37,7 +37,7 @@ bool scatter_fits(const Call& root, const Call& mine, size_t member) {
 bool fits(const Calls& calls, size_t member) {
   const Call& a = *calls[0];
   const Call& b = *calls[member];
-  if (a.kind != b.kind) {
+  if (a.kind != b.kind || a.device != b.device) {
     return false;
   }
   switch (a.kind.value_or(CollectiveKind::kBarrier)) {
@@ -135,6 +135,13 @@ std::string describe_sizes(const Call& call) {
   return texts.empty() ? "" : " for " + c10::Join(", ", texts);
 }
 
+std::string describe_device(const Call& call) {
+  const auto device = call.device.value_or(c10::kCPU);
+  return device == c10::kCPU
+      ? ""
+      : " on " + c10::DeviceTypeName(device, /*lower_case=*/true);
+}
+
 // "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   std::string name(call.name());
@@ -197,7 +204,9 @@ std::optional<std::string> disagreement(
   }
   std::vector<std::string> texts;
   for (const Call* call : calls) {
-    texts.push_back(describe(*call, ranks) + describe_sizes(*call));
+    texts.push_back(
+        describe(*call, ranks) + describe_sizes(*call) +
+        describe_device(*call));
   }
   return c10::str(
       "[",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/process_world_impl.h>
 
-#include <dtensor/comm/backends.h>
-#include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <cstdlib>
@@ -10,45 +8,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-constexpr const char* kWhere = "init_process_group";
-
-// The backend for tensors of the CPU, of "name" or "cpu:name,cuda:other".
-std::string cpu_backend(const std::string& text) {
-  std::string rest = text;
-  while (rest.find(':') != std::string::npos) {
-    const size_t end = rest.find(',');
-    const std::string item = rest.substr(0, end);
-    const size_t colon = item.find(':');
-    if (item.substr(0, colon) == "cpu") {
-      return item.substr(colon + 1);
-    }
-    rest = end == std::string::npos ? "" : rest.substr(end + 1);
-  }
-  DTENSOR_CHECK_VALUE(
-      !rest.empty(),
-      kWhere,
-      "no backend for the CPU in \"",
-      text,
-      "\". Add one: \"cpu:gloo\".");
-  return rest;
-}
-
-std::string chosen(const std::string& text) {
-  const char* otherwise = std::getenv("DTENSOR_BACKEND");
-  std::string name = !text.empty() ? cpu_backend(text)
-      : otherwise != nullptr       ? cpu_backend(otherwise)
-                                   : "auto";
-  DTENSOR_CHECK_VALUE(
-      find_backend(name) != nullptr,
-      kWhere,
-      "there is no backend \"",
-      name,
-      "\". Use one of: ",
-      backend_names(),
-      ".");
-  return name;
-}
 
 // As Python's ranks understand it.
 bool asks_for_checks() {
@@ -63,11 +22,11 @@ ProcessWorld::ProcessWorld(
     Rendezvous rendezvous,
     const ProcessGroupOptions& options)
     : World(env.rank, env.size, "process group"),
-      backend_(chosen(options.backend)),
+      chosen_(choose_backends(options.backend)),
       memory_(options.keep_freed_memory),
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
-      has_store_(env.keeps_store()) {
+      has_store_(rendezvous.store != nullptr && env.keeps_store()) {
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
@@ -75,7 +34,7 @@ ProcessWorld::ProcessWorld(
 }
 
 void ProcessWorld::leave() {
-  if (size() == 1) {
+  if (following_.peers->store_ptr() == nullptr) {
     return;
   }
   constexpr auto kRetry = std::chrono::milliseconds(2);
@@ -99,7 +58,7 @@ void ProcessWorld::disconnect(bool has_failed) {
     const std::lock_guard lock(mutex_);
     backends_.clear();
   }
-  if (has_failed && has_store_ && size() > 1) {
+  if (has_failed && has_store_) {
     following_.peers->linger();
   }
 }
@@ -107,19 +66,24 @@ void ProcessWorld::disconnect(bool has_failed) {
 GroupBackendPtr ProcessWorld::make_backend(GroupMembers members) {
   const std::lock_guard lock(mutex_);
   GroupBackendPtr& backend = backends_[members.ranks];
-  if (backend == nullptr) {
-    MeetingPlace place;
-    place.store = c10::make_intrusive<c10d::PrefixStore>(
-        c10::str("group ", c10::Join(",", members.ranks)),
-        following_.peers->store_ptr());
-    place.timeout = timeout_;
-    for (const int64_t rank : members.ranks) {
-      place.hosts.push_back(following_.peers->host(rank));
-    }
-    auto carrier = find_backend(backend_)(std::move(members), place);
-    backend = followed(
-        checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
+  if (backend != nullptr) {
+    return backend;
   }
+  MeetingPlace place;
+  if (are_fake(chosen_)) {
+    backend = make_chosen(chosen_, std::move(members), place);
+    return backend;
+  }
+  place.store = c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("group ", c10::Join(",", members.ranks)),
+      following_.peers->store_ptr());
+  place.timeout = timeout_;
+  for (const int64_t rank : members.ranks) {
+    place.hosts.push_back(following_.peers->host(rank));
+  }
+  auto carrier = make_chosen(chosen_, std::move(members), place);
+  backend = followed(
+      checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
   return backend;
 }
 

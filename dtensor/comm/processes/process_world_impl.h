@@ -2,6 +2,7 @@
 // ProcessWorld: a world of processes, as one of them sees it.
 #pragma once
 
+#include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/followed_backend_impl.h>
 #include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/world.h>
@@ -37,7 +38,7 @@ class ProcessWorld final : public World {
 
  private:
   Following following_;
-  std::string backend_;
+  ChosenBackends chosen_;
   KeepFreedMemory memory_;
   std::chrono::milliseconds timeout_;
   bool checks_;
