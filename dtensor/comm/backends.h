@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What carries tensors in a world of processes, by name.
 //
-//   "shm"   memory that processes of one host share
+//   "shm"   memory that processes of one host share; tensors of the CPU
 //   "gloo"  TCP, in every LibTorch
 //   "hierarchical"  several hosts with as many ranks each: shm within a host,
-//           gloo between them
-//   "auto"  shm for the groups whose ranks are on one host, hierarchical where
-//           hosts have as many ranks each, else gloo
+//           gloo between them; tensors of the CPU
+//   "nccl"  CUDA tensors, a GPU for each rank; in a LibTorch for CUDA
+//   "fake"  no other rank: results of the right shape, for planning and tests
+//   "auto"  of the CPU: shm for the groups whose ranks are on one host,
+//           hierarchical where hosts have as many ranks each, else gloo; of
+//           CUDA: nccl where LibTorch has it, else gloo
 //
-// All of them for tensors of the CPU.
+// Or one for each type of device, "cpu:gloo,cuda:nccl": a group then carries
+// every tensor over the backend of its device.
 //
 // A program adds its own, which init_process_group({.backend = "mine"}) takes:
 //

@@ -37,7 +37,7 @@ bool scatter_fits(const Call& root, const Call& mine, size_t member) {
 bool fits(const Calls& calls, size_t member) {
   const Call& a = *calls[0];
   const Call& b = *calls[member];
-  if (a.kind != b.kind || a.device != b.device) {
+  if (a.kind != b.kind) {
     return false;
   }
   switch (a.kind.value_or(CollectiveKind::kBarrier)) {
@@ -80,7 +80,7 @@ bool all_get_their_parts(const Calls& calls) {
 
 bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
-    if (!fits(calls, member)) {
+    if (!fits(calls, member) || calls[member]->device != calls[0]->device) {
       return false;
     }
   }

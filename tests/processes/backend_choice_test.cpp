@@ -6,6 +6,7 @@
 #include <dtensor/comm/processes/nccl_impl.h>
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
+#include <tests/gpu.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <cstdlib>
@@ -118,6 +119,19 @@ TEST(BackendChoice, RefusesWhatNamesNothing) {
       error("cpu:fake,cuda:gloo"),
       "[init_process_group] \"cpu:fake,cuda:gloo\" has a fake backend among "
       "others. Name \"fake\" alone: it carries tensors of every device.");
+}
+
+TEST(Nccl, SaysThatThereIsNoGpu) {
+  if (!detail::has_nccl() || test::gpus() > 0) {
+    GTEST_SKIP() << (detail::has_nccl() ? "there is a GPU" : "no NCCL");
+  }
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>([] {
+        detail::make_nccl({{0, 1}, 0, "tp"}, {});
+      }),
+      "[nccl] there is no GPU for \"tp\" in this process. Look at "
+      "CUDA_VISIBLE_DEVICES and at nvidia-smi, or use \"gloo\" and tensors of "
+      "the CPU.");
 }
 
 TEST(GpuClaim, IsForOneMember) {
