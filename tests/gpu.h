@@ -46,7 +46,7 @@ class OwnStream {
 
 } // namespace dtensor::test
 
-#define DTENSOR_NEEDS_GPU()         \
-  if (dtensor::test::gpus() == 0) { \
-    GTEST_SKIP() << "no GPU";       \
+#define DTENSOR_NEEDS_GPU()            \
+  if (dtensor::test::gpus() == 0) {    \
+    GTEST_SKIP() << "skipped: no GPU"; \
   }

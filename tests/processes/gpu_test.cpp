@@ -17,7 +17,8 @@ class Gpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!test_device.is_cuda()) {
-      GTEST_SKIP() << (gpus() == 0 ? "no GPU" : "asked for the CPU");
+      GTEST_SKIP() << "skipped: "
+                   << (gpus() == 0 ? "no GPU" : "tensors are to be of the CPU");
     }
   }
 };
