@@ -55,8 +55,7 @@ void check_name(const std::string& name, const std::string& text) {
       "\"",
       text,
       "\" cannot be: dtensor is built for a LibTorch without NCCL. Build it "
-      "for "
-      "one that is for CUDA, or use \"gloo\".");
+      "for one that is for CUDA, or use \"gloo\".");
 }
 
 c10::DeviceType device_named(const std::string& name, const std::string& text) {
