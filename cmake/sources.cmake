@@ -67,6 +67,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
+  dtensor/comm/fake_backend.cpp
+  dtensor/comm/fake_backend_impl.h
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
   dtensor/comm/group_backend.cpp
@@ -86,7 +88,11 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/packed_call_impl.h
   dtensor/comm/part_buffers.cpp
   dtensor/comm/part_buffers_impl.h
+  dtensor/comm/per_device_backend.cpp
+  dtensor/comm/per_device_backend_impl.h
   dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/processes/backend_choice.cpp
+  dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
@@ -94,6 +100,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/followed_backend_impl.h
   dtensor/comm/processes/gloo.cpp
   dtensor/comm/processes/gloo_impl.h
+  dtensor/comm/processes/gpu_claim.cpp
+  dtensor/comm/processes/gpu_claim_impl.h
   dtensor/comm/processes/hierarchical.cpp
   dtensor/comm/processes/hierarchical_impl.h
   dtensor/comm/processes/init_process_group.cpp
@@ -103,6 +111,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/mpi.cpp
   dtensor/comm/processes/mpi_impl.h
+  dtensor/comm/processes/nccl_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
@@ -185,6 +194,14 @@ set(DTENSOR_MPI_SOURCES
   dtensor/comm/mpi/transfer_impl.h
   dtensor/comm/mpi/types.cpp
   dtensor/comm/mpi/types_impl.h
+)
+
+# For a LibTorch that has NCCL, and for one that has not.
+set(DTENSOR_NCCL_SOURCES
+  dtensor/comm/processes/nccl.cpp
+)
+set(DTENSOR_NO_NCCL_SOURCES
+  dtensor/comm/processes/no_nccl.cpp
 )
 
 set(DTENSOR_REDISTRIBUTE_HEADERS

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backends.h>
 
+#include <dtensor/comm/fake_backend_impl.h>
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -57,15 +59,21 @@ GroupBackendPtr make_hierarchical_mpi(
   return make_in_levels(std::move(members), place, detail::make_mpi);
 }
 
+GroupBackendPtr make_fake(GroupMembers members, const MeetingPlace& /*place*/) {
+  return detail::fake_backend(std::move(members));
+}
+
 struct Backends {
   std::mutex mutex;
   std::map<std::string, MakeBackend> by_name{
       {"auto", make_hierarchical},
+      {"fake", make_fake},
       {"gloo", detail::make_gloo},
       {"hierarchical", make_hierarchical},
       {"hierarchical-mpi", make_hierarchical_mpi},
       {"mpi", detail::make_mpi},
       {"mpich", detail::make_mpi},
+      {"nccl", detail::make_nccl},
       {"openmpi", detail::make_mpi},
       {"shm", make_shm}};
 };

@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 #include <array>
@@ -15,7 +16,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #if defined(__GLIBC__)
@@ -78,9 +78,12 @@ class LargeBlocks {
       const size_t more = used_ + bytes;
       keep_at_most(most_ > more ? most_ - more : 0);
       block = std::aligned_alloc(c10::gAlignment, bytes);
-      if (block == nullptr) {
-        throw std::bad_alloc();
-      }
+      DTENSOR_CHECK(
+          block != nullptr,
+          "collective",
+          "there is no memory for a result of ",
+          bytes,
+          " bytes. Communicate fewer at a time.");
     }
     used_ += bytes;
     most_ = std::max(most_, used_);

@@ -71,7 +71,7 @@ TEST_ON_RANKS(Processes, AllReduceOfEverySize) {
         reduced(inputs({numel}), ReduceOp::kSum));
     expect_equal(mine, before);
   }
-  const auto scalar = torch::tensor(static_cast<double>(get_rank()));
+  const auto scalar = there(torch::tensor(static_cast<double>(get_rank())));
   EXPECT_EQ(
       group->all_reduce(scalar, ReduceOp::kMax).item<double>(), size() - 1);
 }
@@ -81,7 +81,8 @@ TEST_ON_RANKS(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
   const GroupPtr group = world();
   for (const int64_t numel : {3, 2000, 300'000}) {
     torch::manual_seed(static_cast<uint64_t>(get_rank()));
-    const auto sum = group->all_reduce(torch::randn({numel}), ReduceOp::kSum);
+    const auto sum =
+        group->all_reduce(there(torch::randn({numel})), ReduceOp::kSum);
     for (const auto& theirs : group->gather(sum, 0)) {
       EXPECT_TRUE(torch::equal(theirs, sum));
     }
@@ -103,7 +104,7 @@ TEST_ON_RANKS(Processes, AllGather) {
         torch::cat(inputs({numel})));
   }
   expect_equal(
-      group->all_gather(torch::full({1}, get_rank() > 0, at::kBool), 0),
+      group->all_gather(there(torch::full({1}, get_rank() > 0, at::kBool)), 0),
       torch::arange(size()) > 0);
 }
 
@@ -146,7 +147,7 @@ TEST_ON_RANKS(Processes, AllToAll) {
 
 TEST_ON_RANKS(Processes, ShardDimAllToAll) {
   const GroupPtr group = world();
-  const auto whole = torch::arange(35.0).view({5, 7});
+  const auto whole = there(torch::arange(35.0)).view({5, 7});
   const auto rows = whole.chunk(size(), 0);
   const auto mine = get_rank() < static_cast<int64_t>(rows.size())
       ? rows[static_cast<size_t>(get_rank())]
@@ -189,7 +190,7 @@ TEST_ON_RANKS(Processes, Messages) {
   const int64_t before = (get_rank() + size() - 1) % size();
   for (const int64_t numel : {1, 70'000}) {
     const auto mine = input_of(get_rank(), {numel});
-    const auto like = torch::empty({numel});
+    const auto like = there(torch::empty({numel}));
     if (get_rank() % 2 == 0) {
       group->send(mine, next, 3);
       expect_equal(group->recv(like, before, 3), input_of(before, {numel}));
@@ -219,7 +220,7 @@ TEST_ON_RANKS(Processes, GroupsOfSome) {
   if (std::count(others.begin(), others.end(), get_rank()) == 1) {
     const auto group = new_group(others, "every second");
     EXPECT_EQ(group->label(), "every second");
-    const auto all = group->all_gather(torch::full({1}, get_rank()), 0);
+    const auto all = group->all_gather(there(torch::full({1}, get_rank())), 0);
     expect_equal(all, torch::tensor(others));
     EXPECT_EQ(new_group(others, "again")->label(), "again");
   }
@@ -246,7 +247,7 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   const auto all = group->all_gather_async(mine.clone(), 1, 5 * size());
   const auto part =
       group->reduce_scatter_async(mine.clone(), 0, ReduceOp::kMax);
-  auto out = torch::empty({4, 5});
+  auto out = there(torch::empty({4, 5}));
   const auto again = group->all_reduce_async(mine.clone(), ReduceOp::kAvg, out);
   const auto max = reduced(inputs({4, 5}), ReduceOp::kMax).chunk(size(), 0);
   if (get_rank() < static_cast<int64_t>(max.size())) {
@@ -318,7 +319,7 @@ TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
       memory = resident_kb();
       files = descriptors();
     }
-    const auto mine = torch::full({1 + i % 100}, i % 1000, at::kLong);
+    const auto mine = there(torch::full({1 + i % 100}, i % 1000, at::kLong));
     const auto sum = group->all_reduce(mine, ReduceOp::kSum);
     ASSERT_EQ(sum[0].item<int64_t>(), i % 1000 * size()) << "round " << i;
   }

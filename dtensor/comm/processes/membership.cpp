@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/membership_impl.h>
 
-#include <dtensor/comm/backends.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,84 +11,55 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "init_process_group";
-
-// The backend for tensors of the CPU, of "name" or "cpu:name,cuda:other".
-std::string cpu_backend(const std::string& text) {
-  std::string rest = text;
-  while (rest.find(':') != std::string::npos) {
-    const size_t end = rest.find(',');
-    const std::string item = rest.substr(0, end);
-    const size_t colon = item.find(':');
-    if (item.substr(0, colon) == "cpu") {
-      return item.substr(colon + 1);
-    }
-    rest = end == std::string::npos ? "" : rest.substr(end + 1);
-  }
-  DTENSOR_CHECK_VALUE(
-      !rest.empty(),
-      kWhere,
-      "no backend for the CPU in \"",
-      text,
-      "\". Add one: \"cpu:gloo\".");
-  return rest;
-}
-
-std::string chosen(const std::string& text) {
-  const char* otherwise = std::getenv("DTENSOR_BACKEND");
-  std::string name = !text.empty() ? cpu_backend(text)
-      : otherwise != nullptr       ? cpu_backend(otherwise)
-                                   : "auto";
-  DTENSOR_CHECK_VALUE(
-      find_backend(name) != nullptr,
-      kWhere,
-      "there is no backend \"",
-      name,
-      "\". Use one of: ",
-      backend_names(),
-      ".");
-  return name;
-}
-
 // As Python's ranks understand it.
 bool asks_for_checks() {
   const char* value = std::getenv("TORCH_DISTRIBUTED_DEBUG");
   return value != nullptr && std::string_view(value) == "DETAIL";
 }
 
+// The name of that which communicates by MPI; empty: none does.
+std::string mpi_among(const ChosenBackends& chosen) {
+  for (const ChosenBackend& one : chosen) {
+    if (uses_mpi(one.name)) {
+      return one.name;
+    }
+  }
+  return "";
+}
+
 } // namespace
 
 Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
-    : backend_(chosen(options.backend)),
+    : chosen_(choose_backends(options.backend)),
       memory_(options.keep_freed_memory),
       timeout_(options.timeout),
       checks_(options.checks || asks_for_checks()),
-      has_store_(env.keeps_store() && env.size > 1) {
-  const bool by_mpi = uses_mpi(backend_) && env.size > 1;
+      mpi_(env.size > 1 ? mpi_among(chosen_) : "") {
   DTENSOR_CHECK_VALUE(
-      !by_mpi || env.ranks_per_process <= 1,
-      kWhere,
+      mpi_.empty() || env.ranks_per_process <= 1,
+      "init_process_group",
       "MPI's ranks are processes, and this one has ",
       env.ranks_per_process,
       " ranks. Use another backend than \"",
-      backend_,
+      mpi_,
       "\", or one rank for each process.");
-  if (by_mpi) { // where it cannot, on each rank before others wait for it
-    load_mpi(backend_);
+  if (!mpi_.empty()) { // where it cannot, on each rank before others wait for
+                       // it
+    load_mpi(mpi_);
   }
   Rendezvous rendezvous = meet(env, options);
+  has_store_ = rendezvous.store != nullptr && env.keeps_store();
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
   following_.peers = std::make_shared<Peers>(env.rank, std::move(rendezvous));
-  if (by_mpi) {
+  if (!mpi_.empty()) {
     begin_mpi(env.rank, env.size);
   }
 }
 
 void Membership::leave() {
-  const int64_t size = following_.peers->size();
-  if (size == 1) {
+  if (following_.peers->store_ptr() == nullptr) {
     return;
   }
   constexpr auto kRetry = std::chrono::milliseconds(2);
@@ -97,7 +67,7 @@ void Membership::leave() {
   auto& store = following_.peers->store();
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   int64_t left = store.add(kLeft, 1);
-  while (has_store_ && left < size &&
+  while (has_store_ && left < following_.peers->size() &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
     left = store.add(kLeft, 0);
@@ -116,8 +86,7 @@ void Membership::disconnect(bool has_failed) {
 
 void Membership::linger() {
   // mpirun kills all ranks when one ends by a failure.
-  const bool is_awaited = has_store_ || uses_mpi(backend_);
-  if (is_awaited && following_.peers->size() > 1) {
+  if (has_store_ || !mpi_.empty()) {
     following_.peers->linger();
   }
 }
@@ -125,19 +94,24 @@ void Membership::linger() {
 GroupBackendPtr Membership::backend(GroupMembers members) {
   const std::lock_guard lock(mutex_);
   GroupBackendPtr& backend = backends_[members.ranks];
-  if (backend == nullptr) {
-    MeetingPlace place;
-    place.store = c10::make_intrusive<c10d::PrefixStore>(
-        c10::str("group ", c10::Join(",", members.ranks)),
-        following_.peers->store_ptr());
-    place.timeout = timeout_;
-    for (const int64_t rank : members.ranks) {
-      place.hosts.push_back(following_.peers->host(rank));
-    }
-    auto carrier = find_backend(backend_)(std::move(members), place);
-    backend = followed(
-        checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
+  if (backend != nullptr) {
+    return backend;
   }
+  MeetingPlace place;
+  if (are_fake(chosen_)) {
+    backend = make_chosen(chosen_, std::move(members), place);
+    return backend;
+  }
+  place.store = c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("group ", c10::Join(",", members.ranks)),
+      following_.peers->store_ptr());
+  place.timeout = timeout_;
+  for (const int64_t rank : members.ranks) {
+    place.hosts.push_back(following_.peers->host(rank));
+  }
+  auto carrier = make_chosen(chosen_, std::move(members), place);
+  backend = followed(
+      checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
   return backend;
 }
 

@@ -3,12 +3,14 @@
 // are, what carries tensors to them, and what is told when one fails.
 #pragma once
 
+#include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/followed_backend_impl.h>
 #include <dtensor/comm/processes/rendezvous_impl.h>
 #include <dtensor/comm/rank_memory_impl.h>
 
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -38,11 +40,13 @@ class Membership {
   void linger();
 
  private:
-  std::string backend_;
+  ChosenBackends chosen_;
   KeepFreedMemory memory_;
   std::chrono::milliseconds timeout_;
   bool checks_;
-  bool has_store_;
+  /// The name of the backend that communicates by MPI, if one does.
+  std::string mpi_;
+  bool has_store_ = false;
   Following following_;
   std::mutex mutex_;
   std::map<std::vector<int64_t>, GroupBackendPtr> backends_;

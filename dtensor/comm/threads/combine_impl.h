@@ -25,6 +25,16 @@ inline void finish_device_work(const Call& call) {
   }
 }
 
+/// Of a tensor whose memory came from another rank's stream: it is not to be
+/// used again before this rank's current stream has come that far.
+inline void take_over(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    const c10::impl::VirtualGuardImpl device(tensor.device().type());
+    device.recordDataPtrOnStream(
+        tensor.storage().data_ptr(), device.getStream(tensor.device()));
+  }
+}
+
 inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
   return empty_result(sizes, like.options());
 }
