@@ -121,6 +121,7 @@ set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
 # fmt's headers come with LibTorch, its library does not.
 set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
   COMPILE_DEFINITIONS FMT_HEADER_ONLY)
+include(cmake/nccl.cmake)
 find_package(nlohmann_json REQUIRED)
 target_link_libraries(dtensor_dtensor PRIVATE
   $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)

@@ -67,11 +67,17 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
+  dtensor/comm/fake_backend.cpp
+  dtensor/comm/fake_backend_impl.h
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
   dtensor/comm/group_backend.cpp
   dtensor/comm/group_checks.cpp
   dtensor/comm/group_checks_impl.h
+  dtensor/comm/hybrid/hybrid_rank_impl.h
+  dtensor/comm/hybrid/run_hybrid.cpp
+  dtensor/comm/hybrid/run_hybrid_impl.h
+  dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/init_device_mesh.cpp
   dtensor/comm/message_of_impl.h
   dtensor/comm/mpi/module_impl.h
@@ -82,7 +88,11 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/packed_call_impl.h
   dtensor/comm/part_buffers.cpp
   dtensor/comm/part_buffers_impl.h
+  dtensor/comm/per_device_backend.cpp
+  dtensor/comm/per_device_backend_impl.h
   dtensor/comm/plain_tensors_impl.h
+  dtensor/comm/processes/backend_choice.cpp
+  dtensor/comm/processes/backend_choice_impl.h
   dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
@@ -90,23 +100,26 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/followed_backend_impl.h
   dtensor/comm/processes/gloo.cpp
   dtensor/comm/processes/gloo_impl.h
+  dtensor/comm/processes/gpu_claim.cpp
+  dtensor/comm/processes/gpu_claim_impl.h
   dtensor/comm/processes/hierarchical.cpp
   dtensor/comm/processes/hierarchical_impl.h
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
+  dtensor/comm/processes/membership.cpp
+  dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/mpi.cpp
   dtensor/comm/processes/mpi_impl.h
+  dtensor/comm/processes/nccl_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
   dtensor/comm/processes/process_id_impl.h
-  dtensor/comm/processes/process_world.cpp
   dtensor/comm/processes/process_world_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
   dtensor/comm/processes/rows_impl.h
-  dtensor/comm/processes/run_world.cpp
   dtensor/comm/processes/session_impl.h
   dtensor/comm/processes/shared_arena.cpp
   dtensor/comm/processes/shared_arena_impl.h
@@ -181,6 +194,14 @@ set(DTENSOR_MPI_SOURCES
   dtensor/comm/mpi/transfer_impl.h
   dtensor/comm/mpi/types.cpp
   dtensor/comm/mpi/types_impl.h
+)
+
+# For a LibTorch that has NCCL, and for one that has not.
+set(DTENSOR_NCCL_SOURCES
+  dtensor/comm/processes/nccl.cpp
+)
+set(DTENSOR_NO_NCCL_SOURCES
+  dtensor/comm/processes/no_nccl.cpp
 )
 
 set(DTENSOR_REDISTRIBUTE_HEADERS

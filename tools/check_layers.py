@@ -19,8 +19,10 @@ LAYERS = ["", "layout", "comm", "redistribute", "tensor", "random", "ops", "para
 LEAVES = ["debug"]
 # A target of its own on top of the library: includes all, included by none.
 TESTING = "testing"
-# The world of threads is one of many: none but it, and tests, name it.
+# The world of threads is one of many: none but it, that of threads of several
+# processes, and tests name it.
 THREADS = "dtensor/comm/threads/"
+HYBRID = "dtensor/comm/hybrid/"
 # Modules that are linked with an MPI, and what the library knows of them.
 MPI, MPI_INTERFACE = "dtensor/comm/mpi/", "dtensor/comm/mpi/module_impl.h"
 # Includes every public header of the library.
@@ -87,7 +89,7 @@ def check_include(name: str, quote: str, target: str) -> str:
         return ""
     if folder not in KNOWN or not allowed(source, folder):
         return f"'{source}' may not include {target}"
-    inside = name.startswith(THREADS) or source == TESTING
+    inside = name.startswith((THREADS, HYBRID)) or source == TESTING
     if target.startswith(THREADS) and not inside:
         return f"only {THREADS} may include {target}"
     return ""

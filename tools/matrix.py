@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MATRIX = ROOT / "build/matrix"
 VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
 # What a suite needs built, where that is not dtensor_<suite>_tests.
-TARGETS = {"package": ["dtensor_testing", "dtensor_static_program"]}
+TARGETS = {
+    "package": ["dtensor_testing", "dtensor_static_program"],
+    "processes": ["dtensor_process_tests", "dtensor_run"],
+}
 NAMED = 10  # failed tests that are named for each version
 
 
@@ -36,7 +39,8 @@ class Failure(Exception):
 def all_suites() -> list[str]:
     """The labels of tests/CMakeLists.txt."""
     text = (ROOT / "tests/CMakeLists.txt").read_text()
-    return [*re.findall(r"^dtensor_test\((\w+)", text, re.M), "property", "package"]
+    named = re.findall(r"^dtensor_test\((\w+)", text, re.M)
+    return [*named, "processes", "property", "package"]
 
 
 def note(text: str) -> None:

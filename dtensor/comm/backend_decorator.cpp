@@ -27,7 +27,8 @@ Call async_call(const AsyncCollective& collective) {
       .dim = collective.dim,
       .shard_dim = cuts ? collective.shard_dim : -1,
       .sizes = collective.sizes,
-      .gathered_size = gathers ? collective.gathered_size : -1};
+      .gathered_size = gathers ? collective.gathered_size : -1,
+      .device = collective.input.device().type()};
 }
 
 } // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backends.h>
 
+#include <dtensor/comm/fake_backend_impl.h>
 #include <dtensor/comm/processes/gloo_impl.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -26,52 +28,52 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-GroupBackendPtr make_two_levels(
+// Shared memory where members are on one host, `between_hosts` between them.
+GroupBackendPtr make_in_levels(
     GroupMembers members,
     const MeetingPlace& place,
     const MakeBackend& between_hosts) {
-  DTENSOR_CHECK_VALUE(
-      detail::is_regular(place),
-      "hierarchical",
-      "the ranks of \"",
-      members.label,
-      "\" are not on several hosts with as many of them on each, two or more. "
-      "Use \"auto\".");
+  const auto size = static_cast<int64_t>(members.ranks.size());
+  if (place.is_on_one_host() && size <= detail::kMostMembers) {
+    return make_shm(std::move(members), place);
+  }
+  if (!detail::is_regular(place)) {
+    return between_hosts(std::move(members), place);
+  }
+  const auto within = [&](GroupMembers some, const MeetingPlace& host) {
+    return make_in_levels(std::move(some), host, between_hosts);
+  };
   return detail::hierarchical_backend(
-      std::move(members), place, make_shm, between_hosts);
+      std::move(members), place, within, between_hosts);
 }
 
 GroupBackendPtr make_hierarchical(
     GroupMembers members,
     const MeetingPlace& place) {
-  return make_two_levels(std::move(members), place, detail::make_gloo);
+  return make_in_levels(std::move(members), place, detail::make_gloo);
 }
 
 GroupBackendPtr make_hierarchical_mpi(
     GroupMembers members,
     const MeetingPlace& place) {
-  return make_two_levels(std::move(members), place, detail::make_mpi);
+  return make_in_levels(std::move(members), place, detail::make_mpi);
 }
 
-GroupBackendPtr make_best(GroupMembers members, const MeetingPlace& place) {
-  const auto size = static_cast<int64_t>(members.ranks.size());
-  if (place.is_on_one_host() && size <= detail::kMostMembers) {
-    return make_shm(std::move(members), place);
-  }
-  return detail::is_regular(place)
-      ? make_hierarchical(std::move(members), place)
-      : detail::make_gloo(std::move(members), place);
+GroupBackendPtr make_fake(GroupMembers members, const MeetingPlace& /*place*/) {
+  return detail::fake_backend(std::move(members));
 }
 
 struct Backends {
   std::mutex mutex;
   std::map<std::string, MakeBackend> by_name{
-      {"auto", make_best},
+      {"auto", make_hierarchical},
+      {"fake", make_fake},
       {"gloo", detail::make_gloo},
       {"hierarchical", make_hierarchical},
       {"hierarchical-mpi", make_hierarchical_mpi},
       {"mpi", detail::make_mpi},
       {"mpich", detail::make_mpi},
+      {"nccl", detail::make_nccl},
       {"openmpi", detail::make_mpi},
       {"shm", make_shm}};
 };

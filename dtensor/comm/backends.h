@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What carries tensors in a world of processes, by name.
 //
-//   "shm"   memory that processes of one host share
+//   "shm"   memory that processes of one host share; tensors of the CPU
 //   "gloo"  TCP, in every LibTorch
-//   "hierarchical"  several hosts with as many ranks each: shm within a host,
-//           gloo between them
 //   "mpi"   the MPI whose mpirun has started the program, if dtensor was built
-//           with it; "openmpi" and "mpich" say which
-//   "hierarchical-mpi"  the same as "hierarchical", with MPI between hosts
-//   "auto"  shm for the groups whose ranks are on one host, hierarchical where
-//           hosts have as many ranks each, else gloo
+//           with it; "openmpi" and "mpich" say which; tensors of the CPU
+//   "hierarchical"  shm for groups whose ranks are on one host; shm within a
+//           host and gloo between them for those of several hosts with as many
+//           ranks each; else gloo; tensors of the CPU
+//   "hierarchical-mpi"  the same with MPI in place of gloo
+//   "nccl"  CUDA tensors, a GPU for each rank; in a LibTorch for CUDA
+//   "fake"  no other rank: results of the right shape, for planning and tests
+//   "auto"  of the CPU: as "hierarchical"; of CUDA: nccl where LibTorch has it,
+//           else gloo
 //
-// All of them for tensors of the CPU.
+// Or one for each type of device, "cpu:gloo,cuda:nccl": a group then carries
+// every tensor over the backend of its device.
 //
 // A program adds its own, which init_process_group({.backend = "mine"}) takes:
 //

@@ -49,21 +49,6 @@ c10d::ReduceOp c10d_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
-// What every backend of c10d reduces by itself.
-bool reduces(at::ScalarType dtype, ReduceOp op) {
-  switch (dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kInt:
-    case at::kLong:
-    case at::kHalf:
-    case at::kBFloat16:
-      return op < ReduceOp::kBand;
-    default:
-      return false;
-  }
-}
-
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.view({-1}).view(at::kByte);
 }
@@ -107,6 +92,48 @@ at::Tensor C10dGroup::wait_for(std::string_view name, const Started& started) {
     fail(name, error);
   }
   return started.finish();
+}
+
+void C10dGroup::check_device(std::string_view name, const at::Tensor& tensor)
+    const {
+  const c10::Device mine = needs().device;
+  if (mine.is_cpu() || !tensor.defined()) {
+    return;
+  }
+  const c10::Device theirs = tensor.device();
+  DTENSOR_CHECK_VALUE(
+      theirs.type() == mine.type() &&
+          (!mine.has_index() || theirs.index() == mine.index()),
+      name,
+      backend_->getBackendName(),
+      " carries tensors on ",
+      mine,
+      " for this rank on \"",
+      label(),
+      "\", and this one is on ",
+      theirs,
+      ". Move it there, or make its device current before the group's first "
+      "collective.");
+}
+
+// Every backend of c10d has numbers of at least 32 bits, and halves; NCCL also
+// bytes, and booleans as it is promised here: sum means "or", product "and".
+bool C10dGroup::reduces(at::ScalarType dtype, ReduceOp op) const {
+  switch (dtype) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kInt:
+    case at::kLong:
+    case at::kHalf:
+    case at::kBFloat16:
+      return op < ReduceOp::kBand;
+    case at::kBool:
+    case at::kByte:
+    case at::kChar:
+      return is_nccl_ && op < ReduceOp::kBand;
+    default:
+      return false;
+  }
 }
 
 void C10dGroup::fail(std::string_view name, const std::exception& error) const {
@@ -176,18 +203,39 @@ Started C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
       }};
 }
 
-// Every member gets its part from all others, and combines them in rank order:
-// as many bytes as any way must move, in one step, for every dtype.
+// NCCL's own where parts are even. Else every member gets its part from all
+// others, and combines them in rank order: as many bytes as any way must move,
+// in one step, for every dtype.
 Started C10dGroup::begin_reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
     ReduceOp op) {
   const int64_t mine = counts[static_cast<size_t>(rank())];
+  const bool is_even =
+      std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
+        return count == mine;
+      });
+  if (is_nccl_ && is_even && reduces(input.scalar_type(), op)) {
+    return begin_even_reduce_scatter(input, op);
+  }
   const Sizes received(static_cast<size_t>(size()), mine);
   const Started parts = begin_all_to_all(input, counts, received);
   return {parts.work, [=, n = size()] {
             return combined(parts.finish().view({n, mine}), op);
           }};
+}
+
+Started C10dGroup::begin_even_reduce_scatter(
+    const at::Tensor& input,
+    ReduceOp op) {
+  at::Tensor result = at::empty({input.numel() / size()}, input.options());
+  at::Tensor given = input;
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = c10d_op(op);
+  return {
+      backend_->_reduce_scatter_base(result, given, options), [=, n = size()] {
+        return op == ReduceOp::kAvg ? result.div_(n) : result;
+      }};
 }
 
 Started C10dGroup::begin_all_to_all(
@@ -212,9 +260,11 @@ Started C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
   return {backend_->broadcast(buffers, options), [=] { return result; }};
 }
 
+// Messages go by way of the device that the backend communicates from: Gloo
+// sends from no other.
 Started
 C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
-  Tensors buffers{as_bytes(input)};
+  Tensors buffers{as_bytes(input.to(needs().device))};
   return {
       backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag)),
       [] { return at::Tensor(); }};
@@ -222,11 +272,12 @@ C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
 
 Started
 C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
-  at::Tensor result = at::empty(like.sizes(), like.options());
+  at::Tensor result =
+      at::empty(like.sizes(), like.options().device(needs().device));
   Tensors buffers{as_bytes(result)};
   return {
       backend_->recv(buffers, static_cast<int>(from), static_cast<int>(tag)),
-      [=] { return result; }};
+      [=, device = like.device()] { return result.to(device); }};
 }
 
 } // namespace detail

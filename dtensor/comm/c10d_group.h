@@ -21,11 +21,13 @@ namespace dtensor {
 
 /// A group whose collectives are those of `backend`, which has as many ranks
 /// as there are `members`, in their order. `device` is where that backend
-/// communicates from.
+/// communicates from: unless that is the CPU, a tensor elsewhere is ValueError.
 ///
 /// It carries every dtype: data travel as bytes, and a reduction that the
 /// backend does not know gathers the terms and reduces them here. Asynchronous
-/// collectives overlap as far as the backend's own do.
+/// collectives overlap as far as the backend's own do. Waiting is c10d's: the
+/// current stream waits for the result, and the host for nothing where the
+/// backend has streams, as NCCL has.
 /// Throws ValueError if ranks and sizes differ. What c10d throws comes as
 /// RuntimeError with the collective, its number, the group and the rank.
 DTENSOR_API GroupBackendPtr c10d_group(

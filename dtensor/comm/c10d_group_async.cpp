@@ -106,7 +106,8 @@ Started C10dGroup::begin_shard_dim_alltoall(const AsyncCollective& collective) {
 
 PendingPtr C10dGroup::start(AsyncCollective collective) {
   const std::string_view name = to_string(collective.kind);
-  auto started = begun(name, [&] { return begin(collective); });
+  auto started =
+      begun(name, collective.input, [&] { return begin(collective); });
   return std::make_shared<C10dPending>(
       shared_from_this(), name, std::move(started), collective.out);
 }

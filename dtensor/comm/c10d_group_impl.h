@@ -29,19 +29,22 @@ class C10dGroup final : public GroupBackend,
       c10::intrusive_ptr<c10d::Backend> backend,
       c10::Device device)
       : GroupBackend(std::move(members), {.device = device}),
-        backend_(std::move(backend)) {}
+        backend_(std::move(backend)),
+        is_nccl_(backend_->getBackendName() == "nccl") {}
 
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override {
-    return end("all_reduce", [&] { return begin_all_reduce(input, op); });
+    return end(
+        "all_reduce", input, [&] { return begin_all_reduce(input, op); });
   }
   at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
-    return end("all_gather", [&] { return begin_all_gather(input, counts); });
+    return end(
+        "all_gather", input, [&] { return begin_all_gather(input, counts); });
   }
   at::Tensor reduce_scatter(
       const at::Tensor& input,
       SizesRef counts,
       ReduceOp op) override {
-    return end("reduce_scatter", [&] {
+    return end("reduce_scatter", input, [&] {
       return begin_reduce_scatter(input, counts, op);
     });
   }
@@ -49,20 +52,22 @@ class C10dGroup final : public GroupBackend,
       const at::Tensor& input,
       SizesRef sent,
       SizesRef received) override {
-    return end(
-        "all_to_all", [&] { return begin_all_to_all(input, sent, received); });
+    return end("all_to_all", input, [&] {
+      return begin_all_to_all(input, sent, received);
+    });
   }
   at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
-    return end("broadcast", [&] { return begin_broadcast(input, root); });
+    return end(
+        "broadcast", input, [&] { return begin_broadcast(input, root); });
   }
   void send(const at::Tensor& input, int64_t to, int64_t tag) override {
-    end("send", [&] { return begin_send(input, to, tag); });
+    end("send", input, [&] { return begin_send(input, to, tag); });
   }
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
-    return end("recv", [&] { return begin_recv(like, from, tag); });
+    return end("recv", like, [&] { return begin_recv(like, from, tag); });
   }
   void barrier() override {
-    end("barrier", [&]() -> Started {
+    end("barrier", {}, [&]() -> Started {
       return {backend_->barrier(), [] { return at::Tensor(); }};
     });
   }
@@ -74,11 +79,14 @@ class C10dGroup final : public GroupBackend,
  private:
   // Begins, waits, and gives errors their place.
   template <typename Begin>
-  at::Tensor end(std::string_view name, const Begin& begin) {
-    return wait_for(name, begun(name, begin));
+  at::Tensor
+  end(std::string_view name, const at::Tensor& input, const Begin& begin) {
+    return wait_for(name, begun(name, input, begin));
   }
   template <typename Begin>
-  Started begun(std::string_view name, const Begin& begin) {
+  Started
+  begun(std::string_view name, const at::Tensor& input, const Begin& begin) {
+    check_device(name, input);
     try {
       return begin();
     } catch (const c10::ValueError&) {
@@ -90,6 +98,10 @@ class C10dGroup final : public GroupBackend,
   [[noreturn]] void fail(std::string_view name, const std::exception& error)
       const;
 
+  /// Throws ValueError for a tensor that is not where the backend communicates
+  /// from. (One of the CPU may know other devices too.)
+  void check_device(std::string_view name, const at::Tensor& tensor) const;
+
   Started begin(const AsyncCollective& collective);
   Started begin_gather_along(const AsyncCollective& collective);
   Started begin_reduce_scatter_along(const AsyncCollective& collective);
@@ -99,6 +111,7 @@ class C10dGroup final : public GroupBackend,
   Started begin_even_all_gather(const at::Tensor& input);
   Started
   begin_reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op);
+  Started begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
   Started
   begin_all_to_all(const at::Tensor& input, SizesRef sent, SizesRef received);
 
@@ -106,7 +119,11 @@ class C10dGroup final : public GroupBackend,
   Started begin_send(const at::Tensor& input, int64_t to, int64_t tag);
   Started begin_recv(const at::Tensor& like, int64_t from, int64_t tag);
 
+  /// Whether the backend has this reduction.
+  bool reduces(at::ScalarType dtype, ReduceOp op) const;
+
   c10::intrusive_ptr<c10d::Backend> backend_;
+  bool is_nccl_;
 };
 
 } // namespace dtensor::detail

@@ -80,7 +80,7 @@ bool all_get_their_parts(const Calls& calls) {
 
 bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
-    if (!fits(calls, member)) {
+    if (!fits(calls, member) || calls[member]->device != calls[0]->device) {
       return false;
     }
   }
@@ -133,6 +133,13 @@ std::string describe_sizes(const Call& call) {
     texts.push_back(c10::str("[", c10::Join(", ", shape), "]"));
   }
   return texts.empty() ? "" : " for " + c10::Join(", ", texts);
+}
+
+std::string describe_device(const Call& call) {
+  const auto device = call.device.value_or(c10::kCPU);
+  return device == c10::kCPU
+      ? ""
+      : " on " + c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
 // "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
@@ -197,7 +204,9 @@ std::optional<std::string> disagreement(
   }
   std::vector<std::string> texts;
   for (const Call* call : calls) {
-    texts.push_back(describe(*call, ranks) + describe_sizes(*call));
+    texts.push_back(
+        describe(*call, ranks) + describe_sizes(*call) +
+        describe_device(*call));
   }
   return c10::str(
       "[",

@@ -41,6 +41,9 @@ struct Call {
   int64_t gathered_size = -1;
   /// A position in the group.
   int64_t root = 0;
+  /// Where the tensors lie, if members are to have theirs on one type of
+  /// device.
+  std::optional<c10::DeviceType> device = {};
   std::string text = {};
   /// What this rank took for granted; null: nothing.
   const AssumedShapes* assumed = nullptr;

@@ -72,6 +72,14 @@ void check_one_each(
         " and ",
         short_name(input.scalar_type()),
         ". Convert them to one dtype.");
+    DTENSOR_CHECK_VALUE(
+        input.device() == inputs.front().device(),
+        where,
+        "the tensors are on different devices: ",
+        inputs.front().device(),
+        " and ",
+        input.device(),
+        ". Move them to one.");
   }
 }
 

@@ -17,8 +17,8 @@
 //   one order.
 // - Inputs are plain, contiguous tensors of one dtype, on one device. They are
 //   not to be changed, and are let go when the function returns.
-// - Results are contiguous, share no memory with inputs, and are ready: the
-//   caller reads them on the device's current stream and waits for nothing.
+// - Results are contiguous, share no memory with inputs, and are ready in the
+//   order of the device's current stream, as inputs are: nobody synchronises.
 // - Reductions give the same bits on all ranks. In which order they combine the
 //   terms is the backend's affair.
 // - All sizes are those of the layout: each member knows how much comes from

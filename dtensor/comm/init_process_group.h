@@ -28,8 +28,9 @@ namespace dtensor {
 
 struct ProcessGroupOptions {
   /// What carries tensors: a name (comm/backends.h), or one for each type of
-  /// device, "cpu:gloo". Empty: what the environment's DTENSOR_BACKEND
-  /// says, else "auto".
+  /// device, "cpu:gloo,cuda:nccl". Empty: what the environment's
+  /// DTENSOR_BACKEND says, else "auto". With "fake", nobody is met: this
+  /// process is `rank` of `world_size` by itself.
   std::string backend = {};
   /// Where ranks meet. Empty or "env://": what the launcher's variables say,
   /// else within this host. "tcp://host:port": rank 0 listens there.
@@ -70,8 +71,8 @@ DTENSOR_API void destroy_process_group();
 DTENSOR_API bool is_initialized();
 
 /// This rank's number among those of its host, from 0 in order of their ranks:
-/// which device to take. 0 where ranks are threads.
-/// Python: torch.distributed.get_node_local_rank.
+/// which device to take, before the first collective. 0 where ranks are
+/// threads. Python: torch.distributed.get_node_local_rank.
 DTENSOR_API int64_t get_node_local_rank();
 
 } // namespace dtensor

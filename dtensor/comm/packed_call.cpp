@@ -104,6 +104,14 @@ AssumedShapes unpack_assumed(Unpacker& from) {
   return {hash, count, std::move(shapes)};
 }
 
+// Of an exchange of strings, the CPU's.
+int64_t device_of(const Call& call) {
+  const bool gives = !call.inputs.empty() && call.input().defined();
+  const at::Tensor& tensor = gives ? call.input() : call.like;
+  const auto its = tensor.defined() ? tensor.device().type() : c10::kCPU;
+  return static_cast<int64_t>(call.device.value_or(its));
+}
+
 // What members' tensors have in common: the root of a scatter alone has some.
 void pack_what_is_alike(Packer& to, const Call& call) {
   if (call.kind == CollectiveKind::kScatter || call.inputs.empty()) {
@@ -145,6 +153,7 @@ std::string pack(const Call& call) {
   }
   to.number(call.gathered_size);
   to.number(call.root);
+  to.number(device_of(call));
   pack_assumed(to, call.assumed ? *call.assumed : AssumedShapes());
   return to.done();
 }
@@ -171,6 +180,7 @@ ToldCall unpack(const std::string& packed) {
   }
   call.gathered_size = from.number();
   call.root = from.number();
+  call.device = static_cast<c10::DeviceType>(from.number());
   told.assumed = unpack_assumed(from);
   return told;
 }
@@ -184,6 +194,7 @@ int64_t fingerprint(const Call& call) {
   to.sizes(call.sizes);
   to.number(call.gathered_size);
   to.number(call.root);
+  to.number(device_of(call));
   to.number(call.shapes.empty() ? 0 : 1);
   pack_what_is_alike(to, call);
   to.number(call.assumed ? static_cast<int64_t>(call.assumed->hash()) : 0);

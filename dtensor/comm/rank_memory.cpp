@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/rank_memory_impl.h>
 
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
+#include <c10/util/accumulate.h>
+#include <dtensor/error.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -39,14 +49,101 @@ void set_malloc(
 #endif
 }
 
+constexpr size_t kPage = 4096;
+
+// The largest block that a heap of malloc's holds.
+constexpr size_t kLargest = 32 << 20;
+
 struct Users {
   std::mutex mutex;
-  int64_t count = 0;
+  std::atomic<int64_t> count{0};
 };
 
 Users& users() {
   static Users all;
   return all;
+}
+
+// Blocks of results that have gone, for others of their size.
+class LargeBlocks {
+ public:
+  void* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    void* block = nullptr;
+    if (const auto found = kept_.find(bytes); found != kept_.end()) {
+      block = found->second;
+      kept_.erase(found);
+      kept_bytes_ -= bytes;
+    } else {
+      const size_t more = used_ + bytes;
+      keep_at_most(most_ > more ? most_ - more : 0);
+      block = std::aligned_alloc(c10::gAlignment, bytes);
+      DTENSOR_CHECK(
+          block != nullptr,
+          "collective",
+          "there is no memory for a result of ",
+          bytes,
+          " bytes. Communicate fewer at a time.");
+    }
+    used_ += bytes;
+    most_ = std::max(most_, used_);
+    return block;
+  }
+
+  void give_back(void* block, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    used_ -= bytes;
+    kept_.emplace(bytes, block);
+    kept_bytes_ += bytes;
+    keep_at_most(users().count > 0 ? most_ - used_ : 0);
+  }
+
+  /// Lets all of them go.
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    keep_at_most(0);
+    most_ = used_;
+  }
+
+ private:
+  void keep_at_most(size_t bytes) {
+    while (kept_bytes_ > bytes) {
+      const auto first = kept_.begin();
+      std::free(first->second);
+      kept_bytes_ -= first->first;
+      kept_.erase(first);
+    }
+  }
+
+  std::mutex mutex_;
+  std::multimap<size_t, void*> kept_;
+  size_t kept_bytes_ = 0;
+  size_t used_ = 0;
+  size_t most_ = 0;
+};
+
+// Results may outlive all static objects.
+LargeBlocks& large_blocks() {
+  static auto* const all = new LargeBlocks;
+  return *all;
+}
+
+struct LargeBlock {
+  void* data;
+  size_t bytes;
+};
+
+void give_back(void* block) {
+  const std::unique_ptr<LargeBlock> mine(static_cast<LargeBlock*>(block));
+  large_blocks().give_back(mine->data, mine->bytes);
+}
+
+at::DataPtr large_memory(size_t bytes) {
+  auto block = std::make_unique<LargeBlock>();
+  block->bytes = bytes;
+  block->data = large_blocks().take(bytes);
+  void* const data = block->data;
+  return {data, block.release(), give_back, at::kCPU};
 }
 
 } // namespace
@@ -65,7 +162,44 @@ KeepFreedMemory::~KeepFreedMemory() {
   const std::lock_guard<std::mutex> lock(users().mutex);
   if (wanted_ && --users().count == 0) {
     set_malloc(32 << 20, 128 << 10, 64 << 20);
+    large_blocks().clear();
   }
+}
+
+at::Tensor empty_result(
+    at::IntArrayRef sizes,
+    const at::TensorOptions& options) {
+  const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) *
+      options.dtype().itemsize();
+  if (bytes < kLargest || !options.device().is_cpu() || users().count == 0) {
+    return at::empty(sizes, options);
+  }
+  // As aligned_alloc wants it.
+  const size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  return tensor_in(
+      large_memory(whole),
+      whole,
+      sizes,
+      c10::typeMetaToScalarType(options.dtype()));
+}
+
+at::Tensor tensor_in(
+    at::DataPtr memory,
+    size_t bytes,
+    at::IntArrayRef sizes,
+    at::ScalarType dtype) {
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      std::move(memory),
+      c10::GetCPUAllocator(),
+      /*resizable=*/true);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
 }
 
 } // namespace dtensor::detail

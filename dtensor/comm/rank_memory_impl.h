@@ -2,6 +2,9 @@
 // What becomes of memory that ranks free.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorOptions.h>
+
 namespace dtensor::detail {
 
 /// While one lives, the allocator keeps what threads free for what they
@@ -24,5 +27,21 @@ class KeepFreedMemory {
  private:
   bool wanted_;
 };
+
+/// An uninitialised tensor, row-major, for the result of a collective. While a
+/// KeepFreedMemory lives, one that is too large for malloc to keep gets the
+/// memory of one of its size that has gone, if there is any; at no time more is
+/// kept than such results have taken at their most.
+at::Tensor empty_result(
+    at::IntArrayRef sizes,
+    const at::TensorOptions& options);
+
+/// A tensor of the CPU over `memory` of so many bytes, which may be resized: it
+/// lets the memory go then.
+at::Tensor tensor_in(
+    at::DataPtr memory,
+    size_t bytes,
+    at::IntArrayRef sizes,
+    at::ScalarType dtype);
 
 } // namespace dtensor::detail

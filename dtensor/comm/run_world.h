@@ -11,6 +11,8 @@
 //   ./program                       two threads of one process
 //   mpirun -n 4 ./program           four processes; torchrun, srun and
 //   dtensor-run -n 4 ./program      dtensor-run likewise
+//   DTENSOR_RANKS_PER_PROCESS=2 mpirun -n 4 ./program
+//                                   eight ranks, two threads in each process
 #pragma once
 
 #include <dtensor/api.h>
@@ -23,7 +25,8 @@
 
 namespace dtensor {
 
-/// What the launcher says of this process.
+/// What the launcher says of this process: its rank, or the first of its ranks
+/// where DTENSOR_RANKS_PER_PROCESS says that it has several, and of how many.
 struct Launched {
   int64_t rank;
   int64_t size;
@@ -34,6 +37,9 @@ struct Launched {
 DTENSOR_API std::optional<Launched> launched();
 
 struct RunWorldOptions {
+  /// Of a launcher's processes: how many threads of each are ranks, the same in
+  /// all. 0: what the environment's DTENSOR_RANKS_PER_PROCESS says, else 1.
+  int64_t ranks_per_process = 0;
   /// Where ranks are threads.
   RunRanksOptions threads = {};
   /// Where they are processes.
@@ -45,6 +51,9 @@ struct RunWorldOptions {
 /// `ranks` then means nothing. Otherwise `ranks` threads run it, as by
 /// run_ranks. What `fn` throws is thrown on; peers that wait for this rank are
 /// told what it was.
+/// With n ranks per process, thread i of process p is rank p * n + i. Groups
+/// within a process meet as threads do, others over the processes' backend. A
+/// rank that throws ends the others of its process as in run_ranks.
 DTENSOR_API void run_world(
     int64_t ranks,
     const std::function<void()>& fn,

@@ -73,6 +73,10 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
     return ended_.load(std::memory_order_relaxed);
   }
 
+  /// get_node_local_rank() of this rank.
+  virtual int64_t node_local_rank() const {
+    return 0;
+  }
   /// The same address for all ranks of one world that live in this process.
   virtual const void* shared() const {
     return this;

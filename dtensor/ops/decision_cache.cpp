@@ -13,12 +13,13 @@ namespace {
 thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
 thread_local std::vector<std::unique_ptr<RecentDecisions>> recent;
 
-/// `recent`, looked at without asking whether it has been constructed.
+/// `recent`, looked at without asking whether it has been constructed, in the
+/// part of the thread's memory that needs no call to find.
 struct Known {
   const std::unique_ptr<RecentDecisions>* first = nullptr;
   size_t count = 0;
 };
-constinit thread_local Known known_recent{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Known known_recent{};
 
 // Element `slot`, made when it is first asked for.
 template <class T>

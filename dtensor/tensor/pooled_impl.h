@@ -81,7 +81,9 @@ class Pooled {
     return true;
   }
 
-  static inline constinit thread_local Kept kept{};
+  // In the part of the thread's memory that needs no call to find.
+  [[gnu::tls_model(
+      "initial-exec")]] static inline constinit thread_local Kept kept{};
 };
 
 } // namespace dtensor::detail

@@ -117,7 +117,7 @@ int run_demo(Options options, const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
-// A launcher starts as many processes as there are ranks; one of them talks.
+// A launcher says how many ranks there are; the first's process talks.
 void be_one_of(const dtensor::Launched& ranks, Options& options) {
   options.ranks = ranks.size;
   if (ranks.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 
 namespace gpt {
 namespace {
@@ -118,11 +119,10 @@ double largest_difference(
 Result
 train(const Options& options, const Text& text, const Progress& progress) {
   Result result;
+  std::once_flag first; // of this process's ranks, which have the same
   const auto run = [&] {
     auto mine = train_rank(options, text, progress);
-    if (get_rank() == 0 || is_initialized()) { // the only one of its process
-      result = std::move(mine);
-    }
+    std::call_once(first, [&] { result = std::move(mine); });
   };
   const RunRanksOptions threads{.intra_op_threads = 1};
   if (options.ranks == 1) {

@@ -23,6 +23,13 @@ inline GroupPtr world() {
   return new_group(all_ranks(get_world_size()), "world");
 }
 
+// Where inputs lie: of the CPU unless a program says otherwise.
+inline at::Device test_device = at::kCPU;
+
+inline at::Tensor there(const at::Tensor& tensor) {
+  return tensor.to(test_device);
+}
+
 // Small whole numbers, exact in every dtype.
 inline at::Tensor input_of(
     int64_t rank,
@@ -34,7 +41,7 @@ inline at::Tensor input_of(
   }
   const at::Tensor values =
       (torch::arange(numel) * 2 + rank).remainder(5).view(sizes);
-  return values.to(dtype);
+  return there(values.to(dtype));
 }
 
 inline std::vector<at::Tensor> inputs(
@@ -101,9 +108,10 @@ inline void expect_equal(const at::Tensor& got, const at::Tensor& expected) {
   EXPECT_EQ(got.scalar_type(), expected.scalar_type());
   EXPECT_EQ(got.sizes(), expected.sizes());
   EXPECT_TRUE(got.is_contiguous());
-  EXPECT_TRUE(torch::equal(got, expected)) << "got\n"
-                                           << got << "\nexpected\n"
-                                           << expected;
+  EXPECT_TRUE(torch::equal(got, expected.to(got.device())))
+      << "got\n"
+      << got << "\nexpected\n"
+      << expected;
 }
 
 inline constexpr ReduceOp kEveryOp[] = {

@@ -2,6 +2,7 @@
 // Ranks: what a rank has from one run to the next, and how it ends.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -211,6 +212,29 @@ TEST(LivingRanks, StartNoThreadsInLaterRuns) {
     EXPECT_EQ(threads_of_the_program(), before);
   }
   EXPECT_EQ(threads_of_the_program(), before - 3);
+}
+
+// Of 40 MB, which malloc does not keep.
+TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
+  Ranks ranks(2);
+  ranks.run([](int64_t rank) {
+    const auto group = new_group({0, 1}, "tp");
+    const auto part = torch::full({5'000'000}, rank + 1, at::kFloat);
+    const auto gather = [&] { return group->all_gather(part, 0); };
+    at::Tensor whole = gather();
+    const void* const mine = whole.data_ptr();
+    const auto addresses = group->exchange(c10::str(mine));
+    whole.reset();
+    group->barrier();
+    whole = gather();
+    EXPECT_THAT(addresses, ::testing::Contains(c10::str(whole.data_ptr())));
+    EXPECT_EQ(whole.sum().item<double>(), 15'000'000);
+    // Another while it is there is another.
+    const at::Tensor second = gather();
+    EXPECT_NE(second.data_ptr(), whole.data_ptr());
+    whole.resize_({10'000'001});
+    EXPECT_TRUE(torch::equal(whole.narrow(0, 0, 10'000'000), second));
+  });
 }
 
 } // namespace

@@ -68,6 +68,17 @@ TEST(SharedMemory, ReducesEveryDtype) {
   }
 }
 
+// Also where they lie in memory that the ranks share.
+TEST(SharedMemory, ResultsMayBeResized) {
+  on_processes(2, [](int64_t rank) {
+    const auto sum =
+        world()->all_reduce(input_of(rank, {50'000}), ReduceOp::kSum);
+    const auto before = sum.clone();
+    sum.resize_({60'000});
+    expect_equal(sum.narrow(0, 0, 50'000).contiguous(), before);
+  });
+}
+
 TEST(SharedMemory, ReducesEverySize) {
   for (const int64_t ranks : kSizes) {
     on_processes(ranks, [](int64_t rank) {

@@ -693,6 +693,8 @@ std::string half_of_the_variables() {
 void provoke_processes(std::map<std::string, std::string>& texts) {
   texts["a backend that does not exist"] =
       joining({.backend = "smoke", .rank = 0, .world_size = 1});
+  texts["a device with two backends"] =
+      joining({.backend = "cpu:gloo,cpu:shm", .rank = 0, .world_size = 1});
   texts["a backend's name that is taken"] =
       error_text([] { register_backend("gloo", nullptr); });
   texts["a process that is a rank already"] = joining_twice();

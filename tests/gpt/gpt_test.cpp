@@ -83,5 +83,21 @@ TEST(Gpt32, TrainsInSinglePrecision) {
   EXPECT_GT(alone.losses.front(), alone.losses.back());
 }
 
+// As every rank of whatever launched this program, over its backend.
+TEST(GptOfALauncher, TrainsAsOnOneRank) {
+  const auto launcher = dtensor::launched();
+  if (!launcher) {
+    GTEST_SKIP() << "no launcher has started this";
+  }
+  const auto alone = run(small(), 1, {});
+  for (const Parallel parallel : {Parallel{}, Parallel{true, true}}) {
+    const auto difference =
+        compare(run(small(), launcher->size, parallel), alone);
+    EXPECT_LT(difference.loss, 1e-12);
+    EXPECT_LT(difference.gradients, 1e-12);
+    EXPECT_LT(difference.weights, 1e-9);
+  }
+}
+
 } // namespace
 } // namespace gpt

@@ -5,6 +5,7 @@
 #include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
 #include <tests/comm/collective_inputs.h>
+#include <tests/processes/on_ranks.h>
 #include <torch/torch.h>
 
 #include <unistd.h>
@@ -47,7 +48,7 @@ at::Tensor message(int64_t from, int64_t to) {
 // a piece of what backends send in pieces.
 const std::vector<int64_t> kNumels = {0, 1, 7, 1023, 1024, 1025, 70'000};
 
-TEST(Processes, AllReduceOfEveryDtype) {
+TEST_ON_RANKS(Processes, AllReduceOfEveryDtype) {
   const GroupPtr group = world();
   for (const at::ScalarType dtype : kEveryDtype) {
     for (const ReduceOp op : kEveryOp) {
@@ -60,7 +61,7 @@ TEST(Processes, AllReduceOfEveryDtype) {
   }
 }
 
-TEST(Processes, AllReduceOfEverySize) {
+TEST_ON_RANKS(Processes, AllReduceOfEverySize) {
   const GroupPtr group = world();
   for (const int64_t numel : kNumels) {
     const auto mine = input_of(get_rank(), {numel});
@@ -70,24 +71,25 @@ TEST(Processes, AllReduceOfEverySize) {
         reduced(inputs({numel}), ReduceOp::kSum));
     expect_equal(mine, before);
   }
-  const auto scalar = torch::tensor(static_cast<double>(get_rank()));
+  const auto scalar = there(torch::tensor(static_cast<double>(get_rank())));
   EXPECT_EQ(
       group->all_reduce(scalar, ReduceOp::kMax).item<double>(), size() - 1);
 }
 
 // Sums that rounding changes with their order are the same bits everywhere.
-TEST(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
+TEST_ON_RANKS(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
   const GroupPtr group = world();
   for (const int64_t numel : {3, 2000, 300'000}) {
     torch::manual_seed(static_cast<uint64_t>(get_rank()));
-    const auto sum = group->all_reduce(torch::randn({numel}), ReduceOp::kSum);
+    const auto sum =
+        group->all_reduce(there(torch::randn({numel})), ReduceOp::kSum);
     for (const auto& theirs : group->gather(sum, 0)) {
       EXPECT_TRUE(torch::equal(theirs, sum));
     }
   }
 }
 
-TEST(Processes, AllGather) {
+TEST_ON_RANKS(Processes, AllGather) {
   const GroupPtr group = world();
   const auto whole = torch::cat(of_all(uneven), 1);
   Sizes sizes;
@@ -102,11 +104,11 @@ TEST(Processes, AllGather) {
         torch::cat(inputs({numel})));
   }
   expect_equal(
-      group->all_gather(torch::full({1}, get_rank() > 0, at::kBool), 0),
+      group->all_gather(there(torch::full({1}, get_rank() > 0, at::kBool)), 0),
       torch::arange(size()) > 0);
 }
 
-TEST(Processes, ReduceScatter) {
+TEST_ON_RANKS(Processes, ReduceScatter) {
   const GroupPtr group = world();
   const auto sum = reduced(inputs({4, 5}), ReduceOp::kSum);
   for (const int64_t dim : {0, 1}) {
@@ -130,7 +132,7 @@ TEST(Processes, ReduceScatter) {
           .contiguous());
 }
 
-TEST(Processes, AllToAll) {
+TEST_ON_RANKS(Processes, AllToAll) {
   const GroupPtr group = world();
   std::vector<at::Tensor> sent;
   for (int64_t to = 0; to < size(); ++to) {
@@ -143,9 +145,9 @@ TEST(Processes, AllToAll) {
   }
 }
 
-TEST(Processes, ShardDimAllToAll) {
+TEST_ON_RANKS(Processes, ShardDimAllToAll) {
   const GroupPtr group = world();
-  const auto whole = torch::arange(35.0).view({5, 7});
+  const auto whole = there(torch::arange(35.0)).view({5, 7});
   const auto rows = whole.chunk(size(), 0);
   const auto mine = get_rank() < static_cast<int64_t>(rows.size())
       ? rows[static_cast<size_t>(get_rank())]
@@ -159,7 +161,7 @@ TEST(Processes, ShardDimAllToAll) {
   }
 }
 
-TEST(Processes, FromAndToARoot) {
+TEST_ON_RANKS(Processes, FromAndToARoot) {
   const GroupPtr group = world();
   for (int64_t root = 0; root < size(); ++root) {
     expect_equal(
@@ -179,7 +181,7 @@ TEST(Processes, FromAndToARoot) {
   }
 }
 
-TEST(Processes, Messages) {
+TEST_ON_RANKS(Processes, Messages) {
   if (size() == 1) {
     GTEST_SKIP() << "nobody to write to";
   }
@@ -188,7 +190,7 @@ TEST(Processes, Messages) {
   const int64_t before = (get_rank() + size() - 1) % size();
   for (const int64_t numel : {1, 70'000}) {
     const auto mine = input_of(get_rank(), {numel});
-    const auto like = torch::empty({numel});
+    const auto like = there(torch::empty({numel}));
     if (get_rank() % 2 == 0) {
       group->send(mine, next, 3);
       expect_equal(group->recv(like, before, 3), input_of(before, {numel}));
@@ -199,7 +201,7 @@ TEST(Processes, Messages) {
   }
 }
 
-TEST(Processes, BarriersAndStrings) {
+TEST_ON_RANKS(Processes, BarriersAndStrings) {
   const GroupPtr group = world();
   group->barrier();
   const auto texts =
@@ -210,7 +212,7 @@ TEST(Processes, BarriersAndStrings) {
   }
 }
 
-TEST(Processes, GroupsOfSome) {
+TEST_ON_RANKS(Processes, GroupsOfSome) {
   std::vector<int64_t> others;
   for (int64_t rank = size() - 1; rank >= 0; rank -= 2) {
     others.push_back(rank);
@@ -218,20 +220,34 @@ TEST(Processes, GroupsOfSome) {
   if (std::count(others.begin(), others.end(), get_rank()) == 1) {
     const auto group = new_group(others, "every second");
     EXPECT_EQ(group->label(), "every second");
-    const auto all = group->all_gather(torch::full({1}, get_rank()), 0);
+    const auto all = group->all_gather(there(torch::full({1}, get_rank())), 0);
     expect_equal(all, torch::tensor(others));
     EXPECT_EQ(new_group(others, "again")->label(), "again");
   }
 }
 
-TEST(Processes, CollectivesThatOverlap) {
+// Of a process, where each has two ranks.
+TEST_ON_RANKS(Processes, GroupsOfNeighbours) {
+  const int64_t first = get_rank() / 2 * 2;
+  if (first + 1 < size()) {
+    const auto pair = new_group({first, first + 1}, "pair");
+    expect_equal(
+        pair->all_gather(torch::full({1}, get_rank()), 0),
+        torch::tensor({first, first + 1}));
+    expect_equal(
+        pair->broadcast(torch::full({2000}, get_rank()), 1),
+        torch::full({2000}, first + 1));
+  }
+}
+
+TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   const GroupPtr group = world();
   const auto mine = input_of(get_rank(), {4, 5});
   const auto sum = group->all_reduce_async(mine.clone(), ReduceOp::kSum);
   const auto all = group->all_gather_async(mine.clone(), 1, 5 * size());
   const auto part =
       group->reduce_scatter_async(mine.clone(), 0, ReduceOp::kMax);
-  auto out = torch::empty({4, 5});
+  auto out = there(torch::empty({4, 5}));
   const auto again = group->all_reduce_async(mine.clone(), ReduceOp::kAvg, out);
   const auto max = reduced(inputs({4, 5}), ReduceOp::kMax).chunk(size(), 0);
   if (get_rank() < static_cast<int64_t>(max.size())) {
@@ -247,7 +263,7 @@ TEST(Processes, CollectivesThatOverlap) {
 
 // Whoever enters a collective may go away without waiting: the first rank calls
 // nothing until the others, who wait, have made a file each.
-TEST(Processes, OthersNeedNotWait) {
+TEST_ON_RANKS(Processes, OthersNeedNotWait) {
   namespace fs = std::filesystem;
   const GroupPtr group = world();
   const auto base = fs::path(testing::TempDir()) /
@@ -292,7 +308,7 @@ int64_t descriptors() {
 }
 
 // DTENSOR_SOAK=n makes n of them.
-TEST(Processes, ManyCollectivesLeaveNothingBehind) {
+TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
   const GroupPtr group = world();
   const char* wanted = std::getenv("DTENSOR_SOAK");
   const int64_t rounds = wanted == nullptr ? 500 : std::atoll(wanted);
@@ -303,7 +319,7 @@ TEST(Processes, ManyCollectivesLeaveNothingBehind) {
       memory = resident_kb();
       files = descriptors();
     }
-    const auto mine = torch::full({1 + i % 100}, i % 1000, at::kLong);
+    const auto mine = there(torch::full({1 + i % 100}, i % 1000, at::kLong));
     const auto sum = group->all_reduce(mine, ReduceOp::kSum);
     ASSERT_EQ(sum[0].item<int64_t>(), i % 1000 * size()) << "round " << i;
   }

@@ -75,6 +75,10 @@ int main(int argc, char** argv) {
   app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
   app.add_option("--backend", options.world.processes.backend, "By name");
+  app.add_option(
+      "--ranks-per-process",
+      options.world.ranks_per_process,
+      "Threads that are ranks");
   dtensor::test::parse_or_exit(app, argc, argv);
   options.world.processes.timeout = std::chrono::milliseconds(timeout_ms);
   at::set_num_threads(1);

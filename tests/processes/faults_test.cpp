@@ -95,6 +95,9 @@ class Faults : public ::testing::TestWithParam<std::string> {
   }
 
   fs::path folder_;
+  /// How many threads of a process are ranks. The last of the culprit's does
+  /// wrong.
+  int threads_ = 1;
 
  private:
   int round_ = 5;
@@ -126,7 +129,9 @@ class Faults : public ::testing::TestWithParam<std::string> {
         "--fault",
         fault.c_str(),
         "--culprit",
-        std::to_string(culprit).c_str(),
+        std::to_string(culprit * threads_ + threads_ - 1).c_str(),
+        "--ranks-per-process",
+        std::to_string(threads_).c_str(),
         "--round",
         std::to_string(round_).c_str(),
         "--backend",
@@ -186,6 +191,34 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
             HasSubstr("rank " + std::to_string(culprit) + " (process "),
             HasSubstr("failed: no such row")));
   }
+}
+
+TEST_P(Faults, AThreadThatThrowsEndsTheRanksOfAllProcesses) {
+  threads_ = 2;
+  for (const int culprit : {0, 1}) {
+    SCOPED_TRACE(culprit);
+    const auto ended = run("throw", culprit);
+    const auto name = "rank " + std::to_string(2 * culprit + 1);
+    const auto& wrong = ended[static_cast<size_t>(culprit)];
+    EXPECT_EQ(wrong.code, 7);
+    EXPECT_THAT(
+        wrong.output,
+        AllOf(
+            HasSubstr("[run_world] 2 of 2 ranks failed. "),
+            HasSubstr(name + ": no such row")));
+    expect_told(
+        ended,
+        culprit,
+        AllOf(
+            HasSubstr(name + " (process "), HasSubstr("failed: no such row")));
+  }
+}
+
+TEST_P(Faults, AProcessOfSeveralRanksDies) {
+  threads_ = 2;
+  const auto ended = run("kill", 1);
+  expect_told(
+      ended, 1, AllOf(HasSubstr("rank 3 (process "), HasSubstr("has ended")));
 }
 
 TEST_P(Faults, TheRankOfTheStoreDies) {

@@ -152,8 +152,8 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
       error({.backend = "smoke", .rank = 0, .world_size = 1}),
       HasSubstr("there is no backend \"smoke\". Use one of: "));
   EXPECT_THAT(
-      error({.backend = "cuda:nccl", .rank = 0, .world_size = 1}),
-      HasSubstr("no backend for the CPU in \"cuda:nccl\""));
+      error({.backend = "cpu:smoke", .rank = 0, .world_size = 1}),
+      HasSubstr("there is no backend \"smoke\". Use one of: "));
   EXPECT_FALSE(is_initialized());
 }
 
@@ -163,6 +163,46 @@ TEST(InitProcessGroup, IsNotForRanksThatAreThreads) {
         test::error_of([] { init_process_group(); }),
         HasSubstr("this process is running ranks."));
   });
+}
+
+class SeveralRanksAProcess : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const auto& [name, value] : variables_) {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
+  void TearDown() override {
+    for (const auto& [name, value] : variables_) {
+      unsetenv(name.c_str());
+    }
+  }
+
+ private:
+  Variables variables_{
+      {"RANK", "1"},
+      {"WORLD_SIZE", "2"},
+      {"DTENSOR_RANKS_PER_PROCESS", "3"}};
+};
+
+TEST_F(SeveralRanksAProcess, AreAllCounted) {
+  const auto launcher = launched();
+  ASSERT_TRUE(launcher);
+  EXPECT_EQ(launcher->rank, 3);
+  EXPECT_EQ(launcher->size, 6);
+}
+
+TEST_F(SeveralRanksAProcess, AreOfRunWorldAlone) {
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>([] { init_process_group(); }),
+      "[init_process_group] DTENSOR_RANKS_PER_PROCESS is 3, and this process "
+      "is one rank. Use run_world, whose ranks are threads of each process, or "
+      "unset it.");
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>(
+          [] { run_world(1, [] {}, {.ranks_per_process = -1}); }),
+      "[run_world] ranks_per_process is -1. Pass how many threads of a process "
+      "are ranks, or leave it out.");
 }
 
 TEST(RunWorld, RunsThreadsWithoutALauncher) {

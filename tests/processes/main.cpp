@@ -2,18 +2,28 @@
 // A suite that runs as every rank of a world of processes:
 //
 //   dtensor-run -n 3 dtensor_process_tests --backend gloo
+//   dtensor-run -n 2 dtensor_process_tests --backend cpu:shm,cuda:nccl --device
+//   cuda
 //
-// All ranks run the same tests in the same order.
+// All ranks run the same tests in the same order. With --device cuda, ranks of
+// one host take its GPUs in turns, and NCCL wants one for each.
 #include <ATen/Parallel.h>
 #include <dtensor/comm/backends.h>
-#include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/hierarchical_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/run_world.h>
 #include <gtest/gtest.h>
+#include <tests/comm/collective_inputs.h>
 #include <tests/command_line.h>
+#include <tests/gpu.h>
+#include <tests/processes/on_ranks.h>
+
+#include <cstdlib>
+#include <iostream>
 
 namespace {
+
+dtensor::RunWorldOptions world_options;
 
 // As if the ranks were on two hosts.
 dtensor::MakeBackend on_two_hosts(
@@ -39,19 +49,61 @@ dtensor::GroupBackendPtr on_two_hosts_by_mpi(
   return on_two_hosts("hierarchical-mpi", "mpi")(std::move(members), place);
 }
 
+// Why tests of a GPU cannot be here; empty if they can. The number of ranks on
+// this host is what the launcher says.
+std::string why_no_gpu(const std::string& backend) {
+  const int64_t gpus = dtensor::test::gpus();
+  const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
+  if (gpus == 0) {
+    return "no GPU";
+  }
+  const bool fits = ranks == nullptr || std::atoll(ranks) <= gpus;
+  const bool is_nccl = backend.find("nccl") != std::string::npos;
+  return fits || !is_nccl ? "" : "fewer GPUs than ranks";
+}
+
 } // namespace
+
+// Threads are ranks of a world for each test.
+void dtensor::test::on_ranks(const std::function<void()>& fn) {
+  if (world_options.ranks_per_process > 1) {
+    run_world(1, fn, world_options);
+  } else {
+    fn();
+  }
+}
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  dtensor::ProcessGroupOptions options;
+  auto& options = world_options.processes;
   options.timeout = std::chrono::minutes(1);
   CLI::App app("Tests of ranks that are processes");
   app.add_option("--backend", options.backend, "What carries tensors");
+  app.add_option(
+         "--ranks-per-process",
+         world_options.ranks_per_process,
+         "How many threads of each process are ranks")
+      ->envname("DTENSOR_RANKS_PER_PROCESS");
+  std::string device = "cpu";
+  app.add_option("--device", device, "Where tensors lie");
   dtensor::test::parse_or_exit(app, argc, argv);
+  if (device != "cpu") {
+    if (const auto why = why_no_gpu(options.backend); !why.empty()) {
+      std::cout << "skipped: " << why << std::endl;
+      return 0;
+    }
+  }
   at::set_num_threads(1);
   dtensor::register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));
   dtensor::register_backend("two_hosts_mpi", on_two_hosts_by_mpi);
+  if (world_options.ranks_per_process > 1) {
+    return RUN_ALL_TESTS();
+  }
   dtensor::init_process_group(options);
+  if (device != "cpu") {
+    dtensor::test::test_device =
+        dtensor::test::take_gpu(dtensor::get_node_local_rank());
+  }
   const int result = RUN_ALL_TESTS();
   dtensor::destroy_process_group();
   return result;

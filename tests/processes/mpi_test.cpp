@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 // As CMake has found them.
 const std::map<std::string, std::string> kLaunchers = {DTENSOR_MPI_LAUNCHERS};
 
-// What a command prints, and its exit code: that of mpirun.mpich is 9 where it
-// has killed a rank after another one ended with 7.
+// What a command prints, and its exit code: that of a rank, or of the signal by
+// which mpirun has ended the others.
 struct Ended {
   int code = 0;
   std::string output;
@@ -103,7 +103,7 @@ TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
   for (const auto& [other, launcher] : kLaunchers) {
     if (other != GetParam()) {
       const auto ended = ranks("none", other);
-      EXPECT_NE(ended.code, 0);
+      EXPECT_EQ(ended.code, 7);
       EXPECT_THAT(
           ended.output,
           AllOf(
@@ -112,6 +112,16 @@ TEST_P(Mpi, AnotherMpiThanThatOfTheLauncherIsRefused) {
                         "MPI, or use \"gloo\".")));
     }
   }
+}
+
+TEST_P(Mpi, ThreadsAreNoRanks) {
+  const auto ended = ranks("none --ranks-per-process 2");
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(
+      ended.output,
+      HasSubstr("[init_process_group] MPI's ranks are processes, and this one "
+                "has 2 ranks. Use another backend than \"mpi\", or one rank "
+                "for each process."));
 }
 
 // A library with nothing beside it.
@@ -123,7 +133,7 @@ TEST_P(Mpi, AModuleThatWasNotBuiltIsNamed) {
   fs::create_symlink(library, folder / library.filename());
   const auto ended = ranks("none", "mpi", "LD_LIBRARY_PATH=" + folder.string());
   fs::remove_all(folder);
-  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.code, 7);
   EXPECT_THAT(
       ended.output,
       HasSubstr(
@@ -138,7 +148,7 @@ TEST_P(Mpi, NoLauncherOfMpi) {
   const auto ended =
       run("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
           "MASTER_PORT=1 " DTENSOR_FAULT_RANK " --fault none --backend mpi");
-  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.code, 7);
   EXPECT_EQ(
       ended.output,
       "[mpi] no launcher of MPI has started this process: "

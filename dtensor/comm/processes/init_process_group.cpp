@@ -7,6 +7,7 @@
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -20,7 +21,6 @@ struct Session {
   std::shared_ptr<detail::ProcessWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
-  int64_t begun = 0; // how often: stores outlive a session
 };
 
 // Not destroyed at the end of the program: what was made in the world may
@@ -34,17 +34,25 @@ void leave(Session& mine, bool has_failed) {
   mine.world->end();
   detail::set_default_world(nullptr);
   mine.scope.reset();
-  mine.world->disconnect(has_failed);
+  mine.world->membership().disconnect(has_failed);
+  if (has_failed) {
+    mine.world->membership().linger();
+  }
   mine.world = nullptr;
 }
 
 } // namespace
 
+int64_t detail::next_session() {
+  static std::atomic<int64_t> begun{0};
+  return begun++;
+}
+
 void detail::abandon_process_group(const std::exception& error) {
   auto& mine = session();
   const std::lock_guard lock(mine.mutex);
   if (mine.world != nullptr) {
-    mine.world->fail(message_of(error));
+    mine.world->membership().fail(message_of(error), /*is_cause=*/true);
     leave(mine, /*has_failed=*/true);
   }
 }
@@ -61,7 +69,14 @@ void init_process_group(const ProcessGroupOptions& options) {
       ". Call it once, outside of run_ranks, and destroy_process_group before "
       "the next.");
   auto env = detail::who_am_i(options);
-  env.session = mine.begun++;
+  DTENSOR_CHECK_VALUE(
+      env.ranks_per_process <= 1,
+      kWhere,
+      "DTENSOR_RANKS_PER_PROCESS is ",
+      env.ranks_per_process,
+      ", and this process is one rank. Use run_world, whose ranks are threads "
+      "of each process, or unset it.");
+  env.session = detail::next_session();
   auto world = std::make_shared<detail::ProcessWorld>(env, options);
   mine.scope.emplace(world);
   detail::set_default_world(world.get());
@@ -80,7 +95,7 @@ void destroy_process_group() {
       "destroy_process_group",
       "this is not the thread that called init_process_group. Call both in "
       "one thread.");
-  mine.world->leave();
+  mine.world->membership().leave();
   leave(mine, /*has_failed=*/false);
 }
 
@@ -91,9 +106,7 @@ bool is_initialized() {
 }
 
 int64_t get_node_local_rank() {
-  const auto* const world =
-      dynamic_cast<const detail::ProcessWorld*>(&current_world());
-  return world == nullptr ? 0 : world->local_rank();
+  return current_world().node_local_rank();
 }
 
 } // namespace dtensor

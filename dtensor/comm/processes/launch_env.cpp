@@ -148,6 +148,7 @@ LaunchEnv read_launch_env(const Lookup& lookup) {
     }
   }
   read_place(variables, env);
+  env.ranks_per_process = variables.number("DTENSOR_RANKS_PER_PROCESS", 1);
   return env;
 }
 

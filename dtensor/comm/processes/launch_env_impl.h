@@ -25,6 +25,8 @@ struct LaunchEnv {
   std::string job;
   /// How often the launcher has started the job before.
   int64_t attempt = 0;
+  /// How many threads of a process are ranks, by DTENSOR_RANKS_PER_PROCESS.
+  int64_t ranks_per_process = 1;
   /// How often this process has been a rank before.
   int64_t session = 0;
 

@@ -14,6 +14,10 @@ class Peers {
  public:
   Peers(int64_t rank, Rendezvous rendezvous);
 
+  /// How many ranks there are, this one included.
+  int64_t size() const {
+    return static_cast<int64_t>(rendezvous_.peers.size());
+  }
   c10d::Store& store() const {
     return *rendezvous_.store;
   }

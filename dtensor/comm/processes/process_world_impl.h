@@ -2,13 +2,10 @@
 // ProcessWorld: a world of processes, as one of them sees it.
 #pragma once
 
-#include <dtensor/comm/processes/followed_backend_impl.h>
-#include <dtensor/comm/rank_memory_impl.h>
+#include <dtensor/comm/processes/membership_impl.h>
 #include <dtensor/comm/world.h>
 
-#include <map>
-#include <mutex>
-#include <vector>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -16,32 +13,24 @@ class ProcessWorld final : public World {
  public:
   /// Returns once all ranks have met. Throws ValueError if there is no such
   /// backend.
-  ProcessWorld(const LaunchEnv& env, const ProcessGroupOptions& options);
+  ProcessWorld(const LaunchEnv& env, const ProcessGroupOptions& options)
+      : World(env.rank, env.size, "process group"),
+        membership_(env, options) {}
 
-  int64_t local_rank() const {
-    return following_.peers->local_rank();
+  Membership& membership() {
+    return membership_;
   }
-  /// Says that this rank goes. A rank that has the store in it stays until all
-  /// have said so.
-  void leave();
-  /// Says that this rank has failed, and why.
-  void fail(const std::string& why);
-  /// Closes what it has to others, by which they notice, after end(). A rank
-  /// that has failed lets them say so for a moment, if it ends what they need.
-  void disconnect(bool has_failed);
+  int64_t node_local_rank() const override {
+    return membership_.local_rank();
+  }
 
  protected:
-  GroupBackendPtr make_backend(GroupMembers members) override;
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return membership_.backend(std::move(members));
+  }
 
  private:
-  Following following_;
-  std::string backend_;
-  KeepFreedMemory memory_;
-  std::chrono::milliseconds timeout_;
-  bool checks_;
-  bool has_store_;
-  std::mutex mutex_;
-  std::map<std::vector<int64_t>, GroupBackendPtr> backends_;
+  Membership membership_;
 };
 
 } // namespace dtensor::detail

@@ -28,12 +28,13 @@ struct Peer {
 };
 
 struct Rendezvous {
-  /// With keys of this job alone. Null in a world of one.
+  /// With keys of this job alone. Null in a world of one, and in a fake one.
   StorePtr store;
   std::vector<Peer> peers;
 };
 
-/// Returns when all ranks have come.
+/// Returns when all ranks have come; at once if nobody else is to come, as in a
+/// fake world, where nothing is known of the others.
 Rendezvous meet(const LaunchEnv& env, const ProcessGroupOptions& options);
 
 } // namespace dtensor::detail

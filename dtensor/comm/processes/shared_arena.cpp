@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/from_blob.h>
 #include <dtensor/comm/processes/shared_arena_impl.h>
+
+#include <c10/core/Allocator.h>
+#include <dtensor/comm/rank_memory_impl.h>
 
 #include <iterator>
 #include <utility>
@@ -23,13 +25,16 @@ at::Tensor SharedArena::empty_like(const at::Tensor& like) {
   if (data == nullptr) {
     return {};
   }
-  return at::from_blob(
-      data,
+  return tensor_in(
+      c10::InefficientStdFunctionContext::makeDataPtr(
+          data,
+          [self = shared_from_this(), data, bytes](void*) {
+            self->give_back(data, bytes);
+          },
+          at::kCPU),
+      like.nbytes(),
       like.sizes(),
-      [self = shared_from_this(), data, bytes](void*) {
-        self->give_back(data, bytes);
-      },
-      like.options().requires_grad(false));
+      like.scalar_type());
 }
 
 // The first that fits: what was given back last lies at the front as a rule,

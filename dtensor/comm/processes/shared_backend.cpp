@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How members agree and fail, messages, and what moves one tensor or none.
-#include <ATen/ops/empty.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
@@ -132,7 +131,7 @@ at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
     SharedSignature signature = sign(kKind, input.scalar_type(), input.sizes());
     signature.root = static_cast<int32_t>(root);
     signature.numel = input.numel();
-    at::Tensor out = at::empty(input.sizes(), input.options());
+    at::Tensor out = empty_result(input.sizes(), input.options());
     const Source mine = all_of(input);
     const Target result = all_of_result(out);
     const Room room =

@@ -11,6 +11,7 @@
 #include <dtensor/comm/processes/shared_arena_impl.h>
 #include <dtensor/comm/processes/shared_channel_impl.h>
 #include <dtensor/comm/processes/shared_mail_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 
 #include <exception>
 #include <memory>

@@ -4,7 +4,6 @@
 // Who gets how much is known to two members only, so all tell it first, in a
 // table of what they send and what they expect. A member whose parts fit behind
 // its table sends them with it.
-#include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
@@ -160,7 +159,8 @@ at::Tensor SharedBackend::all_to_all(
   check_cpu(kKind, input);
   const auto call = [&] { return parted_call(input, sent, received); };
   return collective(kKind, [&] {
-    at::Tensor out = at::empty({c10::sum_integers(received)}, input.options());
+    at::Tensor out =
+        empty_result({c10::sum_integers(received)}, input.options());
     exchange_rows(
         sign(kKind, input.scalar_type(), {}),
         cut<const std::byte>(input, 0, sent),
@@ -184,7 +184,7 @@ GroupBackend::Tensors SharedBackend::exchange_parts(
     Sources sources;
     Targets targets;
     for (size_t r = 0; r < inputs.size(); ++r) {
-      results.push_back(at::empty(known[r], inputs.front().options()));
+      results.push_back(empty_result(known[r], inputs.front().options()));
       sources.push_back(all_of(inputs[r]));
       targets.push_back(all_of_result(results.back()));
     }
@@ -219,7 +219,7 @@ at::Tensor SharedBackend::shard_dim_alltoall(
     SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
     signature.dim = static_cast<uint8_t>(gather_dim);
     signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
-    at::Tensor out = at::empty(shape, input.options());
+    at::Tensor out = empty_result(shape, input.options());
     exchange_rows(
         signature,
         cut<const std::byte>(input, shard_dim, chunks),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every member shows its tensor, and copies those of all.
-#include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
@@ -21,7 +20,7 @@ at::Tensor SharedBackend::gather_along(
   };
   return collective(kKind, [&] {
     const Sizes known = told_sizes(given, input.size(dim), call);
-    at::Tensor out = at::empty(
+    at::Tensor out = empty_result(
         resized(input.sizes(), dim, c10::sum_integers(known)), input.options());
     const Targets targets = cut<std::byte>(out, dim, known);
     SharedSignature signature = sign(kKind, input.scalar_type(), known);

@@ -6,7 +6,6 @@
 // parts of a block that others are to reduce; when all have done so, it reduces
 // its own and writes it to the results of all that are in arenas, and for the
 // others into its next room. So a block more costs one meeting more.
-#include <ATen/ops/empty.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/reduce_impl.h>
@@ -182,7 +181,7 @@ at::Tensor SharedBackend::reduce_whole(const at::Tensor& input, ReduceOp op) {
   copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
   post(0, reduction(kKind, input, op));
   // While the others come.
-  at::Tensor out = at::empty(input.sizes(), input.options());
+  at::Tensor out = empty_result(input.sizes(), input.options());
   meet(0, [&] { return Call{.kind = kKind, .inputs = {input}, .op = op}; });
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
@@ -200,7 +199,7 @@ at::Tensor SharedBackend::reduce_in_parts(
   at::Tensor out = results_->empty_like(input);
   const int64_t offset = out.defined() ? results_->offset(out) : InParts::kNone;
   if (!out.defined()) {
-    out = at::empty(input.sizes(), input.options());
+    out = empty_result(input.sizes(), input.options());
   }
   const auto signature = reduction(kKind, input, op);
   InParts parts(*channel_, input, out, op, lane(Room::kBlock));
@@ -234,7 +233,7 @@ at::Tensor SharedBackend::reduce_scatter_along(
       given.empty() ? chunk_sizes(input.size(dim), size()) : Sizes(given);
   return collective(kKind, [&] {
     const Sources parts = cut<const std::byte>(input, dim, sizes);
-    at::Tensor out = at::empty(
+    at::Tensor out = empty_result(
         resized(input.sizes(), dim, sizes[static_cast<size_t>(rank())]),
         input.options());
     SharedSignature signature = reduction(kKind, input, op);

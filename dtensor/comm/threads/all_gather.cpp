@@ -41,7 +41,7 @@ at::Tensor ThreadBackend::gather_along(
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] *= size();
   const auto small = meet_small(
-      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+      signature, input, sizes, [&](Published members, const at::Tensor& out) {
         gather_small(signature, members, out);
       });
   if (small) {

@@ -88,7 +88,7 @@ at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   signature.op = op;
   const auto small = meet_small(
       signature,
-      &input,
+      input,
       input.sizes(),
       [&](Published members, const at::Tensor& out) {
         reduce_memory(

@@ -4,8 +4,14 @@
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace dtensor::detail {
 namespace {
+
+// In the place of a dimension: of tensors that are parts already.
+constexpr uint8_t kOfParts = std::numeric_limits<uint8_t>::max();
 
 void exchange_small(
     const Signature& signature,
@@ -24,6 +30,29 @@ void exchange_small(
   }
   at::Tensor to = out;
   at::cat_out(to, parts, signature.dim);
+}
+
+// Of parts that all have one shape, as many bytes as travel by value; not small
+// otherwise. `shapes`: those of what comes, if they are known.
+Signature sign_parts(
+    const GroupBackend::Tensors& parts,
+    GroupBackend::Shapes shapes) {
+  const at::Tensor& first = parts.front();
+  Signature result = sign(CollectiveKind::kAllToAll, first);
+  const bool fits = first.nbytes() * parts.size() <= kSmallBytes &&
+      std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+                      return part.sizes() == first.sizes() && is_plain(part) &&
+                          part.is_contiguous();
+                    });
+  const bool expected =
+      std::all_of(shapes.begin(), shapes.end(), [&](const Sizes& shape) {
+        return first.sizes() == at::IntArrayRef(shape);
+      });
+  if (!fits || !expected) {
+    return {};
+  }
+  result.dim = kOfParts;
+  return result;
 }
 
 } // namespace
@@ -49,7 +78,7 @@ at::Tensor ThreadBackend::shard_dim_alltoall(
   auto& cut = sizes[static_cast<size_t>(shard_dim)];
   cut = chunk(cut, size(), rank()).size();
   const auto small = meet_small(
-      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+      signature, input, sizes, [&](Published members, const at::Tensor& out) {
         exchange_small(signature, members, rank(), out);
       });
   if (small) {
@@ -68,6 +97,30 @@ at::Tensor ThreadBackend::shard_dim_alltoall(
 GroupBackend::Tensors ThreadBackend::exchange_parts(
     const Tensors& inputs,
     Shapes shapes) {
+  const Signature signature = sign_parts(inputs, shapes);
+  const auto small = meet_small(
+      signature,
+      inputs,
+      [&] {
+        Tensors parts(inputs.size());
+        for (at::Tensor& part : parts) {
+          part = at::detail::empty_cpu(inputs.front().sizes(), signature.dtype);
+        }
+        return parts;
+      },
+      [&](Published members, const Tensors& out) {
+        const size_t bytes = inputs.front().nbytes();
+        for (size_t member = 0; member < members.size() && bytes > 0;
+             ++member) {
+          std::memcpy(
+              out[member].data_ptr(),
+              advance(members[member], rank() * static_cast<int64_t>(bytes)),
+              bytes);
+        }
+      });
+  if (small) {
+    return *small;
+  }
   const PlainTensors guard;
   Call call;
   call.kind = CollectiveKind::kAllToAll;

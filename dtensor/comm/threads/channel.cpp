@@ -192,7 +192,7 @@ void Channel::post(
     int64_t member,
     const std::string& label,
     const Signature& signature,
-    const at::Tensor* given) {
+    c10::ArrayRef<at::Tensor> given) {
   Seat& seat = seats_[static_cast<size_t>(member)];
   ++seat.round;
   if (arrivals_.load(std::memory_order_relaxed) & kClosed) {
@@ -202,8 +202,12 @@ void Channel::post(
   }
   Notice& mine = notice(seat, seat.round);
   mine.signature = signature;
-  if (given != nullptr && given->numel() > 0) {
-    std::memcpy(mine.data.data(), given->const_data_ptr(), given->nbytes());
+  std::byte* to = mine.data.data();
+  for (const at::Tensor& tensor : given) {
+    if (tensor.numel() > 0) {
+      std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
+      to += tensor.nbytes();
+    }
   }
   seat.has_posted = true;
   mine.round.store(seat.round, std::memory_order_release);

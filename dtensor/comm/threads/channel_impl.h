@@ -36,12 +36,13 @@ class Channel {
   Channel(ThreadHub& hub, std::vector<int64_t> ranks);
 
   /// Publishes what `signature` says of this member's next collective, with
-  /// the data of `given` (null: none). Throws when a member has given up.
+  /// the data of `given`, one after the other. Throws when a member has given
+  /// up.
   void post(
       int64_t member,
       const std::string& label,
       const Signature& signature,
-      const at::Tensor* given);
+      c10::ArrayRef<at::Tensor> given);
   /// Waits for what the others posted. Returns false, on all members alike,
   /// unless all signatures are small and equal; the members arrive() then.
   bool met_small(

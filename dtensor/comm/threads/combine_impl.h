@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
@@ -24,8 +25,18 @@ inline void finish_device_work(const Call& call) {
   }
 }
 
+/// Of a tensor whose memory came from another rank's stream: it is not to be
+/// used again before this rank's current stream has come that far.
+inline void take_over(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    const c10::impl::VirtualGuardImpl device(tensor.device().type());
+    device.recordDataPtrOnStream(
+        tensor.storage().data_ptr(), device.getStream(tensor.device()));
+  }
+}
+
 inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
-  return at::empty(sizes, like.options());
+  return empty_result(sizes, like.options());
 }
 
 inline const Call& call_of(const Calls& calls, int64_t member) {

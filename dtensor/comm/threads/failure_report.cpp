@@ -61,9 +61,11 @@ std::string with_places(
     const std::vector<int64_t>& ranks,
     const std::vector<RankFailure>& failures) {
   std::vector<std::string> places;
-  for (const auto rank : ranks) {
-    const auto& place = failures[static_cast<size_t>(rank)].place;
-    if (!is_named_in(place, text) &&
+  for (const RankFailure& failure : failures) {
+    const std::string& place = failure.place;
+    const bool is_one =
+        std::find(ranks.begin(), ranks.end(), failure.rank) != ranks.end();
+    if (is_one && !is_named_in(place, text) &&
         std::find(places.begin(), places.end(), place) == places.end()) {
       places.push_back(place);
     }
@@ -75,11 +77,10 @@ std::string with_places(
 // What ranks met, caught and so did not fail of.
 Texts caught_texts(const std::vector<RankFailure>& failures) {
   Texts caught;
-  for (size_t i = 0; i < failures.size(); ++i) {
-    const RankFailure& failure = failures[i];
+  for (const RankFailure& failure : failures) {
     const bool failed = failure.error && !tell(failure).by_peers;
     if (!failed && !failure.caught.empty()) {
-      add(caught, failure.caught, static_cast<int64_t>(i));
+      add(caught, failure.caught, failure.rank);
     }
   }
   return caught;
@@ -97,14 +98,12 @@ struct Report {
 
 Report report_of(const std::vector<RankFailure>& failures) {
   Report report;
-  for (size_t i = 0; i < failures.size(); ++i) {
-    if (!failures[i].error) {
+  for (const RankFailure& failure : failures) {
+    if (!failure.error) {
       continue;
     }
-    const Told told = tell(failures[i]);
-    add(told.by_peers ? report.ended : report.own,
-        told.text,
-        static_cast<int64_t>(i));
+    const Told told = tell(failure);
+    add(told.by_peers ? report.ended : report.own, told.text, failure.rank);
     if (!told.by_peers) {
       const bool alike = report.failed == 0 || report.type == told.type;
       report.type = alike ? told.type : typeid(void);

@@ -2,6 +2,7 @@
 // One error out of the failures of many ranks.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ namespace dtensor::detail {
 /// How one rank ended: `error` is null if it returned. `place` is the
 /// collective that the error came out of, or empty.
 struct RankFailure {
+  int64_t rank = 0;
   std::exception_ptr error;
   std::string place;
   /// What ended one of its waits, although it then went on.

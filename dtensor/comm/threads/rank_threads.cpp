@@ -33,13 +33,15 @@ void check_no_rank(const char* where) {
       ". Ranks cannot be nested: call it outside of them.");
 }
 
-std::shared_ptr<ThreadHub>
-make_hub(const char* where, int64_t n, const RunRanksOptions& options) {
+std::shared_ptr<ThreadHub> make_hub(
+    const char* where,
+    const RanksHere& here,
+    const RunRanksOptions& options) {
   DTENSOR_CHECK_VALUE(
-      n >= 1,
+      here.count >= 1,
       where,
       "the number of ranks must be positive: ",
-      n,
+      here.count,
       ". Pass at least 1.");
   check_no_rank(where);
   DTENSOR_CHECK_VALUE(
@@ -50,7 +52,7 @@ make_hub(const char* where, int64_t n, const RunRanksOptions& options) {
       " ms and ",
       options.intra_op_threads,
       ". Leave them out to get the defaults.");
-  return std::make_shared<ThreadHub>(n, options.timeout);
+  return std::make_shared<ThreadHub>(here, options.timeout);
 }
 
 } // namespace
@@ -64,15 +66,15 @@ struct RankThreads::Launch {
 
 RankThreads::RankThreads(
     const char* where,
-    const char* world,
-    int64_t n,
-    const RunRanksOptions& options)
+    const RanksHere& here,
+    const RunRanksOptions& options,
+    const MakeRank& make_rank)
     : options_(options),
       memory_(options.keep_freed_memory),
-      hub_(make_hub(where, n, options)) {
-  for (int64_t rank = 0; rank < n; ++rank) {
+      hub_(make_hub(where, here, options)) {
+  for (int64_t i = 0; i < here.count; ++i) {
     Rank& mine = ranks_.emplace_back();
-    mine.world = std::make_shared<ThreadRank>(hub_, rank, world);
+    mine.world = make_rank(hub_, here.first + i);
     if (options.own_generators) {
       mine.generator = copy_of_default_generator();
     }
@@ -156,8 +158,8 @@ void RankThreads::begin(const char* where) {
       !failed_,
       where,
       "an earlier function failed on ",
-      hub_->size(),
-      hub_->size() == 1 ? " rank, which" : " ranks, which",
+      size(),
+      size() == 1 ? " rank, which" : " ranks, which",
       " ended with it. Make new Ranks.");
   DTENSOR_CHECK(
       !running_,
@@ -172,7 +174,7 @@ void RankThreads::work(const Launch& launch) {
   std::unique_lock<std::mutex> lock(mutex_);
   launch_ = &launch;
   ++launches_;
-  busy_ = hub_->size();
+  busy_ = size();
   launched_.notify_all();
   done_.wait(lock, [&] { return busy_ == 0; });
 }
@@ -180,7 +182,8 @@ void RankThreads::work(const Launch& launch) {
 std::vector<RankFailure> RankThreads::failures() {
   std::vector<RankFailure> all;
   for (Rank& rank : ranks_) {
-    rank.failure.caught = hub_->gave_up(rank.world->rank());
+    rank.failure.rank = rank.world->rank();
+    rank.failure.caught = hub_->gave_up(rank.failure.rank);
     all.push_back(std::exchange(rank.failure, {}));
   }
   return all;

@@ -5,32 +5,40 @@
 #include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/threads/failure_report_impl.h>
-#include <dtensor/comm/threads/thread_rank_impl.h>
+#include <dtensor/comm/threads/thread_hub_impl.h>
+#include <dtensor/comm/world.h>
 
 #include <ATen/core/Generator.h>
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 namespace dtensor::detail {
 
+/// Makes the world of a rank that is to be a thread.
+using MakeRank = std::function<
+    std::shared_ptr<World>(std::shared_ptr<ThreadHub> hub, int64_t rank)>;
+
 class RankThreads {
  public:
-  /// `where` begins messages, `world` is what they call it.
+  /// `where` begins messages.
   RankThreads(
       const char* where,
-      const char* world,
-      int64_t n,
-      const RunRanksOptions& options);
+      const RanksHere& here,
+      const RunRanksOptions& options,
+      const MakeRank& make_rank);
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
   void run(const char* where, const std::function<void(int64_t)>& fn);
+  /// How many there are here.
   int64_t size() const {
-    return hub_->size();
+    return hub_->here().count;
   }
   /// The caller's default generator goes on where that of rank 0 stopped.
   void take_over_generator() const;
@@ -38,7 +46,7 @@ class RankThreads {
  private:
   struct Launch;
   struct Rank {
-    std::shared_ptr<ThreadRank> world;
+    std::shared_ptr<World> world;
     /// Undefined where ranks have none of their own.
     at::Generator generator;
     RankFailure failure;

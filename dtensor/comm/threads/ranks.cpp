@@ -2,15 +2,32 @@
 #include <dtensor/comm/ranks.h>
 
 #include <dtensor/comm/threads/rank_threads_impl.h>
+#include <dtensor/comm/threads/thread_rank_impl.h>
+
+#include <utility>
 
 namespace dtensor {
+namespace {
+
+// Of a world that has no other ranks; `name` is what messages call it.
+std::unique_ptr<detail::RankThreads> make_threads(
+    const char* where,
+    const char* name,
+    int64_t n,
+    const RunRanksOptions& options) {
+  return std::make_unique<detail::RankThreads>(
+      where,
+      detail::RanksHere{0, n, n},
+      options,
+      [name](std::shared_ptr<detail::ThreadHub> hub, int64_t rank) {
+        return std::make_shared<detail::ThreadRank>(std::move(hub), rank, name);
+      });
+}
+
+} // namespace
 
 Ranks::Ranks(int64_t n, const RunRanksOptions& options)
-    : threads_(std::make_unique<detail::RankThreads>(
-          "Ranks",
-          "set of Ranks",
-          n,
-          options)) {}
+    : threads_(make_threads("Ranks", "set of Ranks", n, options)) {}
 
 Ranks::~Ranks() = default;
 
@@ -31,9 +48,9 @@ void run_ranks(
     const std::function<void(int64_t)>& fn,
     const RunRanksOptions& options) {
   constexpr const char* kWhere = "run_ranks";
-  detail::RankThreads ranks(kWhere, kWhere, n, options);
-  ranks.run(kWhere, fn);
-  ranks.take_over_generator();
+  const auto ranks = make_threads(kWhere, kWhere, n, options);
+  ranks->run(kWhere, fn);
+  ranks->take_over_generator();
 }
 
 void run_ranks(

@@ -63,7 +63,7 @@ at::Tensor ThreadBackend::reduce_scatter_along(
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] = mine.size();
   const auto small = meet_small(
-      signature, &input, sizes, [&](Published members, const at::Tensor& out) {
+      signature, input, sizes, [&](Published members, const at::Tensor& out) {
         reduce_scatter_small(signature, members, rank(), out);
       });
   if (small) {

@@ -10,7 +10,7 @@ at::Tensor ThreadBackend::broadcast(const at::Tensor& input, int64_t root) {
   const bool gives = rank() == root;
   const auto small = meet_small(
       signature,
-      gives ? &input : nullptr,
+      gives ? c10::ArrayRef<at::Tensor>(input) : c10::ArrayRef<at::Tensor>(),
       input.sizes(),
       [&](Published members, const at::Tensor& out) {
         if (out.nbytes() > 0) {

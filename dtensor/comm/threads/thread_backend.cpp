@@ -30,6 +30,7 @@ ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
     at::Tensor message = channel_->take(from, rank(), tag, label());
     check_received(
         members(), from, like, message, message.sizes() == like.sizes());
+    take_over(message);
     return message.to(like.device());
   });
 }
@@ -37,8 +38,7 @@ ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
 void ThreadBackend::barrier() {
   Signature signature;
   signature.small = 1;
-  if (meet_small(
-          signature, nullptr, {0}, [](Published, const at::Tensor&) {})) {
+  if (meet_small(signature, {}, {0}, [](Published, const at::Tensor&) {})) {
     return;
   }
   Call call;

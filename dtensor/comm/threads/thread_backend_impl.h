@@ -65,13 +65,20 @@ class ThreadBackend final : public GroupBackend {
   template <typename Body>
   auto noting_place(std::string_view name, const Body& body);
 
-  /// The result of a collective over small tensors: `combine` computes it from
-  /// what the members published, this one the data of `given`. Nothing if the
-  /// members do not all call it.
+  /// The result of a collective over small tensors: `combine` writes what the
+  /// members published, this one the data of `given`, to what `make` has made.
+  /// Nothing if the members do not all call it.
+  template <typename Make, typename Combine>
+  auto meet_small(
+      const Signature& signature,
+      c10::ArrayRef<at::Tensor> given,
+      const Make& make,
+      const Combine& combine) -> std::optional<decltype(make())>;
+  /// Where the result is a tensor of these sizes.
   template <typename Combine>
   std::optional<at::Tensor> meet_small(
       const Signature& signature,
-      const at::Tensor* given,
+      c10::ArrayRef<at::Tensor> given,
       at::IntArrayRef sizes,
       const Combine& combine);
 

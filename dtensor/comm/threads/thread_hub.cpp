@@ -24,11 +24,11 @@ std::string Wait::place() const {
   return c10::str(name_, " on \"", label_, "\"");
 }
 
-ThreadHub::ThreadHub(int64_t size, std::chrono::milliseconds timeout)
-    : size_(size),
+ThreadHub::ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout)
+    : here_(here),
       timeout_(std::min(timeout, kLongest)),
-      fits_(fits_on_cores(size)),
-      ranks_(static_cast<size_t>(size)) {}
+      fits_(fits_on_cores(here.count)),
+      ranks_(static_cast<size_t>(here.of)) {}
 
 std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -78,12 +78,24 @@ class Wait {
   std::atomic<int64_t>& sleepers_;
 };
 
+/// Which ranks of a world are threads of this process: all, or, where the world
+/// has several processes, some.
+struct RanksHere {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t of = 0;
+};
+
 class ThreadHub {
  public:
-  ThreadHub(int64_t size, std::chrono::milliseconds timeout);
+  ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout);
 
+  const RanksHere& here() const {
+    return here_;
+  }
+  /// Of the world.
   int64_t size() const {
-    return size_;
+    return here_.of;
   }
   /// The channel of these global ranks, made by whoever asks first.
   std::shared_ptr<Channel> channel(const std::vector<int64_t>& ranks);
@@ -149,11 +161,13 @@ class ThreadHub {
   bool deadlocked() const;
   std::string deadlock_text() const;
 
-  const int64_t size_;
+  const RanksHere here_;
   const std::chrono::milliseconds timeout_;
   /// Whether each rank can have a core.
   const bool fits_;
   std::mutex mutex_;
+  /// Of the world: of those that are not here nothing is known but that they
+  /// may run.
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::shared_ptr<Channel>> channels_;
   std::string deadlock_;

@@ -18,7 +18,8 @@ inline at::Tensor published(const at::Tensor& tensor) {
 }
 
 inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
-  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device));
+  at::Tensor out =
+      empty_result(tensor.sizes(), tensor.options().device(device));
   out.copy_(tensor);
   return out;
 }
@@ -71,30 +72,42 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
   });
 }
 
-template <typename Combine>
-std::optional<at::Tensor> ThreadBackend::meet_small(
+template <typename Make, typename Combine>
+auto ThreadBackend::meet_small(
     const Signature& signature,
-    const at::Tensor* given,
-    at::IntArrayRef sizes,
-    const Combine& combine) {
+    c10::ArrayRef<at::Tensor> given,
+    const Make& make,
+    const Combine& combine) -> std::optional<decltype(make())> {
+  using Result = std::optional<decltype(make())>;
   if (signature.small == 0 || !channel_->assumed(rank()).empty()) {
     return std::nullopt;
   }
-  return noting_place(
-      to_string(signature.kind), [&]() -> std::optional<at::Tensor> {
-        channel_->post(rank(), label(), signature, given);
-        // While the others come.
-        const at::Tensor out = at::detail::empty_cpu(sizes, signature.dtype);
-        if (!channel_->met_small(rank(), label(), signature)) {
-          return std::nullopt;
-        }
-        c10::SmallVector<const void*, 8> members;
-        for (int64_t member = 0; member < size(); ++member) {
-          members.push_back(channel_->posted(rank(), member));
-        }
-        combine(members, out);
-        return out;
-      });
+  return noting_place(to_string(signature.kind), [&]() -> Result {
+    channel_->post(rank(), label(), signature, given);
+    auto out = make(); // while the others come
+    if (!channel_->met_small(rank(), label(), signature)) {
+      return std::nullopt;
+    }
+    c10::SmallVector<const void*, 8> members;
+    for (int64_t member = 0; member < size(); ++member) {
+      members.push_back(channel_->posted(rank(), member));
+    }
+    combine(members, out);
+    return out;
+  });
+}
+
+template <typename Combine>
+std::optional<at::Tensor> ThreadBackend::meet_small(
+    const Signature& signature,
+    c10::ArrayRef<at::Tensor> given,
+    at::IntArrayRef sizes,
+    const Combine& combine) {
+  return meet_small(
+      signature,
+      given,
+      [&] { return at::Tensor(at::detail::empty_cpu(sizes, signature.dtype)); },
+      combine);
 }
 
 } // namespace dtensor::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// HybridRank: a rank that is one of several threads of one of several
+// processes. Groups within its process meet as threads do; to all others it is
+// a rank like a process, with a membership of its own.
+#pragma once
+
+#include <dtensor/comm/processes/membership_impl.h>
+#include <dtensor/comm/threads/thread_backend_impl.h>
+#include <dtensor/comm/world.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace dtensor::detail {
+
+class HybridRank final : public World {
+ public:
+  HybridRank(std::shared_ptr<ThreadHub> hub, int64_t rank)
+      : World(rank, hub->size(), "run_world"),
+        hub_(std::move(hub)) {}
+
+  /// In the rank's own thread, first of all: waits for all ranks.
+  void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
+    membership_.emplace(env, options);
+  }
+  /// Null before join().
+  Membership* membership() {
+    return membership_ ? &*membership_ : nullptr;
+  }
+  int64_t node_local_rank() const override {
+    return membership_->local_rank();
+  }
+  const void* shared() const override {
+    return hub_.get();
+  }
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override;
+
+ private:
+  std::shared_ptr<ThreadHub> hub_;
+  std::optional<Membership> membership_;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/hybrid/run_hybrid_impl.h>
+
+#include <dtensor/comm/hybrid/hybrid_rank_impl.h>
+#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/processes/session_impl.h>
+#include <dtensor/comm/threads/rank_threads_impl.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "run_world";
+
+// Of what the launcher says of a process, that of one of its ranks.
+LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
+  process.rank = rank;
+  process.size = here.of;
+  process.local_size *= here.count;
+  return process;
+}
+
+// Lets go of what the rank has, so that those who wait for it notice.
+void abandon(HybridRank& world, const std::string& why, bool is_cause) {
+  Membership* const mine = world.membership();
+  if (mine != nullptr) {
+    mine->fail(why, is_cause);
+    world.end();
+    mine->disconnect(/*has_failed=*/true);
+  }
+}
+
+// What each thread does.
+void run_rank(
+    HybridRank& world,
+    const LaunchEnv& env,
+    const std::function<void()>& fn,
+    const ProcessGroupOptions& options) {
+  try {
+    world.join(env, options);
+    fn();
+    world.membership()->leave();
+  } catch (const RankEnded& error) {
+    abandon(world, error.what(), /*is_cause=*/false);
+    throw;
+  } catch (const std::exception& error) {
+    abandon(world, message_of(error), /*is_cause=*/true);
+    throw;
+  }
+}
+
+} // namespace
+
+GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
+  const auto& [first, count, of] = hub_->here();
+  const bool is_here = std::all_of(
+      members.ranks.begin(), members.ranks.end(), [&](int64_t member) {
+        return member >= first && member < first + count;
+      });
+  return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
+                 : membership_->backend(std::move(members));
+}
+
+void run_hybrid(
+    int64_t here,
+    const std::function<void()>& fn,
+    const RunWorldOptions& options) {
+  LaunchEnv process = who_am_i(options.processes);
+  process.session = next_session();
+  process.ranks_per_process = here;
+  const RanksHere ranks{process.rank * here, here, process.size * here};
+  std::vector<std::shared_ptr<HybridRank>> worlds;
+  RankThreads threads(
+      kWhere,
+      ranks,
+      options.threads,
+      [&](std::shared_ptr<ThreadHub> hub, int64_t rank) {
+        worlds.push_back(std::make_shared<HybridRank>(std::move(hub), rank));
+        return worlds.back();
+      });
+  try {
+    threads.run(kWhere, [&](int64_t rank) {
+      run_rank(
+          *worlds[static_cast<size_t>(rank - ranks.first)],
+          env_of(process, ranks, rank),
+          fn,
+          options.processes);
+    });
+  } catch (...) {
+    if (Membership* const first = worlds.front()->membership()) {
+      first->linger();
+    }
+    throw;
+  }
+  threads.take_over_generator();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/backend_choice_impl.h>
+
+#include <dtensor/comm/per_device_backend_impl.h>
+#include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/error.h>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kWhere = "init_process_group";
+constexpr const char* kFake = "fake";
+constexpr const char* kNccl = "nccl";
+
+// Without asking for a GPU, which would start CUDA in programs that use none.
+bool torch_has_cuda() {
+  return c10::impl::hasDeviceGuardImpl(c10::kCUDA);
+}
+
+std::string lower(c10::DeviceType device) {
+  return c10::DeviceTypeName(device, /*lower_case=*/true);
+}
+
+// Of our backends that carry tensors of one type of device alone.
+std::optional<c10::DeviceType> only_device(const std::string& name) {
+  if (name == "shm" || name == "hierarchical" || uses_mpi(name)) {
+    return c10::kCPU;
+  }
+  return name == kNccl ? std::optional(c10::kCUDA) : std::nullopt;
+}
+
+void check_name(const std::string& name, const std::string& text) {
+  DTENSOR_CHECK_VALUE(
+      !name.empty(),
+      kWhere,
+      "a backend has no name in \"",
+      text,
+      "\". Write \"gloo\", or \"cpu:gloo,cuda:nccl\".");
+  DTENSOR_CHECK_VALUE(
+      find_backend(name) != nullptr,
+      kWhere,
+      "there is no backend \"",
+      name,
+      "\". Use one of: ",
+      backend_names(),
+      ".");
+  DTENSOR_CHECK_VALUE(
+      name != kNccl || has_nccl(),
+      kWhere,
+      "\"",
+      text,
+      "\" cannot be: dtensor is built for a LibTorch without NCCL. Build it "
+      "for one that is for CUDA, or use \"gloo\".");
+}
+
+c10::DeviceType device_named(const std::string& name, const std::string& text) {
+  try {
+    return c10::Device(name).type();
+  } catch (const c10::Error&) {
+    DTENSOR_CHECK_VALUE(
+        false,
+        kWhere,
+        "there is no type of device \"",
+        name,
+        "\" in \"",
+        text,
+        "\". Write \"cpu:gloo,cuda:nccl\".");
+    std::terminate(); // not reached
+  }
+}
+
+// What "auto" is on one type of device.
+std::string best_for(c10::DeviceType device) {
+  if (device == c10::kCPU) {
+    return "auto";
+  }
+  DTENSOR_CHECK_VALUE(
+      device == c10::kCUDA && torch_has_cuda(),
+      kWhere,
+      "\"auto\" knows no backend for ",
+      lower(device),
+      device == c10::kCUDA ? ", as this LibTorch is built for the CPU" : "",
+      ". Name one: \"",
+      lower(device),
+      ":...\".");
+  return has_nccl() ? kNccl : "gloo";
+}
+
+// Of "cuda:nccl" in a longer text.
+ChosenBackend parse_item(const std::string& item, const std::string& text) {
+  const size_t colon = item.find(':');
+  DTENSOR_CHECK_VALUE(
+      colon != std::string::npos,
+      kWhere,
+      "\"",
+      item,
+      "\" in \"",
+      text,
+      "\" is for no type of device. Write \"cpu:gloo,cuda:nccl\".");
+  const auto device = device_named(item.substr(0, colon), text);
+  std::string name = item.substr(colon + 1);
+  check_name(name, text);
+  const auto only = only_device(name);
+  DTENSOR_CHECK_VALUE(
+      !only || *only == device,
+      kWhere,
+      "\"",
+      name,
+      "\" carries tensors on ",
+      lower(only.value_or(device)),
+      " alone: \"",
+      text,
+      "\". Name another one for ",
+      lower(device),
+      ".");
+  return {device, name == "auto" ? best_for(device) : std::move(name)};
+}
+
+ChosenBackends parse_list(const std::string& text) {
+  ChosenBackends chosen;
+  std::string rest = text + ",";
+  for (size_t end = rest.find(','); end != std::string::npos;
+       rest = rest.substr(end + 1), end = rest.find(',')) {
+    ChosenBackend next = parse_item(rest.substr(0, end), text);
+    DTENSOR_CHECK_VALUE(
+        std::none_of(
+            chosen.begin(),
+            chosen.end(),
+            [&](const auto& known) { return known.device == next.device; }),
+        kWhere,
+        lower(*next.device),
+        " has two backends in \"",
+        text,
+        "\". Name one.");
+    chosen.push_back(std::move(next));
+  }
+  DTENSOR_CHECK_VALUE(
+      are_fake(chosen) ||
+          std::none_of(
+              chosen.begin(),
+              chosen.end(),
+              [](const auto& one) { return one.name == kFake; }),
+      kWhere,
+      "\"",
+      text,
+      "\" has a fake backend among others. Name \"fake\" alone: it carries "
+      "tensors of every device.");
+  return chosen;
+}
+
+} // namespace
+
+ChosenBackends choose_backends(const std::string& given) {
+  const char* otherwise = std::getenv("DTENSOR_BACKEND");
+  std::string text = given.empty() && otherwise != nullptr ? otherwise : given;
+  if (text.empty()) {
+    text = "auto";
+  }
+  if (text.find_first_of(",:") != std::string::npos) {
+    return parse_list(text);
+  }
+  check_name(text, text);
+  if (text == kNccl) {
+    return {{c10::kCUDA, kNccl}};
+  }
+  if (text == "auto" && torch_has_cuda()) {
+    return {{c10::kCPU, text}, {c10::kCUDA, best_for(c10::kCUDA)}};
+  }
+  return {{std::nullopt, text}};
+}
+
+bool are_fake(const ChosenBackends& chosen) {
+  return std::all_of(chosen.begin(), chosen.end(), [](const auto& one) {
+    return one.name == kFake;
+  });
+}
+
+GroupBackendPtr make_chosen(
+    const ChosenBackends& chosen,
+    GroupMembers members,
+    const MeetingPlace& place) {
+  const auto& first = chosen.front();
+  const auto device = first.device.value_or(c10::kCPU);
+  // No tensor of another device can come.
+  const bool is_alone = chosen.size() == 1 &&
+      (!first.device || (device == c10::kCPU && !torch_has_cuda()));
+  if (is_alone) {
+    return find_backend(first.name)(std::move(members), place);
+  }
+  std::vector<DeviceBackend> backends;
+  for (const ChosenBackend& one : chosen) {
+    backends.push_back({*one.device, one.name, find_backend(one.name)});
+  }
+  return per_device_backend(std::move(members), place, std::move(backends));
+}
+
+} // namespace dtensor::detail

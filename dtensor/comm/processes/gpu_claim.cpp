@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/gpu_claim_impl.h>
+
+#include <dtensor/error.h>
+
+namespace dtensor::detail {
+
+// Nobody waits here: a member may send to another before the rest have come.
+void claim_gpu(
+    const GroupMembers& members,
+    const MeetingPlace& place,
+    c10::Device gpu,
+    const std::string& name) {
+  const auto me =
+      std::to_string(members.ranks[static_cast<size_t>(members.rank)]);
+  const auto has_it = place.store->compareSet("gpu " + name, "", me);
+  DTENSOR_CHECK_VALUE(
+      has_it == me,
+      "nccl",
+      "ranks ",
+      has_it,
+      " and ",
+      me,
+      " of \"",
+      members.label,
+      "\" have one GPU, which is ",
+      gpu,
+      " of rank ",
+      me,
+      ". Make another one current in each process before its first collective: "
+      "c10::cuda::set_device(get_node_local_rank()). Ranks that share a GPU "
+      "are "
+      "for threads, or for \"cuda:gloo\".");
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/nccl_impl.h>
+
+#include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/processes/gpu_claim_impl.h>
+#include <dtensor/error.h>
+
+#include <ATen/cuda/CUDAContext.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <exception>
+
+namespace dtensor::detail {
+namespace {
+
+using c10d::ProcessGroupNCCL;
+
+// Goes when what it has begun is done; but not where an error ends this rank,
+// as the others may never do their part of it.
+class Nccl final : public ProcessGroupNCCL {
+ public:
+  using ProcessGroupNCCL::ProcessGroupNCCL;
+  ~Nccl() override {
+    try {
+      if (std::current_exception() == nullptr) {
+        shutdown();
+      } else {
+        abort();
+      }
+    } catch (const std::exception& error) {
+      TORCH_WARN("[nccl] could not be closed: ", error.what());
+    }
+  }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+};
+
+// Alike in all processes that see it, whatever its number there.
+std::string name_of_gpu(c10::DeviceIndex index) {
+  const auto& id = at::cuda::getDeviceProperties(index)->uuid.bytes;
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string name;
+  for (const char byte : id) {
+    const auto value = static_cast<unsigned char>(byte);
+    name += {kDigits[value / 16], kDigits[value % 16]};
+  }
+  return name;
+}
+
+} // namespace
+
+bool has_nccl() {
+  return true;
+}
+
+GroupBackendPtr make_nccl(GroupMembers members, const MeetingPlace& place) {
+  DTENSOR_CHECK_VALUE(
+      at::cuda::is_available(),
+      "nccl",
+      "there is no GPU for \"",
+      members.label,
+      "\" in this process. Look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or "
+      "use \"gloo\" and tensors of the CPU.");
+  const c10::Device device(c10::kCUDA, c10::cuda::current_device());
+  claim_gpu(members, place, device, name_of_gpu(device.index()));
+  auto options = ProcessGroupNCCL::Options::create();
+  options->timeout = place.timeout;
+  auto nccl = c10::make_intrusive<Nccl>(
+      place.store,
+      static_cast<int>(members.rank),
+      static_cast<int>(members.ranks.size()),
+      std::move(options));
+  // Where it looks for a device itself, as in a barrier.
+  nccl->setBoundDeviceId(device);
+  return c10d_group(std::move(nccl), std::move(members), device);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/nccl_impl.h>
+
+namespace dtensor::detail {
+
+bool has_nccl() {
+  return false;
+}
+
+GroupBackendPtr make_nccl(GroupMembers /*members*/, const MeetingPlace&) {
+  TORCH_INTERNAL_ASSERT(false, "choose_backends() lets nobody come here");
+}
+
+} // namespace dtensor::detail

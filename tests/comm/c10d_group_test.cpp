@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What c10d_group() asks of a c10d::Backend, by the backend's name and device.
+#include <dtensor/comm/c10d_backend.h>
+#include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/ranks.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "collective_inputs.h"
+#include "expect_error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+
+// Ranks that are threads, under another name; notes what it is asked for.
+class Named final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Counts = std::vector<int64_t>;
+
+  Named(std::string name, c10::intrusive_ptr<c10d::Backend> inner)
+      : Backend(inner->getRank(), inner->getSize()),
+        name_(std::move(name)),
+        inner_(std::move(inner)) {}
+
+  const std::string getBackendName() const override {
+    return name_;
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options)
+      override {
+    asked += "allreduce ";
+    return inner_->allreduce(tensors, options);
+  }
+  WorkPtr _allgather_base(
+      at::Tensor& out,
+      at::Tensor& in,
+      const c10d::AllgatherOptions& options) override {
+    asked += "allgather ";
+    return inner_->_allgather_base(out, in, options);
+  }
+  WorkPtr _reduce_scatter_base(
+      at::Tensor& out,
+      at::Tensor& in,
+      const c10d::ReduceScatterOptions& options) override {
+    asked += "reduce_scatter ";
+    return inner_->_reduce_scatter_base(out, in, options);
+  }
+  WorkPtr alltoall_base(
+      at::Tensor& out,
+      at::Tensor& in,
+      Counts& out_counts,
+      Counts& in_counts,
+      const c10d::AllToAllOptions& options) override {
+    asked += "alltoall ";
+    return inner_->alltoall_base(out, in, out_counts, in_counts, options);
+  }
+
+  std::string asked;
+
+ private:
+  std::string name_;
+  c10::intrusive_ptr<c10d::Backend> inner_;
+};
+
+void on_two(
+    const std::string& name,
+    at::Device device,
+    const std::function<void(Group&, Named&)>& fn) {
+  run_ranks(2, [&](int64_t rank) {
+    const auto named = c10::make_intrusive<Named>(name, c10d_backend(world()));
+    Group group(c10d_group(named, {{0, 1}, rank, "tp"}, device), "tp");
+    fn(group, *named);
+  });
+}
+
+TEST(C10dGroup, EvenPartsAreReducedAndScatteredByNcclItself) {
+  on_two("nccl", at::kCPU, [](Group& group, Named& named) {
+    const auto me = static_cast<size_t>(get_rank());
+    for (const at::ScalarType dtype : kEveryDtype) {
+      for (const ReduceOp op : kEveryOp) {
+        if (!has_meaning(op, dtype)) {
+          continue;
+        }
+        named.asked = "";
+        const auto mine = input_of(get_rank(), {4, 3}, dtype);
+        const auto all = reduced(inputs({4, 3}, dtype), op);
+        expect_equal(
+            group.reduce_scatter(mine, 0, op),
+            all.chunk(2, 0)[me].contiguous());
+        const bool has_it = op < ReduceOp::kBand && dtype != at::kShort &&
+            !at::isComplexType(dtype);
+        EXPECT_EQ(named.asked, has_it ? "reduce_scatter " : "alltoall ");
+        expect_equal(mine, input_of(get_rank(), {4, 3}, dtype));
+      }
+    }
+  });
+}
+
+TEST(C10dGroup, OtherPartsAreSentAndReducedHere) {
+  on_two("nccl", at::kCPU, [](Group& group, Named& named) {
+    const auto me = static_cast<size_t>(get_rank());
+    const auto sum = reduced(inputs({5}), ReduceOp::kSum);
+    expect_equal(
+        group.reduce_scatter(input_of(get_rank(), {5}), 0, ReduceOp::kSum),
+        sum.chunk(2, 0)[me].contiguous());
+    EXPECT_EQ(named.asked, "alltoall ");
+  });
+  on_two("mine", at::kCPU, [](Group& group, Named& named) {
+    group.reduce_scatter(torch::ones(4), 0, ReduceOp::kSum);
+    EXPECT_EQ(named.asked, "alltoall ");
+  });
+}
+
+// Bytes and booleans, which others gather.
+TEST(C10dGroup, NcclReducesWhatHasABytePerElement) {
+  for (const char* name : {"nccl", "mine"}) {
+    const bool is_nccl = std::string(name) == "nccl";
+    on_two(name, at::kCPU, [&](Group& group, Named& named) {
+      for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kChar}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct}) {
+          named.asked = "";
+          expect_equal(
+              group.all_reduce(input_of(get_rank(), {2, 3}, dtype), op),
+              reduced(inputs({2, 3}, dtype), op));
+          EXPECT_EQ(named.asked, is_nccl ? "allreduce " : "allgather ");
+        }
+      }
+    });
+  }
+}
+
+TEST(C10dGroup, RefusesATensorOfAnotherDevice) {
+  on_two("nccl", at::kMeta, [](Group& group, Named&) {
+    const auto error = [](const auto& fn) {
+      return error_of<c10::ValueError>(fn);
+    };
+    const std::string why =
+        " nccl carries tensors on meta for this rank on \"tp\", and this one "
+        "is "
+        "on cpu. Move it there, or make its device current before the group's "
+        "first collective.";
+    const auto mine = torch::ones(2);
+    EXPECT_EQ(
+        error([&] { group.all_reduce(mine, ReduceOp::kSum); }),
+        "[all_reduce]" + why);
+    EXPECT_EQ(
+        error([&] { group.all_gather_async(mine, 0, 4); }),
+        "[all_gather]" + why);
+    EXPECT_EQ(error([&] { group.send(mine, 1 - get_rank()); }), "[send]" + why);
+  });
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A group that carries tensors of two types of device: of the CPU over a store
+// of bytes, and tensors without data, which stand for a GPU's here, over
+// nothing.
+#include <dtensor/comm/fake_backend_impl.h>
+#include <dtensor/comm/per_device_backend_impl.h>
+#include <dtensor/comm/ranks.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "collective_inputs.h"
+#include "expect_error.h"
+#include "store_world.h"
+
+namespace dtensor {
+namespace {
+
+using namespace test;
+using detail::DeviceBackend;
+using ::testing::HasSubstr;
+
+at::Tensor meta(at::IntArrayRef sizes) {
+  return torch::empty(sizes, at::kMeta);
+}
+
+// Both backends of a group, and how many have been made.
+struct Making {
+  explicit Making(StorePtr shared) : store(std::move(shared)) {}
+
+  DeviceBackend over_store(c10::DeviceType device, std::string name) {
+    return {device, std::move(name), [this](auto members, const auto& place) {
+              made += "store ";
+              return std::make_shared<StoreBackend>(
+                  std::move(members), place.store, rounds);
+            }};
+  }
+  DeviceBackend fake(c10::DeviceType device) {
+    return {device, "fake", [this](auto members, const auto&) {
+              made += "fake ";
+              return detail::fake_backend(std::move(members));
+            }};
+  }
+  GroupBackendPtr group(std::vector<DeviceBackend> backends) {
+    MeetingPlace place;
+    place.store = store;
+    return detail::per_device_backend(
+        {all_ranks(get_world_size()), get_rank(), "tp"},
+        place,
+        std::move(backends));
+  }
+
+  StorePtr store;
+  std::map<std::string, int64_t> rounds = {};
+  std::string made = {};
+};
+
+void on_two(const std::function<void(Making&)>& fn, bool checks = false) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  on_store_ranks(
+      2,
+      [&] { return store; },
+      [&](int64_t) {
+        Making making(store);
+        fn(making);
+      },
+      checks);
+}
+
+TEST(PerDeviceBackend, CarriesEachTensorOverItsOwn) {
+  on_two([](Making& making) {
+    Group group(
+        making.group(
+            {making.fake(at::kMeta), making.over_store(at::kCPU, "store")}),
+        "tp");
+    const auto mine = input_of(get_rank(), {4, 2});
+    EXPECT_EQ(making.made, "store "); // at once, as in a world of CPUs
+    expect_equal(
+        group.all_reduce(mine, ReduceOp::kSum),
+        reduced(inputs({4, 2}), ReduceOp::kSum));
+    EXPECT_EQ(making.made, "store ");
+    EXPECT_TRUE(group.all_reduce(meta({4}), ReduceOp::kSum).is_meta());
+    EXPECT_EQ(making.made, "store fake ");
+    EXPECT_EQ(group.broadcast(meta({3}), 1).sizes(), meta({3}).sizes());
+    expect_equal(group.broadcast(mine, 1), input_of(1, {4, 2}));
+    EXPECT_EQ(making.made, "store fake ");
+  });
+}
+
+TEST(PerDeviceBackend, CarriesEveryCollective) {
+  on_two([](Making& making) {
+    Group group(
+        making.group(
+            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)}),
+        "tp");
+    const auto mine = input_of(get_rank(), {4, 2});
+    const auto both = inputs({4, 2});
+    const auto me = static_cast<size_t>(get_rank());
+    expect_equal(group.all_gather(mine, 1), torch::cat(both, 1));
+    const auto sum = reduced(both, ReduceOp::kSum);
+    expect_equal(
+        group.reduce_scatter(mine, 0, ReduceOp::kSum),
+        sum.chunk(2, 0)[me].contiguous());
+    const auto whole = torch::arange(12.0).view({2, 6});
+    expect_equal(
+        group.shard_dim_alltoall(whole.chunk(2, 0)[me], 0, 1),
+        whole.chunk(2, 1)[me].contiguous());
+    expect_equal(group.all_to_all({mine, mine})[0], both[0]);
+    std::vector<at::Tensor> parts;
+    if (get_rank() == 0) {
+      parts = both;
+    }
+    expect_equal(group.scatter(parts, mine, 0), mine);
+    EXPECT_EQ(group.gather(mine, 1).size(), get_rank() == 1 ? 2 : 0);
+    if (get_rank() == 0) {
+      group.send(mine, 1, 3);
+    } else {
+      expect_equal(group.recv(mine, 0, 3), both[0]);
+    }
+    const auto later = group.all_gather_async(mine, 0, 8);
+    expect_equal(later->wait(), torch::cat(both, 0));
+    group.barrier();
+    EXPECT_EQ(group.exchange("x").size(), 2);
+  });
+}
+
+// Ranks ask each other for the sizes of a device's tensors by way of the CPU.
+TEST(PerDeviceBackend, AsksForSizesWhereNothingHasToBeFetched) {
+  on_two([](Making& making) {
+    Group group(
+        making.group(
+            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)}),
+        "tp");
+    const auto mine = meta({4, 1 + 2 * get_rank()});
+    const std::vector<int64_t> all = {4, 4};
+    EXPECT_EQ(group.all_gather(mine, 1).sizes(), all);
+    EXPECT_EQ(group.all_gather_async(mine, 1, 4)->wait().sizes(), all);
+    EXPECT_EQ(
+        group.shard_dim_alltoall(mine, 1, 0).sizes(),
+        (std::vector<int64_t>{2, 4}));
+    const auto parts = group.all_to_all({mine, mine});
+    EXPECT_EQ(parts[0].size(1), 1);
+    EXPECT_EQ(parts[1].size(1), 3);
+    EXPECT_EQ(making.rounds["0,1 all_to_all"], 0);
+  });
+}
+
+TEST(PerDeviceBackend, MakesOneOfAName) {
+  on_two([](Making& making) {
+    Group group(
+        making.group(
+            {making.fake(at::kMeta),
+             making.over_store(at::kCPU, "one"),
+             making.over_store(at::kCUDA, "one")}),
+        "tp");
+    group.barrier();
+    EXPECT_EQ(making.made, "store ");
+  });
+}
+
+TEST(PerDeviceBackend, WithoutTheCpuGoesOverTheFirst) {
+  on_two([](Making& making) {
+    const auto backend = making.group({making.fake(at::kMeta)});
+    Group group(backend, "tp");
+    EXPECT_EQ(making.made, "");
+    EXPECT_TRUE(backend->needs().device.is_meta());
+    group.barrier();
+    EXPECT_EQ(making.made, "fake ");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { group.broadcast(torch::ones(2), 0); }),
+        "[broadcast] no backend carries tensors on cpu on \"tp\": this world "
+        "has "
+        "\"meta:fake\". Name one more in DTENSOR_BACKEND or "
+        "ProcessGroupOptions::backend, \"meta:fake,cpu:...\", or move the "
+        "tensor.");
+  });
+}
+
+TEST(PerDeviceBackend, TensorsOfOneCallAreOnOneDevice) {
+  on_two([](Making& making) {
+    Group group(
+        making.group(
+            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)}),
+        "tp");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] {
+          group.all_to_all({torch::ones(2), meta({2})});
+        }),
+        "[all_to_all] the tensors are on different devices: cpu and meta. Move "
+        "them to one.");
+  });
+}
+
+// Ranks that would wait in different backends, and for ever.
+TEST(PerDeviceBackend, CheckedRanksAgreeAboutTheDevice) {
+  on_two([](Making& making) {
+    Group group(
+        checked(making.group(
+            {making.over_store(at::kCPU, "store"), making.fake(at::kMeta)})),
+        "tp");
+    const auto mine = get_rank() == 0 ? torch::ones(2) : meta({2});
+    const auto call = [&](bool later) {
+      return error_of<c10::ValueError>([&] {
+        later ? group.all_reduce_async(mine, ReduceOp::kSum)->wait()
+              : group.all_reduce(mine, ReduceOp::kSum);
+      });
+    };
+    for (const bool later : {false, true}) {
+      EXPECT_EQ(
+          call(later),
+          "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+          "f32[2] with sum; rank 1 calls all_reduce of f32[2] with sum on "
+          "meta. "
+          "Call the same collective with the same sizes on every rank.");
+    }
+    EXPECT_TRUE(group.all_reduce(meta({2}), ReduceOp::kSum).is_meta());
+  });
+}
+
+} // namespace
+} // namespace dtensor

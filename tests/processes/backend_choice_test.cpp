@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How backends are named, and what stands in the way of one.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dtensor/comm/processes/backend_choice_impl.h>
+#include <dtensor/comm/processes/gpu_claim_impl.h>
+#include <dtensor/comm/processes/nccl_impl.h>
+#include <gmock/gmock.h>
+#include <tests/comm/expect_error.h>
+#include <tests/gpu.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <cstdlib>
+
+namespace dtensor {
+namespace {
+
+using detail::choose_backends;
+using detail::ChosenBackends;
+using ::testing::HasSubstr;
+
+std::string error(const std::string& text) {
+  return test::error_of<c10::ValueError>([&] { choose_backends(text); });
+}
+
+// An entry of the environment that is gone when the test is.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);
+  }
+  ~Variable() {
+    unsetenv(name_);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(BackendChoice, OneForAllDevicesOrOneForEach) {
+  EXPECT_EQ(choose_backends("gloo"), (ChosenBackends{{std::nullopt, "gloo"}}));
+  EXPECT_EQ(choose_backends("cpu:shm"), (ChosenBackends{{at::kCPU, "shm"}}));
+  EXPECT_EQ(
+      choose_backends("cuda:gloo,cpu:auto"),
+      (ChosenBackends{{at::kCUDA, "gloo"}, {at::kCPU, "auto"}}));
+}
+
+TEST(BackendChoice, ByTheEnvironmentOrByItself) {
+  const Variable variable("DTENSOR_BACKEND", "cpu:gloo");
+  EXPECT_EQ(choose_backends(""), (ChosenBackends{{at::kCPU, "gloo"}}));
+  EXPECT_EQ(choose_backends("shm"), (ChosenBackends{{std::nullopt, "shm"}}));
+  const Variable none("DTENSOR_BACKEND", "");
+  if (c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
+    const std::string cuda = detail::has_nccl() ? "nccl" : "gloo";
+    const ChosenBackends both{{at::kCPU, "auto"}, {at::kCUDA, cuda}};
+    EXPECT_EQ(choose_backends(""), both);
+    EXPECT_EQ(choose_backends("cpu:auto,cuda:auto"), both);
+  } else {
+    EXPECT_EQ(choose_backends(""), (ChosenBackends{{std::nullopt, "auto"}}));
+    EXPECT_EQ(
+        error("cuda:auto"),
+        "[init_process_group] \"auto\" knows no backend for cuda, as this "
+        "LibTorch is built for the CPU. Name one: \"cuda:...\".");
+  }
+  EXPECT_EQ(
+      error("xpu:auto"),
+      "[init_process_group] \"auto\" knows no backend for xpu. Name one: "
+      "\"xpu:...\".");
+}
+
+TEST(BackendChoice, NcclIsForCudaAndNeedsIt) {
+  if (detail::has_nccl()) {
+    EXPECT_EQ(choose_backends("nccl"), (ChosenBackends{{at::kCUDA, "nccl"}}));
+    EXPECT_EQ(
+        choose_backends("cpu:gloo,cuda:nccl"),
+        (ChosenBackends{{at::kCPU, "gloo"}, {at::kCUDA, "nccl"}}));
+    EXPECT_EQ(
+        error("cpu:nccl"),
+        "[init_process_group] \"nccl\" carries tensors on cuda alone: "
+        "\"cpu:nccl\". Name another one for cpu.");
+  } else {
+    EXPECT_EQ(
+        error("cpu:gloo,cuda:nccl"),
+        "[init_process_group] \"cpu:gloo,cuda:nccl\" cannot be: dtensor is "
+        "built for a LibTorch without NCCL. Build it for one that is for CUDA, "
+        "or use \"gloo\".");
+    EXPECT_THAT(error("nccl"), HasSubstr("a LibTorch without NCCL"));
+  }
+  EXPECT_EQ(
+      error("cuda:shm"),
+      "[init_process_group] \"shm\" carries tensors on cpu alone: "
+      "\"cuda:shm\". Name another one for cuda.");
+}
+
+TEST(BackendChoice, RefusesWhatNamesNothing) {
+  EXPECT_THAT(
+      error("smoke"),
+      HasSubstr("[init_process_group] there is no backend \"smoke\". Use one "
+                "of: auto, fake, gloo, hierarchical, "));
+  EXPECT_EQ(
+      error("gpu:gloo"),
+      "[init_process_group] there is no type of device \"gpu\" in "
+      "\"gpu:gloo\". Write \"cpu:gloo,cuda:nccl\".");
+  EXPECT_EQ(
+      error("cpu:"),
+      "[init_process_group] a backend has no name in \"cpu:\". Write "
+      "\"gloo\", or \"cpu:gloo,cuda:nccl\".");
+  EXPECT_EQ(
+      error("gloo,cuda:gloo"),
+      "[init_process_group] \"gloo\" in \"gloo,cuda:gloo\" is for no type of "
+      "device. Write \"cpu:gloo,cuda:nccl\".");
+  EXPECT_THAT(error("cpu:gloo,"), HasSubstr("\"\" in \"cpu:gloo,\" is for no"));
+  EXPECT_EQ(
+      error("cpu:gloo,cpu:shm"),
+      "[init_process_group] cpu has two backends in \"cpu:gloo,cpu:shm\". "
+      "Name one.");
+  EXPECT_EQ(
+      error("cpu:fake,cuda:gloo"),
+      "[init_process_group] \"cpu:fake,cuda:gloo\" has a fake backend among "
+      "others. Name \"fake\" alone: it carries tensors of every device.");
+}
+
+TEST(Nccl, SaysThatThereIsNoGpu) {
+  if (!detail::has_nccl() || test::gpus() > 0) {
+    GTEST_SKIP() << (detail::has_nccl() ? "there is a GPU" : "no NCCL");
+  }
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>([] {
+        detail::make_nccl({{0, 1}, 0, "tp"}, {});
+      }),
+      "[nccl] there is no GPU for \"tp\" in this process. Look at "
+      "CUDA_VISIBLE_DEVICES and at nvidia-smi, or use \"gloo\" and tensors of "
+      "the CPU.");
+}
+
+TEST(GpuClaim, IsForOneMember) {
+  MeetingPlace place;
+  place.store = c10::make_intrusive<c10d::HashStore>();
+  const auto claim = [&](int64_t member, const std::string& gpu) {
+    const at::Device device(at::kCUDA, 0);
+    detail::claim_gpu({{4, 6, 7}, member, "tp"}, place, device, gpu);
+  };
+  claim(0, "a");
+  claim(2, "b");
+  claim(0, "a");
+  EXPECT_EQ(
+      test::error_of<c10::ValueError>([&] { claim(1, "b"); }),
+      "[nccl] ranks 7 and 6 of \"tp\" have one GPU, which is cuda:0 of rank 6. "
+      "Make another one current in each process before its first collective: "
+      "c10::cuda::set_device(get_node_local_rank()). Ranks that share a GPU "
+      "are "
+      "for threads, or for \"cuda:gloo\".");
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One process as any rank of a world that nobody else is in.
+#include <dtensor/comm/group.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/world.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace dtensor {
+namespace {
+
+class FakeProcess : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    init_process_group({.backend = "fake", .rank = 1, .world_size = 8});
+  }
+  void TearDown() override {
+    destroy_process_group();
+  }
+};
+
+TEST_F(FakeProcess, IsOneOfManyAndAloneOnItsHost) {
+  EXPECT_EQ(get_rank(), 1);
+  EXPECT_EQ(get_world_size(), 8);
+  EXPECT_EQ(get_node_local_rank(), 0);
+  const auto mesh = init_device_mesh(torch::kCPU, {2, 4}, {"dp", "tp"});
+  EXPECT_EQ(get_group(mesh, "tp").ranks(), (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(get_group(mesh, "dp").ranks(), (std::vector<int64_t>{1, 5}));
+}
+
+TEST_F(FakeProcess, KeepsItsOwnOfAReductionAndGathersZeros) {
+  const auto group = new_group({0, 1, 2, 3, 4, 5, 6, 7}, "world");
+  const auto mine = torch::arange(16.0);
+  EXPECT_TRUE(torch::equal(group->all_reduce(mine, ReduceOp::kSum), mine));
+  EXPECT_TRUE(torch::equal(
+      group->reduce_scatter(mine, 0, ReduceOp::kSum), mine.slice(0, 2, 4)));
+  EXPECT_TRUE(torch::equal(group->all_gather(mine, 0), torch::zeros({128})));
+  EXPECT_EQ(
+      group->all_gather(torch::empty({2, 3}, at::kMeta), 1).sizes(),
+      (std::vector<int64_t>{2, 24}));
+  group->barrier();
+  EXPECT_EQ(group->exchange("me"), std::vector<std::string>(8, "me"));
+}
+
+// The smallest part of a model that no machine here could hold.
+TEST_F(FakeProcess, IsAnyOfVeryMany) {
+  destroy_process_group();
+  init_process_group({.backend = "fake", .rank = 65535, .world_size = 65536});
+  const auto mesh = init_device_mesh(torch::kCPU, {8192, 8}, {"dp", "tp"});
+  const auto part = torch::ones({2, 2});
+  EXPECT_EQ(get_group(mesh, "tp").all_gather(part, 0).size(0), 16);
+  EXPECT_EQ(get_group(mesh, "dp").rank(), 8191);
+}
+
+} // namespace
+} // namespace dtensor
