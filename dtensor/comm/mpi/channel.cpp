@@ -94,20 +94,23 @@ MpiChannel::~MpiChannel() {
   }
 }
 
-// MPI wakes nobody: who sleeps looks again, the less often the longer it has
-// waited, so that a rank that waits for a slow one leaves it the core.
+// MPI wakes nobody: who sleeps looks again, after an eighth of what it has
+// waited, so that it loses little by sleeping, and one that waits for a slow
+// rank leaves it the core.
 void MpiChannel::wait(c10::function_ref<bool()> done) {
-  constexpr std::chrono::microseconds kShortest(20);
-  constexpr std::chrono::microseconds kLongest(1000);
+  constexpr Clock::duration kShortest = std::chrono::microseconds(20);
+  constexpr Clock::duration kLongest = std::chrono::milliseconds(1);
   constexpr std::chrono::milliseconds kLookAfter(100);
+  auto now = Clock::now();
+  const auto begin = now;
+  const auto deadline = begin + timeout_;
+  auto next_look = begin + kLookAfter;
   if (spin(fits_, done)) {
     return;
   }
-  auto now = Clock::now();
-  const auto deadline = now + timeout_;
-  auto next_look = now + kLookAfter;
-  for (auto pause = kShortest; !done(); pause = std::min(2 * pause, kLongest)) {
-    std::this_thread::sleep_for(pause);
+  while (!done()) {
+    std::this_thread::sleep_for(
+        std::clamp((now - begin) / 8, kShortest, kLongest));
     now = Clock::now();
     if (now < next_look) {
       continue;
