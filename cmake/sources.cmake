@@ -60,7 +60,6 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/backends.cpp
   dtensor/comm/c10d_backend.cpp
   dtensor/comm/c10d_group.cpp
-  dtensor/comm/c10d_group_async.cpp
   dtensor/comm/c10d_group_impl.h
   dtensor/comm/begun_backend.cpp
   dtensor/comm/begun_backend_impl.h
@@ -93,6 +92,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
+  dtensor/comm/processes/broken_pipes.cpp
+  dtensor/comm/processes/broken_pipes_impl.h
   dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h

@@ -7,6 +7,7 @@
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_backend.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -52,6 +53,9 @@ class DTENSOR_API BackendDecorator : public GroupBackend {
   std::vector<std::string> exchange(const std::string& mine) override;
   PendingPtr start(AsyncCollective collective) override;
   void assume(const Spec& spec) override;
+  void abandon(const std::string& why) override {
+    inner_->abandon(why);
+  }
 
  protected:
   GroupBackend& inner() const {

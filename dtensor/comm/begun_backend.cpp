@@ -84,13 +84,15 @@ void BegunBackend::fail(std::string_view name, const std::exception& error) {
 
 at::Tensor BegunBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   constexpr const char* kName = "all_reduce";
-  return end(kName, begun(kName, [&] { return begin_all_reduce(input, op); }));
+  return end(
+      kName, begun(kName, input, [&] { return begin_all_reduce(input, op); }));
 }
 
 at::Tensor BegunBackend::all_gather(const at::Tensor& input, SizesRef counts) {
   constexpr const char* kName = "all_gather";
-  return end(
-      kName, begun(kName, [&] { return begin_all_gather(input, counts); }));
+  return end(kName, begun(kName, input, [&] {
+               return begin_all_gather(input, counts);
+             }));
 }
 
 at::Tensor BegunBackend::reduce_scatter(
@@ -98,7 +100,7 @@ at::Tensor BegunBackend::reduce_scatter(
     SizesRef counts,
     ReduceOp op) {
   constexpr const char* kName = "reduce_scatter";
-  return end(kName, begun(kName, [&] {
+  return end(kName, begun(kName, input, [&] {
                return begin_reduce_scatter(input, counts, op);
              }));
 }
@@ -108,30 +110,33 @@ at::Tensor BegunBackend::all_to_all(
     SizesRef sent,
     SizesRef received) {
   constexpr const char* kName = "all_to_all";
-  return end(kName, begun(kName, [&] {
+  return end(kName, begun(kName, input, [&] {
                return begin_all_to_all(input, sent, received);
              }));
 }
 
 at::Tensor BegunBackend::broadcast(const at::Tensor& input, int64_t root) {
   constexpr const char* kName = "broadcast";
-  return end(kName, begun(kName, [&] { return begin_broadcast(input, root); }));
+  return end(
+      kName, begun(kName, input, [&] { return begin_broadcast(input, root); }));
 }
 
 void BegunBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
   constexpr const char* kName = "send";
-  end(kName, begun(kName, [&] { return begin_send(input, to, tag); }));
+  end(kName, begun(kName, input, [&] { return begin_send(input, to, tag); }));
 }
 
 at::Tensor
 BegunBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   constexpr const char* kName = "recv";
-  return end(kName, begun(kName, [&] { return begin_recv(like, from, tag); }));
+  return end(
+      kName, begun(kName, like, [&] { return begin_recv(like, from, tag); }));
 }
 
 PendingPtr BegunBackend::start(AsyncCollective collective) {
   const std::string_view name = to_string(collective.kind);
-  auto under_way = begun(name, [&] { return begin(collective); });
+  auto under_way =
+      begun(name, collective.input, [&] { return begin(collective); });
   if (under_way.transfer != nullptr) {
     under_way.transfer->leave_alone();
   }

@@ -69,19 +69,25 @@ class BegunBackend : public GroupBackend,
 
   /// Every member gets its part from all others, and combines them in rank
   /// order: as many bytes as any way must move, in one step, for every dtype.
-  Begun
+  virtual Begun
   begin_reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op);
   /// The same for an all_reduce: everybody gets all terms.
   Begun begin_gathered_all_reduce(const at::Tensor& input, ReduceOp op);
 
   /// What messages call it.
   virtual std::string carrier() const = 0;
+  /// Throws if `input` cannot be given to a collective.
+  virtual void check_input(
+      std::string_view /*name*/,
+      const at::Tensor& /*input*/) const {}
   /// This rank's part of a collective has failed.
   virtual void note_failure() noexcept {}
 
   /// begin(), but that errors get their place. A ValueError is the program's.
   template <typename Begin>
-  Begun begun(std::string_view name, const Begin& begin) {
+  Begun
+  begun(std::string_view name, const at::Tensor& input, const Begin& begin) {
+    check_input(name, input);
     try {
       return begin();
     } catch (const c10::ValueError&) {

@@ -71,41 +71,58 @@ std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
   return result;
 }
 
-// The rows of `terms`, combined in order.
-at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
-  const auto rows = terms.unbind(0);
-  at::Tensor result = at::empty_like(rows.front());
-  reduce_into(result, rows, op);
-  return result;
+class C10dTransfer final : public Transfer {
+ public:
+  explicit C10dTransfer(c10::intrusive_ptr<c10d::Work> work)
+      : work_(std::move(work)) {}
+  void wait() override {
+    work_->wait();
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+// Nothing where c10d had nothing to do.
+std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) {
+  return work == nullptr ? nullptr
+                         : std::make_shared<C10dTransfer>(std::move(work));
 }
 
 } // namespace
 
 namespace detail {
 
-at::Tensor C10dGroup::wait_for(std::string_view name, const Started& started) {
-  try {
-    if (started.work != nullptr) {
-      started.work->wait();
-    }
-  } catch (const std::exception& error) {
-    fail(name, error);
-  }
-  return started.finish();
+void C10dGroup::barrier() {
+  constexpr const char* kName = "barrier";
+  end(kName, begun(kName, {}, [&]() -> Begun {
+        return {transfer(backend_->barrier()), [] { return at::Tensor(); }};
+      }));
 }
 
-void C10dGroup::check_device(std::string_view name, const at::Tensor& tensor)
+// Its connections close with it, which the others notice.
+void C10dGroup::abandon(const std::string& /*why*/) {
+  backend_.reset();
+}
+
+void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
     const {
+  DTENSOR_CHECK(
+      backend_ != nullptr,
+      name,
+      "this rank has failed, and has left \"",
+      label(),
+      "\". Make a new world.");
   const c10::Device mine = needs().device;
-  if (mine.is_cpu() || !tensor.defined()) {
+  if (mine.is_cpu() || !input.defined()) {
     return;
   }
-  const c10::Device theirs = tensor.device();
+  const c10::Device theirs = input.device();
   DTENSOR_CHECK_VALUE(
       theirs.type() == mine.type() &&
           (!mine.has_index() || theirs.index() == mine.index()),
       name,
-      backend_->getBackendName(),
+      name_,
       " carries tensors on ",
       mine,
       " for this rank on \"",
@@ -130,56 +147,38 @@ bool C10dGroup::reduces(at::ScalarType dtype, ReduceOp op) const {
     case at::kBool:
     case at::kByte:
     case at::kChar:
-      return is_nccl_ && op < ReduceOp::kBand;
+      return is_nccl() && op < ReduceOp::kBand;
     default:
       return false;
   }
 }
 
-void C10dGroup::fail(std::string_view name, const std::exception& error) const {
-  DTENSOR_CHECK(
-      false,
-      name,
-      backend_->getBackendName(),
-      " failed on \"",
-      label(),
-      "\" (",
-      rank_list(members().ranks),
-      "): ",
-      message_of(error));
-}
-
-Started C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   const bool as_pairs =
       input.is_complex() && (op == ReduceOp::kSum || op == ReduceOp::kAvg);
   if (!as_pairs && !reduces(input.scalar_type(), op)) {
-    const Started gathered = begin_even_all_gather(input);
-    return {
-        gathered.work, [=, n = size()] {
-          const at::Tensor terms = gathered.finish().view({n, input.numel()});
-          return combined(terms, op).view(input.sizes());
-        }};
+    return begin_gathered_all_reduce(input, op);
   }
   const at::Tensor result = input.clone();
   Tensors buffers{as_pairs ? at::view_as_real(result) : result};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d_op(op);
-  return {backend_->allreduce(buffers, options), [=, n = size()] {
+  return {transfer(backend_->allreduce(buffers, options)), [=, n = size()] {
             return op == ReduceOp::kAvg ? result.div_(n) : result;
           }};
 }
 
 // Of as many elements from each member.
-Started C10dGroup::begin_even_all_gather(const at::Tensor& input) {
+Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
   at::Tensor bytes = bytes_for(input.numel() * size(), input);
   at::Tensor mine = as_bytes(input);
-  return {backend_->_allgather_base(bytes, mine), [=] {
+  return {transfer(backend_->_allgather_base(bytes, mine)), [=] {
             return elements_of(bytes, input);
           }};
 }
 
 // Parts are filled up to the size of the longest.
-Started C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
+Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
   if (longest == 0) {
     return {nullptr, [=] { return at::empty({0}, input.options()); }};
@@ -191,9 +190,9 @@ Started C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   }
   const at::Tensor filled = at::empty({longest}, input.options());
   filled.narrow(0, 0, input.numel()).copy_(input);
-  const Started gathered = begin_even_all_gather(filled);
+  const Begun gathered = begin_even_all_gather(filled);
   return {
-      gathered.work, [=, counts = Sizes(counts)] {
+      gathered.transfer, [=, counts = Sizes(counts)] {
         const at::Tensor all = gathered.finish().view({-1, longest});
         Tensors parts;
         for (size_t r = 0; r < counts.size(); ++r) {
@@ -203,10 +202,8 @@ Started C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
       }};
 }
 
-// NCCL's own where parts are even. Else every member gets its part from all
-// others, and combines them in rank order: as many bytes as any way must move,
-// in one step, for every dtype.
-Started C10dGroup::begin_reduce_scatter(
+// NCCL's own where parts are even.
+Begun C10dGroup::begin_reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
     ReduceOp op) {
@@ -215,17 +212,13 @@ Started C10dGroup::begin_reduce_scatter(
       std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
         return count == mine;
       });
-  if (is_nccl_ && is_even && reduces(input.scalar_type(), op)) {
+  if (is_nccl() && is_even && reduces(input.scalar_type(), op)) {
     return begin_even_reduce_scatter(input, op);
   }
-  const Sizes received(static_cast<size_t>(size()), mine);
-  const Started parts = begin_all_to_all(input, counts, received);
-  return {parts.work, [=, n = size()] {
-            return combined(parts.finish().view({n, mine}), op);
-          }};
+  return BegunBackend::begin_reduce_scatter(input, counts, op);
 }
 
-Started C10dGroup::begin_even_reduce_scatter(
+Begun C10dGroup::begin_even_reduce_scatter(
     const at::Tensor& input,
     ReduceOp op) {
   at::Tensor result = at::empty({input.numel() / size()}, input.options());
@@ -233,12 +226,13 @@ Started C10dGroup::begin_even_reduce_scatter(
   c10d::ReduceScatterOptions options;
   options.reduceOp = c10d_op(op);
   return {
-      backend_->_reduce_scatter_base(result, given, options), [=, n = size()] {
+      transfer(backend_->_reduce_scatter_base(result, given, options)),
+      [=, n = size()] {
         return op == ReduceOp::kAvg ? result.div_(n) : result;
       }};
 }
 
-Started C10dGroup::begin_all_to_all(
+Begun C10dGroup::begin_all_to_all(
     const at::Tensor& input,
     SizesRef sent,
     SizesRef received) {
@@ -247,36 +241,37 @@ Started C10dGroup::begin_all_to_all(
   at::Tensor mine = as_bytes(input);
   auto out_counts = byte_counts(received, item);
   auto in_counts = byte_counts(sent, item);
-  return {backend_->alltoall_base(bytes, mine, out_counts, in_counts), [=] {
-            return elements_of(bytes, input);
-          }};
+  return {
+      transfer(backend_->alltoall_base(bytes, mine, out_counts, in_counts)),
+      [=] { return elements_of(bytes, input); }};
 }
 
-Started C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
+Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
   at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   Tensors buffers{as_bytes(result)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  return {backend_->broadcast(buffers, options), [=] { return result; }};
+  return {
+      transfer(backend_->broadcast(buffers, options)), [=] { return result; }};
 }
 
 // Messages go by way of the device that the backend communicates from: Gloo
 // sends from no other.
-Started
-C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
+Begun C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   Tensors buffers{as_bytes(input.to(needs().device))};
   return {
-      backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag)),
+      transfer(
+          backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag))),
       [] { return at::Tensor(); }};
 }
 
-Started
-C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
+Begun C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
   at::Tensor result =
       at::empty(like.sizes(), like.options().device(needs().device));
   Tensors buffers{as_bytes(result)};
   return {
-      backend_->recv(buffers, static_cast<int>(from), static_cast<int>(tag)),
+      transfer(backend_->recv(
+          buffers, static_cast<int>(from), static_cast<int>(tag))),
       [=, device = like.device()] { return result.to(device); }};
 }
 

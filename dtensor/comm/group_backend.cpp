@@ -156,6 +156,8 @@ PendingPtr GroupBackend::start(AsyncCollective collective) {
   }
 }
 
+void GroupBackend::abandon(const std::string& /*why*/) {}
+
 void GroupBackend::assume(const Spec& /*spec*/) {}
 
 Sizes GroupBackend::ask_sizes(int64_t mine) {

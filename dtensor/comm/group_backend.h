@@ -179,6 +179,11 @@ class DTENSOR_API GroupBackend {
   /// Group::assume(). By default nobody compares.
   virtual void assume(const Spec& spec);
 
+  /// This rank has failed, of `why`, and does no more, though somebody may keep
+  /// its groups: who waits for it is to get an error. By default they notice
+  /// when the backend goes, if they do.
+  virtual void abandon(const std::string& why);
+
  protected:
   /// What the members say of their parts, where no layout does.
   Sizes ask_sizes(int64_t mine);

@@ -121,6 +121,13 @@ class PerDeviceBackend final : public GroupBackend {
     }
     return backend.start(std::move(collective));
   }
+  void abandon(const std::string& why) override {
+    for (const Entry& entry : entries_) {
+      if (entry.made != nullptr) {
+        entry.made->abandon(why);
+      }
+    }
+  }
 
  private:
   struct Entry {

@@ -3,9 +3,13 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/run_world.h>
 #include <dtensor/comm/world.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <tests/error_of.h>
 #include <torch/torch.h>
+
+#include <cstdlib>
 
 namespace dtensor {
 namespace {
@@ -51,6 +55,24 @@ TEST_F(FakeProcess, IsAnyOfVeryMany) {
   const auto part = torch::ones({2, 2});
   EXPECT_EQ(get_group(mesh, "tp").all_gather(part, 0).size(0), 16);
   EXPECT_EQ(get_group(mesh, "dp").rank(), 8191);
+}
+
+TEST(FakeThreads, AreNoRanks) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  RunWorldOptions options;
+  options.processes.backend = "fake";
+  options.ranks_per_process = 2;
+  EXPECT_THAT(
+      test_text::error_of([&] {
+        run_world(
+            1, [] {}, options);
+      }),
+      ::testing::HasSubstr(
+          "[init_process_group] a fake world has one rank, and this process 2. "
+          "Use another backend than \"fake\", or one rank for each process."));
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
 }
 
 } // namespace

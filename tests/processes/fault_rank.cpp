@@ -26,11 +26,16 @@ struct Options {
   std::string fault;
   int64_t culprit = 1;
   int round = 5;
+  bool keeps = false;
   int times = 1;
   dtensor::RunWorldOptions world;
 };
 
-void do_wrong(const Options& options, dtensor::Group& group) {
+// As if a model did.
+dtensor::GroupPtr kept;
+
+void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
+  kept = options.keeps ? group : nullptr;
   if (options.fault == "throw") {
     TORCH_CHECK(false, "no such row");
   } else if (options.fault == "kill") {
@@ -43,7 +48,7 @@ void do_wrong(const Options& options, dtensor::Group& group) {
   } else if (options.fault == "hang") {
     std::this_thread::sleep_for(std::chrono::hours(1));
   } else if (options.fault == "other") {
-    group.broadcast(at::ones({7}), 0);
+    group->broadcast(at::ones({7}), 0);
   }
 }
 
@@ -56,7 +61,7 @@ void steps(const Options& options) {
   const auto large = at::ones({300'000});
   for (int round = 0; round < kRounds; ++round) {
     if (round == options.round && dtensor::get_rank() == options.culprit) {
-      do_wrong(options, *group);
+      do_wrong(options, group);
     }
     group->all_reduce(at::ones({3}), dtensor::ReduceOp::kSum);
     group->all_gather(large, 0);
@@ -72,6 +77,8 @@ int main(int argc, char** argv) {
   app.add_option("--fault", options.fault, "What it does")->required();
   app.add_option("--culprit", options.culprit, "The rank that does it");
   app.add_option("--round", options.round, "When");
+  app.add_flag(
+      "--keep", options.keeps, "It keeps the group, and goes on a while");
   app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
   app.add_option("--backend", options.world.processes.backend, "By name");
@@ -93,6 +100,9 @@ int main(int argc, char** argv) {
     }
   } catch (const c10::Error& error) {
     std::cout << error.what_without_backtrace() << std::endl;
+    if (kept != nullptr) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3 * timeout_ms));
+    }
     return 7;
   }
   return 0;

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kRanks = 3;
 
@@ -69,8 +70,10 @@ class Faults : public ::testing::TestWithParam<std::string> {
       const std::string& fault,
       int culprit,
       const std::string& debug = "OFF",
-      int round = 5) {
+      int round = 5,
+      std::vector<std::string> more = {}) {
     round_ = round;
+    more_ = std::move(more);
     const int port = free_port();
     std::array<pid_t, kRanks> pids{};
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -101,6 +104,7 @@ class Faults : public ::testing::TestWithParam<std::string> {
 
  private:
   int round_ = 5;
+  std::vector<std::string> more_;
 
   pid_t start(
       const std::string& fault,
@@ -123,20 +127,25 @@ class Faults : public ::testing::TestWithParam<std::string> {
     setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
     setenv("DTENSOR_FLIGHT_RECORD", folder_.c_str(), 1);
     setenv("TORCH_DISTRIBUTED_DEBUG", debug.c_str(), 1);
-    execl(
-        DTENSOR_FAULT_RANK,
+    std::vector<std::string> words = {
         DTENSOR_FAULT_RANK,
         "--fault",
-        fault.c_str(),
+        fault,
         "--culprit",
-        std::to_string(culprit * threads_ + threads_ - 1).c_str(),
+        std::to_string(culprit * threads_ + threads_ - 1),
         "--ranks-per-process",
-        std::to_string(threads_).c_str(),
+        std::to_string(threads_),
         "--round",
-        std::to_string(round_).c_str(),
+        std::to_string(round_),
         "--backend",
-        GetParam().c_str(),
-        nullptr);
+        GetParam()};
+    words.insert(words.end(), more_.begin(), more_.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) {
+      arguments.push_back(word.data());
+    }
+    arguments.push_back(nullptr);
+    execv(DTENSOR_FAULT_RANK, arguments.data());
     _exit(101);
   }
 
@@ -191,6 +200,20 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
             HasSubstr("rank " + std::to_string(culprit) + " (process "),
             HasSubstr("failed: no such row")));
   }
+}
+
+// Its models may live on, and it may go on: the others end at once, not at the
+// timeout.
+TEST_P(Faults, ARankThatThrowsAndKeepsItsGroupsEndsTheOthers) {
+  const auto ended = run("throw", 1, "OFF", 5, {"--keep"});
+  expect_told(
+      ended,
+      1,
+      AllOf(
+          HasSubstr("rank 1 (process "),
+          HasSubstr("failed: no such row"),
+          Not(HasSubstr("waited ")),
+          Not(HasSubstr("imed out"))));
 }
 
 TEST_P(Faults, AThreadThatThrowsEndsTheRanksOfAllProcesses) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <tests/comm/expect_error.h>
 
+#include <csignal>
 #include <map>
 #include <string>
 
@@ -128,6 +129,20 @@ TEST(InitProcessGroup, AloneIsAWorldOfOne) {
   destroy_process_group();
   init_process_group({.rank = 0, .world_size = 1});
   destroy_process_group();
+}
+
+// Which would end a rank that writes to one that has gone.
+TEST(InitProcessGroup, IgnoresBrokenPipesWhileItIsARank) {
+  const auto handler = [] {
+    struct sigaction now {};
+    sigaction(SIGPIPE, nullptr, &now);
+    return now.sa_handler;
+  };
+  EXPECT_EQ(handler(), SIG_DFL);
+  init_process_group({.rank = 0, .world_size = 1});
+  EXPECT_EQ(handler(), SIG_IGN);
+  destroy_process_group();
+  EXPECT_EQ(handler(), SIG_DFL);
 }
 
 TEST(InitProcessGroup, RefusesWhatDoesNotFit) {

@@ -26,9 +26,8 @@ LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
 void abandon(HybridRank& world, const std::string& why, bool is_cause) {
   Membership* const mine = world.membership();
   if (mine != nullptr) {
-    mine->fail(why, is_cause);
     world.end();
-    mine->disconnect(/*has_failed=*/true);
+    mine->abandon(why, is_cause);
   }
 }
 

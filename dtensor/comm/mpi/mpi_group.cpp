@@ -71,7 +71,7 @@ at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
 
 void MpiGroup::barrier() {
   constexpr const char* kName = "barrier";
-  end(kName, begun(kName, [&]() -> Begun {
+  end(kName, begun(kName, {}, [&]() -> Begun {
         auto transfer = transfer_of({});
         transfer->begin("MPI_Ibarrier", MPI_Ibarrier);
         return {transfer, [] { return at::Tensor(); }};

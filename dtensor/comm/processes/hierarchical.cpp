@@ -126,6 +126,11 @@ class Hierarchical final : public GroupBackend {
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override {
     return flat_->recv(like, from, tag);
   }
+  void abandon(const std::string& why) override {
+    for (const auto& backend : {within_, across_, flat_}) {
+      backend->abandon(why);
+    }
+  }
 
  private:
   // This member's l.

@@ -30,15 +30,11 @@ Session& session() {
   return *only;
 }
 
-void leave(Session& mine, bool has_failed) {
+// The rank is one no more.
+void end(Session& mine) {
   mine.world->end();
   detail::set_default_world(nullptr);
   mine.scope.reset();
-  mine.world->membership().disconnect(has_failed);
-  if (has_failed) {
-    mine.world->membership().linger();
-  }
-  mine.world = nullptr;
 }
 
 } // namespace
@@ -52,8 +48,11 @@ void detail::abandon_process_group(const std::exception& error) {
   auto& mine = session();
   const std::lock_guard lock(mine.mutex);
   if (mine.world != nullptr) {
-    mine.world->membership().fail(message_of(error), /*is_cause=*/true);
-    leave(mine, /*has_failed=*/true);
+    end(mine);
+    auto& membership = mine.world->membership();
+    membership.abandon(message_of(error), /*is_cause=*/true);
+    membership.linger();
+    mine.world = nullptr;
   }
 }
 
@@ -96,7 +95,9 @@ void destroy_process_group() {
       "this is not the thread that called init_process_group. Call both in "
       "one thread.");
   mine.world->membership().leave();
-  leave(mine, /*has_failed=*/false);
+  end(mine);
+  mine.world->membership().disconnect();
+  mine.world = nullptr;
 }
 
 bool is_initialized() {

@@ -43,9 +43,14 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
       " ranks. Use another backend than \"",
       mpi_,
       "\", or one rank for each process.");
-  if (!mpi_.empty()) { // where it cannot, on each rank before others wait for
-                       // it
-    load_mpi(mpi_);
+  DTENSOR_CHECK_VALUE(
+      !are_fake(chosen_) || env.ranks_per_process <= 1,
+      "init_process_group",
+      "a fake world has one rank, and this process ",
+      env.ranks_per_process,
+      ". Use another backend than \"fake\", or one rank for each process.");
+  if (!mpi_.empty()) {
+    load_mpi(mpi_); // where it cannot, before others wait for this rank
   }
   Rendezvous rendezvous = meet(env, options);
   has_store_ = rendezvous.store != nullptr && env.keeps_store();
@@ -74,13 +79,20 @@ void Membership::leave() {
   }
 }
 
-void Membership::fail(const std::string& why, bool is_cause) {
-  following_.peers->tell(why, is_cause);
+void Membership::disconnect() {
+  end_mpi(/*has_failed=*/false);
+  const std::lock_guard lock(mutex_);
+  backends_.clear();
 }
 
-void Membership::disconnect(bool has_failed) {
-  end_mpi(has_failed);
+void Membership::abandon(const std::string& why, bool is_cause) {
+  IgnoreBrokenPipes::for_good(); // what others do now comes late
+  following_.peers->tell(why, is_cause);
+  end_mpi(/*has_failed=*/true);
   const std::lock_guard lock(mutex_);
+  for (const auto& [ranks, backend] : backends_) {
+    backend->abandon(why);
+  }
   backends_.clear();
 }
 

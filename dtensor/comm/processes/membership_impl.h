@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dtensor/comm/processes/backend_choice_impl.h>
+#include <dtensor/comm/processes/broken_pipes_impl.h>
 #include <dtensor/comm/processes/followed_backend_impl.h>
 #include <dtensor/comm/processes/rendezvous_impl.h>
 #include <dtensor/comm/rank_memory_impl.h>
@@ -30,11 +31,11 @@ class Membership {
   /// Says that this rank goes. A rank that has the store in it stays until all
   /// have said so.
   void leave();
-  /// Says that this rank has failed, and why; whether it is the cause, or
-  /// follows from what another rank did.
-  void fail(const std::string& why, bool is_cause);
-  /// Closes what it has to others, by which they notice.
-  void disconnect(bool has_failed);
+  /// Closes what it has to others.
+  void disconnect();
+  /// The same for a rank that has failed: they are told why, and whether it is
+  /// the cause, or follows from what another rank did.
+  void abandon(const std::string& why, bool is_cause);
   /// A rank that has failed, and ends with it what the others need, lets them
   /// tell each other for a moment.
   void linger();
@@ -42,6 +43,7 @@ class Membership {
  private:
   ChosenBackends chosen_;
   KeepFreedMemory memory_;
+  IgnoreBrokenPipes pipes_;
   std::chrono::milliseconds timeout_;
   bool checks_;
   /// The name of the backend that communicates by MPI, if one does.

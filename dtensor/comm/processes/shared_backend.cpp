@@ -124,6 +124,10 @@ void SharedBackend::barrier() {
   });
 }
 
+void SharedBackend::abandon(const std::string& why) {
+  channel_->leave(why);
+}
+
 at::Tensor SharedBackend::broadcast(const at::Tensor& input, int64_t root) {
   constexpr CollectiveKind kKind = CollectiveKind::kBroadcast;
   check_cpu(kKind, input);

@@ -67,6 +67,7 @@ class SharedBackend final : public GroupBackend {
       SizesRef sizes) override;
   Tensors exchange_parts(const Tensors& inputs, Shapes shapes) override;
   void barrier() override;
+  void abandon(const std::string& why) override;
 
  private:
   using Room = SharedChannel::Room;

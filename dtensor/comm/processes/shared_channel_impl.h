@@ -57,6 +57,8 @@ class SharedChannel {
   void enter(CollectiveKind kind);
   /// Says that this member did not get through what it entered.
   void fail(std::string_view why);
+  /// The same outside of a collective.
+  void leave(std::string_view why);
 
   /// The rooms of a stage: of the next until post(), then of that one.
   enum class Room { kNotice, kBlock };

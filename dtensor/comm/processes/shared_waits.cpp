@@ -181,6 +181,10 @@ void SharedChannel::fail(std::string_view why) {
       ". Start all ranks again."));
 }
 
+void SharedChannel::leave(std::string_view why) {
+  give_up(c10::str(rank_text(rank()), " failed: ", why));
+}
+
 void SharedChannel::give_up(std::string_view why) {
   SharedHead& head = layout_.head();
   uint32_t intact = SharedHead::kIntact;
