@@ -41,6 +41,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/backends.h
   dtensor/comm/c10d_backend.h
   dtensor/comm/c10d_group.h
+  dtensor/comm/collective_timeout.h
   dtensor/comm/group.h
   dtensor/comm/group_backend.h
   dtensor/comm/init_device_mesh.h
@@ -66,6 +67,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/call.cpp
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
+  dtensor/comm/collective_timeout.cpp
   dtensor/comm/fake_backend.cpp
   dtensor/comm/fake_backend_impl.h
   dtensor/comm/group.cpp

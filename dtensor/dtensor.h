@@ -7,6 +7,7 @@
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/init_device_mesh.h>

@@ -2,6 +2,7 @@
 #include <dtensor/comm/c10d_group_impl.h>
 
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
@@ -71,6 +72,14 @@ std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
   return result;
 }
 
+// With the timeout that a CollectiveTimeout says, if one does.
+template <class Options>
+Options limited() {
+  Options options;
+  options.timeout = timeout_or(options.timeout);
+  return options;
+}
+
 class C10dTransfer final : public Transfer {
  public:
   explicit C10dTransfer(c10::intrusive_ptr<c10d::Work> work)
@@ -96,7 +105,9 @@ namespace detail {
 void C10dGroup::barrier() {
   constexpr const char* kName = "barrier";
   end(kName, begun(kName, {}, [&]() -> Begun {
-        return {transfer(backend_->barrier()), [] { return at::Tensor(); }};
+        return {
+            transfer(backend_->barrier(limited<c10d::BarrierOptions>())),
+            [] { return at::Tensor(); }};
       }));
 }
 
@@ -161,7 +172,7 @@ Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   }
   const at::Tensor result = input.clone();
   Tensors buffers{as_pairs ? at::view_as_real(result) : result};
-  c10d::AllreduceOptions options;
+  auto options = limited<c10d::AllreduceOptions>();
   options.reduceOp = c10d_op(op);
   return {transfer(backend_->allreduce(buffers, options)), [=, n = size()] {
             return op == ReduceOp::kAvg ? result.div_(n) : result;
@@ -172,9 +183,10 @@ Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
 Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
   at::Tensor bytes = bytes_for(input.numel() * size(), input);
   at::Tensor mine = as_bytes(input);
-  return {transfer(backend_->_allgather_base(bytes, mine)), [=] {
-            return elements_of(bytes, input);
-          }};
+  return {
+      transfer(backend_->_allgather_base(
+          bytes, mine, limited<c10d::AllgatherOptions>())),
+      [=] { return elements_of(bytes, input); }};
 }
 
 // Parts are filled up to the size of the longest.
@@ -223,7 +235,7 @@ Begun C10dGroup::begin_even_reduce_scatter(
     ReduceOp op) {
   at::Tensor result = at::empty({input.numel() / size()}, input.options());
   at::Tensor given = input;
-  c10d::ReduceScatterOptions options;
+  auto options = limited<c10d::ReduceScatterOptions>();
   options.reduceOp = c10d_op(op);
   return {
       transfer(backend_->_reduce_scatter_base(result, given, options)),
@@ -242,14 +254,19 @@ Begun C10dGroup::begin_all_to_all(
   auto out_counts = byte_counts(received, item);
   auto in_counts = byte_counts(sent, item);
   return {
-      transfer(backend_->alltoall_base(bytes, mine, out_counts, in_counts)),
+      transfer(backend_->alltoall_base(
+          bytes,
+          mine,
+          out_counts,
+          in_counts,
+          limited<c10d::AllToAllOptions>())),
       [=] { return elements_of(bytes, input); }};
 }
 
 Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
   at::Tensor result = rank() == root ? input.clone() : at::empty_like(input);
   Tensors buffers{as_bytes(result)};
-  c10d::BroadcastOptions options;
+  auto options = limited<c10d::BroadcastOptions>();
   options.rootRank = root;
   return {
       transfer(backend_->broadcast(buffers, options)), [=] { return result; }};

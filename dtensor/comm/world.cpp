@@ -3,6 +3,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
@@ -188,7 +189,8 @@ void World::end() {
 
 GroupPtr World::new_group(
     const std::vector<int64_t>& ranks,
-    const std::string& label) {
+    const std::string& label,
+    const GroupOptions& options) {
   detail::check_owner(
       "new_group", [] { return "the world"; }, this);
   GroupMembers members{ranks, check_members(*this, ranks), label};
@@ -196,6 +198,9 @@ GroupPtr World::new_group(
     return std::make_shared<Group>(std::move(members));
   }
   GroupBackendPtr backend = make_backend(std::move(members));
+  if (options.timeout) {
+    backend = detail::timed(std::move(backend), *options.timeout);
+  }
   const auto& wrap = detail::backend_wrapper.get();
   return std::make_shared<Group>(
       wrap ? wrap(std::move(backend)) : std::move(backend), label);
@@ -245,8 +250,9 @@ int64_t get_world_size() {
 
 GroupPtr new_group(
     const std::vector<int64_t>& ranks,
-    const std::string& label) {
-  return current_world().new_group(ranks, label);
+    const std::string& label,
+    const GroupOptions& options) {
+  return current_world().new_group(ranks, label, options);
 }
 
 } // namespace dtensor

@@ -27,8 +27,10 @@
 #include <dtensor/comm/group_backend.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,13 @@ namespace detail {
 class RankState;
 RankState& state_of(World& world);
 } // namespace detail
+
+/// What may be said of a group.
+struct GroupOptions {
+  /// How long its collectives wait for its ranks (comm/collective_timeout.h);
+  /// by default as long as the world says.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+};
 
 /// One rank of a world. Groups, meshes and what is made of them belong to the
 /// object, which they keep alive: no other rank may use them, and nobody may
@@ -63,7 +72,8 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   /// Throws ValueError for members that are not there or named twice.
   GroupPtr new_group(
       const std::vector<int64_t>& ranks,
-      const std::string& label);
+      const std::string& label,
+      const GroupOptions& options = {});
 
   /// Says that this rank will do no more, and drops what it had of its own.
   /// Worlds that have groups end before they are let go: models that a rank
@@ -135,7 +145,10 @@ DTENSOR_API int64_t get_world_size();
 /// The group of these global ranks, in this order, of which the caller is one.
 /// All members call it with the same ranks; ranks outside need not. The same
 /// list gives the same channel. `label` is how messages call it.
-DTENSOR_API GroupPtr
-new_group(const std::vector<int64_t>& ranks, const std::string& label);
+/// Python: torch.distributed.new_group.
+DTENSOR_API GroupPtr new_group(
+    const std::vector<int64_t>& ranks,
+    const std::string& label,
+    const GroupOptions& options = {});
 
 } // namespace dtensor

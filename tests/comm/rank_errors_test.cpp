@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What happens when ranks do not do the same: every text exactly, and nobody
 // waits for ever.
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -388,6 +389,82 @@ TEST(Timeout, NamesTheMissingRanks) {
       "\"tp\" for ranks 1, 2. Call the same collectives on every rank, or "
       "raise "
       "RunRanksOptions::timeout.");
+}
+
+using std::chrono::milliseconds;
+
+// What rank 0 gets that waits alone for rank 1.
+template <typename Fn>
+std::string error_alone(const Fn& fn) {
+  return error_of([&] {
+    run_ranks(2, [&](int64_t rank) {
+      if (rank == 0) {
+        fn();
+      } else {
+        std::this_thread::sleep_for(milliseconds(300));
+      }
+    });
+  });
+}
+
+constexpr const char* kAfter40 =
+    "waited 40 ms on \"tp\" for rank 1. Call the same collectives on every "
+    "rank, or raise this timeout.";
+
+TEST(Timeout, OfAGroup) {
+  const GroupOptions options{.timeout = milliseconds(40)};
+  const std::string where = "[run_ranks] 1 of 2 ranks failed. rank 0: ";
+  EXPECT_EQ(
+      error_alone([&] {
+        new_group({0, 1}, "tp", options)->barrier();
+      }),
+      where + "[barrier] " + kAfter40);
+  EXPECT_EQ(
+      error_alone([&] {
+        new_group({0, 1}, "tp", options)
+            ->all_reduce_async(torch::ones({4}), ReduceOp::kSum)
+            ->wait();
+      }),
+      where + "[all_reduce] " + kAfter40);
+}
+
+TEST(Timeout, OfCallsBeforeThatOfTheirGroup) {
+  const std::string where = "[run_ranks] 1 of 2 ranks failed. rank 0: ";
+  for (const auto of_group : {milliseconds(1), milliseconds(100'000)}) {
+    EXPECT_EQ(
+        error_alone([&] {
+          const auto group = new_group({0, 1}, "tp", {.timeout = of_group});
+          const CollectiveTimeout outer(milliseconds(5));
+          const CollectiveTimeout inner(milliseconds(40));
+          group->all_gather(torch::ones({4}), 0);
+        }),
+        where + "[all_gather] " + kAfter40);
+  }
+}
+
+TEST(Timeout, OfOtherCallsIsTheWorldsAgain) {
+  run_ranks(2, [](int64_t rank) {
+    { const CollectiveTimeout limit(milliseconds(1)); }
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    tp()->barrier();
+  });
+}
+
+TEST(Timeout, IsPositive) {
+  EXPECT_EQ(
+      error_of<c10::ValueError>([] { CollectiveTimeout(milliseconds(0)); }),
+      "[CollectiveTimeout] the timeout must be positive: 0 ms. Leave it out to "
+      "wait as long as the world says.");
+  run_ranks(2, [] {
+    EXPECT_EQ(
+        error_of<c10::ValueError>([] {
+          new_group({0, 1}, "tp", {.timeout = milliseconds(-1)});
+        }),
+        "[new_group] the timeout must be positive: -1 ms. Leave it out to wait "
+        "as long as the world says.");
+  });
 }
 
 TEST(Timeout, MayBeAsLongAsItCanBe) {

@@ -125,4 +125,23 @@ inline ParallelizePlan mlp_plan() {
   return {{"w1", ColwiseParallel()}, {"w2", RowwiseParallel()}};
 }
 
+inline void expect_same_parameters(
+    const torch::nn::Module& mine,
+    const torch::nn::Module& plain) {
+  const auto truth = plain.named_parameters();
+  for (const auto& item : mine.named_parameters()) {
+    expect_close(item.value(), truth[item.key()], item.key(), 1e-10);
+  }
+}
+
+/// Three steps on batches of four rows of six.
+template <class Model>
+void train(Model& model, torch::optim::Optimizer& optimizer) {
+  for (uint64_t step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    model->forward(uniform({4, 6}, step)).square().sum().backward();
+    optimizer.step();
+  }
+}
+
 } // namespace dtensor::testing

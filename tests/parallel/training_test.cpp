@@ -15,24 +15,6 @@ void on_two_ranks(const Fn& fn) {
   run_ranks(2, [&] { fn(init_device_mesh(at::kCPU, {2}, {"tp"})); });
 }
 
-void expect_same_parameters(
-    const torch::nn::Module& mine,
-    const torch::nn::Module& plain) {
-  const auto truth = plain.named_parameters();
-  for (const auto& item : mine.named_parameters()) {
-    expect_close(item.value(), truth[item.key()], item.key(), 1e-10);
-  }
-}
-
-template <class Model>
-void train(Model& model, torch::optim::Optimizer& optimizer) {
-  for (uint64_t step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    model->forward(uniform({4, 6}, step)).square().sum().backward();
-    optimizer.step();
-  }
-}
-
 TEST(TrainingTest, OptimizersMadeBeforeAndAfterSeeTheSameParameters) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto plain = filled(Mlp(6, 7));

@@ -7,12 +7,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/run_world.h>
 #include <tests/command_line.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -27,6 +29,9 @@ struct Options {
   int64_t culprit = 1;
   int round = 5;
   bool keeps = false;
+  // In place of the world's timeout.
+  std::optional<std::chrono::milliseconds> of_group;
+  std::optional<std::chrono::milliseconds> of_call;
   int times = 1;
   dtensor::RunWorldOptions world;
 };
@@ -57,7 +62,12 @@ void steps(const Options& options) {
   for (int64_t rank = 0; rank < dtensor::get_world_size(); ++rank) {
     ranks.push_back(rank);
   }
-  const auto group = dtensor::new_group(ranks, "tp");
+  const auto group =
+      dtensor::new_group(ranks, "tp", {.timeout = options.of_group});
+  std::optional<dtensor::CollectiveTimeout> limit;
+  if (options.of_call) {
+    limit.emplace(*options.of_call);
+  }
   const auto large = at::ones({300'000});
   for (int round = 0; round < kRounds; ++round) {
     if (round == options.round && dtensor::get_rank() == options.culprit) {
@@ -81,6 +91,10 @@ int main(int argc, char** argv) {
       "--keep", options.keeps, "It keeps the group, and goes on a while");
   app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
+  int64_t of_group = 0;
+  int64_t of_call = 0;
+  app.add_option("--group-timeout-ms", of_group, "Of those of the group");
+  app.add_option("--call-timeout-ms", of_call, "Of the calls");
   app.add_option("--backend", options.world.processes.backend, "By name");
   app.add_option(
       "--ranks-per-process",
@@ -88,6 +102,11 @@ int main(int argc, char** argv) {
       "Threads that are ranks");
   dtensor::test::parse_or_exit(app, argc, argv);
   options.world.processes.timeout = std::chrono::milliseconds(timeout_ms);
+  const auto given = [](int64_t ms) {
+    return ms > 0 ? std::optional(std::chrono::milliseconds(ms)) : std::nullopt;
+  };
+  options.of_group = given(of_group);
+  options.of_call = given(of_call);
   at::set_num_threads(1);
   if (options.fault == "absent" &&
       dtensor::launched()->rank == options.culprit) {

@@ -258,6 +258,25 @@ TEST_P(Faults, ARankThatHangsIsNamedAtTheTimeout) {
   expect_told(ended, 1, HasSubstr("rank 1 runs and says nothing"));
 }
 
+// Long before the world's.
+TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{
+           {"--group-timeout-ms", "500"},
+           {"--call-timeout-ms", "500"},
+           {"--group-timeout-ms", "60000", "--call-timeout-ms", "500"}}) {
+    auto options = more;
+    options.insert(options.end(), {"--timeout-ms", "30000"});
+    const auto ended = run("hang", 1, "OFF", 5, options);
+    expect_told(
+        ended,
+        1,
+        AllOf(
+            AnyOf(HasSubstr("waited 500 ms"), HasSubstr("500ms")),
+            HasSubstr("rank 1 runs and says nothing")));
+  }
+}
+
 TEST_P(Faults, ARankThatNeverComesIsNamed) {
   const auto ended = run("absent", 1);
   expect_told(

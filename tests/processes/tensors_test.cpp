@@ -62,15 +62,6 @@ TEST_ON_RANKS(ProcessTensors, RedistributeLater) {
   EXPECT_TRUE(torch::equal(columns.full_tensor(), whole));
 }
 
-template <class Model>
-void train(Model& model, torch::optim::Optimizer& optimizer) {
-  for (uint64_t step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    model->forward(uniform({4, 6}, step)).square().sum().backward();
-    optimizer.step();
-  }
-}
-
 TEST_ON_RANKS(ProcessTensors, TrainAModelAsThePlainOneTrains) {
   const auto mesh = init_device_mesh(at::kCPU, grid(), {"dp", "tp"});
   auto plain = filled(Mlp(6, 7));
@@ -80,10 +71,7 @@ TEST_ON_RANKS(ProcessTensors, TrainAModelAsThePlainOneTrains) {
   parallelize_module(*mine, mesh["tp"], mlp_plan());
   torch::optim::AdamW optimizer(mine->parameters(), 1e-2);
   train(mine, optimizer);
-  const auto truth = plain->named_parameters();
-  for (const auto& item : mine->named_parameters()) {
-    expect_close(item.value(), truth[item.key()], item.key(), 1e-10);
-  }
+  expect_same_parameters(*mine, *plain);
 }
 
 // Second derivatives too.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/mpi/channel_impl.h>
 
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/error.h>
@@ -103,7 +104,8 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
   constexpr std::chrono::milliseconds kLookAfter(100);
   auto now = Clock::now();
   const auto begin = now;
-  const auto deadline = begin + timeout_;
+  const auto timeout = timeout_or(timeout_);
+  const auto deadline = begin + timeout;
   auto next_look = begin + kLookAfter;
   if (spin(fits_, done)) {
     return;
@@ -125,7 +127,7 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
         false,
         kWhere,
         "waited ",
-        timeout_.count(),
+        timeout.count(),
         " ms. Call the same collectives on every rank, or raise the timeout");
   }
 }

@@ -109,7 +109,8 @@ class SharedChannel {
   void ring(uint32_t members);
   /// Why those that are missing will not come; empty if they may.
   std::string hopeless(Missing missing) const;
-  std::string timeout_text(Missing missing) const;
+  std::string timeout_text(Missing missing, std::chrono::milliseconds timeout)
+      const;
   /// Says why the group cannot go on, unless somebody has.
   void give_up(std::string_view why);
   void check_intact() const {

@@ -3,6 +3,7 @@
 // group cannot go on.
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/shared_channel_impl.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/error.h>
@@ -58,7 +59,8 @@ void SharedChannel::wait(c10::function_ref<bool()> ready, Missing missing) {
 }
 
 void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
-  const auto deadline = Clock::now() + timeout_;
+  const auto timeout = timeout_or(timeout_);
+  const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAfter;
   while (true) {
     if (chore_) {
@@ -76,7 +78,7 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
     next_look = now + kLookAfter;
     std::string why = hopeless(missing);
     if (why.empty() && now >= deadline) {
-      why = timeout_text(missing);
+      why = timeout_text(missing, timeout);
     }
     // What a member did before it ended counts.
     if (!why.empty() && !ready()) {
@@ -140,7 +142,9 @@ std::string SharedChannel::hopeless(Missing missing) const {
   return "";
 }
 
-std::string SharedChannel::timeout_text(Missing missing) const {
+std::string SharedChannel::timeout_text(
+    Missing missing,
+    std::chrono::milliseconds timeout) const {
   std::vector<int64_t> absent;
   for (int64_t member = 0; member < size(); ++member) {
     if (missing(member)) {
@@ -149,7 +153,7 @@ std::string SharedChannel::timeout_text(Missing missing) const {
   }
   return c10::str(
       "waited ",
-      timeout_.count(),
+      timeout.count(),
       " ms for ",
       rank_list(absent),
       " in ",

@@ -94,32 +94,34 @@ at::Tensor ThreadBackend::shard_dim_alltoall(
   return meet(call, [&] { return exchanged(channel_->calls(), rank()); });
 }
 
-GroupBackend::Tensors ThreadBackend::exchange_parts(
+std::optional<GroupBackend::Tensors> ThreadBackend::exchange_small_parts(
     const Tensors& inputs,
     Shapes shapes) {
   const Signature signature = sign_parts(inputs, shapes);
-  const auto small = meet_small(
-      signature,
-      inputs,
-      [&] {
-        Tensors parts(inputs.size());
-        for (at::Tensor& part : parts) {
-          part = at::detail::empty_cpu(inputs.front().sizes(), signature.dtype);
-        }
-        return parts;
-      },
-      [&](Published members, const Tensors& out) {
-        const size_t bytes = inputs.front().nbytes();
-        for (size_t member = 0; member < members.size() && bytes > 0;
-             ++member) {
-          std::memcpy(
-              out[member].data_ptr(),
-              advance(members[member], rank() * static_cast<int64_t>(bytes)),
-              bytes);
-        }
-      });
-  if (small) {
-    return *small;
+  const auto make = [&] {
+    Tensors parts(inputs.size());
+    for (at::Tensor& part : parts) {
+      part = at::detail::empty_cpu(inputs.front().sizes(), signature.dtype);
+    }
+    return parts;
+  };
+  const auto fill = [&](Published members, const Tensors& out) {
+    const size_t bytes = inputs.front().nbytes();
+    for (size_t member = 0; member < members.size() && bytes > 0; ++member) {
+      std::memcpy(
+          out[member].data_ptr(),
+          advance(members[member], rank() * static_cast<int64_t>(bytes)),
+          bytes);
+    }
+  };
+  return meet_small(signature, inputs, make, fill);
+}
+
+GroupBackend::Tensors ThreadBackend::exchange_parts(
+    const Tensors& inputs,
+    Shapes shapes) {
+  if (auto small = exchange_small_parts(inputs, shapes)) {
+    return *std::move(small);
   }
   const PlainTensors guard;
   Call call;

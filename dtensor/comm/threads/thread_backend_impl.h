@@ -82,6 +82,10 @@ class ThreadBackend final : public GroupBackend {
       at::IntArrayRef sizes,
       const Combine& combine);
 
+  std::optional<Tensors> exchange_small_parts(
+      const Tensors& inputs,
+      Shapes shapes);
+
   std::shared_ptr<ThreadHub> hub_;
   std::shared_ptr<Channel> channel_;
 };

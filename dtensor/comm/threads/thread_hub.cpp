@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
@@ -63,12 +64,13 @@ void ThreadHub::wait(Wait& wait) {
 }
 
 void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  const auto timeout = timeout_or(timeout_);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   bool in_time = true;
   while (!wait.ready()) {
     std::optional<std::string> reason = hopeless(wait);
     if (!reason && !in_time) {
-      reason = timeout_text(wait);
+      reason = timeout_text(wait, timeout);
     }
     if (reason) {
       if (!wait.give_up()) {
@@ -85,18 +87,20 @@ void ThreadHub::sleep(Wait& wait, std::unique_lock<std::mutex>& lock) {
   }
 }
 
-std::string ThreadHub::timeout_text(const Wait& wait) const {
+std::string ThreadHub::timeout_text(
+    const Wait& wait,
+    std::chrono::milliseconds timeout) const {
   return c10::str(
       "[",
       wait.name(),
       "] waited ",
-      timeout_.count(),
+      timeout.count(),
       " ms on \"",
       wait.label(),
       "\" for ",
       rank_list(wait.missing()),
-      ". Call the same collectives on every rank, or raise "
-      "RunRanksOptions::timeout.");
+      ". Call the same collectives on every rank, or raise ",
+      timeout == timeout_ ? "RunRanksOptions::timeout." : "this timeout.");
 }
 
 std::optional<std::string> ThreadHub::hopeless(const Wait& wait) {

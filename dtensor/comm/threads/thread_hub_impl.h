@@ -156,7 +156,8 @@ class ThreadHub {
   /// Why the wait will never be ready: the error of the rank, or an empty text
   /// where another rank failed. Nothing if it may yet be.
   std::optional<std::string> hopeless(const Wait& wait);
-  std::string timeout_text(const Wait& wait) const;
+  std::string timeout_text(const Wait& wait, std::chrono::milliseconds timeout)
+      const;
   std::vector<int64_t> returned_among(const std::vector<int64_t>& ranks) const;
   bool deadlocked() const;
   std::string deadlock_text() const;
