@@ -53,10 +53,10 @@ void run_rank(
 } // namespace
 
 GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
-  const auto& [first, count, of] = hub_->here();
+  const RanksHere& here = hub_->here();
   const bool is_here = std::all_of(
       members.ranks.begin(), members.ranks.end(), [&](int64_t member) {
-        return member >= first && member < first + count;
+        return here.have(member);
       });
   return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
                  : membership_->backend(std::move(members));

@@ -84,6 +84,10 @@ struct RanksHere {
   int64_t first = 0;
   int64_t count = 0;
   int64_t of = 0;
+
+  bool have(int64_t rank) const {
+    return rank >= first && rank < first + count;
+  }
 };
 
 class ThreadHub {
