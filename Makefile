@@ -42,7 +42,7 @@ test asan tsan: setup
 tidy:
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS) --target dtensor_dtensor dtensor_run
-	git ls-files 'dtensor/*.cpp' 'launcher/*.cpp' | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/asan
+	tools/tidy.py --build build/asan --jobs $(JOBS)
 
 # Tests of the configuration "sweep" run nowhere else.
 sweep: setup
