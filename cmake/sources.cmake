@@ -143,6 +143,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/shared_waits.cpp
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
+  dtensor/comm/processes/where_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/rank_local.cpp

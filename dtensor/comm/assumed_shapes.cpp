@@ -54,7 +54,7 @@ size_t first_difference(const std::vector<const Call*>& calls) {
   return kKept;
 }
 
-std::string describe(const AssumedShape* shape) {
+std::string describe_shape(const AssumedShape* shape) {
   if (shape == nullptr) {
     return "no such tensor";
   }
@@ -73,7 +73,7 @@ std::string describe_all(
     size_t index) {
   std::vector<std::string> texts;
   for (const Call* call : calls) {
-    texts.push_back(describe(at(*call, index)));
+    texts.push_back(describe_shape(at(*call, index)));
   }
   return who_says(texts, ranks, "make");
 }

@@ -148,7 +148,7 @@ void read_shape(Reader& reader, ParsedSpec& spec) {
     return;
   }
   spec.sizes = read_sizes(reader, "a size");
-  spec.strides = contiguous_strides(spec.sizes);
+  spec.strides = dtensor::contiguous_strides(spec.sizes);
   if (reader.accept(";")) {
     spec.strides = read_sizes(reader, "a stride");
     if (spec.strides.size() != spec.sizes.size()) {

@@ -220,7 +220,13 @@ SpecPtr Spec::make(
     SizesRef sizes,
     at::ScalarType dtype,
     const char* where) {
-  return make(mesh, placements, sizes, contiguous_strides(sizes), dtype, where);
+  return make(
+      mesh,
+      placements,
+      sizes,
+      dtensor::contiguous_strides(sizes),
+      dtype,
+      where);
 }
 
 SpecPtr Spec::with_placements(PlacementsRef placements, const char* where)

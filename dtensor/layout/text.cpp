@@ -74,7 +74,7 @@ std::ostream& operator<<(std::ostream& os, const DeviceMesh& m) {
 std::ostream& operator<<(std::ostream& os, const Spec& s) {
   os << short_name(s.dtype()) << "[";
   print_list(os, s.sizes(), ", ");
-  if (s.strides() != SizesRef(contiguous_strides(s.sizes()))) {
+  if (s.strides() != SizesRef(dtensor::contiguous_strides(s.sizes()))) {
     os << "; ";
     print_list(os, s.strides(), ", ");
   }

@@ -10,14 +10,14 @@
 namespace dtensor {
 namespace {
 
-constexpr const char* kWhere = "register_sharding";
+constexpr const char* kRegisterSharding = "register_sharding";
 
 c10::OperatorHandle find_operator(std::string_view name) {
   const auto op =
       c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
   DTENSOR_CHECK_VALUE(
       op.has_value(),
-      kWhere,
+      kRegisterSharding,
       "no library has registered an operator \"",
       name,
       "\". Register it first, and name it \"library::operator.overload\".");
@@ -40,13 +40,13 @@ void register_sharding(std::string_view name, OpRule rule) {
   const auto op = find_operator(name);
   DTENSOR_CHECK_VALUE(
       rule.dim_rule || rule.mesh_rule || rule.kernel,
-      kWhere,
+      kRegisterSharding,
       "the rule of \"",
       name,
       "\" says nothing. Give it a dim_rule, a mesh_rule or a kernel.");
   DTENSOR_CHECK(
       !detail::has_peers_in_process(),
-      kWhere,
+      kRegisterSharding,
       "\"",
       name,
       "\" got a rule inside of a rank, while others may call it. Register it "

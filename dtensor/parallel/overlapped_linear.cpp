@@ -196,7 +196,7 @@ at::Tensor overlapped_linear(
       spec_of(input)->mesh(),
       {output},
       sizes,
-      contiguous_strides(sizes),
+      dtensor::contiguous_strides(sizes),
       input.scalar_type());
   auto result = compute(input, weight_t, bias, to, chunks);
   const bool records = c10::GradMode::is_enabled() &&

@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-constexpr const char* kWhere = "parallelize_module";
+constexpr const char* kParallelizeModule = "parallelize_module";
 
 std::vector<std::string> split_at_dots(const std::string& pattern) {
   std::vector<std::string> parts(1);
@@ -129,7 +129,7 @@ std::vector<Match> matches_of(
   }
   DTENSOR_CHECK_VALUE(
       !level.empty(),
-      kWhere,
+      kParallelizeModule,
       "no submodule matches \"",
       pattern,
       "\". ",
@@ -141,14 +141,16 @@ std::vector<Match> matches_of(
 
 void check_mesh(const DeviceMesh& mesh) {
   DTENSOR_CHECK_VALUE(
-      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
+      mesh.defined(),
+      kParallelizeModule,
+      "the mesh is undefined. Use init_device_mesh.");
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
-      kWhere,
+      kParallelizeModule,
       "tensor parallelism runs along one mesh dimension, and the mesh is ",
       mesh,
       ". Pass a slice, as mesh[\"tp\"].");
-  detail::check_mine(kWhere, mesh);
+  detail::check_mine(kParallelizeModule, mesh);
 }
 
 } // namespace
@@ -159,13 +161,13 @@ void parallelize_module(
     const ParallelizePlan& plan,
     const ParallelizeOptions& options) {
   check_mesh(mesh);
-  const detail::ModuleClaim claim(kWhere, module);
+  const detail::ModuleClaim claim(kParallelizeModule, module);
   // All patterns are checked before any module is changed.
   std::vector<std::pair<Match, const ParallelStyle*>> work;
   for (const auto& entry : plan) {
     DTENSOR_CHECK_TYPE(
         entry.style != nullptr,
-        kWhere,
+        kParallelizeModule,
         "the plan has no style for \"",
         entry.pattern,
         "\". Give it one, as ColwiseParallel().");
@@ -187,7 +189,7 @@ void parallelize_module(
     const ParallelStyle& style,
     const ParallelizeOptions& options) {
   check_mesh(mesh);
-  const detail::ModuleClaim claim(kWhere, module);
+  const detail::ModuleClaim claim(kParallelizeModule, module);
   style.apply({module, "", mesh, options.src_data_rank});
 }
 

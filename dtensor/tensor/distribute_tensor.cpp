@@ -19,17 +19,17 @@
 namespace dtensor {
 namespace {
 
-constexpr const char* kWhere = "distribute_tensor";
+constexpr const char* kDistributeTensor = "distribute_tensor";
 
 DTensor check_layout(
     const at::Tensor& tensor,
     const DeviceMesh& mesh,
     PlacementsRef layout) {
   const auto& spec = detail::spec_of(tensor);
-  detail::check_mine(kWhere, *spec);
+  detail::check_mine(kDistributeTensor, *spec);
   DTENSOR_CHECK_VALUE(
       spec->mesh() == mesh && spec->placements() == layout,
-      kWhere,
+      kDistributeTensor,
       "the tensor is a DTensor already, ",
       *spec,
       ", and not in the layout asked for, ",
@@ -83,7 +83,7 @@ at::Tensor from_root(
 Sizes order_in_memory(const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
-      return contiguous_strides(tensor.sizes());
+      return dtensor::contiguous_strides(tensor.sizes());
     }
   }
   return dense_strides(tensor.sizes(), tensor.strides());
@@ -108,7 +108,7 @@ at::Tensor scatter_to_ranks(
     auto& group = get_group(spec->mesh(), m);
     DTENSOR_CHECK_VALUE(
         src_data_rank >= 0 && src_data_rank < group.size(),
-        kWhere,
+        kDistributeTensor,
         "src_data_rank ",
         src_data_rank,
         " is no rank of mesh dim ",
@@ -160,15 +160,17 @@ DTensor distribute_tensor(
     PlacementsRef placements,
     std::optional<int64_t> src_data_rank) {
   DTENSOR_CHECK_VALUE(
-      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine(kWhere, mesh);
+      mesh.defined(),
+      kDistributeTensor,
+      "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine(kDistributeTensor, mesh);
   DTENSOR_CHECK(
       tensor.is_leaf(),
-      kWhere,
+      kDistributeTensor,
       "the tensor is not a leaf of the autograd graph, and distributing it "
       "would cut the graph. Use DTensor::from_local, or detach() it.");
   const auto layout =
-      normalize_placements(mesh, placements, tensor.dim(), kWhere);
+      normalize_placements(mesh, placements, tensor.dim(), kDistributeTensor);
   if (is_dtensor(tensor)) {
     return check_layout(tensor, mesh, layout);
   }
@@ -182,7 +184,7 @@ DTensor distribute_tensor(
       full.sizes(),
       order_in_memory(full),
       full.scalar_type(),
-      kWhere);
+      kDistributeTensor);
   auto result = detail::wrap(local_part(full, spec, src_data_rank), spec);
   detail::explain_no_data(result);
   detail::keep_gradient_distributed(result);

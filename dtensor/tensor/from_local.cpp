@@ -18,7 +18,7 @@
 namespace dtensor {
 namespace {
 
-constexpr const char* kWhere = "from_local";
+constexpr const char* kFromLocal = "from_local";
 
 // All shards as large as this one. A dimension cut by n ranks has n times as
 // many elements, and dimensions outside it in memory n times the stride.
@@ -54,7 +54,7 @@ SpecPtr global_spec(
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
       options.shape || !options.stride,
-      kWhere,
+      kFromLocal,
       "stride without shape. Pass both, or neither.");
   Sizes sizes;
   Sizes strides;
@@ -69,10 +69,10 @@ SpecPtr global_spec(
   const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   if (is_empty &&
       !options.stride) { // ranks may have come to parts in many ways
-    strides = contiguous_strides(sizes);
+    strides = dtensor::contiguous_strides(sizes);
   }
   return Spec::make(
-      mesh, placements, sizes, strides, local.scalar_type(), kWhere);
+      mesh, placements, sizes, strides, local.scalar_type(), kFromLocal);
 }
 
 std::string facts_of(const at::Tensor& local, const Spec& spec) {
@@ -87,7 +87,7 @@ void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
     for (size_t r = 0; r < all.size(); ++r) {
       DTENSOR_CHECK_VALUE(
           all[r] == all[0],
-          kWhere,
+          kFromLocal,
           "ranks of ",
           spec.mesh().dim_label(m),
           " disagree: rank ",
@@ -132,7 +132,7 @@ at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
 void check_is_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       local.sizes() == spec.local_sizes(),
-      kWhere,
+      kFromLocal,
       "the local tensor has shape ",
       local.sizes(),
       ", but rank ",
@@ -158,16 +158,18 @@ at::Tensor detail::from_part(
     PlacementsRef placements,
     const FromLocalOptions& options) {
   DTENSOR_CHECK_VALUE(
-      mesh.defined(), kWhere, "the mesh is undefined. Use init_device_mesh.");
-  check_mine(kWhere, mesh);
+      mesh.defined(),
+      kFromLocal,
+      "the mesh is undefined. Use init_device_mesh.");
+  check_mine(kFromLocal, mesh);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
-      kWhere,
+      kFromLocal,
       "the local tensor is a DTensor already. Use redistribute() to change "
       "its layout.");
   const auto ndim =
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
-  const auto layout = normalize_placements(mesh, placements, ndim, kWhere);
+  const auto layout = normalize_placements(mesh, placements, ndim, kFromLocal);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
@@ -182,7 +184,7 @@ at::Tensor detail::from_part(
   }
   std::optional<Placements> grad;
   if (options.grad_placements) {
-    grad = checked_grad_placements(*spec, *options.grad_placements, kWhere);
+    grad = checked_grad_placements(*spec, *options.grad_placements, kFromLocal);
   }
   return from_local_autograd(mine, spec, grad);
 }

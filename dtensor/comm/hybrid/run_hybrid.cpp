@@ -12,7 +12,7 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "run_world";
+constexpr const char* kRunWorld = "run_world";
 
 // Of what the launcher says of a process, that of one of its ranks.
 LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
@@ -72,7 +72,7 @@ void run_hybrid(
   const RanksHere ranks{process.rank * here, here, process.size * here};
   std::vector<std::shared_ptr<HybridRank>> worlds;
   RankThreads threads(
-      kWhere,
+      kRunWorld,
       ranks,
       options.threads,
       [&](std::shared_ptr<ThreadHub> hub, int64_t rank) {
@@ -80,7 +80,7 @@ void run_hybrid(
         return worlds.back();
       });
   try {
-    threads.run(kWhere, [&](int64_t rank) {
+    threads.run(kRunWorld, [&](int64_t rank) {
       run_rank(
           *worlds[static_cast<size_t>(rank - ranks.first)],
           env_of(process, ranks, rank),

@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/error.h>
 
@@ -18,7 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kWhere = "mpi";
 constexpr const char* kFailed = "failed"; // a key in the store
 
 // Of this host. A launcher binds ranks to cores of their own, so that a rank
@@ -73,7 +73,7 @@ void MpiChannel::meet(const GroupMembers& members) {
   } catch (const std::exception& error) {
     DTENSOR_CHECK(
         false,
-        kWhere,
+        kMpi,
         "waited ",
         timeout_.count(),
         " ms for the ",
@@ -122,10 +122,10 @@ void MpiChannel::wait(c10::function_ref<bool()> done) {
     if ((!is_over && now < deadline) || done()) {
       continue;
     }
-    DTENSOR_CHECK(!is_over, kWhere, "another member has failed");
+    DTENSOR_CHECK(!is_over, kMpi, "another member has failed");
     DTENSOR_CHECK(
         false,
-        kWhere,
+        kMpi,
         "waited ",
         timeout.count(),
         " ms. Call the same collectives on every rank, or raise the timeout");

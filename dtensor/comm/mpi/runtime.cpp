@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/mpi/runtime_impl.h>
 
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-constexpr const char* kWhere = "mpi";
 
 // The first line, which names the implementation.
 std::string library_version() {
@@ -99,7 +98,7 @@ void MpiRuntime::check_place(int64_t rank, int64_t size) const {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
   DTENSOR_CHECK(
       mpi_rank == rank && mpi_size == size,
-      kWhere,
+      kMpi,
       "this process is rank ",
       rank,
       " of ",

@@ -4,6 +4,7 @@
 #include <dtensor/comm/per_device_backend_impl.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/processes/nccl_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -14,7 +15,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "init_process_group";
 constexpr const char* kFake = "fake";
 constexpr const char* kNccl = "nccl";
 
@@ -38,13 +38,13 @@ std::optional<c10::DeviceType> only_device(const std::string& name) {
 void check_name(const std::string& name, const std::string& text) {
   DTENSOR_CHECK_VALUE(
       !name.empty(),
-      kWhere,
+      kInitProcessGroup,
       "a backend has no name in \"",
       text,
       "\". Write \"gloo\", or \"cpu:gloo,cuda:nccl\".");
   DTENSOR_CHECK_VALUE(
       find_backend(name) != nullptr,
-      kWhere,
+      kInitProcessGroup,
       "there is no backend \"",
       name,
       "\". Use one of: ",
@@ -52,7 +52,7 @@ void check_name(const std::string& name, const std::string& text) {
       ".");
   DTENSOR_CHECK_VALUE(
       name != kNccl || has_nccl(),
-      kWhere,
+      kInitProcessGroup,
       "\"",
       text,
       "\" cannot be: dtensor is built for a LibTorch without NCCL. Build it "
@@ -65,7 +65,7 @@ c10::DeviceType device_named(const std::string& name, const std::string& text) {
   } catch (const c10::Error&) {
     DTENSOR_CHECK_VALUE(
         false,
-        kWhere,
+        kInitProcessGroup,
         "there is no type of device \"",
         name,
         "\" in \"",
@@ -82,7 +82,7 @@ std::string best_for(c10::DeviceType device) {
   }
   DTENSOR_CHECK_VALUE(
       device == c10::kCUDA && torch_has_cuda(),
-      kWhere,
+      kInitProcessGroup,
       "\"auto\" knows no backend for ",
       lower(device),
       device == c10::kCUDA ? ", as this LibTorch is built for the CPU" : "",
@@ -97,7 +97,7 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
       colon != std::string::npos,
-      kWhere,
+      kInitProcessGroup,
       "\"",
       item,
       "\" in \"",
@@ -109,7 +109,7 @@ ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const auto only = only_device(name);
   DTENSOR_CHECK_VALUE(
       !only || *only == device,
-      kWhere,
+      kInitProcessGroup,
       "\"",
       name,
       "\" carries tensors on ",
@@ -133,7 +133,7 @@ ChosenBackends parse_list(const std::string& text) {
             chosen.begin(),
             chosen.end(),
             [&](const auto& known) { return known.device == next.device; }),
-        kWhere,
+        kInitProcessGroup,
         lower(*next.device),
         " has two backends in \"",
         text,
@@ -146,7 +146,7 @@ ChosenBackends parse_list(const std::string& text) {
               chosen.begin(),
               chosen.end(),
               [](const auto& one) { return one.name == kFake; }),
-      kWhere,
+      kInitProcessGroup,
       "\"",
       text,
       "\" has a fake backend among others. Name \"fake\" alone: it carries "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/launch_env_impl.h>
 
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <charconv>
@@ -9,8 +10,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-constexpr const char* kWhere = "init_process_group";
 
 // The variables by which a kind of launcher says who a process is.
 struct Launcher {
@@ -64,7 +63,7 @@ class Variables {
     const auto [rest, wrong] = std::from_chars(value.data(), end, result);
     DTENSOR_CHECK_VALUE(
         wrong == std::errc() && rest == end && result >= 0,
-        kWhere,
+        kInitProcessGroup,
         name,
         " is not a number: \"",
         value,
@@ -85,7 +84,7 @@ void read_who(
     LaunchEnv& env) {
   DTENSOR_CHECK_VALUE(
       variables.has(launcher.size),
-      kWhere,
+      kInitProcessGroup,
       launcher.rank,
       " is set and ",
       launcher.size,
@@ -95,7 +94,7 @@ void read_who(
   env.size = variables.number(launcher.size);
   DTENSOR_CHECK_VALUE(
       env.rank < env.size,
-      kWhere,
+      kInitProcessGroup,
       launcher.rank,
       " is ",
       env.rank,
@@ -123,7 +122,7 @@ void read_place(const Variables& variables, LaunchEnv& env) {
   const int64_t port = variables.number("MASTER_PORT", 0);
   DTENSOR_CHECK_VALUE(
       env.master_addr.empty() == (port == 0) && port <= kLastPort,
-      kWhere,
+      kInitProcessGroup,
       "MASTER_ADDR is \"",
       env.master_addr,
       "\" and MASTER_PORT ",

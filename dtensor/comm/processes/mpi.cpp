@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/mpi_impl.h>
 
 #include <dtensor/comm/mpi/module_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <dlfcn.h>
@@ -14,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "mpi";
 constexpr const char* kOpenMpi = "openmpi";
 constexpr const char* kMpich = "mpich";
 
@@ -39,7 +39,7 @@ std::string implementation_for(std::string_view name) {
   }
   DTENSOR_CHECK(
       false,
-      kWhere,
+      kMpi,
       "no launcher of MPI has started this process: OMPI_COMM_WORLD_RANK, "
       "PMI_RANK and PMIX_RANK are not set. Start it by mpirun, name the "
       "backend "
@@ -58,7 +58,7 @@ MpiEntry entry_of(const std::string& implementation) {
   const fs::path file = folder / ("libdtensor_" + implementation + ".so");
   DTENSOR_CHECK(
       fs::exists(file),
-      kWhere,
+      kMpi,
       "dtensor was built without ",
       implementation,
       ": there is no ",
@@ -73,7 +73,7 @@ MpiEntry entry_of(const std::string& implementation) {
   const char* const why = module == nullptr ? dlerror() : "";
   DTENSOR_CHECK(
       module != nullptr,
-      kWhere,
+      kMpi,
       file.string(),
       " cannot be loaded: ",
       why,
@@ -112,7 +112,7 @@ void load_mpi(std::string_view name) {
   const std::lock_guard lock(mine.mutex);
   DTENSOR_CHECK(
       mine.module == nullptr || mine.implementation == wanted,
-      kWhere,
+      kMpi,
       "this process has used ",
       mine.implementation,
       ", and cannot use ",
@@ -138,7 +138,7 @@ GroupBackendPtr make_mpi(GroupMembers members, const MeetingPlace& place) {
   const MpiModule* const module = module_or_null();
   DTENSOR_CHECK(
       module != nullptr,
-      kWhere,
+      kMpi,
       "MPI has not begun in this process, which all ranks do together. Name "
       "\"mpi\" in init_process_group.");
   return module->make(std::move(members), place);

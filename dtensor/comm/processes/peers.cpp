@@ -19,7 +19,7 @@ constexpr auto kRetry = std::chrono::milliseconds(20);
 constexpr char kCause = 'c';
 constexpr char kConsequence = 's';
 
-std::string key_of(int64_t rank) {
+std::string note_key(int64_t rank) {
   return c10::str("failed/", rank);
 }
 
@@ -55,7 +55,7 @@ void Peers::tell(const std::string& text, bool is_cause) noexcept {
   try {
     std::vector<uint8_t> note(text.begin(), text.end());
     note.insert(note.begin(), is_cause ? kCause : kConsequence);
-    store().set(key_of(rank_), note);
+    store().set(note_key(rank_), note);
   } catch (const std::exception&) {
     // The store is gone with rank 0, which the others notice too.
   }
@@ -66,12 +66,12 @@ bool Peers::runs(int64_t rank) const {
 }
 
 bool Peers::has_told(int64_t rank) const {
-  return store().check({key_of(rank)});
+  return store().check({note_key(rank)});
 }
 
 std::string Peers::what_became_of(int64_t rank) const {
   if (has_told(rank)) {
-    const auto note = store().get(key_of(rank));
+    const auto note = store().get(note_key(rank));
     return note.front() == kConsequence
         ? ""
         : c10::str(

@@ -4,6 +4,7 @@
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/version.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -22,7 +23,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "init_process_group";
 constexpr const char* kLoopback = "127.0.0.1";
 
 // A store in the process of rank 0.
@@ -92,7 +92,7 @@ std::pair<std::string, int> parse_tcp(const std::string& address) {
   }
   DTENSOR_CHECK_VALUE(
       port > 0 && colon > 0,
-      kWhere,
+      kInitProcessGroup,
       "no host and port in \"tcp://",
       address,
       "\". Write tcp://host:port.");
@@ -115,7 +115,7 @@ StorePtr by_method(
   }
   DTENSOR_CHECK_VALUE(
       method.empty() || method == "env://",
-      kWhere,
+      kInitProcessGroup,
       "no such init_method: \"",
       method,
       "\". Use \"env://\", \"tcp://host:port\" or \"file:///path\".");
@@ -124,7 +124,7 @@ StorePtr by_method(
   }
   DTENSOR_CHECK_VALUE(
       env.local_size == env.size,
-      kWhere,
+      kInitProcessGroup,
       "nothing says where the ",
       env.size,
       " ranks meet: ",
@@ -198,7 +198,7 @@ Peer check_greeting(
     std::getline(my_lines, my_line);
     DTENSOR_CHECK(
         their_line == my_line,
-        kWhere,
+        kInitProcessGroup,
         "what came as rank ",
         rank,
         " is none of these ranks: it says \"",
@@ -215,7 +215,7 @@ Peer check_greeting(
   return peer;
 }
 
-std::string key_of(int64_t rank) {
+std::string rank_key(int64_t rank) {
   return c10::str("rank/", rank);
 }
 
@@ -223,14 +223,14 @@ std::vector<int64_t> missing_ranks(c10d::Store& store, int64_t size) {
   std::vector<int64_t> missing;
   try {
     for (int64_t rank = 0; rank < size; ++rank) {
-      if (!store.check({key_of(rank)})) {
+      if (!store.check({rank_key(rank)})) {
         missing.push_back(rank);
       }
     }
   } catch (const std::exception&) {
     DTENSOR_CHECK(
         false,
-        kWhere,
+        kInitProcessGroup,
         "the store cannot be reached any more: the process that kept it, rank "
         "0 or the launcher, has ended. Look at what it printed.");
   }
@@ -249,7 +249,7 @@ void throw_missing(
   }
   DTENSOR_CHECK(
       false,
-      kWhere,
+      kInitProcessGroup,
       rank_list(missing),
       " of ",
       env.size,
@@ -263,10 +263,10 @@ std::vector<Peer> greet(
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
   const std::string mine = greeting(env, myself());
-  store.set(key_of(env.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
+  store.set(rank_key(env.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < env.size; ++rank) {
-    keys.push_back(key_of(rank));
+    keys.push_back(rank_key(rank));
   }
   try {
     store.wait(keys, timeout);
@@ -290,7 +290,7 @@ LaunchEnv who_am_i(const ProcessGroupOptions& options) {
   env.size = options.world_size.value_or(env.size);
   DTENSOR_CHECK_VALUE(
       env.rank >= 0 && env.rank < env.size,
-      kWhere,
+      kInitProcessGroup,
       "no rank ",
       env.rank,
       " in a world of ",

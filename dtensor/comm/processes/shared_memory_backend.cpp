@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/version.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -18,7 +19,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "shared_memory_backend";
 constexpr const char* kStoreKey = "shared_segment";
 constexpr int64_t kVersion = DTENSOR_VERSION_MAJOR * 1'000'000 +
     DTENSOR_VERSION_MINOR * 1'000 + DTENSOR_VERSION_PATCH;
@@ -50,7 +50,7 @@ Address from_bytes(const std::vector<uint8_t>& bytes) {
       address.key[1];
   DTENSOR_CHECK(
       !words.fail(),
-      kWhere,
+      kSharedMemory,
       "the store does not say where the memory is, but \"",
       text.substr(0, 40),
       "\". Give each group keys of its own.");
@@ -96,12 +96,12 @@ SharedSegment make_segment(
 void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
   DTENSOR_CHECK(
       theirs.magic == mine.magic && theirs.key == mine.key,
-      kWhere,
+      kSharedMemory,
       "the memory is not that of this group: it has another key. Give each "
       "group of each job keys of its own in the store.");
   DTENSOR_CHECK(
       theirs.version == mine.version,
-      kWhere,
+      kSharedMemory,
       "rank 0 of the group has version ",
       theirs.version,
       " of this library, and this rank ",
@@ -109,7 +109,7 @@ void check_identity(const SharedIdentity& theirs, const SharedIdentity& mine) {
       ". Run the same program on all ranks.");
   DTENSOR_CHECK(
       theirs == mine,
-      kWhere,
+      kSharedMemory,
       "rank 0 of the group has ",
       theirs.members,
       " members and blocks of ",
@@ -131,7 +131,7 @@ SharedSegment open_segment(
   } catch (const std::exception& error) {
     DTENSOR_CHECK(
         false,
-        kWhere,
+        kSharedMemory,
         "waited ",
         options.timeout.count(),
         " ms for rank ",
@@ -156,7 +156,7 @@ void check_options(
   const auto size = static_cast<int64_t>(members.ranks.size());
   DTENSOR_CHECK_VALUE(
       size <= kMostMembers,
-      kWhere,
+      kSharedMemory,
       "\"",
       members.label,
       "\" has ",
@@ -166,7 +166,7 @@ void check_options(
       " can share memory. Use another backend for it.");
   DTENSOR_CHECK_VALUE(
       options.block_bytes > 0 && options.block_bytes % kNoticeBytes == 0,
-      kWhere,
+      kSharedMemory,
       "blocks have ",
       options.block_bytes,
       " bytes. Pass a multiple of ",

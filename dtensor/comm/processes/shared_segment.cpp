@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_segment_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "shared_memory_backend";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string last_error() {
@@ -69,7 +69,7 @@ SharedSegment SharedSegment::create(size_t bytes) {
       fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
   DTENSOR_CHECK(
       made,
-      kWhere,
+      kSharedMemory,
       "cannot make ",
       bytes,
       " bytes of shared memory: ",
@@ -85,7 +85,7 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   SharedSegment result(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes);
   DTENSOR_CHECK(
       result.descriptor() >= 0,
-      kWhere,
+      kSharedMemory,
       "cannot open the memory of process ",
       pid,
       ", ",
@@ -97,7 +97,7 @@ SharedSegment::open(int64_t pid, int64_t descriptor, size_t bytes) {
   const std::string why = objection(result.descriptor(), bytes);
   DTENSOR_CHECK(
       why.empty(),
-      kWhere,
+      kSharedMemory,
       "what process ",
       pid,
       " offers as ",
@@ -115,7 +115,7 @@ void SharedSegment::map() {
       mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
   DTENSOR_CHECK(
       address != MAP_FAILED,
-      kWhere,
+      kSharedMemory,
       "cannot map ",
       size_,
       " bytes of shared memory: ",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/sockets_impl.h>
 
+#include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
 #include <netdb.h>
@@ -20,7 +21,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "init_process_group";
 constexpr auto kRetry = std::chrono::milliseconds(5);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -34,7 +34,7 @@ Addresses resolve(const std::string& host, int port) {
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   DTENSOR_CHECK(
       wrong == 0,
-      kWhere,
+      kInitProcessGroup,
       "there is no host \"",
       host,
       "\": ",
@@ -91,7 +91,7 @@ Descriptor listen_at(const std::string& host, int port) {
   }
   DTENSOR_CHECK(
       false,
-      kWhere,
+      kInitProcessGroup,
       "rank 0 cannot listen at ",
       host,
       ":",
@@ -114,7 +114,7 @@ void hand_out(
       bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) ==
               0 &&
           listen(door.get(), SOMAXCONN) == 0,
-      kWhere,
+      kInitProcessGroup,
       "rank 0 cannot listen at the local name \"",
       name,
       "\": ",
@@ -123,7 +123,7 @@ void hand_out(
   for (int64_t served = 0; served < readers;) {
     DTENSOR_CHECK(
         readable(door, deadline),
-        kWhere,
+        kInitProcessGroup,
         readers - served,
         " of ",
         readers + 1,
@@ -158,7 +158,7 @@ std::string fetch(const std::string& name, Deadline deadline) {
   }
   DTENSOR_CHECK(
       false,
-      kWhere,
+      kInitProcessGroup,
       "rank 0 was not found on this host in time. Look whether it runs; if "
       "ranks were started apart, or on several hosts, set MASTER_ADDR and "
       "MASTER_PORT.");

@@ -34,9 +34,9 @@ bool AsyncMeeting::complete() const {
 // Small enough that nobody waits long for the last one, and large enough that
 // starting one costs nothing beside it.
 int64_t AsyncMeeting::block_size() const {
-  constexpr int64_t kBlockBytes = 1 << 16;
+  constexpr int64_t kBytes = 1 << 16;
   const at::Tensor& output = calls_[0]->output;
-  return output.is_cpu() ? kBlockBytes / output.element_size()
+  return output.is_cpu() ? kBytes / output.element_size()
                          : std::max<int64_t>(numel(), 1);
 }
 

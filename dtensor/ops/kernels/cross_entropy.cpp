@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kWhere = "cross_entropy";
+constexpr const char* kCrossEntropy = "cross_entropy";
 
 Placement without_class(const Placement& p, int64_t class_dim) {
   return p.cuts() && p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
@@ -76,7 +76,7 @@ void check_target(
     int64_t class_dim) {
   DTENSOR_CHECK_TYPE(
       target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
-      kWhere,
+      kCrossEntropy,
       "class indices must be int64 or uint8, but the target is ",
       short_name(target.scalar_type()),
       ". Convert it, or pass probabilities in the shape of the logits.");
@@ -84,7 +84,7 @@ void check_target(
   wanted.erase(wanted.begin() + class_dim);
   DTENSOR_CHECK_VALUE(
       target.sizes() == at::IntArrayRef(wanted),
-      kWhere,
+      kCrossEntropy,
       "the target has shape ",
       target.sizes(),
       ", but logits ",
@@ -103,7 +103,7 @@ at::Tensor local_in(
   if (is_dtensor(t)) {
     DTENSOR_CHECK(
         spec_of(t)->mesh() == logits.mesh(),
-        kWhere,
+        kCrossEntropy,
         argument,
         " is on another mesh: ",
         *spec_of(t),
@@ -117,7 +117,7 @@ at::Tensor local_in(
   DTENSOR_CHECK(
       t.numel() == 1 || loss_parallel_depth() > 0 ||
           at::get_dtensor_allow_implicit_replication(),
-      kWhere,
+      kCrossEntropy,
       "got mixed plain tensor and DTensor: ",
       argument,
       " is plain next to ",
@@ -125,7 +125,7 @@ at::Tensor local_in(
       ". Make it a DTensor with distribute_tensor.");
   DTENSOR_CHECK_VALUE(
       placements == whole,
-      kWhere,
+      kCrossEntropy,
       argument,
       " is a plain tensor, but beside ",
       logits,
@@ -147,7 +147,8 @@ output_layout(const Spec& logits, int64_t class_dim, int64_t reduction) {
                                                       : Replicate();
     }
   }
-  return Spec::make(logits.mesh(), placements, sizes, logits.dtype(), kWhere);
+  return Spec::make(
+      logits.mesh(), placements, sizes, logits.dtype(), kCrossEntropy);
 }
 
 struct PlanHolder : torch::CustomClassHolder {
@@ -262,13 +263,13 @@ CrossEntropyPlan make_plan(
 void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   DTENSOR_CHECK_VALUE(
       logits.dim() >= 1,
-      kWhere,
+      kCrossEntropy,
       "logits need a class dimension, got ",
       logits,
       ". Pass (C), (N, C) or (N, C, ...).");
   DTENSOR_CHECK_VALUE(
       options.label_smoothing >= 0 && options.label_smoothing <= 1,
-      kWhere,
+      kCrossEntropy,
       "label_smoothing must be between 0 and 1, got ",
       options.label_smoothing,
       ". Pass such a value.");
@@ -278,7 +279,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
   const auto classes = logits.sizes()[logits.dim() == 1 ? 0 : 1];
   DTENSOR_CHECK_VALUE(
       options.weight.dim() == 1 && options.weight.numel() == classes,
-      kWhere,
+      kCrossEntropy,
       "weight must have one number for each of the ",
       classes,
       " classes, got shape ",
@@ -286,7 +287,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       ". Pass such a tensor.");
   DTENSOR_CHECK_TYPE(
       options.weight.scalar_type() == logits.dtype(),
-      kWhere,
+      kCrossEntropy,
       "weight must be ",
       short_name(logits.dtype()),
       " like the logits, got ",
@@ -294,7 +295,7 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       ". Convert it.");
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !options.weight.requires_grad() || !c10::GradMode::is_enabled(),
-      kWhere,
+      kCrossEntropy,
       "weight cannot have a gradient. Detach it.");
 }
 

@@ -58,7 +58,9 @@ struct Targets {
   at::Tensor global;  // 0 where ignored
 };
 
-Targets look_up(const CrossEntropyPlan& plan, const at::Tensor& target) {
+Targets look_up_targets(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& target) {
   Targets t;
   t.ignored = target.eq(plan.ignore_index);
   t.global = target.to(at::kLong).masked_fill(t.ignored, 0);
@@ -182,7 +184,7 @@ CrossEntropyState cross_entropy_forward(
     const at::Tensor& class_weight) {
   const auto c = plan.class_dim;
   const auto [x, weight] = to_accumulate(logits, class_weight);
-  const auto t = look_up(plan, target);
+  const auto t = look_up_targets(plan, target);
 
   const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
   auto shifted = x - max.unsqueeze(c);
@@ -229,7 +231,7 @@ at::Tensor cross_entropy_backward(
     const at::Tensor& probabilities) {
   const auto c = plan.class_dim;
   const auto [x, weight] = to_accumulate(logits, class_weight);
-  const auto t = look_up(plan, target);
+  const auto t = look_up_targets(plan, target);
   auto coefficient = grad.to(x.scalar_type());
   if (plan.reduction == at::Reduction::Mean) {
     coefficient = coefficient / total;

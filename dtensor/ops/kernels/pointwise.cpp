@@ -77,7 +77,7 @@ std::vector<OutputMeta> detail::pointwise_meta(const OpCall& call) {
     return one_element(t, input);
   });
   op.callBoxed(stack);
-  Sizes strides = contiguous_strides(sizes);
+  Sizes strides = dtensor::contiguous_strides(sizes);
   for (const auto& input : call.inputs) {
     if (input.sizes() == SizesRef(sizes)) {
       strides = dense_strides(sizes, input.spec->strides());

@@ -42,7 +42,7 @@ Sizes output_sizes(const OpCall& call) {
 Sizes output_strides(SizesRef sizes, const OpInput& query) {
   return query.dim() == static_cast<int64_t>(sizes.size())
       ? dense_strides(sizes, query.spec->strides())
-      : contiguous_strides(sizes);
+      : dtensor::contiguous_strides(sizes);
 }
 
 // What the local call cannot be asked: a kernel of ours may stand in for it.

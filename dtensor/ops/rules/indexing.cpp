@@ -29,7 +29,7 @@ std::vector<OutputMeta> index_select_meta(const OpCall& call) {
     out[0].sizes[static_cast<size_t>(indexed_dim(call))] =
         call.inputs[1].spec->numel();
   }
-  out[0].strides = contiguous_strides(out[0].sizes);
+  out[0].strides = dtensor::contiguous_strides(out[0].sizes);
   return out;
 }
 

@@ -16,8 +16,6 @@ using detail::keep_specs;
 using detail::keeps_shape;
 using detail::operand_shard;
 
-constexpr auto kSum = ReduceOp::kSum;
-
 // `input` broadcasts to the shape of `self`.
 bool fits(const OpInput& input, const OpInput& self) {
   const auto sizes = self.sizes();
@@ -54,7 +52,7 @@ Strategies elementwise(const OpCall& call, int64_t) {
       s.inputs.push_back(
           operand_shard(input.sizes(), call.inputs[0].sizes(), d));
     }
-    s.outputs = {keeps_shape(call) ? Shard(d) : Partial(kSum)};
+    s.outputs = {keeps_shape(call) ? Shard(d) : Partial(ReduceOp::kSum)};
     all.push_back(std::move(s));
   }
   return all;

@@ -12,8 +12,6 @@ using detail::dense;
 using detail::keep_specs;
 using detail::keeps_shape;
 
-constexpr auto kSum = ReduceOp::kSum;
-
 // Dimension `d` of the logits, in the target.
 int64_t target_dim(int64_t d) {
   return d == 0 ? 0 : d - 1;
@@ -37,7 +35,7 @@ Strategies nll_forward(const OpCall& call, int64_t) {
         s.outputs = {Shard(target_dim(d)), Replicate()};
         break;
       case at::Reduction::Sum:
-        s.outputs = {Partial(kSum), Partial(kSum)};
+        s.outputs = {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)};
         break;
       default:
         s.outputs = {Replicate(), Replicate()};
@@ -71,7 +69,7 @@ Strategies nll_backward(const OpCall& call, int64_t) {
     s.outputs = {Shard(d)};
     all.push_back(s);
     if (call.int_arg("reduction") == at::Reduction::Sum) {
-      s.inputs.back() = Partial(kSum); // not used
+      s.inputs.back() = Partial(ReduceOp::kSum); // not used
       all.push_back(std::move(s));
     }
   }

@@ -13,7 +13,7 @@ namespace {
 
 using namespace detail;
 
-std::vector<OutputMeta> values_and_indices(const OpCall& call) {
+std::vector<OutputMeta> scanned_and_indices(const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
 }
@@ -47,7 +47,7 @@ DTENSOR_RULES(scan) {
   }
   for (const auto* name : {"cummax", "cummin"}) {
     rules.dim_rule(name, whole)
-        .with_meta(values_and_indices)
+        .with_meta(scanned_and_indices)
         .with_localize(note_plain_call)
         .with_local_kernel(running_extreme_local)
         .as_region();

@@ -12,7 +12,7 @@ namespace dtensor::detail {
 inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
   return {
       Sizes(sizes.begin(), sizes.end()),
-      contiguous_strides(sizes),
+      dtensor::contiguous_strides(sizes),
       dtype,
       true};
 }
