@@ -32,6 +32,7 @@ PROGRAMS = {
     "mlp": ("mlp/",),
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
     "processes": ("processes/",),
+    "gloo": ("gloo/",),
     "gpt_step": ("gpt/",),
     "decode": ("decode/",),
     "overlap": ("overlap/",),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The collectives of benchmarks/collectives.cpp by MPI: runs mpi_collectives.
+"""The collectives of benchmarks/collectives.cpp by OpenMPI: runs mpi_collectives.
 
-The program is built where CMake finds an MPI; without it this prints nothing.
+The program is built where CMake finds an OpenMPI; without it this prints nothing.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -17,8 +18,9 @@ PROGRAM = ROOT / "build/bench/benchmarks/mpi_collectives"
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--only", default="", metavar="PREFIX")
     options = parser.parse_args()
-    if not PROGRAM.exists() or not shutil.which("mpirun"):
+    if not PROGRAM.exists() or not shutil.which("mpirun.openmpi"):
         return
     # More ranks than cores, and root in a container, only when told twice.
     environment = os.environ | {
@@ -27,9 +29,16 @@ def main():
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }
     for ranks in options.ranks:
-        subprocess.run(
-            ["mpirun", "-n", str(ranks), PROGRAM], env=environment, check=True
-        )
+        lines = subprocess.run(
+            ["mpirun.openmpi", "-n", str(ranks), PROGRAM],
+            env=environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.splitlines()
+        for line in lines:
+            if json.loads(line)["benchmark"].startswith(options.only):
+                print(line)
 
 
 if __name__ == "__main__":
