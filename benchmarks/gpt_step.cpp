@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One training step of the example's GPT: one process with two threads, two
 // ranks with tensor parallelism, and two ranks with sequence parallelism and
-// loss_parallel. The losses say that the three do the same work.
+// loss_parallel, where ranks are threads, and processes over shared memory
+// (_shm) and Gloo (_gloo). The losses say that all do the same work.
 #include "harness.h"
 #include "profile.h"
 
 #include <examples/gpt/model.h>
 #include <examples/gpt/plan.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 namespace {
@@ -30,13 +36,23 @@ struct Mode {
   int64_t ranks = 1;
   int intra_op_threads = 1;
   /// Nothing: the plain model.
-  std::optional<gpt::Parallel> parallel;
+  std::optional<gpt::Parallel> parallel = std::nullopt;
+  /// Of ranks that are processes; empty: they are threads.
+  std::string backend = {};
 };
 
+const gpt::Parallel kTensor = {};
+const gpt::Parallel kSequence = {.sequence = true, .loss = true};
+
+// Processes first: they are forked, which wants a process without threads.
 const std::vector<Mode> kModes = {
-    {"gpt/single", 1, 2, std::nullopt},
-    {"gpt/tp", 2, 1, gpt::Parallel{}},
-    {"gpt/sp", 2, 1, gpt::Parallel{.sequence = true, .loss = true}}};
+    {"gpt/tp_shm", 2, 1, kTensor, "shm"},
+    {"gpt/sp_shm", 2, 1, kSequence, "shm"},
+    {"gpt/tp_gloo", 2, 1, kTensor, "gloo"},
+    {"gpt/sp_gloo", 2, 1, kSequence, "gloo"},
+    {"gpt/single", 1, 2},
+    {"gpt/tp", 2, 1, kTensor},
+    {"gpt/sp", 2, 1, kSequence}};
 
 double step(
     gpt::GPT& model,
@@ -104,8 +120,10 @@ train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
   return result;
 }
 
-void run(const Mode& mode, const bench::Options& options) {
-  const auto result = train_on_ranks(mode, options.smoke ? 1 : kSteps, nullptr);
+void report(
+    const Mode& mode,
+    const Result& result,
+    const bench::Options& options) {
   std::vector<double> us;
   for (size_t i = 0; i < result.seconds.size(); ++i) {
     if (i >= kWarmUp || options.smoke) {
@@ -119,6 +137,52 @@ void run(const Mode& mode, const bench::Options& options) {
        {"first_us", result.seconds.front() * 1e6},
        {"loss", result.loss},
        {"spread", bench::spread(us, figure)}});
+}
+
+// Children, of which the first reports.
+void run_on_processes(
+    const Mode& mode,
+    int64_t steps,
+    const bench::Options& options) {
+  const auto meeting = std::filesystem::temp_directory_path() /
+      ("dtensor_bench_gpt_" + std::to_string(getpid()) + "_" + mode.backend);
+  std::vector<pid_t> children;
+  for (int64_t rank = 0; rank < mode.ranks; ++rank) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      at::set_num_threads(mode.intra_op_threads);
+      init_process_group(
+          {.backend = mode.backend,
+           .init_method = "file://" + meeting.string(),
+           .rank = rank,
+           .world_size = mode.ranks});
+      const Result result = train(mode, steps, nullptr);
+      if (rank == 0) {
+        report(mode, result, options);
+      }
+      destroy_process_group();
+      std::_Exit(0);
+    }
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed = failed || status != 0;
+  }
+  std::filesystem::remove(meeting);
+  if (failed) {
+    std::exit(1);
+  }
+}
+
+void run(const Mode& mode, const bench::Options& options) {
+  const int64_t steps = options.smoke ? 1 : kSteps;
+  if (mode.backend.empty()) {
+    report(mode, train_on_ranks(mode, steps, nullptr), options);
+  } else {
+    run_on_processes(mode, steps, options);
+  }
 }
 
 void print_profile(const Mode& mode) {
@@ -137,7 +201,8 @@ int main(int argc, char** argv) {
       "A GPT training step",
       {{"--profile", "Print where rank 0's time goes", &profiling}});
   for (const Mode& mode : kModes) {
-    if (options.wants(mode.name)) {
+    // Where a process's time goes is where a thread's does.
+    if (options.wants(mode.name) && (!profiling || mode.backend.empty())) {
       profiling ? print_profile(mode) : run(mode, options);
     }
   }

@@ -209,7 +209,8 @@ class Bar:
         if of := self.at_most_of:
             parts.append(f"<= {of['times']:g} {of['benchmark']}")
         if faster := self.times_faster:
-            parts.append(f"{faster['times']:g}x {faster['anchor']}")
+            whose = " ".join([faster["anchor"], faster.get("benchmark", "")])
+            parts.append(f"{faster['times']:g}x {whose}".rstrip())
         return ", ".join(parts)
 
     def verdict(self, benchmark: str, results: Results) -> str:
@@ -222,7 +223,8 @@ class Bar:
             other = results.figure(of["benchmark"], "ours", "us")
             limits.append(other and other * of["times"])
         if faster := self.times_faster:
-            other = results.figure(benchmark, faster["anchor"], self.field)
+            theirs = faster.get("benchmark", benchmark)
+            other = results.figure(theirs, faster["anchor"], self.field)
             limits.append(other and other / faster["times"])
         if any(limit is not None and ours > limit for limit in limits):
             return "NO"

@@ -62,6 +62,10 @@ void steps(const Options& options) {
   for (int64_t rank = 0; rank < dtensor::get_world_size(); ++rank) {
     ranks.push_back(rank);
   }
+  const bool is_culprit = dtensor::get_rank() == options.culprit;
+  if (options.round < 0 && is_culprit) {
+    do_wrong(options, nullptr);
+  }
   const auto group =
       dtensor::new_group(ranks, "tp", {.timeout = options.of_group});
   std::optional<dtensor::CollectiveTimeout> limit;
@@ -70,7 +74,7 @@ void steps(const Options& options) {
   }
   const auto large = at::ones({300'000});
   for (int round = 0; round < kRounds; ++round) {
-    if (round == options.round && dtensor::get_rank() == options.culprit) {
+    if (round == options.round && is_culprit) {
       do_wrong(options, group);
     }
     group->all_reduce(at::ones({3}), dtensor::ReduceOp::kSum);
@@ -86,7 +90,7 @@ int main(int argc, char** argv) {
   CLI::App app("A rank that does wrong");
   app.add_option("--fault", options.fault, "What it does")->required();
   app.add_option("--culprit", options.culprit, "The rank that does it");
-  app.add_option("--round", options.round, "When");
+  app.add_option("--round", options.round, "When; -1: before the group");
   app.add_flag(
       "--keep", options.keeps, "It keeps the group, and goes on a while");
   app.add_option("--times", options.times, "Worlds, one after the other");

@@ -204,6 +204,16 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
 
 // Its models may live on, and it may go on: the others end at once, not at the
 // timeout.
+TEST_P(Faults, ARankThatThrowsBeforeItsGroupMeetsIsNamed) {
+  const auto ended = run("throw", 1, "OFF", /*round=*/-1);
+  expect_told(
+      ended,
+      1,
+      AllOf(
+          HasSubstr("Meanwhile rank 1 (process "),
+          HasSubstr("failed: no such row.")));
+}
+
 TEST_P(Faults, ARankThatThrowsAndKeepsItsGroupsEndsTheOthers) {
   const auto ended = run("throw", 1, "OFF", 5, {"--keep"});
   expect_told(
@@ -326,7 +336,7 @@ TEST_P(Faults, AtAnyPoint) {
   for (int i = 0; i < runs; ++i) {
     const auto& fault = faults[below(faults.size())];
     const int culprit = static_cast<int>(below(kRanks));
-    const int round = static_cast<int>(below(20));
+    const int round = static_cast<int>(below(21)) - 1;
     SCOPED_TRACE(
         fault + " of rank " + std::to_string(culprit) + " in round " +
         std::to_string(round));

@@ -30,6 +30,17 @@ std::pair<std::string, std::string> taken_apart(
       : std::pair(std::string(name), text);
 }
 
+// Errors of arguments are thrown on.
+std::string text_of_caught() {
+  try {
+    throw;
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const std::exception& error) {
+    return sentence(message_of(error));
+  }
+}
+
 class FollowedBackend final
     : public BackendDecorator,
       public std::enable_shared_from_this<FollowedBackend> {
@@ -105,14 +116,7 @@ PendingPtr FollowedBackend::started(
 }
 
 void FollowedBackend::explain(std::string_view name, int64_t number) const {
-  std::string text;
-  try {
-    throw;
-  } catch (const c10::ValueError&) {
-    throw;
-  } catch (const std::exception& error) {
-    text = sentence(message_of(error));
-  }
+  const std::string text = text_of_caught();
   Peers& peers = *following_.peers;
   const auto me = members().ranks[static_cast<size_t>(rank())];
   peers.tell(text, /*is_cause=*/false);
@@ -141,6 +145,17 @@ void FollowedBackend::explain(std::string_view name, int64_t number) const {
 GroupBackendPtr followed(GroupBackendPtr backend, Following following) {
   return std::make_shared<FollowedBackend>(
       std::move(backend), std::move(following));
+}
+
+void explain_failed_meeting(
+    const Following& following,
+    const std::vector<int64_t>& ranks) {
+  const std::string text = text_of_caught();
+  following.peers->tell(text, /*is_cause=*/false);
+  const std::string became = following.peers->what_became_of(ranks);
+  const auto [where, what] = taken_apart(text, "new_group");
+  DTENSOR_CHECK(false, where, what, " Meanwhile ", became, ".");
+  std::terminate(); // not reached
 }
 
 } // namespace dtensor::detail

@@ -7,7 +7,9 @@
 #include <dtensor/comm/processes/flight_record_impl.h>
 #include <dtensor/comm/processes/peers_impl.h>
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -21,5 +23,11 @@ struct Following {
 /// RuntimeError out of one tells, as RuntimeError, the collective's number,
 /// what became of the other members, and where the record is.
 GroupBackendPtr followed(GroupBackendPtr backend, Following following);
+
+/// In a handler of what has kept members from making their backend: the same
+/// without a number.
+[[noreturn]] void explain_failed_meeting(
+    const Following& following,
+    const std::vector<int64_t>& ranks);
 
 } // namespace dtensor::detail

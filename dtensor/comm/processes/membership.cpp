@@ -105,14 +105,20 @@ void Membership::linger() {
 
 GroupBackendPtr Membership::backend(GroupMembers members) {
   const std::lock_guard lock(mutex_);
-  GroupBackendPtr& backend = backends_[members.ranks];
-  if (backend != nullptr) {
-    return backend;
+  const auto found = backends_.find(members.ranks);
+  if (found != backends_.end()) {
+    return found->second;
   }
+  const auto ranks = members.ranks;
+  // What cannot be made is not kept.
+  return backends_.emplace(ranks, make_backend(std::move(members)))
+      .first->second;
+}
+
+GroupBackendPtr Membership::make_backend(GroupMembers members) const {
   MeetingPlace place;
   if (are_fake(chosen_)) {
-    backend = make_chosen(chosen_, std::move(members), place);
-    return backend;
+    return make_chosen(chosen_, std::move(members), place);
   }
   place.store = c10::make_intrusive<c10d::PrefixStore>(
       c10::str("group ", c10::Join(",", members.ranks)),
@@ -121,10 +127,15 @@ GroupBackendPtr Membership::backend(GroupMembers members) {
   for (const int64_t rank : members.ranks) {
     place.hosts.push_back(following_.peers->host(rank));
   }
-  auto carrier = make_chosen(chosen_, std::move(members), place);
-  backend = followed(
+  const auto ranks = members.ranks;
+  GroupBackendPtr carrier;
+  try {
+    carrier = make_chosen(chosen_, std::move(members), place);
+  } catch (const std::exception&) {
+    explain_failed_meeting(following_, ranks);
+  }
+  return followed(
       checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);
-  return backend;
 }
 
 } // namespace dtensor::detail

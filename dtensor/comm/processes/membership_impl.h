@@ -41,6 +41,8 @@ class Membership {
   void linger();
 
  private:
+  GroupBackendPtr make_backend(GroupMembers members) const;
+
   ChosenBackends chosen_;
   KeepFreedMemory memory_;
   IgnoreBrokenPipes pipes_;
