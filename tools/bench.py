@@ -33,19 +33,30 @@ PROGRAMS = {
     "collectives": ("all_", "barrier/", "broadcast/", "memcpy/", "reduce_scatter/"),
     "processes": ("processes/",),
     "gloo": ("gloo/",),
+    "launched": ("launched/",),
     "gpt_step": ("gpt/",),
     "decode": ("decode/",),
     "overlap": ("overlap/",),
 }
+# Of programs that take long: what is measured unless another --only is given.
+ONLY = {"launched": "launched/all_reduce/4/4194304"}
+# What carries tensors between two hosts: ours, and what it is compared with.
+HOSTS_SIDES = {"ours": "hierarchical", "gloo": "gloo"}
+SKIPPED = 77  # exit code
 QUIET = 0.5  # load average
 
 
 def run_lines(command: list[str]) -> list[dict]:
     """The lines of JSON that a program prints."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    if done.returncode == SKIPPED:
+        note(f"{done.stdout.strip()}: {' '.join(command)}")
+        return []
     if done.returncode != 0:
         raise SystemExit(f"bench: {' '.join(command)} ended with {done.returncode}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    # A launcher says first whose line it is.
+    lines = [line[max(line.find("{"), 0) :] for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in lines]
 
 
 def smoke(program: str) -> None:
@@ -84,8 +95,22 @@ def python_with_torch() -> str | None:
     return None
 
 
+def on_two_hosts(backend: str) -> list[str]:
+    """Two ranks on each of two network namespaces."""
+    return [
+        "env",
+        f"DTENSOR_BACKEND={backend}",
+        str(ROOT / "tests/processes/two_hosts.sh"),
+        str(BUILD / "launcher/dtensor-run"),
+        "2",
+        str(binary_of("launched")),
+    ]
+
+
 def sides(program: str, options) -> dict[str, list[str]]:
     """Label -> command, ours first."""
+    if program == "launched" and binary_of(program):
+        return {side: on_two_hosts(name) for side, name in HOSTS_SIDES.items()}
     commands = {}
     if binary := binary_of(program):
         commands["ours"] = [str(binary)]
@@ -140,8 +165,8 @@ def measure(options) -> Results:
             for number in range(options.rounds):
                 for side, command in sides(program, options).items():
                     note(f"{program}, round {number + 1}: {side}")
-                    if options.only:
-                        command = [*command, "--only", options.only]
+                    if only := options.only or ONLY.get(program):
+                        command = [*command, "--only", only]
                     for line in figures_of(side, command):
                         results.add(side, line)
                         entry = {"side": side, **line, **facts, "round": number}
