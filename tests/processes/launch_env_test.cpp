@@ -172,6 +172,23 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(is_initialized());
 }
 
+TEST(InitProcessGroup, SaysThatNobodyKeepsTheStore) {
+  const auto text = test::error_of([] {
+    // Nobody can listen at port 1 without asking.
+    init_process_group(
+        {.init_method = "tcp://127.0.0.1:1",
+         .rank = 1,
+         .world_size = 2,
+         .timeout = std::chrono::milliseconds(300)});
+  });
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "[init_process_group] the store at 127.0.0.1:1 cannot be reached: "));
+  EXPECT_THAT(text, HasSubstr("whether MASTER_ADDR and MASTER_PORT are"));
+  EXPECT_FALSE(is_initialized());
+}
+
 TEST(InitProcessGroup, IsNotForRanksThatAreThreads) {
   run_ranks(2, [] {
     EXPECT_THAT(

@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/rendezvous_impl.h>
 
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
@@ -42,7 +43,21 @@ reach(const std::string& host, int port, std::chrono::milliseconds timeout) {
   options.port = static_cast<uint16_t>(port);
   options.waitWorkers = false;
   options.timeout = timeout;
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& error) {
+    DTENSOR_CHECK(
+        false,
+        kInitProcessGroup,
+        "the store at ",
+        host,
+        ":",
+        port,
+        " cannot be reached: ",
+        message_of(error),
+        " Look whether the process that keeps it, rank 0 or the launcher, "
+        "runs, and whether MASTER_ADDR and MASTER_PORT are that of this job.");
+  }
 }
 
 StorePtr at_address(
