@@ -5,21 +5,16 @@
 //   gloo/all_reduce/2/<bytes>: us and plain_us as usual; times is ours in
 //   relation to plain Gloo in the same moment
 #include "collective_kinds.h"
+#include "forked.h"
 #include "harness.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/c10d_group.h>
-#include <dtensor/comm/init_process_group.h>
-#include <dtensor/comm/world.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
 #include <array>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -28,6 +23,7 @@ namespace {
 using namespace dtensor;
 
 constexpr int kSamples = 51;
+constexpr int kWarmUp = 3;
 constexpr int64_t kRanks = 2;
 constexpr int64_t kSmall = 1 << 20;
 constexpr std::array<int64_t, 3> kBytes = {4, 64 << 10, 4 << 20};
@@ -61,66 +57,32 @@ void measure(Group& group, int64_t bytes, const bench::Options& options) {
     gloo->allreduce(buffers)->wait();
   };
   const int64_t calls = options.smoke || bytes > kSmall ? 2 : 50;
-  std::vector<double> us;
-  std::vector<double> plain_us;
-  std::vector<double> times;
-  for (int i = 0; i < (options.smoke ? 1 : kSamples + 3); ++i) {
-    // In turn, so that neither is always the second.
+  bench::Turns turns;
+  for (int i = 0; i < (options.smoke ? 1 : kSamples + kWarmUp); ++i) {
+    // Neither is always the second.
     const bool plain_first = i % 2 == 1;
-    double p = plain_first ? bench::sample(group, plain, calls) : 0;
-    const double o = bench::sample(group, ours, calls);
-    p = plain_first ? p : bench::sample(group, plain, calls);
-    if (i >= 3 || options.smoke) {
-      us.push_back(o);
-      plain_us.push_back(p);
-      times.push_back(o / p);
+    double plain_us = plain_first ? bench::sample(group, plain, calls) : 0;
+    const double us = bench::sample(group, ours, calls);
+    plain_us = plain_first ? plain_us : bench::sample(group, plain, calls);
+    if (i >= kWarmUp || options.smoke) {
+      turns.add(us, plain_us);
     }
   }
   if (group.rank() == 0) {
-    const double median = bench::median(us);
-    bench::report(
-        name,
-        {{"us", median},
-         {"plain_us", bench::median(plain_us)},
-         {"times", bench::median(times)},
-         {"spread", bench::spread(us, median)}});
+    turns.report(name);
   }
-}
-
-void run_rank(
-    int64_t rank,
-    const std::string& meeting,
-    const bench::Options& options) {
-  at::set_num_threads(1);
-  register_backend("kept", make_kept);
-  init_process_group(
-      {.backend = "kept",
-       .init_method = "file://" + meeting,
-       .rank = rank,
-       .world_size = kRanks});
-  {
-    const auto group = bench::group_of_all();
-    for (const int64_t bytes : kBytes) {
-      measure(*group, bytes, options);
-    }
-  }
-  gloo.reset();
-  destroy_process_group();
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv, "All-reduces over Gloo");
-  const std::filesystem::path meeting = std::filesystem::temp_directory_path() /
-      ("dtensor_bench_gloo_" + std::to_string(getpid()));
-  const pid_t child = fork();
-  run_rank(child == 0 ? 1 : 0, meeting, options);
-  if (child == 0) {
-    return 0;
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  std::filesystem::remove(meeting);
-  return WEXITSTATUS(status);
+  register_backend("kept", make_kept);
+  bench::run_forked(kRanks, "kept", [&](int64_t) {
+    const auto group = bench::group_of_all();
+    for (const int64_t bytes : kBytes) {
+      measure(*group, bytes, options);
+    }
+    gloo.reset();
+  });
 }

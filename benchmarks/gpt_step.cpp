@@ -3,17 +3,13 @@
 // ranks with tensor parallelism, and two ranks with sequence parallelism and
 // loss_parallel, where ranks are threads, and processes over shared memory
 // (_shm) and Gloo (_gloo). The losses say that all do the same work.
+#include "forked.h"
 #include "harness.h"
 #include "profile.h"
 
 #include <examples/gpt/model.h>
 #include <examples/gpt/plan.h>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 namespace {
@@ -139,49 +135,17 @@ void report(
        {"spread", bench::spread(us, figure)}});
 }
 
-// Children, of which the first reports.
-void run_on_processes(
-    const Mode& mode,
-    int64_t steps,
-    const bench::Options& options) {
-  const auto meeting = std::filesystem::temp_directory_path() /
-      ("dtensor_bench_gpt_" + std::to_string(getpid()) + "_" + mode.backend);
-  std::vector<pid_t> children;
-  for (int64_t rank = 0; rank < mode.ranks; ++rank) {
-    children.push_back(fork());
-    if (children.back() == 0) {
-      at::set_num_threads(mode.intra_op_threads);
-      init_process_group(
-          {.backend = mode.backend,
-           .init_method = "file://" + meeting.string(),
-           .rank = rank,
-           .world_size = mode.ranks});
-      const Result result = train(mode, steps, nullptr);
-      if (rank == 0) {
-        report(mode, result, options);
-      }
-      destroy_process_group();
-      std::_Exit(0);
-    }
-  }
-  bool failed = false;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-  }
-  std::filesystem::remove(meeting);
-  if (failed) {
-    std::exit(1);
-  }
-}
-
 void run(const Mode& mode, const bench::Options& options) {
   const int64_t steps = options.smoke ? 1 : kSteps;
   if (mode.backend.empty()) {
     report(mode, train_on_ranks(mode, steps, nullptr), options);
   } else {
-    run_on_processes(mode, steps, options);
+    bench::run_forked(mode.ranks, mode.backend, [&](int64_t rank) {
+      const Result result = train(mode, steps, nullptr);
+      if (rank == 0) {
+        report(mode, result, options);
+      }
+    });
   }
 }
 

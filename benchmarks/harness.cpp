@@ -83,6 +83,22 @@ void report(const std::string& benchmark, const Fields& fields) {
   std::cout << line.dump() << std::endl;
 }
 
+void Turns::add(double us, double plain_us) {
+  us_.push_back(us);
+  plain_us_.push_back(plain_us);
+  times_.push_back(us / plain_us);
+}
+
+void Turns::report(const std::string& benchmark) const {
+  const double us = median(us_);
+  bench::report(
+      benchmark,
+      {{"us", us},
+       {"plain_us", median(plain_us_)},
+       {"times", median(times_)},
+       {"spread", spread(us_, us)}});
+}
+
 double now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(time).count();

@@ -51,6 +51,21 @@ using Fields = std::vector<std::pair<std::string, double>>;
 /// Prints one result.
 void report(const std::string& benchmark, const Fields& fields);
 
+/// Microseconds per call of ours and of what it is compared with, taken in
+/// turn.
+class Turns {
+ public:
+  void add(double us, double plain_us);
+  /// Medians: us, plain_us, and times, which is ours in relation to the other
+  /// in the same moment.
+  void report(const std::string& benchmark) const;
+
+ private:
+  std::vector<double> us_;
+  std::vector<double> plain_us_;
+  std::vector<double> times_;
+};
+
 /// Seconds since some fixed time.
 double now();
 

@@ -149,9 +149,7 @@ void measure(
       .kind = number,
       .bytes = bytes,
       .calls = bench::calls_per_sample(bytes, options.smoke)};
-  std::vector<double> ours;
-  std::vector<double> threads;
-  std::vector<double> times;
+  bench::Turns turns;
   run_ranks(ranks, [&](int64_t rank) {
     const GroupPtr group = bench::group_of_all();
     const bench::Body body = kind.prepare(*group, bytes);
@@ -163,19 +161,11 @@ void measure(
     for (int i = 0; i < (options.smoke ? 1 : kSamples); ++i) {
       const double us = bench::sample(*group, body, order.calls);
       if (rank == 0) {
-        threads.push_back(us);
-        ours.push_back(processes.sample(order));
-        times.push_back(ours.back() / us);
+        turns.add(processes.sample(order), us);
       }
     }
   });
-  const double us = bench::median(ours);
-  bench::report(
-      name,
-      {{"us", us},
-       {"plain_us", bench::median(threads)},
-       {"times", bench::median(times)},
-       {"spread", bench::spread(ours, us)}});
+  turns.report(name);
 }
 
 void measure_all(const bench::Options& options) {

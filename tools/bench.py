@@ -110,7 +110,8 @@ def on_two_hosts(backend: str) -> list[str]:
 def sides(program: str, options) -> dict[str, list[str]]:
     """Label -> command, ours first."""
     if program == "launched" and binary_of(program):
-        return {side: on_two_hosts(name) for side, name in HOSTS_SIDES.items()}
+        names = HOSTS_SIDES if options.anchors else {"ours": HOSTS_SIDES["ours"]}
+        return {side: on_two_hosts(name) for side, name in names.items()}
     commands = {}
     if binary := binary_of(program):
         commands["ours"] = [str(binary)]
@@ -325,15 +326,17 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3, help="of each program")
     parser.add_argument("--only", default="", help="figures whose name begins so")
-    parser.add_argument("--no-anchors", action="store_true", help="only ours")
+    parser.add_argument(
+        "--no-anchors", dest="anchors", action="store_false", help="only ours"
+    )
     parser.add_argument("--smoke", metavar="PROGRAM", help="only see that it runs")
     options = parser.parse_args()
     if options.smoke:
         return smoke(options.smoke)
     if (load := os.getloadavg()[0]) > QUIET:
         note(f"WARNING: load average {load:.2f}; timings need a quiet machine")
-    options.python = None if options.no_anchors else python_with_torch()
-    if not options.no_anchors and options.python is None:
+    options.python = python_with_torch() if options.anchors else None
+    if options.anchors and options.python is None:
         note("no Python with torch: the anchors are left out")
     print_table(HEAD, rows(measure(options), load_bars()))
 
