@@ -46,6 +46,7 @@ set(DTENSOR_COMM_HEADERS
   dtensor/comm/group_backend.h
   dtensor/comm/init_device_mesh.h
   dtensor/comm/init_process_group.h
+  dtensor/comm/mesh_scope.h
   dtensor/comm/observer.h
   dtensor/comm/pending.h
   dtensor/comm/rank_generator.h
@@ -80,6 +81,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/init_device_mesh.cpp
+  dtensor/comm/mesh_scope.cpp
   dtensor/comm/message_of_impl.h
   dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
@@ -360,6 +362,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/matmul.cpp
   dtensor/ops/rules/nll_loss.cpp
   dtensor/ops/rules/normalization.cpp
+  dtensor/ops/rules/pieces.cpp
+  dtensor/ops/rules/pieces_impl.h
   dtensor/ops/rules/pointwise.cpp
   dtensor/ops/rules/pointwise_impl.h
   dtensor/ops/rules/pointwise_names_impl.h
@@ -382,8 +386,11 @@ set(DTENSOR_OPS_SOURCES
 )
 
 set(DTENSOR_PARALLEL_HEADERS
+  dtensor/parallel/attention_parallel.h
+  dtensor/parallel/autocast.h
   dtensor/parallel/boundary.h
   dtensor/parallel/distribute_module.h
+  dtensor/parallel/gradients.h
   dtensor/parallel/hook_list.h
   dtensor/parallel/linear_styles.h
   dtensor/parallel/loss_parallel.h
@@ -391,10 +398,15 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/nn_modules.h
   dtensor/parallel/prepare_module.h
   dtensor/parallel/sequence_parallel.h
+  dtensor/parallel/state_dict.h
   dtensor/parallel/style.h
 )
 set(DTENSOR_PARALLEL_SOURCES
+  dtensor/parallel/attention_parallel.cpp
+  dtensor/parallel/autocast.cpp
+  dtensor/parallel/average_gradients.cpp
   dtensor/parallel/boundary.cpp
+  dtensor/parallel/clip_grad_norm.cpp
   dtensor/parallel/distribute_module.cpp
   dtensor/parallel/grad_layout.cpp
   dtensor/parallel/grad_layout_impl.h
@@ -404,8 +416,10 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
   dtensor/parallel/loss_parallel.cpp
+  dtensor/parallel/model_state_dict.cpp
   dtensor/parallel/module_claim.cpp
   dtensor/parallel/module_claim_impl.h
+  dtensor/parallel/optimizer_state_dict.cpp
   dtensor/parallel/overlapped_linear.cpp
   dtensor/parallel/overlapped_linear_impl.h
   dtensor/parallel/parallelize_module.cpp
@@ -415,6 +429,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/sequence_parallel.cpp
   dtensor/parallel/shared_input.cpp
   dtensor/parallel/shared_input_impl.h
+  dtensor/parallel/state_values.cpp
+  dtensor/parallel/state_values_impl.h
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h
 )

@@ -12,6 +12,7 @@
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/pending.h>
 #include <dtensor/comm/rank_generator.h>
@@ -35,8 +36,11 @@
 #include <dtensor/ops/rule_text.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/ops/traits.h>
+#include <dtensor/parallel/attention_parallel.h>
+#include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/loss_parallel.h>
@@ -44,6 +48,7 @@
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
 #include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>

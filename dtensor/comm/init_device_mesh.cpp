@@ -12,50 +12,65 @@
 namespace dtensor {
 namespace {
 
-bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
+/// The group along one mesh dimension.
+struct DimGroup {
+  GroupPtr group;     // null on a rank outside the mesh
+  std::string choice; // what was said of it; empty: nothing
+};
 
-/// The groups of this rank, one per mesh dimension; null in all dimensions on
-/// a rank outside the mesh.
+std::shared_ptr<detail::MeshGroups> groups_of(
+    const DeviceMesh& mesh,
+    const MeshOptions& options = {});
+
+/// The groups of this rank, one per mesh dimension.
 class Groups final : public detail::MeshGroups {
  public:
   explicit Groups(
-      std::vector<GroupPtr> groups,
+      std::vector<DimGroup> groups,
       std::shared_ptr<World> world = this_world())
       : groups_(std::move(groups)),
-        world_(std::move(world)) {}
+        world_(std::move(world)) {
+    const bool is_chosen =
+        std::any_of(groups_.begin(), groups_.end(), [](const auto& g) {
+          return !g.choice.empty();
+        });
+    for (const auto& [group, choice] : groups_) {
+      choice_ += is_chosen ? choice + ";" : "";
+    }
+  }
 
   std::shared_ptr<detail::MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const override {
-    std::vector<GroupPtr> selected;
+    std::vector<DimGroup> selected;
     for (int64_t dim : dims) {
-      selected.push_back(group(dim));
+      selected.push_back(groups_.at(static_cast<size_t>(dim)));
     }
     return std::make_shared<Groups>(std::move(selected), world_);
   }
 
-  std::shared_ptr<detail::MeshGroups> flatten(
-      const std::vector<int64_t>& ranks,
-      const std::string& name) const override {
+  std::shared_ptr<detail::MeshGroups> make_for(
+      const DeviceMesh& pure,
+      const char* where) const override {
     detail::check_owner(
-        "DeviceMesh::flatten", [] { return "the mesh"; }, world_.get());
-    std::vector<GroupPtr> joined = {
-        contains(ranks, get_rank()) ? new_group(ranks, name) : nullptr};
-    return std::make_shared<Groups>(std::move(joined));
+        where, [] { return "the mesh"; }, world_.get());
+    return groups_of(pure);
   }
 
   const void* world() const override {
     return world_.get();
   }
+  const std::string& choice() const override {
+    return choice_;
+  }
 
   const GroupPtr& group(int64_t dim) const {
-    return groups_.at(static_cast<size_t>(dim));
+    return groups_.at(static_cast<size_t>(dim)).group;
   }
 
  private:
-  std::vector<GroupPtr> groups_;
+  std::vector<DimGroup> groups_;
   std::shared_ptr<World> world_;
+  std::string choice_;
 };
 
 // The ranks along `dim` through the position `mine` of a row-major mesh.
@@ -77,18 +92,79 @@ std::vector<int64_t> ranks_along(
   return result;
 }
 
-std::shared_ptr<Groups> groups_of(const DeviceMesh& mesh) {
+// What messages, and overrides, call a dimension.
+std::string label_of(const DeviceMesh& mesh, size_t dim) {
+  const auto& names = mesh.mesh_dim_names();
+  return names.empty() ? std::to_string(dim) : names[dim];
+}
+
+std::string text_of(const GroupOptions& options) {
+  return options.timeout
+      ? c10::str(options.backend, " ", options.timeout->count(), " ms")
+      : options.backend;
+}
+
+void check_overrides(const DeviceMesh& mesh, const MeshOptions& options) {
+  std::vector<std::string> labels;
+  for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
+    labels.push_back(label_of(mesh, dim));
+  }
+  for (const auto& [name, group] : options.backend_override) {
+    DTENSOR_CHECK_VALUE(
+        std::find(labels.begin(), labels.end(), name) != labels.end(),
+        "init_device_mesh",
+        "backend_override names \"",
+        name,
+        "\", and the dimensions are ",
+        c10::Join(", ", labels),
+        ". Use one of them.");
+  }
+}
+
+std::shared_ptr<detail::MeshGroups> groups_of(
+    const DeviceMesh& mesh,
+    const MeshOptions& options) {
+  check_overrides(mesh, options);
   const std::vector<int64_t> shape = mesh.shape().vec();
   const auto& ranks = mesh.ranks();
-  const auto& names = mesh.mesh_dim_names();
   const auto mine = std::find(ranks.begin(), ranks.end(), get_rank());
-  std::vector<GroupPtr> groups(shape.size());
-  for (size_t dim = 0; mine != ranks.end() && dim < shape.size(); ++dim) {
-    groups[dim] = new_group(
-        ranks_along(shape, ranks, dim, mine - ranks.begin()),
-        names.empty() ? std::to_string(dim) : names[dim]);
+  std::vector<DimGroup> groups(shape.size());
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    const auto label = label_of(mesh, dim);
+    const auto said = options.backend_override.find(label);
+    const auto chosen =
+        said == options.backend_override.end() ? GroupOptions() : said->second;
+    groups[dim].choice = text_of(chosen);
+    if (mine != ranks.end()) {
+      groups[dim].group = new_group(
+          ranks_along(shape, ranks, dim, mine - ranks.begin()), label, chosen);
+    }
   }
   return std::make_shared<Groups>(std::move(groups));
+}
+
+// Of this rank: the members along `dim`, in order.
+void check_group(
+    const Group* group,
+    const std::vector<int64_t>& expected,
+    const std::string& dim) {
+  constexpr const char* kWhere = "from_group";
+  DTENSOR_CHECK_VALUE(
+      group != nullptr,
+      kWhere,
+      "there is no group for mesh dim ",
+      dim,
+      ". Give one made by new_group().");
+  DTENSOR_CHECK_VALUE(
+      group->ranks() == expected,
+      kWhere,
+      "the group for mesh dim ",
+      dim,
+      " has the ranks ",
+      SizesRef(group->ranks()),
+      ", and the mesh has ",
+      SizesRef(expected),
+      " there. Give the group of these, in this order.");
 }
 
 void check_world(
@@ -116,7 +192,8 @@ void check_world(
 DeviceMesh init_device_mesh(
     c10::DeviceType device_type,
     std::vector<int64_t> mesh_shape,
-    std::vector<std::string> mesh_dim_names) {
+    std::vector<std::string> mesh_dim_names,
+    const MeshOptions& options) {
   int64_t size = mesh_shape.empty() ? 0 : 1;
   for (int64_t n : mesh_shape) {
     DTENSOR_CHECK_VALUE(
@@ -147,14 +224,16 @@ DeviceMesh init_device_mesh(
       device_type,
       std::move(mesh_shape),
       std::move(ranks),
-      std::move(mesh_dim_names));
+      std::move(mesh_dim_names),
+      options);
 }
 
 DeviceMesh make_device_mesh(
     c10::DeviceType device_type,
     std::vector<int64_t> mesh_shape,
     std::vector<int64_t> ranks,
-    std::vector<std::string> mesh_dim_names) {
+    std::vector<std::string> mesh_dim_names,
+    const MeshOptions& options) {
   check_world("make_device_mesh", mesh_shape, ranks);
   // A pure mesh first: it checks what the groups are made from.
   const DeviceMesh pure(
@@ -163,10 +242,94 @@ DeviceMesh make_device_mesh(
       std::move(ranks),
       std::move(mesh_dim_names),
       get_rank());
-  return detail::with_groups(pure, groups_of(pure));
+  return detail::with_groups(pure, groups_of(pure, options));
 }
 
-Group& get_group(const DeviceMesh& mesh, int64_t dim) {
+DeviceMesh make_device_mesh(
+    c10::DeviceType device_type,
+    const at::Tensor& ranks,
+    std::vector<std::string> mesh_dim_names,
+    const MeshOptions& options) {
+  DTENSOR_CHECK_VALUE(
+      ranks.defined() && at::isIntegralType(ranks.scalar_type(), false) &&
+          ranks.dim() > 0,
+      "make_device_mesh",
+      "the ranks are ",
+      ranks.defined() ? ranks.toString() : "undefined",
+      " of ",
+      ranks.defined() ? ranks.dim() : 0,
+      " dimensions. Give an integer tensor of the mesh's shape.");
+  const auto flat = ranks.to(at::kCPU, at::kLong).contiguous();
+  const auto* const first = flat.const_data_ptr<int64_t>();
+  return make_device_mesh(
+      device_type,
+      ranks.sizes().vec(),
+      std::vector<int64_t>(first, first + flat.numel()),
+      std::move(mesh_dim_names),
+      options);
+}
+
+DeviceMesh from_group(
+    const GroupPtr& group,
+    c10::DeviceType device_type,
+    std::vector<std::string> mesh_dim_names) {
+  DTENSOR_CHECK_VALUE(
+      group != nullptr,
+      "from_group",
+      "there is no group. Give one made by new_group().");
+  return from_group(
+      std::vector<GroupPtr>{group},
+      device_type,
+      {group->size()},
+      group->ranks(),
+      std::move(mesh_dim_names));
+}
+
+DeviceMesh from_group(
+    const std::vector<GroupPtr>& groups,
+    c10::DeviceType device_type,
+    std::vector<int64_t> mesh_shape,
+    std::vector<int64_t> ranks,
+    std::vector<std::string> mesh_dim_names) {
+  check_world("from_group", mesh_shape, ranks);
+  const DeviceMesh pure(
+      device_type,
+      std::move(mesh_shape),
+      std::move(ranks),
+      std::move(mesh_dim_names),
+      get_rank());
+  DTENSOR_CHECK_VALUE(
+      static_cast<int64_t>(groups.size()) == pure.ndim(),
+      "from_group",
+      groups.size(),
+      " groups for a mesh of ",
+      pure.ndim(),
+      " dimensions. Give one for each.");
+  const auto& all = pure.ranks();
+  const auto mine = std::find(all.begin(), all.end(), get_rank());
+  DTENSOR_CHECK_VALUE(
+      mine != all.end(),
+      "from_group",
+      "rank ",
+      get_rank(),
+      " is outside the mesh of ranks ",
+      SizesRef(all),
+      ". Call it on ranks of the mesh only.");
+  std::vector<DimGroup> taken;
+  for (size_t dim = 0; dim < groups.size(); ++dim) {
+    const auto* const group = groups[dim].get();
+    check_group(
+        group,
+        ranks_along(pure.shape().vec(), all, dim, mine - all.begin()),
+        pure.dim_label(static_cast<int64_t>(dim)));
+    taken.push_back({groups[dim], c10::str(static_cast<const void*>(group))});
+  }
+  return detail::with_groups(pure, std::make_shared<Groups>(std::move(taken)));
+}
+
+namespace {
+
+const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
   // Nobody else gives meshes groups.
   const auto* groups =
       static_cast<const Groups*>(detail::mesh_groups(mesh).get());
@@ -195,7 +358,21 @@ Group& get_group(const DeviceMesh& mesh, int64_t dim) {
       "rank ",
       mesh.get_rank(),
       " is outside the mesh. Check contains_this_rank() first.");
-  return *group;
+  return group;
+}
+
+} // namespace
+
+Group& get_group(const DeviceMesh& mesh, int64_t dim) {
+  return *group_along(mesh, dim);
+}
+
+std::vector<GroupPtr> get_all_groups(const DeviceMesh& mesh) {
+  std::vector<GroupPtr> groups;
+  for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
+    groups.push_back(group_along(mesh, dim));
+  }
+  return groups;
 }
 
 Group& get_group(const DeviceMesh& mesh, std::string_view name) {

@@ -187,6 +187,21 @@ void World::end() {
   detail::state_of(*this).clear();
 }
 
+GroupBackendPtr World::make_chosen_backend(
+    GroupMembers members,
+    const std::string& backend) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      "new_group",
+      "group \"",
+      members.label,
+      "\" cannot have the backend \"",
+      backend,
+      "\": this ",
+      name_,
+      " has but one. Leave it out.");
+}
+
 GroupPtr World::new_group(
     const std::vector<int64_t>& ranks,
     const std::string& label,
@@ -197,7 +212,9 @@ GroupPtr World::new_group(
   if (ranks.size() == 1) {
     return std::make_shared<Group>(std::move(members));
   }
-  GroupBackendPtr backend = make_backend(std::move(members));
+  GroupBackendPtr backend = options.backend.empty()
+      ? make_backend(std::move(members))
+      : make_chosen_backend(std::move(members), options.backend);
   if (options.timeout) {
     backend = detail::timed(std::move(backend), *options.timeout);
   }

@@ -46,6 +46,9 @@ struct GroupOptions {
   /// How long its collectives wait for its ranks (comm/collective_timeout.h);
   /// by default as long as the world says.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+  /// What carries its tensors, where the world has a choice: a world of
+  /// processes takes what init_process_group() does. Empty: what the world has.
+  std::string backend = {};
 };
 
 /// One rank of a world. Groups, meshes and what is made of them belong to the
@@ -103,6 +106,11 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   /// with the same list, and the same list again is to give the same channel,
   /// or the same backend.
   virtual GroupBackendPtr make_backend(GroupMembers members) = 0;
+  /// The same over the backend of that name. By default there is no choice:
+  /// throws ValueError.
+  virtual GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend);
 
  private:
   friend detail::RankState& detail::state_of(World& world);

@@ -30,13 +30,13 @@ size_t hash_of(const MeshState& state) {
   for (const std::string& name : state.names) {
     hash = detail::hash_combine(hash, std::hash<std::string>()(name));
   }
-  return hash;
+  return detail::hash_combine(hash, std::hash<std::string>()(state.choice));
 }
 
 bool equal(const MeshState& a, const MeshState& b) {
   return a.rank == b.rank && a.device_type == b.device_type &&
       a.world == b.world && a.shape == b.shape && a.ranks == b.ranks &&
-      a.names == b.names;
+      a.names == b.names && a.choice == b.choice;
 }
 
 std::vector<int64_t> coordinate_in(
@@ -158,7 +158,10 @@ detail::StatePtr detail::make_state(
   state->names = std::move(names);
   state->rank = rank;
   state->groups = std::move(groups);
-  state->world = state->groups ? state->groups->world() : nullptr;
+  if (state->groups != nullptr) {
+    state->world = state->groups->world();
+    state->choice = state->groups->choice();
+  }
   return intern(std::move(state));
 }
 

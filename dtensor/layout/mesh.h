@@ -101,7 +101,28 @@ class DTENSOR_API DeviceMesh {
   /// that is taken. Python: DeviceMesh._flatten.
   DeviceMesh flatten(std::string name = "") const;
 
-  /// Same device type, ranks, shape, names, point of view and world.
+  /// Dimension `dim` taken apart into dimensions of these sizes, row-major,
+  /// with these names (none if the mesh has none). The others stay. All ranks
+  /// of the mesh call it. Throws ValueError for sizes whose product is another,
+  /// or names unlike them in number. Python: DeviceMesh._unflatten.
+  DeviceMesh unflatten(
+      int64_t dim,
+      const std::vector<int64_t>& sizes,
+      const std::vector<std::string>& mesh_dim_names = {}) const;
+  DeviceMesh unflatten(
+      std::string_view name,
+      const std::vector<int64_t>& sizes,
+      const std::vector<std::string>& mesh_dim_names) const;
+
+  /// The dimensions of several meshes side by side, which were sliced from one
+  /// mesh that is still alive, or made of its slices by flatten() and
+  /// unflatten(). All of their ranks call it. Throws ValueError for meshes that
+  /// have no common origin, or share a dimension of it.
+  /// Python: DeviceMesh._concatenate.
+  static DeviceMesh concatenate(const std::vector<DeviceMesh>& meshes);
+
+  /// Same device type, ranks, shape, names, point of view and world, and the
+  /// same way to communicate where one was chosen.
   friend DTENSOR_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
   /// Equal meshes of one rank share one state, so this identifies a mesh.
   const void* identity() const {

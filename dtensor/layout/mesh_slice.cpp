@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of a mesh, and dimensions joined into one.
+// Slices of a mesh, dimensions joined into one, taken apart, and put together.
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace dtensor {
@@ -142,6 +144,92 @@ void check_name_is_free(
   }
 }
 
+// What is made of `origin`, with groups if that has some.
+DeviceMesh
+with_groups_of(const MeshState& origin, DeviceMesh pure, const char* where) {
+  return origin.groups
+      ? detail::with_groups(pure, origin.groups->make_for(pure, where))
+      : pure;
+}
+
+template <class T>
+std::vector<T>
+replaced(const std::vector<T>& all, size_t at, const std::vector<T>& by) {
+  std::vector<T> result(all.begin(), all.begin() + static_cast<long>(at));
+  result.insert(result.end(), by.begin(), by.end());
+  result.insert(
+      result.end(), all.begin() + static_cast<long>(at) + 1, all.end());
+  return result;
+}
+
+bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
+  return std::all_of(
+      mesh.ranks().begin(), mesh.ranks().end(), [&](int64_t rank) {
+        return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+      });
+}
+
+// The living mesh that has the ranks of all of them, the largest one.
+StatePtr common_origin(
+    const std::vector<DeviceMesh>& meshes,
+    const std::vector<StatePtr>& states) {
+  StatePtr origin;
+  for (const StatePtr& state : states) {
+    for (const StatePtr& candidate : family(state)) {
+      const bool fits =
+          std::all_of(meshes.begin(), meshes.end(), [&](const auto& mesh) {
+            return has_all(candidate->ranks, mesh);
+          });
+      if (fits &&
+          (origin == nullptr ||
+           candidate->ranks.size() > origin->ranks.size())) {
+        origin = candidate;
+      }
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      origin != nullptr,
+      "DeviceMesh::concatenate",
+      "the meshes are no slices of one mesh that is still there. Slice them "
+      "from one mesh, and keep it.");
+  return origin;
+}
+
+// Steps along each of the meshes add up in the order of the origin's ranks.
+std::vector<int64_t> ranks_side_by_side(
+    const std::vector<DeviceMesh>& meshes,
+    const MeshState& origin) {
+  const auto place_of = [&](int64_t rank) {
+    const auto& ranks = origin.ranks;
+    return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  };
+  const auto through =
+      origin.coordinate ? place_of(origin.rank) : std::ptrdiff_t{0};
+  std::vector<int64_t> places = {through};
+  for (const DeviceMesh& mesh : meshes) {
+    std::vector<int64_t> next;
+    for (const int64_t place : places) {
+      for (const int64_t rank : mesh.ranks()) {
+        next.push_back(place + place_of(rank) - through);
+      }
+    }
+    places = std::move(next);
+  }
+  auto sorted = places;
+  std::sort(sorted.begin(), sorted.end());
+  DTENSOR_CHECK_VALUE(
+      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
+          sorted.front() >= 0 &&
+          sorted.back() < static_cast<int64_t>(origin.ranks.size()),
+      "DeviceMesh::concatenate",
+      "two of the meshes share a dimension of the mesh that they come from. "
+      "Name each dimension once.");
+  for (int64_t& place : places) {
+    place = origin.ranks[static_cast<size_t>(place)];
+  }
+  return places;
+}
+
 } // namespace
 
 DeviceMesh DeviceMesh::operator[](std::string_view name) const {
@@ -198,13 +286,95 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
       return DeviceMesh(state_of(*state_, std::move(*known)));
     }
   }
-  const auto& groups = state_->groups;
-  const FlattenedMesh flattened{
-      name, ranks(), groups ? groups->flatten(ranks(), name) : nullptr};
+  const auto joined = with_groups_of(
+      *state_,
+      DeviceMesh(device_type(), {size()}, ranks(), {name}, get_rank()),
+      "DeviceMesh::flatten");
+  const FlattenedMesh flattened{name, ranks(), joined.state_->groups};
   for (const StatePtr& member : members) {
     remember_flattened(*member, flattened);
   }
-  return DeviceMesh(state_of(*state_, flattened));
+  remember_parents(*joined.state_, state_);
+  return joined;
+}
+
+DeviceMesh DeviceMesh::unflatten(
+    int64_t dim,
+    const std::vector<int64_t>& sizes,
+    const std::vector<std::string>& mesh_dim_names) const {
+  constexpr const char* kWhere = "DeviceMesh::unflatten";
+  const auto whole = size(dim); // or it throws
+  const auto at = static_cast<size_t>(dim < 0 ? dim + ndim() : dim);
+  const auto product = std::accumulate(
+      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  DTENSOR_CHECK_VALUE(
+      !sizes.empty() && product == whole,
+      kWhere,
+      "mesh dim ",
+      dim_label(dim),
+      " has ",
+      whole,
+      " ranks, and the sizes ",
+      SizesRef(sizes),
+      " another number. Give sizes whose product that is.");
+  const bool has_names = !state_->names.empty();
+  DTENSOR_CHECK_VALUE(
+      mesh_dim_names.size() == (has_names ? sizes.size() : 0),
+      kWhere,
+      mesh_dim_names.size(),
+      " names for ",
+      sizes.size(),
+      " dimensions of a mesh ",
+      has_names ? "with" : "without",
+      " names. Give one for each if the mesh has names, and else none.");
+  DeviceMesh pure(
+      device_type(),
+      replaced(state_->shape, at, sizes),
+      ranks(),
+      has_names ? replaced(state_->names, at, mesh_dim_names)
+                : std::vector<std::string>(),
+      get_rank());
+  auto result = with_groups_of(*state_, std::move(pure), kWhere);
+  remember_parents(*result.state_, state_);
+  return result;
+}
+
+DeviceMesh DeviceMesh::unflatten(
+    std::string_view name,
+    const std::vector<int64_t>& sizes,
+    const std::vector<std::string>& mesh_dim_names) const {
+  return unflatten(dim_of(name), sizes, mesh_dim_names);
+}
+
+DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
+  constexpr const char* kWhere = "DeviceMesh::concatenate";
+  DTENSOR_CHECK_VALUE(
+      !meshes.empty(), kWhere, "there is no mesh. Give at least one.");
+  std::vector<StatePtr> states;
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const DeviceMesh& mesh : meshes) {
+    const MeshState& state = *mesh.state_;
+    DTENSOR_CHECK_VALUE(
+        state.names.empty() == meshes[0].state_->names.empty(),
+        kWhere,
+        "some of the meshes have names. Name the dimensions of all or none.");
+    states.push_back(mesh.state_);
+    shape.insert(shape.end(), state.shape.begin(), state.shape.end());
+    names.insert(names.end(), state.names.begin(), state.names.end());
+  }
+  const StatePtr origin = common_origin(meshes, states);
+  auto result = with_groups_of(
+      *origin,
+      DeviceMesh(
+          origin->device_type,
+          std::move(shape),
+          ranks_side_by_side(meshes, *origin),
+          std::move(names),
+          origin->rank),
+      kWhere);
+  remember_parents(*result.state_, origin);
+  return result;
 }
 
 } // namespace dtensor

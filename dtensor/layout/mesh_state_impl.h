@@ -25,14 +25,18 @@ class DTENSOR_API MeshGroups {
   /// Those of a slice that keeps the dimensions `dims`.
   virtual std::shared_ptr<MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const = 0;
-  /// Those of a mesh of one dimension, of these global ranks in order.
-  virtual std::shared_ptr<MeshGroups> flatten(
-      const std::vector<int64_t>& ranks,
-      const std::string& name) const = 0;
+  /// Those of another mesh of the same world, which `where` makes: it has none
+  /// yet. All of its ranks call this.
+  virtual std::shared_ptr<MeshGroups> make_for(
+      const DeviceMesh& pure,
+      const char* where) const = 0;
   /// The World (comm/world.h) of the rank that communicates here, by address:
   /// never null, and not reused while these groups live. Meshes of different
   /// worlds are never equal.
   virtual const void* world() const = 0;
+  /// What tells them from those that such a mesh has by itself, where somebody
+  /// chose them: meshes that communicate in other ways are not equal.
+  virtual const std::string& choice() const = 0;
 };
 
 // What DeviceMesh::flatten made, without a handle to it: a mesh that kept its
@@ -50,8 +54,10 @@ struct MeshState {
   std::vector<std::string> names;
   int64_t rank;
   std::shared_ptr<MeshGroups> groups;
-  // Follows from the above. `world` is that of the groups; null without them.
+  // Follows from the above. `world` and `choice` are those of the groups; null
+  // and empty without them.
   const void* world = nullptr;
+  std::string choice;
   std::optional<std::vector<int64_t>> coordinate;
 
   // What flatten() and slice() remember; none of it is part of the value.

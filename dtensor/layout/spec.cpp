@@ -184,6 +184,14 @@ Placements normalize_placements(
   return normalized;
 }
 
+Placements placements_or_whole(
+    const DeviceMesh& mesh,
+    PlacementsRef placements) {
+  return placements.empty()
+      ? Placements(static_cast<size_t>(mesh.ndim()), Replicate())
+      : Placements(placements);
+}
+
 SpecPtr Spec::make(
     const DeviceMesh& mesh,
     PlacementsRef placements,

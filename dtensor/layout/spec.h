@@ -120,6 +120,10 @@ DTENSOR_API Placements normalize_placements(
     int64_t ndim,
     const char* where);
 
+/// `placements`; Replicate on every dimension of `mesh` if there are none.
+DTENSOR_API Placements
+placements_or_whole(const DeviceMesh& mesh, PlacementsRef placements);
+
 /// Number of specs alive, for tests that the table does not grow.
 DTENSOR_API size_t live_specs();
 

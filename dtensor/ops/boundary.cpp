@@ -35,11 +35,19 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
   }
 }
 
-void carry_boundaries(const at::Tensor& from, const at::Tensor& to) {
-  if (meta_of(from).boundaries != nullptr) {
-    refresh_boundaries(from, BoundaryKind::kLinear);
-    meta_of(to).boundaries = meta_of(from).boundaries;
+std::shared_ptr<const Boundaries> carried_boundaries(
+    const OpTraits& traits,
+    const at::Tensor& from) {
+  if (!(traits.carries || traits.carries_to_parts) ||
+      meta_of(from).boundaries == nullptr) {
+    return nullptr;
   }
+  refresh_boundaries(from, BoundaryKind::kLinear);
+  const auto& all = meta_of(from).boundaries;
+  const auto& boundary = all->get_any(BoundaryKind::kLinear);
+  const bool goes_on =
+      traits.carries || (boundary != nullptr && boundary->rides_on_parts());
+  return goes_on ? all : nullptr;
 }
 
 at::Tensor multiply_by_boundary(

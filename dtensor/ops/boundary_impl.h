@@ -67,6 +67,9 @@ class Boundary {
   /// attached: completes what rides on `parameter`.
   virtual void refresh(const at::Tensor& parameter, BoundaryKind kind)
       const = 0;
+  /// Whether it rides on rows of the parameter too, which the module takes one
+  /// by one.
+  virtual bool rides_on_parts() const = 0;
   /// Full name of the module, from keep_module_name.
   virtual std::string_view module_name() const = 0;
 };
@@ -101,9 +104,11 @@ const Boundary* boundary_of(const at::Tensor& t, BoundaryKind kind);
 /// Boundary::refresh for `t`, if it is a leaf on which boundaries ride.
 void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
-/// What rides on the DTensor `from` does so on `to`, which was made of it and
-/// is still the parameter.
-void carry_boundaries(const at::Tensor& from, const at::Tensor& to);
+/// What rides on the result of an operator with these traits, made of the
+/// DTensor `from`; null for most.
+std::shared_ptr<const Boundaries> carried_boundaries(
+    const OpTraits& traits,
+    const at::Tensor& from);
 
 /// Boundary::multiply for the arguments of an operator in that role; undefined
 /// where it is not for that.

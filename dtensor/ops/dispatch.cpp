@@ -61,10 +61,7 @@ class FirstArgument {
         viewed_ = Viewed(first);
       }
     }
-    if (info.traits.carries) {
-      refresh_boundaries(first, BoundaryKind::kLinear);
-      boundaries_ = meta_of(first).boundaries;
-    }
+    boundaries_ = carried_boundaries(info.traits, first);
   }
 
   /// It takes the local result over, which has another shape.

@@ -97,9 +97,12 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     }
     try {
       if constexpr (may_carry<Result, Args...>()) {
-        if (C10_UNLIKELY(key.has_boundaries()) && info.traits.carries) {
+        if (C10_UNLIKELY(key.has_boundaries())) {
           Result result = call_local(*entry->decision, args...);
-          carry_boundaries(std::get<0>(std::tie(args...)), result);
+          if (auto carried = carried_boundaries(
+                  info.traits, std::get<0>(std::tie(args...)))) {
+            meta_of(result).boundaries = std::move(carried);
+          }
           return result;
         }
       }

@@ -137,8 +137,9 @@ void outside_mesh(
   std::vector<at::Tensor> results;
   for (const auto& spec : decision.outputs) {
     results.push_back(spec ? nothing_from(inputs, spec) : at::Tensor());
-    if (info.traits.carries) {
-      meta_of(results.back()).boundaries = meta_of(self.toTensor()).boundaries;
+    if (self.isTensor() && spec) {
+      auto boundaries = carried_boundaries(info.traits, self.toTensor());
+      meta_of(results.back()).boundaries = std::move(boundaries);
     }
   }
   push_results(info, std::move(results), stack);

@@ -53,10 +53,14 @@ Strategy with_split_factor(Strategy strategy, int64_t factor) {
   return strategy;
 }
 
-bool has_shard(const Strategy& s) {
-  const auto cuts = [](const Placement& p) { return p.is_shard(); };
-  return std::any_of(s.inputs.begin(), s.inputs.end(), cuts) ||
-      std::any_of(s.outputs.begin(), s.outputs.end(), cuts);
+// A rule that names strided shards itself says how they go with others.
+bool may_be_strided(const Strategy& s) {
+  const auto any = [&](bool (Placement::*is)() const) {
+    const auto found = [is](const Placement& p) { return (p.*is)(); };
+    return std::any_of(s.inputs.begin(), s.inputs.end(), found) ||
+        std::any_of(s.outputs.begin(), s.outputs.end(), found);
+  };
+  return any(&Placement::is_shard) && !any(&Placement::is_strided_shard);
 }
 
 Strategy replicated(const OpCall& call) {
@@ -293,7 +297,7 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
     const auto plain = all.size();
     for (const auto factor : split_factors(call, mesh_dim)) {
       for (size_t i = 0; i < plain; ++i) {
-        if (has_shard(all[i])) {
+        if (may_be_strided(all[i])) {
           all.push_back(with_split_factor(all[i], factor));
         }
       }

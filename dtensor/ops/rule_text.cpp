@@ -235,6 +235,7 @@ std::vector<std::string> notes_of(const OpTraits& traits) {
   say_if(traits.gradient_of_sizes, "gradient of sizes", notes);
   say_if(traits.takes_plain, "takes plain tensors", notes);
   say_if(traits.carries, "carries a style", notes);
+  say_if(traits.carries_to_parts, "carries a style of parts", notes);
   say_if(traits.adds_bias, "adds a styled bias", notes);
   say_if(!traits.made_arg.empty(), "modules make an argument", notes);
   if (traits.boundary) {

@@ -55,6 +55,9 @@ struct OpTraits {
   /// Its result on a parameter is still that parameter: what a style has put on
   /// the parameter is on the result too.
   bool carries = false;
+  /// Its result is some rows of the parameter: what a style has put on that for
+  /// its parts too is on the result.
+  bool carries_to_parts = false;
   /// A module's bias may be added to a plain local output by it.
   bool adds_bias = false;
   /// The argument that a module makes itself, plain, if it is called without:

@@ -2,6 +2,7 @@
 #include <dtensor/parallel/distribute_module.h>
 
 #include <ATen/core/grad_mode.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
@@ -40,7 +41,7 @@ void distribute_parameter(
 
 namespace {
 
-void replicate(at::Tensor& tensor, const DeviceMesh& mesh) {
+void replicate_in_place(at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.defined() && !is_dtensor(tensor)) {
     const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
     distribute_parameter(tensor, mesh, whole);
@@ -70,10 +71,11 @@ void add_hooks(
 
 void distribute_module(
     torch::nn::Module& module,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     const PartitionFn& partition_fn,
     const ModuleTensorsFn& input_fn,
     const ModuleTensorsFn& output_fn) {
+  const auto mesh = detail::mesh_or_current(given_mesh, "distribute_module");
   const detail::ModuleClaim claim("distribute_module", module);
   add_hooks(module, mesh, input_fn, output_fn);
   if (partition_fn) {
@@ -83,10 +85,10 @@ void distribute_module(
     }
   }
   for (auto& parameter : module.parameters()) {
-    replicate(parameter, mesh);
+    replicate_in_place(parameter, mesh);
   }
   for (auto& buffer : module.buffers()) {
-    replicate(buffer, mesh);
+    replicate_in_place(buffer, mesh);
   }
 }
 

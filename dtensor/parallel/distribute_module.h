@@ -25,12 +25,13 @@ using ModuleTensorsFn =
 
 /// Calls `partition_fn` for every submodule, then turns all parameters and
 /// buffers that are still plain into replicated DTensors. `mesh` may have any
-/// number of dimensions. Throws NotImplementedError for input_fn or output_fn
+/// number of dimensions; an undefined one is the current one
+/// (comm/mesh_scope.h). Throws NotImplementedError for input_fn or output_fn
 /// on a module without hooks.
 /// Python: torch.distributed.tensor.distribute_module.
 DTENSOR_API void distribute_module(
     torch::nn::Module& module,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     const PartitionFn& partition_fn = nullptr,
     const ModuleTensorsFn& input_fn = nullptr,
     const ModuleTensorsFn& output_fn = nullptr);

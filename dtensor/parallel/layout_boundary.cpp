@@ -47,8 +47,11 @@ ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
 }
 
 RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
+  if (!layouts_.output) {
+    return {nullptr, layouts_.use_local_output};
+  }
   if (exit_.made != made) {
-    exit_ = {made, made->with_placements({layouts_.output}, "output_layouts")};
+    exit_ = {made, made->with_placements({*layouts_.output}, "output_layouts")};
   }
   return {exit_.to, layouts_.use_local_output};
 }
@@ -71,7 +74,7 @@ at::Tensor LayoutBoundary::multiply(
     return {};
   }
   const auto layout =
-      normalize_placements(mesh_, {layouts_.output}, input.dim(), "boundary");
+      normalize_placements(mesh_, {*layouts_.output}, input.dim(), "boundary");
   const auto product = overlapped_linear(
       input, weight_t, bias, layout[0], layouts_.overlap_chunks);
   return product.defined() ? finish_output(input, product) : product;
@@ -80,8 +83,8 @@ at::Tensor LayoutBoundary::multiply(
 LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
     const SpecPtr& given,
     int64_t output_dim) const {
-  const auto output =
-      normalize_placements(mesh_, {layouts_.output}, output_dim, "boundary")[0];
+  const auto output = normalize_placements(
+      mesh_, {layouts_.output.value()}, output_dim, "boundary")[0];
   const auto layout = bias_layout(output, output_dim);
   // Every rank adds the bias to its part: where the parts differ and the bias
   // is whole, its gradient is a sum over ranks.
@@ -143,9 +146,13 @@ void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
       ", which is styled differently. Give both the same style.");
 }
 
-at::Tensor
-to_output_layout(const at::Tensor& y, const Placement& output, bool use_local) {
-  const auto to = spec_of(y)->with_placements({output}, "output_layouts");
+at::Tensor to_output_layout(
+    const at::Tensor& y,
+    const std::optional<Placement>& output,
+    bool use_local) {
+  const auto& made = spec_of(y);
+  const auto to =
+      output ? made->with_placements({*output}, "output_layouts") : made;
   if (!use_local || !to->mesh().contains_this_rank()) {
     const auto placed = redistribute_autograd(y, to);
     return use_local ? to_local_autograd(placed) : placed;

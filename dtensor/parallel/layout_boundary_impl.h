@@ -13,6 +13,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,12 +22,15 @@ namespace dtensor::detail {
 
 struct BoundaryLayouts {
   InputLayouts input;
-  Placement output;
+  /// Nothing: that in which the operator made it.
+  std::optional<Placement> output;
   bool use_local_output = true;
   /// See RowwiseOptions.
   int64_t overlap_chunks = 1;
   /// See BoundaryOptions; equal only if it is the same. Null: none.
   std::shared_ptr<const OutputFn> output_fn = nullptr;
+  /// Of rows of the parameter too, which the module takes one by one.
+  bool rides_on_parts = false;
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
 };
@@ -60,6 +64,9 @@ class LayoutBoundary final : public Boundary {
       const at::Tensor& bias) const override;
   at::Tensor local_bias(const at::Tensor& bias, const at::Tensor& output)
       const override;
+  bool rides_on_parts() const override {
+    return layouts_.rides_on_parts;
+  }
   std::string_view module_name() const override {
     return module_name_;
   }
@@ -109,9 +116,11 @@ class LayoutBoundary final : public Boundary {
 /// Throws RuntimeError for modules tied after they were styled differently.
 void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b);
 
-/// `y` in layout `output`, as its local part if `use_local`.
-at::Tensor
-to_output_layout(const at::Tensor& y, const Placement& output, bool use_local);
+/// `y` in layout `output`, or its own, as its local part if `use_local`.
+at::Tensor to_output_layout(
+    const at::Tensor& y,
+    const std::optional<Placement>& output,
+    bool use_local);
 
 /// "module \"blocks.0.attn\"", or "the module itself", for messages.
 std::string describe_module(std::string_view name);

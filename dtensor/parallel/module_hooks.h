@@ -9,8 +9,11 @@
 //   DTENSOR_MODULE(Attention);      // instead of TORCH_MODULE(Attention)
 //
 // Attention is then a holder as before, of a module that derives from
-// AttentionImpl and runs the hooks around its forward, also inside Sequential.
-// forward must not be overloaded, and is called with all of its arguments.
+// AttentionImpl and runs the hooks around its forward, also inside Sequential,
+// and is called with all of its arguments. A forward that is overloaded or a
+// template may be called in any of its ways, with the arguments that it needs,
+// but, as in LibTorch, by ->forward() alone: Sequential, AnyModule and the
+// holder's own call have to name it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -103,13 +106,49 @@ class HookedForward<Impl, Result (Class::*)(Args...) const>
   }
 };
 
+/// Of an Impl whose forward has several signatures.
+template <class Impl>
+class HookedForwards : public CloneableHooks<Impl> {
+ public:
+  using CloneableHooks<Impl>::CloneableHooks;
+
+  template <class... Args>
+  requires requires(Impl& impl, Args&&... args) {
+    impl.forward(std::forward<Args>(args)...);
+  }
+  auto forward(Args&&... args) {
+    using Result =
+        decltype(std::declval<Impl&>().forward(std::forward<Args>(args)...));
+    this->settle();
+    return this->template run_hooked<Result, Args&&...>(
+        [this](auto&&... given) -> Result {
+          return Impl::forward(static_cast<Args&&>(given)...);
+        },
+        std::forward<Args>(args)...);
+  }
+};
+
+template <class Impl>
+struct WithForward {
+  using type = HookedForwards<Impl>;
+};
+template <class Impl>
+requires requires {
+  &Impl::forward;
+}
+struct WithForward<Impl> {
+  using type = HookedForward<Impl, decltype(&Impl::forward)>;
+};
+
 } // namespace detail
 
 /// Impl with hooks around forward.
 template <class Impl>
-class Hooked : public detail::HookedForward<Impl, decltype(&Impl::forward)> {
+class Hooked : public detail::WithForward<Impl>::type {
+  using Base = typename detail::WithForward<Impl>::type;
+
  public:
-  using detail::HookedForward<Impl, decltype(&Impl::forward)>::HookedForward;
+  using Base::Base;
 
   /// As that of Impl, with copies of the hooks.
   std::shared_ptr<torch::nn::Module> clone(

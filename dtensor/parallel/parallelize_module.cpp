@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/style.h>
 
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_claim_impl.h>
@@ -139,28 +139,25 @@ std::vector<Match> matches_of(
   return level;
 }
 
-void check_mesh(const DeviceMesh& mesh) {
-  DTENSOR_CHECK_VALUE(
-      mesh.defined(),
-      kParallelizeModule,
-      "the mesh is undefined. Use init_device_mesh.");
+DeviceMesh checked_mesh(const DeviceMesh& given) {
+  const auto mesh = detail::mesh_or_current(given, kParallelizeModule);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
       kParallelizeModule,
       "tensor parallelism runs along one mesh dimension, and the mesh is ",
       mesh,
       ". Pass a slice, as mesh[\"tp\"].");
-  detail::check_mine(kParallelizeModule, mesh);
+  return mesh;
 }
 
 } // namespace
 
 void parallelize_module(
     torch::nn::Module& module,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     const ParallelizePlan& plan,
     const ParallelizeOptions& options) {
-  check_mesh(mesh);
+  const auto mesh = checked_mesh(given_mesh);
   const detail::ModuleClaim claim(kParallelizeModule, module);
   // All patterns are checked before any module is changed.
   std::vector<std::pair<Match, const ParallelStyle*>> work;
@@ -188,9 +185,35 @@ void parallelize_module(
     const DeviceMesh& mesh,
     const ParallelStyle& style,
     const ParallelizeOptions& options) {
-  check_mesh(mesh);
+  const auto tp_mesh = checked_mesh(mesh);
   const detail::ModuleClaim claim(kParallelizeModule, module);
-  style.apply({module, "", mesh, options.src_data_rank});
+  style.apply({module, "", tp_mesh, options.src_data_rank});
+}
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const ParallelizePlan& plan,
+    const ParallelizeOptions& options) {
+  parallelize_module(module, DeviceMesh(), plan, options);
+}
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const ParallelStyle& style,
+    const ParallelizeOptions& options) {
+  parallelize_module(module, DeviceMesh(), style, options);
+}
+
+void parallelize_module(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh) {
+  checked_mesh(mesh);
+  TORCH_WARN(
+      "[",
+      kParallelizeModule,
+      "] there is no plan for the ",
+      module.name(),
+      ": it stays as it is. Pass a plan or a style.");
 }
 
 } // namespace dtensor

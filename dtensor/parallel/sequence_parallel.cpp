@@ -56,7 +56,7 @@ void ride(
       target.module.name(),
       ", has neither a weight nor hooks. Declare it with DTENSOR_MODULE "
       "instead of TORCH_MODULE (dtensor::hooked::Dropout for "
-      "torch::nn::Dropout).");
+      "torch::nn::Dropout, dtensor::hooked::LayerNorm).");
   replicate_parameters(changes, target);
   changes.attach(parameters.values(), BoundaryKind::kNorm, target, layouts);
 }

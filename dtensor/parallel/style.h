@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch::nn {
@@ -64,6 +65,11 @@ struct ParallelizePlanEntry {
       std::shared_ptr<const ParallelStyle> shared)
       : pattern(std::move(name_pattern)),
         style(std::move(shared)) {}
+  /// Of a map.
+  template <class Style>
+  explicit ParallelizePlanEntry(
+      const std::pair<const std::string, std::shared_ptr<Style>>& entry)
+      : ParallelizePlanEntry(entry.first, entry.second) {}
 };
 using ParallelizePlan = std::vector<ParallelizePlanEntry>;
 
@@ -79,6 +85,7 @@ struct ParallelizeOptions {
 /// Throws ValueError: a mesh that is not one-dimensional, a pattern that
 /// matches nothing (naming what exists at that level); NotImplementedError: a
 /// style on a module that it cannot do; RuntimeError: a module styled twice.
+/// An undefined mesh is the current one (comm/mesh_scope.h).
 /// Python: torch.distributed.tensor.parallel.parallelize_module.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
@@ -92,5 +99,34 @@ DTENSOR_API void parallelize_module(
     const DeviceMesh& mesh,
     const ParallelStyle& style,
     const ParallelizeOptions& options = {});
+
+/// Both on the current mesh.
+DTENSOR_API void parallelize_module(
+    torch::nn::Module& module,
+    const ParallelizePlan& plan,
+    const ParallelizeOptions& options = {});
+DTENSOR_API void parallelize_module(
+    torch::nn::Module& module,
+    const ParallelStyle& style,
+    const ParallelizeOptions& options = {});
+
+/// Without a plan: warns, and the module stays as it is.
+DTENSOR_API void parallelize_module(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh = {});
+
+/// A plan that is a map of patterns to shared pointers to styles.
+template <class Map>
+requires requires {
+  typename Map::mapped_type;
+}
+void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const Map& plan,
+    const ParallelizeOptions& options = {}) {
+  parallelize_module(
+      module, mesh, ParallelizePlan(plan.begin(), plan.end()), options);
+}
 
 } // namespace dtensor

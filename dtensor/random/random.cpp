@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/random/random.h>
 
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
@@ -35,24 +35,17 @@ using Sampler =
 DTensor sampled(
     const char* where,
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     PlacementsRef placements,
     const FactoryOptions& options,
     Sampler sampler,
     double a,
     double b) {
-  DTENSOR_CHECK_VALUE(
-      mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine(where, mesh);
-  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  const auto mesh = detail::mesh_or_current(given_mesh, where);
   const auto dtype = options.dtype.value_or(
       c10::typeMetaToScalarType(c10::get_default_dtype()));
   const auto spec = Spec::make(
-      mesh,
-      placements.empty() ? PlacementsRef(whole) : placements,
-      size,
-      dtype,
-      where);
+      mesh, placements_or_whole(mesh, placements), size, dtype, where);
   DTENSOR_CHECK_VALUE(
       !spec->has_partial(),
       where,

@@ -30,7 +30,7 @@ DTENSOR_API void manual_seed(uint64_t seed);
 /// Python: torch.distributed.tensor.rand.
 DTENSOR_API DTensor rand(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
@@ -38,7 +38,7 @@ DTENSOR_API DTensor rand(
 /// Python: torch.distributed.tensor.randn.
 DTENSOR_API DTensor randn(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -156,21 +157,20 @@ at::Tensor local_part(
 
 DTensor distribute_tensor(
     const at::Tensor& tensor,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     PlacementsRef placements,
     std::optional<int64_t> src_data_rank) {
-  DTENSOR_CHECK_VALUE(
-      mesh.defined(),
-      kDistributeTensor,
-      "the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine(kDistributeTensor, mesh);
+  const auto mesh = detail::mesh_or_current(given_mesh, kDistributeTensor);
   DTENSOR_CHECK(
       tensor.is_leaf(),
       kDistributeTensor,
       "the tensor is not a leaf of the autograd graph, and distributing it "
       "would cut the graph. Use DTensor::from_local, or detach() it.");
-  const auto layout =
-      normalize_placements(mesh, placements, tensor.dim(), kDistributeTensor);
+  const auto layout = normalize_placements(
+      mesh,
+      placements_or_whole(mesh, placements),
+      tensor.dim(),
+      kDistributeTensor);
   if (is_dtensor(tensor)) {
     return check_layout(tensor, mesh, layout);
   }

@@ -8,6 +8,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
 
 #include <ostream>
 
@@ -28,6 +29,42 @@ const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
 
 DTensor::DTensor(at::Tensor t) : at::Tensor(std::move(t)) {
   checked_meta(*this);
+}
+
+DTensor::DTensor(
+    const at::Tensor& local,
+    const SpecPtr& spec,
+    bool requires_grad) {
+  constexpr const char* kWhere = "DTensor";
+  DTENSOR_CHECK_VALUE(
+      spec != nullptr, kWhere, "there is no spec. Use Spec::make.");
+  detail::check_mine(kWhere, *spec);
+  DTENSOR_CHECK_TYPE(
+      !is_dtensor(local) && local.scalar_type() == spec->dtype(),
+      kWhere,
+      "the local tensor is ",
+      is_dtensor(local) ? "a DTensor" : c10::toString(local.scalar_type()),
+      ", and the spec ",
+      *spec,
+      ". Give a plain tensor of that dtype.");
+  DTENSOR_CHECK_VALUE(
+      !spec->mesh().contains_this_rank() ||
+          local.sizes() == spec->local_sizes(),
+      kWhere,
+      "the local tensor has shape ",
+      local.sizes(),
+      ", but rank ",
+      spec->mesh().get_rank(),
+      " holds ",
+      spec->local_sizes(),
+      " of ",
+      *spec,
+      ". Cut it as torch.chunk does.");
+  at::Tensor made = detail::wrap(local.detach(), spec);
+  detail::explain_no_data(made);
+  detail::keep_gradient_distributed(made);
+  made.set_requires_grad(requires_grad);
+  static_cast<at::Tensor&>(*this) = std::move(made);
 }
 
 const DeviceMesh& DTensor::device_mesh() const {
@@ -103,6 +140,14 @@ DTensor DTensor::redistribute(
       mesh,
       ". Use full_tensor() and distribute_tensor.");
   return redistribute(placements, options);
+}
+
+DTensor replicate(const at::Tensor& tensor, const DeviceMesh& mesh) {
+  return DTensor::from_local(tensor, mesh);
+}
+
+at::Tensor full_tensor(const at::Tensor& tensor) {
+  return is_dtensor(tensor) ? DTensor(tensor).full_tensor() : tensor;
 }
 
 std::ostream& operator<<(std::ostream& os, const DTensor& t) {

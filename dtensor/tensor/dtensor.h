@@ -54,15 +54,26 @@ class DTENSOR_API DTensor : public at::Tensor {
   /// `t` seen as the DTensor it is. Throws TypeError if it is plain.
   explicit DTensor(at::Tensor t);
 
-  /// The DTensor whose part on this rank is `local`. Without `shape`, all
-  /// shards are taken to be as large as this one. Differentiable.
+  /// The DTensor of layout `spec` whose part on this rank is `local`, which it
+  /// shares the memory of: a leaf. Throws TypeError if `local` is a DTensor or
+  /// has another dtype, ValueError for a part of another shape.
+  /// Python: DTensor(local_tensor, spec, requires_grad=...).
+  DTensor(
+      const at::Tensor& local,
+      const SpecPtr& spec,
+      bool requires_grad = false);
+
+  /// The DTensor whose part on this rank is `local`, on `mesh` (default: the
+  /// current one, comm/mesh_scope.h) in layout `placements` (default: Replicate
+  /// on every mesh dimension). Without `shape`, all shards are taken to be as
+  /// large as this one. Differentiable.
   /// Throws TypeError if `local` is a DTensor, ValueError/IndexError for
   /// placements that do not fit, ValueError if run_check finds a difference.
   /// Python: DTensor.from_local.
   static DTensor from_local(
       const at::Tensor& local,
-      const DeviceMesh& mesh,
-      PlacementsRef placements,
+      const DeviceMesh& mesh = {},
+      PlacementsRef placements = {},
       const FromLocalOptions& options = {});
 
   const DeviceMesh& device_mesh() const;
@@ -98,19 +109,28 @@ class DTENSOR_API DTensor : public at::Tensor {
       const RedistributeOptions& options = {}) const;
 };
 
-/// Distributes a full tensor that every rank has: shards are scattered and
-/// replicas broadcast from the rank `src_data_rank` of each mesh dimension;
-/// nullopt: every rank cuts its own tensor, and nothing is communicated. A
-/// DTensor is returned as it is if it has this layout.
-/// Throws RuntimeError for a non-leaf, ValueError for placements of the wrong
-/// length or another layout of a DTensor, IndexError for a shard dimension
-/// that the tensor does not have.
-/// Python: torch.distributed.tensor.distribute_tensor.
+/// Distributes a full tensor that every rank has, over `mesh` (default: the
+/// current one) in layout `placements` (default: Replicate): shards are
+/// scattered and replicas broadcast from the rank `src_data_rank` of each mesh
+/// dimension; nullopt: every rank cuts its own tensor, and nothing is
+/// communicated. A DTensor is returned as it is if it has this layout. Throws
+/// RuntimeError for a non-leaf, ValueError for placements of the wrong length
+/// or another layout of a DTensor, IndexError for a shard dimension that the
+/// tensor does not have. Python: torch.distributed.tensor.distribute_tensor.
 DTENSOR_API DTensor distribute_tensor(
     const at::Tensor& tensor,
-    const DeviceMesh& mesh,
-    PlacementsRef placements,
+    const DeviceMesh& mesh = {},
+    PlacementsRef placements = {},
     std::optional<int64_t> src_data_rank = 0);
+
+/// A tensor that every rank has alike, as a DTensor: nothing is communicated,
+/// and it shares the memory. Differentiable. DTensor::from_local, replicated.
+DTENSOR_API DTensor
+replicate(const at::Tensor& tensor, const DeviceMesh& mesh = {});
+
+/// The whole of `tensor`, plain, on every rank; a plain one as it is.
+/// Differentiable. DTensor::full_tensor of what may be one.
+DTENSOR_API at::Tensor full_tensor(const at::Tensor& tensor);
 
 /// Layout line, then this rank's part.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DTensor& t);

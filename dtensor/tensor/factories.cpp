@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
-#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -17,22 +17,19 @@ namespace {
 
 SpecPtr new_spec(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     PlacementsRef placements,
     at::ScalarType dtype,
     const char* where) {
-  DTENSOR_CHECK_VALUE(
-      mesh.defined(), where, "the mesh is undefined. Use init_device_mesh.");
-  detail::check_mine(where, mesh);
+  const auto mesh = detail::mesh_or_current(given_mesh, where);
   DTENSOR_CHECK_VALUE(
       std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; }),
       where,
       "a size is negative: ",
       size,
       ". Pass sizes of at least 0.");
-  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
   return Spec::make(
-      mesh, placements.empty() ? whole : placements, size, dtype, where);
+      mesh, placements_or_whole(mesh, placements), size, dtype, where);
 }
 
 void refuse_partial(const Spec& spec, const char* where) {

@@ -21,27 +21,28 @@ struct FactoryOptions {
   bool requires_grad = false;
 };
 
-/// A tensor of global shape `size` in layout `placements` (default: Replicate
-/// on every mesh dimension), on the device type of the mesh.
+/// A tensor of global shape `size` on `mesh` (default: the current one,
+/// comm/mesh_scope.h) in layout `placements` (default: Replicate on every mesh
+/// dimension), on the device type of the mesh.
 /// Throws ValueError for placements unlike the mesh in number or a negative
 /// size, IndexError for a shard dimension that the tensor does not have.
 DTENSOR_API DTensor zeros(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
 /// As zeros, with values that happen to be there.
 DTENSOR_API DTensor empty(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
 /// As zeros. Throws ValueError for Partial: the ones would be added up.
 DTENSOR_API DTensor ones(
     SizesRef size,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
@@ -49,7 +50,7 @@ DTENSOR_API DTensor ones(
 DTENSOR_API DTensor full(
     SizesRef size,
     const at::Scalar& value,
-    const DeviceMesh& mesh,
+    const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 

@@ -2,6 +2,7 @@
 #include <dtensor/tensor/dtensor.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
@@ -154,14 +155,10 @@ at::Tensor nothing_of(const at::Tensor& local) {
 
 at::Tensor detail::from_part(
     const at::Tensor& local,
-    const DeviceMesh& mesh,
+    const DeviceMesh& given_mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
-  DTENSOR_CHECK_VALUE(
-      mesh.defined(),
-      kFromLocal,
-      "the mesh is undefined. Use init_device_mesh.");
-  check_mine(kFromLocal, mesh);
+  const auto mesh = mesh_or_current(given_mesh, kFromLocal);
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
       kFromLocal,
@@ -169,7 +166,8 @@ at::Tensor detail::from_part(
       "its layout.");
   const auto ndim =
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
-  const auto layout = normalize_placements(mesh, placements, ndim, kFromLocal);
+  const auto layout = normalize_placements(
+      mesh, placements_or_whole(mesh, placements), ndim, kFromLocal);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
@@ -195,7 +193,7 @@ DTensor DTensor::from_local(
     PlacementsRef placements,
     const FromLocalOptions& options) {
   auto result = detail::from_part(local, mesh, placements, options);
-  if (mesh.contains_this_rank()) {
+  if (detail::spec_of(result)->mesh().contains_this_rank()) {
     detail::explain_no_data(result);
   }
   return DTensor(std::move(result));

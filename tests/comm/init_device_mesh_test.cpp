@@ -152,5 +152,118 @@ TEST(GetGroup, NeedsAMeshThatCommunicates) {
       "[get_group] no dimension 1 in a mesh of 1. Use one from -1 to 0.");
 }
 
+TEST(MakeDeviceMesh, TakesATensorOfRanks) {
+  run_ranks(4, [] {
+    const auto mesh = make_device_mesh(
+        at::kCPU, torch::tensor({{3, 1}, {2, 0}}).t(), {"a", "b"});
+    EXPECT_EQ(mesh.ranks(), (Ranks{3, 2, 1, 0}));
+    EXPECT_EQ(mesh.shape(), (Ranks{2, 2}));
+    EXPECT_EQ(
+        error_of<c10::ValueError>(
+            [] { make_device_mesh(at::kCPU, torch::ones({2})); }),
+        "[make_device_mesh] the ranks are CPUFloatType of 1 dimensions. Give "
+        "an integer tensor of the mesh's shape.");
+  });
+}
+
+int64_t sum_of_ranks(Group& group) {
+  return group.all_reduce(torch::tensor({get_rank()}), ReduceOp::kSum)
+      .item<int64_t>();
+}
+
+TEST(InitDeviceMesh, DimensionsTakenApartAndPutTogetherCommunicate) {
+  run_ranks(8, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 4}, {"dp", "tp"});
+    const auto apart = mesh.unflatten("tp", {2, 2}, {"cp", "tp"});
+    EXPECT_EQ(sum_of_ranks(get_group(apart, "tp")), rank / 2 * 4 + 1);
+    const auto turned = DeviceMesh::concatenate({apart["tp"], apart["dp"]});
+    EXPECT_EQ(get_group(turned, "dp").ranks(), get_group(mesh, 0).ranks());
+    EXPECT_EQ(sum_of_ranks(get_group(turned, 0)), rank / 2 * 4 + 1);
+  });
+}
+
+TEST(GetAllGroups, GivesOneForEachDimension) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    const auto groups = get_all_groups(mesh);
+    ASSERT_EQ(groups.size(), 2U);
+    EXPECT_EQ(groups[0].get(), &get_group(mesh, "dp"));
+    EXPECT_EQ(groups[1].get(), &get_group(mesh, "tp"));
+  });
+}
+
+TEST(FromGroup, CommunicatesByThatGroup) {
+  run_ranks(4, [](int64_t rank) {
+    const auto group = new_group({rank % 2, rank % 2 + 2}, "mine");
+    const auto mesh = from_group(group, at::kCPU, {"x"});
+    EXPECT_EQ(mesh.ranks(), group->ranks());
+    EXPECT_EQ(mesh.mesh_dim_names(), (std::vector<std::string>{"x"}));
+    EXPECT_EQ(&get_group(mesh), group.get());
+    EXPECT_EQ(from_group(group, at::kCPU, {"x"}), mesh);
+    // Another way to communicate makes another mesh.
+    EXPECT_NE(make_device_mesh(at::kCPU, {2}, mesh.ranks(), {"x"}), mesh);
+    const auto other = new_group({rank / 2 * 2, rank / 2 * 2 + 1}, "row");
+    const auto both =
+        from_group({other, group}, at::kCPU, {2, 2}, {0, 2, 1, 3}, {"a", "b"});
+    EXPECT_EQ(&get_group(both, "b"), group.get());
+    EXPECT_EQ(&get_group(both["a"]), other.get());
+  });
+}
+
+TEST(FromGroup, RefusesOtherGroups) {
+  run_ranks(4, [](int64_t rank) {
+    const auto row = new_group({rank / 2 * 2, rank / 2 * 2 + 1}, "row");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([] { from_group(nullptr, at::kCPU); }),
+        "[from_group] there is no group. Give one made by new_group().");
+    if (rank == 0) {
+      EXPECT_EQ(
+          error_of<c10::ValueError>([&] {
+            from_group({row, row}, at::kCPU, {2, 2}, {0, 1, 2, 3}, {"a", "b"});
+          }),
+          "[from_group] the group for mesh dim \"a\" has the ranks [0, 1], and "
+          "the mesh has [0, 2] there. Give the group of these, in this order.");
+      EXPECT_EQ(
+          error_of<c10::ValueError>([&] {
+            from_group({row}, at::kCPU, {2, 2}, {0, 1, 2, 3});
+          }),
+          "[from_group] 1 groups for a mesh of 2 dimensions. Give one for "
+          "each.");
+    }
+  });
+}
+
+TEST(BackendOverride, IsSaidOfSingleDimensions) {
+  run_ranks(2, [] {
+    EXPECT_EQ(
+        error_of<c10::ValueError>([] {
+          init_device_mesh(
+              at::kCPU,
+              {1, 2},
+              {"dp", "tp"},
+              {.backend_override = {{"tp", {.backend = "gloo"}}}});
+        }),
+        "[new_group] group \"tp\" cannot have the backend \"gloo\": this "
+        "run_ranks has but one. Leave it out.");
+    EXPECT_EQ(
+        error_of<c10::ValueError>([] {
+          init_device_mesh(
+              at::kCPU,
+              {2},
+              {},
+              {.backend_override = {{"tp", {.backend = "gloo"}}}});
+        }),
+        "[init_device_mesh] backend_override names \"tp\", and the dimensions "
+        "are 0. Use one of them.");
+    const auto patient = init_device_mesh(
+        at::kCPU,
+        {2},
+        {"tp"},
+        {.backend_override = {{"tp", {.timeout = std::chrono::hours(1)}}}});
+    EXPECT_EQ(sum_of_ranks(get_group(patient)), 1);
+    EXPECT_NE(patient, init_device_mesh(at::kCPU, {2}, {"tp"}));
+  });
+}
+
 } // namespace
 } // namespace dtensor

@@ -28,18 +28,28 @@ struct FakeGroups : MeshGroups {
       c10::ArrayRef<int64_t> dims) const override {
     return std::make_shared<FakeGroups>(world_, c10::str("select ", dims));
   }
-  std::shared_ptr<MeshGroups> flatten(
-      const std::vector<int64_t>& ranks,
-      const std::string& name) const override {
+  std::shared_ptr<MeshGroups> make_for(
+      const DeviceMesh& pure,
+      const char* where) const override {
     return std::make_shared<FakeGroups>(
-        world_, c10::str("flatten ", c10::IntArrayRef(ranks), " ", name));
+        world_,
+        c10::str(
+            where,
+            " ",
+            c10::IntArrayRef(pure.ranks()),
+            " ",
+            c10::Join(" ", pure.mesh_dim_names())));
   }
   const void* world() const override {
     return world_;
   }
+  const std::string& choice() const override {
+    return choice_;
+  }
 
   const void* world_;
   std::string made_by_;
+  std::string choice_;
 };
 
 const std::string& made_by(const DeviceMesh& mesh) {
@@ -226,7 +236,59 @@ TEST(DeviceMesh, SlicesTakeTheirGroupsAlong) {
   EXPECT_EQ(made_by(mesh[{"pp", "tp"}]["tp"]), "select [1]");
   EXPECT_EQ(
       made_by(mesh[{"dp", "tp"}].flatten("x")),
-      "flatten [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] x");
+      "DeviceMesh::flatten [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] x");
+  EXPECT_EQ(
+      made_by(mesh["dp"].unflatten("dp", {3, 1}, {"a", "b"})),
+      "DeviceMesh::unflatten [0, 4, 8] a b");
+}
+
+TEST(DeviceMesh, MeshesThatCommunicateInChosenWaysAreUnequal) {
+  const int world = 0;
+  const auto with_choice = [&](const std::string& choice) {
+    auto groups = std::make_shared<FakeGroups>(&world, "");
+    groups->choice_ = choice;
+    return mesh_3d(0, std::move(groups));
+  };
+  const DeviceMesh plain = with_choice("");
+  const DeviceMesh gloo = with_choice("gloo");
+  EXPECT_NE(plain, gloo);
+  EXPECT_EQ(gloo, with_choice("gloo"));
+}
+
+TEST(DeviceMesh, TakesADimensionApart) {
+  const DeviceMesh mesh = mesh_3d(13); // (1, 0, 1)
+  const DeviceMesh apart = mesh.unflatten("tp", {2, 2}, {"cp", "tp"});
+  EXPECT_EQ(apart.mesh_dim_names(), (Names{"pp", "dp", "cp", "tp"}));
+  EXPECT_EQ(apart.shape(), (List{2, 3, 2, 2}));
+  EXPECT_EQ(apart.ranks(), mesh.ranks());
+  EXPECT_EQ(*apart.get_coordinate(), (List{1, 0, 0, 1}));
+  EXPECT_EQ(apart["cp"].ranks(), (List{13, 15}));
+  EXPECT_EQ(mesh.unflatten(-1, {4}, {"tp"}), mesh);
+  const DeviceMesh unnamed(at::kCPU, {6}, iota(6));
+  EXPECT_EQ(unnamed.unflatten(0, {2, 3}).shape(), (List{2, 3}));
+}
+
+TEST(DeviceMesh, PutsSlicesSideBySide) {
+  const DeviceMesh mesh = mesh_3d(13);
+  EXPECT_EQ(
+      (DeviceMesh::concatenate({mesh["dp"], mesh["tp"]})),
+      (mesh[{"dp", "tp"}]));
+  const DeviceMesh turned = DeviceMesh::concatenate({mesh["tp"], mesh["pp"]});
+  EXPECT_EQ(turned.mesh_dim_names(), (Names{"tp", "pp"}));
+  EXPECT_EQ(turned.ranks(), (List{0, 12, 1, 13, 2, 14, 3, 15}));
+  EXPECT_EQ(*turned.get_coordinate(), (List{1, 1}));
+  const DeviceMesh joined = mesh[{"pp", "dp"}].flatten("all_dp");
+  const DeviceMesh two = DeviceMesh::concatenate({joined, mesh["tp"]});
+  EXPECT_EQ(two.shape(), (List{6, 4}));
+  EXPECT_EQ(two.ranks(), mesh.ranks());
+  EXPECT_EQ(DeviceMesh::concatenate({two["tp"]}), two["tp"]);
+}
+
+TEST(DeviceMesh, SlicesOfARankOutsideGoSideBySideToo) {
+  const DeviceMesh mesh(at::kCPU, {2, 2}, {1, 2, 3, 4}, {"a", "b"}, 0);
+  const DeviceMesh both = DeviceMesh::concatenate({mesh["a"], mesh["b"]});
+  EXPECT_EQ(both, mesh);
+  EXPECT_FALSE(both.contains_this_rank());
 }
 
 TEST(DeviceMesh, FlattenedMeshesAreRemembered) {
@@ -375,6 +437,55 @@ TEST(DeviceMeshErrors, FlattenedNamesThatAreTaken) {
       }),
       "[DeviceMesh::flatten] the mesh has no names to make one from. Pass a "
       "name.");
+}
+
+TEST(DeviceMeshErrors, DimensionsTakenApartWrongly) {
+  const DeviceMesh mesh = mesh_3d(0);
+  EXPECT_EQ(
+      error_of([&] {
+        mesh.unflatten("tp", {3, 2}, {"a", "b"});
+      }),
+      "[DeviceMesh::unflatten] mesh dim \"tp\" has 4 ranks, and the sizes [3, "
+      "2] another number. Give sizes whose product that is.");
+  EXPECT_EQ(
+      error_of([&] {
+        mesh.unflatten("tp", {2, 2}, {"a"});
+      }),
+      "[DeviceMesh::unflatten] 1 names for 2 dimensions of a mesh with names. "
+      "Give one for each if the mesh has names, and else none.");
+  EXPECT_EQ(
+      error_of([&] {
+        mesh.unflatten("tp", {2, 2}, {"a", "dp"});
+      }),
+      "[DeviceMesh] two dimensions are called \"dp\": pp, dp, a, dp. Give each "
+      "its own name.");
+}
+
+TEST(DeviceMeshErrors, MeshesThatDoNotGoSideBySide) {
+  const DeviceMesh mesh = mesh_3d(0);
+  EXPECT_EQ(
+      error_of([&] { DeviceMesh::concatenate({}); }),
+      "[DeviceMesh::concatenate] there is no mesh. Give at least one.");
+  EXPECT_EQ(
+      error_of([&] {
+        DeviceMesh::concatenate({mesh["tp"], mesh[{"dp", "tp"}]});
+      }),
+      "[DeviceMesh::concatenate] two of the meshes share a dimension of the "
+      "mesh that they come from. Name each dimension once.");
+  const DeviceMesh other(at::kCPU, {2}, {30, 31}, {"x"}, 30);
+  EXPECT_EQ(
+      error_of([&] {
+        DeviceMesh::concatenate({mesh["tp"], other});
+      }),
+      "[DeviceMesh::concatenate] the meshes are no slices of one mesh that is "
+      "still there. Slice them from one mesh, and keep it.");
+  const DeviceMesh unnamed(at::kCPU, {2}, {0, 1}, {}, 0);
+  EXPECT_EQ(
+      error_of([&] {
+        DeviceMesh::concatenate({mesh["tp"], unnamed});
+      }),
+      "[DeviceMesh::concatenate] some of the meshes have names. Name the "
+      "dimensions of all or none.");
 }
 
 } // namespace

@@ -113,6 +113,81 @@ TEST(Concat, KeepsOtherShardsWithoutCommunication) {
   });
 }
 
+// q, k and v of a fused weight: each rank has a part of each.
+TEST(Concat, WholePiecesCostNothing) {
+  for (const int64_t rows : {12, 15}) { // 4 or 5 rows each over 2 ranks
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+      const auto plain = leaf(numbers({rows, 2}, 1));
+      at::Tensor x = leaf(place(plain.detach(), mesh, {StridedShard(0, 3)}));
+      const int64_t piece = rows / 3;
+      const auto take = [&](const at::Tensor& t) {
+        auto sum = t.slice(0, 0, piece).exp() * t.slice(0, -piece) +
+            t.slice(0, piece, 2 * piece);
+        return sum.sum() + t.slice(0, piece).pow(3).sum();
+      };
+      CountCollectives collectives;
+      EXPECT_EQ(
+          to_string(DTensor(x.slice(0, piece)).placements()), "SS(0, sf=2)");
+      EXPECT_EQ(to_string(DTensor(x.slice(0, 0, piece)).placements()), "S(0)");
+      const auto loss = take(x);
+      loss.backward(at::ones_like(loss));
+      EXPECT_EQ(collectives.count(), 0);
+      EXPECT_EQ(to_string(DTensor(x.grad()).placements()), "SS(0, sf=3)");
+      take(plain).backward();
+      EXPECT_LT(
+          (DTensor(x.grad()).full_tensor() - plain.grad())
+              .abs()
+              .max()
+              .item<double>(),
+          1e-5);
+      // Half a piece is no piece.
+      EXPECT_EQ(to_string(DTensor(x.slice(0, 0, 2)).placements()), "S(1)");
+      EXPECT_TRUE(at::equal(
+          DTensor(x.slice(0, 0, 2)).full_tensor(), plain.slice(0, 0, 2)));
+    });
+  }
+}
+
+TEST(Concat, SplitsIntoWholePieces) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = leaf(numbers({12, 2}, 1));
+    at::Tensor x = leaf(place(plain.detach(), mesh, {StridedShard(0, 3)}));
+    CountCollectives collectives;
+    const auto parts = x.split_with_sizes({8, 4});
+    EXPECT_EQ(to_string(DTensor(parts[0]).placements()), "SS(0, sf=2)");
+    EXPECT_EQ(to_string(DTensor(parts[1]).placements()), "S(0)");
+    const auto thirds = x.chunk(3);
+    const at::Tensor y = thirds[0] * thirds[2] + thirds[1];
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(0)");
+    y.backward(y.detach());
+    EXPECT_EQ(collectives.count(), 0);
+    EXPECT_EQ(to_string(DTensor(x.grad()).placements()), "SS(0, sf=3)");
+    const auto truth = plain.chunk(3);
+    const auto z = truth[0] * truth[2] + truth[1];
+    z.backward(z.detach());
+    EXPECT_TRUE(
+        at::equal(DTensor(parts[0]).full_tensor(), plain.slice(0, 0, 8)));
+    EXPECT_TRUE(at::equal(DTensor(x.grad()).full_tensor(), plain.grad()));
+    // Outside of gradients parts are not put together so.
+    const auto two = at::cat({thirds[0], thirds[1]});
+    EXPECT_EQ(to_string(DTensor(two).placements()), "S(1)");
+  });
+}
+
+// What is written to a piece is written to the whole.
+TEST(Concat, PiecesAreViews) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto plain = numbers({12, 2}, 1).clone();
+    const at::Tensor x = place(plain, mesh, {StridedShard(0, 3)}).clone();
+    x.slice(0, 4, 8).zero_();
+    plain.slice(0, 4, 8).zero_();
+    EXPECT_TRUE(at::equal(DTensor(x).full_tensor(), plain));
+  });
+}
+
 // A part along the sharded dimension is a copy: what is written to it would be
 // lost.
 TEST(Concat, WritesThroughViewsOrRefuses) {

@@ -116,7 +116,8 @@ TEST(Creation, SaysWhatItCannotMake) {
         "[zeros] a size is negative: [4, -1]. Pass sizes of at least 0.");
     EXPECT_EQ(
         error_of([] { zeros({4}, DeviceMesh()); }),
-        "[zeros] the mesh is undefined. Use init_device_mesh.");
+        "[zeros] no mesh is given, and none is current. Pass one of "
+        "init_device_mesh, or make it current: const MeshScope scope(mesh);");
     EXPECT_TRUE(
         at::equal(zeros({4}, mesh, {Partial()}).full_tensor(), at::zeros({4})));
   });

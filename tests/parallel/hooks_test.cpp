@@ -3,6 +3,7 @@
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
+#include <dtensor/parallel/sequence_parallel.h>
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
@@ -289,6 +290,79 @@ TEST(DistributeModuleTest, InputAndOutputFunctionsNeedHooks) {
         "[distribute_module] the module itself, a " + unhooked->name() +
             ", has no hooks. Declare it with DTENSOR_MODULE instead of "
             "TORCH_MODULE.");
+  });
+}
+
+struct ManyImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, int64_t times = 2) {
+    return x * times;
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    return x + y;
+  }
+};
+DTENSOR_MODULE(Many);
+
+struct TemplateImpl : torch::nn::Module {
+  template <class Factor>
+  at::Tensor forward(at::Tensor x, Factor factor) {
+    return x * factor;
+  }
+};
+DTENSOR_MODULE(Template);
+
+// Plain inputs are this rank's rows, and so are the outputs.
+PrepareModuleInputOutput rows() {
+  return PrepareModuleInputOutput(
+      {.input_layouts = {Shard(0)},
+       .desired_input_layouts = {Replicate()},
+       .output_layouts = {Replicate()},
+       .desired_output_layouts = {Shard(0)}});
+}
+
+TEST(HooksTest, ForwardMayBeOverloaded) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto mine = part(uniform({4, 2}, 1), mesh, Shard(0));
+    Many many;
+    EXPECT_TRUE(at::equal(many->forward(mine), mine * 2));
+    parallelize_module(*many, mesh, rows());
+    expect_close(many->forward(mine), mine * 2, "default argument");
+    expect_close(many->forward(mine, 3), mine * 3, "number");
+    Many two;
+    parallelize_module(
+        *two,
+        mesh,
+        PrepareModuleInputOutput(
+            {.input_layouts = {Shard(0), Shard(0)},
+             .desired_input_layouts = {Replicate(), Replicate()},
+             .output_layouts = {Replicate()},
+             .desired_output_layouts = {Shard(0)}}));
+    expect_close(two->forward(mine, mine), mine * 2, "two tensors");
+  });
+}
+
+TEST(HooksTest, ForwardMayBeATemplate) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto mine = part(uniform({4, 2}, 1), mesh, Shard(0));
+    Template module;
+    EXPECT_TRUE(at::equal(module->forward(mine, 2.5), mine * 2.5));
+    parallelize_module(*module, mesh, rows());
+    expect_close(module->forward(mine, 2.5), mine * 2.5, "template");
+  });
+}
+
+TEST(HooksTest, ALayerNormWithoutAffine) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto whole = uniform({2, 5, 6}, 1);
+    const auto norm = [] {
+      return torch::nn::LayerNormOptions({6}).elementwise_affine(false);
+    };
+    const auto truth = torch::nn::LayerNorm(norm())->forward(whole);
+    hooked::LayerNorm mine(norm());
+    parallelize_module(*mine, mesh, SequenceParallel());
+    const auto y = mine->forward(distribute_tensor(whole, mesh, {Replicate()}));
+    EXPECT_EQ(layout_of(y), Shard(1));
+    expect_close(y, truth, "norm");
   });
 }
 

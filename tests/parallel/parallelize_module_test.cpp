@@ -117,7 +117,9 @@ TEST(ParallelizeModuleTest, MeshHasOneDimension) {
         "mesh[\"tp\"].");
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, DeviceMesh(), mlp_plan()); }),
-        "[parallelize_module] the mesh is undefined. Use init_device_mesh.");
+        "[parallelize_module] no mesh is given, and none is current. Pass one "
+        "of init_device_mesh, or make it current: const MeshScope "
+        "scope(mesh);");
     parallelize_module(*mlp, mesh["tp"], mlp_plan());
     EXPECT_TRUE(is_dtensor(mlp->w1->weight));
   });
@@ -158,7 +160,8 @@ TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
       }),
       "[SequenceParallel] module \"1\", a torch::nn::DropoutImpl, has neither "
       "a weight nor hooks. Declare it with DTENSOR_MODULE instead of "
-      "TORCH_MODULE (dtensor::hooked::Dropout for torch::nn::Dropout).");
+      "TORCH_MODULE (dtensor::hooked::Dropout for torch::nn::Dropout, "
+      "dtensor::hooked::LayerNorm).");
 }
 
 TEST(ParallelizeModuleTest, AModuleIsStyledOnce) {

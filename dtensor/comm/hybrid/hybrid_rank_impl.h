@@ -37,6 +37,11 @@ class HybridRank final : public World {
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override;
+  GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend) override {
+    return membership_->backend(members, backend);
+  }
 
  private:
   std::shared_ptr<ThreadHub> hub_;

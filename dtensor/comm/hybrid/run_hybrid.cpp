@@ -59,7 +59,7 @@ GroupBackendPtr HybridRank::make_backend(GroupMembers members) {
         return here.have(member);
       });
   return is_here ? std::make_shared<ThreadBackend>(std::move(members), hub_)
-                 : membership_->backend(std::move(members));
+                 : membership_->backend(members);
 }
 
 void run_hybrid(

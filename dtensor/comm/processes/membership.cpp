@@ -90,7 +90,7 @@ void Membership::abandon(const std::string& why, bool is_cause) {
   following_.peers->tell(why, is_cause);
   end_mpi(/*has_failed=*/true);
   const std::lock_guard lock(mutex_);
-  for (const auto& [ranks, backend] : backends_) {
+  for (const auto& [key, backend] : backends_) {
     backend->abandon(why);
   }
   backends_.clear();
@@ -103,36 +103,46 @@ void Membership::linger() {
   }
 }
 
-GroupBackendPtr Membership::backend(GroupMembers members) {
+GroupBackendPtr Membership::backend(
+    const GroupMembers& members,
+    const std::string& name) {
   const std::lock_guard lock(mutex_);
-  const auto found = backends_.find(members.ranks);
+  const std::pair key(members.ranks, name);
+  const auto found = backends_.find(key);
   if (found != backends_.end()) {
     return found->second;
   }
-  const auto ranks = members.ranks;
   // What cannot be made is not kept.
-  return backends_.emplace(ranks, make_backend(std::move(members)))
-      .first->second;
+  return backends_.emplace(key, make_backend(members, name)).first->second;
 }
 
-GroupBackendPtr Membership::make_backend(GroupMembers members) const {
+GroupBackendPtr Membership::make_backend(
+    const GroupMembers& members,
+    const std::string& name) const {
+  const auto chosen = name.empty() ? chosen_ : choose_backends(name);
+  DTENSOR_CHECK_VALUE(
+      mpi_among(chosen).empty() || mpi_among(chosen) == mpi_,
+      "new_group",
+      "the backend \"",
+      name,
+      "\" communicates by MPI, which init_process_group() begins. Name it "
+      "there.");
   MeetingPlace place;
-  if (are_fake(chosen_)) {
-    return make_chosen(chosen_, std::move(members), place);
+  if (are_fake(chosen)) {
+    return make_chosen(chosen, members, place);
   }
   place.store = c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("group ", c10::Join(",", members.ranks)),
+      c10::str("group ", c10::Join(",", members.ranks), " ", name),
       following_.peers->store_ptr());
   place.timeout = timeout_;
   for (const int64_t rank : members.ranks) {
     place.hosts.push_back(following_.peers->host(rank));
   }
-  const auto ranks = members.ranks;
   GroupBackendPtr carrier;
   try {
-    carrier = make_chosen(chosen_, std::move(members), place);
+    carrier = make_chosen(chosen, members, place);
   } catch (const std::exception&) {
-    explain_failed_meeting(following_, ranks);
+    explain_failed_meeting(following_, members.ranks);
   }
   return followed(
       checks_ ? checked(std::move(carrier)) : std::move(carrier), following_);

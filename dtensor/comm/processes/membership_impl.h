@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtensor::detail {
@@ -25,8 +26,11 @@ class Membership {
   int64_t local_rank() const {
     return following_.peers->local_rank();
   }
-  /// The same members get the same backend again.
-  GroupBackendPtr backend(GroupMembers members);
+  /// The same members get the same backend again. By the name that
+  /// init_process_group() was given, or another.
+  GroupBackendPtr backend(
+      const GroupMembers& members,
+      const std::string& name = "");
 
   /// Says that this rank goes. A rank that has the store in it stays until all
   /// have said so.
@@ -41,7 +45,9 @@ class Membership {
   void linger();
 
  private:
-  GroupBackendPtr make_backend(GroupMembers members) const;
+  GroupBackendPtr make_backend(
+      const GroupMembers& members,
+      const std::string& name) const;
 
   ChosenBackends chosen_;
   KeepFreedMemory memory_;
@@ -53,7 +59,9 @@ class Membership {
   bool has_store_ = false;
   Following following_;
   std::mutex mutex_;
-  std::map<std::vector<int64_t>, GroupBackendPtr> backends_;
+  // By members and name.
+  std::map<std::pair<std::vector<int64_t>, std::string>, GroupBackendPtr>
+      backends_;
 };
 
 } // namespace dtensor::detail

@@ -26,7 +26,12 @@ class ProcessWorld final : public World {
 
  protected:
   GroupBackendPtr make_backend(GroupMembers members) override {
-    return membership_.backend(std::move(members));
+    return membership_.backend(members);
+  }
+  GroupBackendPtr make_chosen_backend(
+      GroupMembers members,
+      const std::string& backend) override {
+    return membership_.backend(members, backend);
   }
 
  private:

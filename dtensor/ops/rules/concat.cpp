@@ -5,6 +5,7 @@
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/pieces_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
@@ -15,6 +16,9 @@ namespace dtensor {
 namespace {
 
 using detail::dense;
+using detail::in_pieces;
+using detail::local_pieces;
+using detail::pieces_of;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
@@ -43,6 +47,46 @@ bool is_skipped(const OpInput& input, int64_t ndim) {
   return input.dim() != ndim;
 }
 
+// The first operand that is cut along `dim` says how large the pieces are.
+int64_t piece_size(const OpCall& call, int64_t mesh_dim, int64_t dim) {
+  for (const auto& input : call.inputs) {
+    if (input.dim() > dim) {
+      if (const auto pieces = pieces_of(input, mesh_dim, dim)) {
+        return pieces->size;
+      }
+    }
+  }
+  return 0;
+}
+
+// Gradients of the parts of a split, each of them whole pieces: forward the
+// whole was cut so. A program that puts cut tensors together gets a result as
+// Python has it.
+void add_cat_of_pieces(
+    const OpCall& call,
+    int64_t mesh_dim,
+    int64_t along,
+    Strategies& strategies) {
+  const auto size = piece_size(call, mesh_dim, along);
+  if (!call.in_backward || size == 0) {
+    return;
+  }
+  Strategy s;
+  int64_t count = 0;
+  for (const auto& input : call.inputs) {
+    const auto whole = is_skipped(input, call.outputs[0].dim())
+        ? 0
+        : input.sizes()[static_cast<size_t>(along)];
+    if (whole == 0 || whole % size != 0) {
+      return;
+    }
+    s.inputs.push_back(in_pieces(along, whole / size));
+    count += whole / size;
+  }
+  s.outputs.push_back(in_pieces(along, count));
+  strategies.push_back(std::move(s));
+}
+
 Strategies cat_rule(const OpCall& call, int64_t mesh_dim) {
   const auto ndim = call.outputs[0].dim();
   const auto along = call.dim_arg("dim", ndim);
@@ -57,6 +101,7 @@ Strategies cat_rule(const OpCall& call, int64_t mesh_dim) {
     }
     strategies.push_back(std::move(s));
   }
+  add_cat_of_pieces(call, mesh_dim, along, strategies);
   add_common_partial(call, mesh_dim, strategies);
   return strategies;
 }
@@ -73,10 +118,60 @@ Strategies stack_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
+// Every part is some whole pieces, and of each every rank has as much.
+void add_split_of_pieces(
+    const OpCall& call,
+    int64_t mesh_dim,
+    int64_t along,
+    Strategies& strategies) {
+  const auto& input = call.inputs[0];
+  const auto pieces = pieces_of(input, mesh_dim, along);
+  if (!pieces || pieces->size % call.mesh.size(mesh_dim) != 0) {
+    return;
+  }
+  Strategy s{{}, {input.placement(mesh_dim)}};
+  for (const auto& output : call.outputs) {
+    const auto size = output.sizes[static_cast<size_t>(along)];
+    if (size == 0 || size % pieces->size != 0) {
+      return;
+    }
+    s.outputs.push_back(in_pieces(along, size / pieces->size));
+  }
+  strategies.push_back(std::move(s));
+}
+
 Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
-  auto map = identity_map(call.inputs[0].dim());
-  map[static_cast<size_t>(call.dim_arg("dim", call.inputs[0].dim()))] = -1;
-  return move_strategies(call, mesh_dim, map);
+  const auto ndim = call.inputs[0].dim();
+  const auto along = call.dim_arg("dim", ndim);
+  auto map = identity_map(ndim);
+  map[static_cast<size_t>(along)] = -1;
+  auto strategies = move_strategies(call, mesh_dim, map);
+  add_split_of_pieces(call, mesh_dim, along, strategies);
+  return strategies;
+}
+
+// Sizes of parts are those of whole tensors: this rank's are as many times
+// smaller as its part of the dimension.
+void localize_split(const OpCall& call, Decision& decision) {
+  const auto along = call.dim_arg("dim", call.inputs[0].dim());
+  const auto& layout = decision.layout_of(call, 0);
+  const auto whole = layout.sizes()[static_cast<size_t>(along)];
+  const auto local = layout.local_sizes()[static_cast<size_t>(along)];
+  if (local == whole) {
+    return;
+  }
+  const bool is_one = call.has_arg("split_size");
+  const auto index = call.arg_index(is_one ? "split_size" : "split_sizes");
+  if (is_one) {
+    decision.args.emplace_back(
+        index, call.int_arg("split_size") * local / whole);
+    return;
+  }
+  auto sizes = call.ints_arg("split_sizes");
+  for (auto& size : sizes) {
+    size = size * local / whole;
+  }
+  decision.args.emplace_back(index, sizes);
 }
 
 // A map of the dimensions of a tensor of `ndim` to those of one without `dim`.
@@ -95,36 +190,77 @@ Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
       call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
 }
 
-// What slice arguments leave of a dimension of `size`: all of it?
-bool takes_all(const OpCall& call, int64_t size) {
-  const auto start = call.arg("start").isNone() ? 0 : call.int_arg("start");
-  const auto end = call.arg("end").isNone() ? kEnd : call.int_arg("end");
-  return (start == 0 || start <= -size) && end >= size &&
-      call.int_arg("step") == 1;
+// What slice arguments leave of a dimension of `size`.
+struct Range {
+  int64_t begin;
+  int64_t end;
+  int64_t step;
+
+  bool is_all(int64_t size) const {
+    return begin == 0 && end == size && step == 1;
+  }
+};
+
+Range slice_range(const OpCall& call, int64_t size) {
+  const auto bound = [&](const char* name, int64_t otherwise) {
+    const auto at = call.arg(name).isNone() ? otherwise : call.int_arg(name);
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  const auto begin = bound("start", 0);
+  return {begin, std::max(begin, bound("end", size)), call.int_arg("step")};
 }
 
 DimMap slice_map(const OpCall& call, SizesRef whole) {
   const auto ndim = static_cast<int64_t>(whole.size());
   auto map = identity_map(ndim);
   const auto along = static_cast<size_t>(call.dim_arg("dim", ndim));
-  if (!takes_all(call, whole[along])) {
+  if (!slice_range(call, whole[along]).is_all(whole[along])) {
     map[along] = -1;
   }
   return map;
 }
 
-Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
-  return move_strategies(
-      call, mesh_dim, slice_map(call, call.inputs[0].sizes()));
+// The slice, of a tensor of sizes `whole`, is some whole pieces of that size.
+bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
+  return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
+      range.begin % piece == 0 && range.end % piece == 0;
 }
 
-// Taking all of a dimension, local slices take all of theirs.
-void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
-  const auto ndim = static_cast<int64_t>(whole.size());
-  if (takes_all(call, whole[static_cast<size_t>(call.dim_arg("dim", ndim))])) {
-    decision.args.emplace_back(call.arg_index("start"), int64_t{0});
-    decision.args.emplace_back(call.arg_index("end"), kEnd);
+Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto& input = call.inputs[0];
+  auto strategies =
+      move_strategies(call, mesh_dim, slice_map(call, input.sizes()));
+  const auto along = call.dim_arg("dim", input.dim());
+  const auto whole = input.sizes()[static_cast<size_t>(along)];
+  const auto range = slice_range(call, whole);
+  const auto pieces = pieces_of(input, mesh_dim, along);
+  if (pieces && !range.is_all(whole) &&
+      takes_pieces(range, whole, pieces->size)) {
+    strategies.push_back(
+        {{in_pieces(along, (range.end - range.begin) / pieces->size)},
+         {input.placement(mesh_dim)}});
   }
+  return strategies;
+}
+
+// Taking all of a dimension, local slices take all of theirs; taking pieces of
+// it, this rank's part of each.
+void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
+  const auto along = call.dim_arg("dim", static_cast<int64_t>(whole.size()));
+  const auto size = whole[static_cast<size_t>(along)];
+  const auto range = slice_range(call, size);
+  int64_t begin = 0;
+  int64_t end = kEnd;
+  if (!range.is_all(size)) {
+    const auto pieces = local_pieces(decision.layout_of(call, 0), along);
+    if (!pieces) {
+      return;
+    }
+    begin = range.begin / pieces->whole.size * pieces->local;
+    end = range.end / pieces->whole.size * pieces->local;
+  }
+  decision.args.emplace_back(call.arg_index("start"), begin);
+  decision.args.emplace_back(call.arg_index("end"), end);
 }
 
 void localize_slice(const OpCall& call, Decision& decision) {
@@ -133,8 +269,19 @@ void localize_slice(const OpCall& call, Decision& decision) {
 
 // The gradient of a part, in a tensor of zeros as large as the whole.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  return move_strategies(
-      call, mesh_dim, slice_map(call, call.outputs[0].sizes));
+  const auto& grad = call.inputs[0];
+  const auto& sizes = call.outputs[0].sizes;
+  auto strategies = move_strategies(call, mesh_dim, slice_map(call, sizes));
+  const auto along = call.dim_arg("dim", grad.dim());
+  const auto whole = sizes[static_cast<size_t>(along)];
+  const auto range = slice_range(call, whole);
+  const auto pieces = pieces_of(grad, mesh_dim, along);
+  if (pieces && !range.is_all(whole) &&
+      takes_pieces(range, whole, pieces->size)) {
+    strategies.push_back(
+        {{in_pieces(along, whole / pieces->size)}, {grad.placement(mesh_dim)}});
+  }
+  return strategies;
 }
 
 void localize_slice_backward(const OpCall& call, Decision& decision) {
@@ -246,11 +393,13 @@ DTENSOR_RULES(concat) {
         "split_with_sizes",
         "unsafe_split.Tensor",
         "unsafe_split_with_sizes"}) {
-    rules.dim_rule(name, split_rule);
+    rules.dim_rule(name, split_rule).with_localize(localize_split);
   }
   rules.dim_rule("unbind.int", select_rule);
   rules.dim_rule("select.int", select_rule);
-  rules.dim_rule("slice.Tensor", slice_rule).with_localize(localize_slice);
+  rules.dim_rule("slice.Tensor", slice_rule)
+      .with_localize(localize_slice)
+      .with_traits({.carries_to_parts = true});
   rules.dim_rule("select_backward", select_backward_rule)
       .with_traits({.size_arg = "input_sizes"});
   rules.dim_rule("slice_backward", slice_backward_rule)

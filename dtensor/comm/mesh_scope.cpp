@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/mesh_scope.h>
+
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/error.h>
+
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+detail::RankLocal<std::vector<DeviceMesh>> current_meshes;
+
+} // namespace
+
+MeshScope::MeshScope(const DeviceMesh& mesh) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(),
+      "MeshScope",
+      "the mesh is undefined. Use init_device_mesh.");
+  detail::check_mine("MeshScope", mesh);
+  current_meshes.get().push_back(mesh);
+}
+
+MeshScope::~MeshScope() {
+  auto& meshes = current_meshes.get();
+  if (!meshes.empty()) { // else the rank has ended
+    meshes.pop_back();
+  }
+}
+
+DeviceMesh get_current_mesh() {
+  const auto& meshes = current_meshes.get();
+  return meshes.empty() ? DeviceMesh() : meshes.back();
+}
+
+DeviceMesh detail::mesh_or_current(const DeviceMesh& mesh, const char* where) {
+  auto found = mesh.defined() ? mesh : get_current_mesh();
+  DTENSOR_CHECK_VALUE(
+      found.defined(),
+      where,
+      "no mesh is given, and none is current. Pass one of init_device_mesh, or "
+      "make it current: const MeshScope scope(mesh);");
+  check_mine(where, found);
+  return found;
+}
+
+} // namespace dtensor

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/ops/rules/pieces_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+int64_t count_of(const Placement& cut) {
+  return cut.is_strided_shard() ? cut.split_factor() : 1;
+}
+
+} // namespace
+
+std::optional<Pieces>
+pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
+  const auto& all = input.spec->placements();
+  const auto cuts = std::count_if(
+      all.begin(), all.end(), [&](const auto& p) { return p.cuts(dim); });
+  const auto& mine = input.placement(mesh_dim);
+  if (cuts != 1 || !mine.cuts(dim)) {
+    return std::nullopt;
+  }
+  const auto size = input.sizes()[static_cast<size_t>(dim)];
+  const auto count = count_of(mine);
+  if (size == 0 || size % count != 0) {
+    return std::nullopt;
+  }
+  return Pieces{count, size / count};
+}
+
+Placement in_pieces(int64_t dim, int64_t count) {
+  return count == 1 ? Placement(Shard(dim)) : StridedShard(dim, count);
+}
+
+std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim) {
+  const auto d = static_cast<size_t>(dim);
+  for (const auto& p : spec.placements()) {
+    if (p.cuts(dim)) {
+      const auto count = count_of(p);
+      return LocalPieces{
+          {count, spec.sizes()[d] / count}, spec.local_sizes()[d] / count};
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace dtensor::detail

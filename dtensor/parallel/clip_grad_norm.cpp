@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/gradients.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/error.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+// Sums of |x|^p, or the largest |x|: what can be put together of parts.
+class Norm {
+ public:
+  explicit Norm(double p) : p_(p) {}
+
+  double of(const at::Tensor& part) const {
+    if (part.numel() == 0) {
+      return 0;
+    }
+    const auto norm =
+        at::linalg_vector_norm(part, p_).to(at::kDouble).item<double>();
+    return is_largest() ? norm : std::pow(norm, p_);
+  }
+  double together(double a, double b) const {
+    // A number that is none stays none.
+    return is_largest() ? (std::isnan(a) || a > b ? a : b) : a + b;
+  }
+  double over_ranks(double mine, Group& group) const {
+    const auto all = group.all_reduce(
+        at::scalar_tensor(mine, at::kDouble),
+        is_largest() ? ReduceOp::kMax : ReduceOp::kSum);
+    return all.item<double>();
+  }
+  double finish(double value) const {
+    return is_largest() ? value : std::pow(value, 1 / p_);
+  }
+
+ private:
+  bool is_largest() const {
+    return std::isinf(p_);
+  }
+  double p_;
+};
+
+/// Gradients that are cut over the same ranks.
+struct Bucket {
+  DeviceMesh mesh; // undefined: they are whole on every rank
+  std::vector<int64_t> dims;
+  double value = 0;
+};
+
+// The mesh dimensions that cut it.
+std::vector<int64_t> cut_dims(const Spec& spec) {
+  std::vector<int64_t> dims;
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    if (spec.placements()[static_cast<size_t>(m)].cuts() &&
+        spec.mesh().size(m) > 1) {
+      dims.push_back(m);
+    }
+  }
+  return dims;
+}
+
+Bucket& bucket_of(
+    std::vector<Bucket>& buckets,
+    const DeviceMesh& mesh,
+    std::vector<int64_t> dims) {
+  const auto found =
+      std::find_if(buckets.begin(), buckets.end(), [&](const auto& b) {
+        return b.dims == dims && (dims.empty() || b.mesh == mesh);
+      });
+  if (found != buckets.end()) {
+    return *found;
+  }
+  buckets.push_back({mesh, std::move(dims)});
+  return buckets.back();
+}
+
+// Terms of a sum have no norm of their own.
+void add_distributed(
+    std::vector<Bucket>& buckets,
+    const at::Tensor& grad,
+    const Norm& norm) {
+  auto spec = detail::spec_of(grad);
+  auto local = detail::local_of(grad);
+  if (!spec->mesh().contains_this_rank()) {
+    return;
+  }
+  if (spec->has_partial()) {
+    const auto whole =
+        spec->with_placements(detail::without_partial(spec->placements()));
+    local = redistribute_local(local, spec, whole);
+    spec = whole;
+  }
+  auto& bucket = bucket_of(buckets, spec->mesh(), cut_dims(*spec));
+  bucket.value = norm.together(bucket.value, norm.of(local));
+}
+
+double norm_of_all(const std::vector<at::Tensor>& grads, const Norm& norm) {
+  std::vector<Bucket> buckets;
+  for (const auto& grad : grads) {
+    if (is_dtensor(grad)) {
+      add_distributed(buckets, grad, norm);
+    } else {
+      auto& bucket = bucket_of(buckets, DeviceMesh(), {});
+      bucket.value = norm.together(bucket.value, norm.of(grad));
+    }
+  }
+  double total = 0;
+  for (auto& [mesh, dims, value] : buckets) {
+    for (const int64_t dim : dims) {
+      value = norm.over_ranks(value, get_group(mesh, dim));
+    }
+    total = norm.together(total, value);
+  }
+  return norm.finish(total);
+}
+
+} // namespace
+
+double clip_grad_norm_(
+    at::TensorList parameters,
+    double max_norm,
+    double norm_type,
+    bool error_if_nonfinite) {
+  constexpr const char* kWhere = "clip_grad_norm_";
+  DTENSOR_CHECK_VALUE(
+      norm_type > 0,
+      kWhere,
+      "there is no such norm: ",
+      norm_type,
+      ". Use a positive number, or infinity for the largest magnitude.");
+  const c10::NoGradGuard no_grad;
+  const detail::ModuleScope scope("gradients", /*backward=*/true);
+  std::vector<at::Tensor> grads;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) {
+      grads.push_back(parameter.grad());
+    }
+  }
+  const double total = norm_of_all(grads, Norm(norm_type));
+  DTENSOR_CHECK(
+      !error_if_nonfinite || std::isfinite(total),
+      kWhere,
+      "the norm of the gradients is ",
+      total,
+      ". Look for what made them so, or pass error_if_nonfinite = false.");
+  constexpr double kSmall = 1e-6; // as torch.nn.utils has it
+  const double scale = max_norm / (total + kSmall);
+  if (scale < 1 || std::isnan(scale)) {
+    for (auto& grad : grads) {
+      grad.mul_(scale);
+    }
+  }
+  return total;
+}
+
+} // namespace dtensor

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/core/grad_mode.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <torch/nn/module.h>
+
+namespace dtensor {
+namespace {
+
+// Parameters, then buffers; those that are undefined have no value.
+StateDict tensors_of(const torch::nn::Module& module, bool frozen_too) {
+  StateDict all;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().defined() &&
+        (frozen_too || item.value().requires_grad())) {
+      all.insert(item.key(), item.value());
+    }
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) {
+      all.insert(item.key(), item.value());
+    }
+  }
+  return all;
+}
+
+void check_fits(
+    const StateDict& model,
+    const StateDict& state,
+    const StateDictOptions& options,
+    const char* where) {
+  detail::StateProblems problems;
+  for (const auto& item : model) {
+    const auto* source = state.find(item.key());
+    if (source == nullptr) {
+      if (options.strict) {
+        problems.is_missing(item.key());
+      }
+    } else if (!detail::fits_state(item.value(), *source)) {
+      problems.has_other_shape(item.key(), item.value(), *source);
+    }
+  }
+  for (const auto& item : state) {
+    if (options.strict && !model.contains(item.key())) {
+      problems.is_unexpected(item.key());
+    }
+  }
+  problems.check(where);
+}
+
+} // namespace
+
+StateDict get_model_state_dict(
+    const torch::nn::Module& module,
+    const StateDictOptions& options) {
+  detail::check_options(options, "get_model_state_dict");
+  StateDict result;
+  for (const auto& item : tensors_of(module, !options.ignore_frozen_params)) {
+    auto value = detail::state_value(item.value(), options);
+    if (detail::gets_state(options)) {
+      result.insert(item.key(), std::move(value));
+    }
+  }
+  return result;
+}
+
+void set_model_state_dict(
+    torch::nn::Module& module,
+    const StateDict& given,
+    const StateDictOptions& options) {
+  constexpr const char* kWhere = "set_model_state_dict";
+  detail::check_options(options, kWhere);
+  const auto state =
+      options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
+  auto model = tensors_of(module, !options.ignore_frozen_params);
+  check_fits(model, state, options, kWhere);
+  const c10::NoGradGuard no_grad;
+  for (auto& item : model) {
+    if (const auto* source = state.find(item.key())) {
+      item.value().copy_(detail::placed_like(item.value(), *source));
+    }
+  }
+}
+
+} // namespace dtensor

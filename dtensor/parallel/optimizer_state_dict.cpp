@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/error.h>
+#include <dtensor/parallel/state_values_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamState;
+
+/// The fields of what an optimizer keeps of one parameter, by Python's names.
+struct Fields {
+  std::vector<std::pair<const char*, at::Tensor*>> tensors;
+  std::vector<std::pair<const char*, int64_t*>> numbers;
+};
+
+template <class State>
+Fields adam_fields(State& state) {
+  return {
+      {{"exp_avg", &state.exp_avg()},
+       {"exp_avg_sq", &state.exp_avg_sq()},
+       {"max_exp_avg_sq", &state.max_exp_avg_sq()}},
+      {{"step", &state.step()}}};
+}
+
+Fields fields_of(torch::optim::AdamParamState& state) {
+  return adam_fields(state);
+}
+Fields fields_of(torch::optim::AdamWParamState& state) {
+  return adam_fields(state);
+}
+Fields fields_of(torch::optim::SGDParamState& state) {
+  return {{{"momentum_buffer", &state.momentum_buffer()}}, {}};
+}
+Fields fields_of(torch::optim::AdagradParamState& state) {
+  return {{{"sum", &state.sum()}}, {{"step", &state.step()}}};
+}
+Fields fields_of(torch::optim::RMSpropParamState& state) {
+  return {
+      {{"square_avg", &state.square_avg()},
+       {"momentum_buffer", &state.momentum_buffer()},
+       {"grad_avg", &state.grad_avg()}},
+      {{"step", &state.step()}}};
+}
+
+/// An optimizer of a kind that we know.
+class Known {
+ public:
+  virtual ~Known() = default;
+  virtual std::unique_ptr<OptimizerParamState> make() const = 0;
+  virtual Fields fields(OptimizerParamState& state) const = 0;
+};
+
+template <class State>
+class KnownState final : public Known {
+ public:
+  std::unique_ptr<OptimizerParamState> make() const override {
+    return std::make_unique<State>();
+  }
+  Fields fields(OptimizerParamState& state) const override {
+    return fields_of(static_cast<State&>(state));
+  }
+};
+
+std::unique_ptr<Known> known(const Optimizer& optimizer, const char* where) {
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) {
+    return std::make_unique<KnownState<torch::optim::AdamWParamState>>();
+  }
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) {
+    return std::make_unique<KnownState<torch::optim::AdamParamState>>();
+  }
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) {
+    return std::make_unique<KnownState<torch::optim::SGDParamState>>();
+  }
+  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer)) {
+    return std::make_unique<KnownState<torch::optim::AdagradParamState>>();
+  }
+  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer)) {
+    return std::make_unique<KnownState<torch::optim::RMSpropParamState>>();
+  }
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      where,
+      "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
+      "Adagrad "
+      "and RMSprop.");
+}
+
+using Names = std::unordered_map<const void*, std::string>;
+
+Names names_of(const torch::nn::Module& module) {
+  Names names;
+  for (const auto& item : module.named_parameters()) {
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  return names;
+}
+
+const std::string&
+name_of(const Names& names, const at::Tensor& parameter, const char* where) {
+  const auto found = names.find(parameter.unsafeGetTensorImpl());
+  DTENSOR_CHECK_VALUE(
+      found != names.end(),
+      where,
+      "the optimizer has a parameter, ",
+      detail::state_text(parameter),
+      ", that is none of the module's. Pass the module that it was made for.");
+  return found->second;
+}
+
+// Calls fn(name, parameter, group) for each parameter, in the optimizer's
+// order.
+template <class Fn>
+void for_each_parameter(
+    const torch::nn::Module& module,
+    const Optimizer& optimizer,
+    const char* where,
+    const Fn& fn) {
+  const auto names = names_of(module);
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      fn(name_of(names, parameter, where), parameter, group);
+    }
+  }
+}
+
+std::string lr_key(const std::string& name) {
+  return "param_groups." + name + ".lr";
+}
+std::string state_key(const std::string& name, const char* field) {
+  return "state." + name + "." + field;
+}
+
+/// The values of one parameter in a dictionary, and what of them is wrong.
+class Reader {
+ public:
+  Reader(const Known& kind, const StateDict& state)
+      : kind_(kind),
+        state_(state) {}
+
+  /// Null if there is nothing of this parameter.
+  std::unique_ptr<OptimizerParamState> read(
+      const std::string& name,
+      const at::Tensor& parameter) {
+    auto made = kind_.make();
+    const auto fields = kind_.fields(*made);
+    bool is_there = false;
+    for (const auto& [field, value] : fields.tensors) {
+      if (const auto* found = take(state_key(name, field))) {
+        is_there = true;
+        if (detail::fits_state(parameter, *found)) {
+          *value = detail::placed_like(parameter, *found).clone();
+        } else {
+          problems_.has_other_shape(state_key(name, field), parameter, *found);
+        }
+      }
+    }
+    for (const auto& [field, value] : fields.numbers) {
+      if (const auto* found = take(state_key(name, field))) {
+        is_there = true;
+        *value = found->item<int64_t>();
+      }
+    }
+    return is_there ? std::move(made) : nullptr;
+  }
+
+  const at::Tensor* take(const std::string& key) {
+    const auto* found = state_.find(key);
+    if (found != nullptr) {
+      known_.insert(key, *found);
+    }
+    return found;
+  }
+
+  void check(bool strict, const char* where) {
+    for (const auto& item : state_) {
+      if (strict && !known_.contains(item.key())) {
+        problems_.is_unexpected(item.key());
+      }
+    }
+    problems_.check(where);
+  }
+
+ private:
+  const Known& kind_;
+  const StateDict& state_;
+  StateDict known_;
+  detail::StateProblems problems_;
+};
+
+} // namespace
+
+StateDict get_optimizer_state_dict(
+    const torch::nn::Module& module,
+    const Optimizer& optimizer,
+    const StateDictOptions& options) {
+  constexpr const char* kWhere = "get_optimizer_state_dict";
+  detail::check_options(options, kWhere);
+  const auto kind = known(optimizer, kWhere);
+  StateDict result;
+  const auto add = [&](const std::string& key, const at::Tensor& value) {
+    auto wanted = detail::state_value(value, options);
+    if (detail::gets_state(options)) {
+      result.insert(key, std::move(wanted));
+    }
+  };
+  const auto add_parameter = [&](const std::string& name,
+                                 const at::Tensor& parameter,
+                                 const auto& group) {
+    add(lr_key(name), at::scalar_tensor(group.options().get_lr(), at::kDouble));
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) {
+      return;
+    }
+    const auto fields = kind->fields(*found->second);
+    for (const auto& [field, value] : fields.tensors) {
+      if (value->defined()) {
+        add(state_key(name, field), *value);
+      }
+    }
+    for (const auto& [field, value] : fields.numbers) {
+      add(state_key(name, field), at::scalar_tensor(*value, at::kLong));
+    }
+  };
+  for_each_parameter(module, optimizer, kWhere, add_parameter);
+  return result;
+}
+
+void set_optimizer_state_dict(
+    const torch::nn::Module& module,
+    Optimizer& optimizer,
+    const StateDict& given,
+    const StateDictOptions& options) {
+  constexpr const char* kWhere = "set_optimizer_state_dict";
+  detail::check_options(options, kWhere);
+  const c10::NoGradGuard no_grad;
+  const auto kind = known(optimizer, kWhere);
+  const auto state =
+      options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
+  Reader reader(*kind, state);
+  std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>> read;
+  for_each_parameter(
+      module,
+      optimizer,
+      kWhere,
+      [&](const std::string& name, const at::Tensor& parameter, const auto&) {
+        reader.take(lr_key(name));
+        read.emplace_back(
+            parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
+      });
+  reader.check(options.strict, kWhere);
+  for (auto& [parameter, made] : read) {
+    if (made != nullptr) {
+      optimizer.state()[parameter] = std::move(made);
+    } else {
+      optimizer.state().erase(parameter);
+    }
+  }
+  const auto names = names_of(module);
+  for (auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (const auto* lr =
+              state.find(lr_key(name_of(names, parameter, kWhere)))) {
+        group.options().set_lr(lr->item<double>());
+      }
+    }
+  }
+}
+
+} // namespace dtensor

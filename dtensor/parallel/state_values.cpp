@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/state_values_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/dtensor.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace dtensor::detail {
+namespace {
+
+void add(
+    std::string& text,
+    const char* what,
+    const std::vector<std::string>& names) {
+  if (!names.empty()) {
+    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
+  }
+}
+
+GroupPtr everybody() {
+  std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return new_group(ranks, "state");
+}
+
+std::string names_and_shapes(const StateDict& state) {
+  auto all = nlohmann::json::array();
+  for (const auto& item : state) {
+    all.push_back(
+        {item.key(),
+         static_cast<int>(item.value().scalar_type()),
+         item.value().sizes().vec()});
+  }
+  return all.dump();
+}
+
+} // namespace
+
+void check_options(const StateDictOptions& options, const char* where) {
+  DTENSOR_CHECK_VALUE(
+      !options.full_state_dict || !options.local_parts,
+      where,
+      "full_state_dict and local_parts exclude each other. Choose one.");
+}
+
+at::Tensor state_value(
+    const at::Tensor& value,
+    const StateDictOptions& options) {
+  const c10::NoGradGuard no_grad;
+  auto result = value.detach();
+  if (is_dtensor(result) && options.full_state_dict) {
+    result = DTensor(result).full_tensor();
+  } else if (is_dtensor(result) && options.local_parts) {
+    result = DTensor(result).to_local();
+  }
+  return options.cpu_offload ? result.to(at::kCPU) : result;
+}
+
+bool gets_state(const StateDictOptions& options) {
+  return !(options.cpu_offload && options.full_state_dict) || get_rank() == 0;
+}
+
+bool fits_state(const at::Tensor& target, const at::Tensor& source) {
+  return source.defined() &&
+      (source.sizes() == target.sizes() ||
+       (is_dtensor(target) && !is_dtensor(source) &&
+        source.sizes() == DTensor(target).spec()->local_sizes()));
+}
+
+at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source) {
+  const c10::NoGradGuard no_grad;
+  if (!is_dtensor(target)) {
+    return full_tensor(source).to(target.device(), target.scalar_type());
+  }
+  const auto& spec = DTensor(target).spec();
+  auto value = source.detach().to(target.scalar_type());
+  if (is_dtensor(value) && DTensor(value).device_mesh() == spec->mesh()) {
+    return DTensor(value).redistribute(spec->placements());
+  }
+  value = full_tensor(value).to(spec->mesh().device_type());
+  return value.sizes() == spec->sizes()
+      ? distribute_tensor(value, spec->mesh(), spec->placements(), std::nullopt)
+      : DTensor(value, spec);
+}
+
+std::string state_text(const at::Tensor& value) {
+  if (!value.defined()) {
+    return "undefined";
+  }
+  return is_dtensor(value) ? to_string(*DTensor(value).spec())
+                           : c10::str(
+                                 short_name(value.scalar_type()),
+                                 "[",
+                                 c10::Join(", ", value.sizes()),
+                                 "]");
+}
+
+StateDict broadcast_state(const StateDict& state) {
+  const c10::NoGradGuard no_grad;
+  const auto group = everybody();
+  const bool is_root = group->rank() == 0;
+  const auto text =
+      group->exchange(is_root ? names_and_shapes(state) : std::string())[0];
+  StateDict result;
+  for (const auto& item : nlohmann::json::parse(text)) {
+    const auto name = item[0].get<std::string>();
+    const auto dtype = static_cast<at::ScalarType>(item[1].get<int>());
+    const auto value = is_root
+        ? full_tensor(state[name]).contiguous()
+        : at::empty(item[2].get<std::vector<int64_t>>(), dtype);
+    result.insert(name, group->broadcast(value, 0));
+  }
+  return result;
+}
+
+void StateProblems::check(const char* where) const {
+  std::string text;
+  add(text, "missing: ", missing_);
+  add(text, "unknown: ", unexpected_);
+  add(text, "of another shape: ", misshapen_);
+  DTENSOR_CHECK_VALUE(
+      text.empty(),
+      where,
+      text,
+      ". Pass the dictionary of such a model, or strict = false for one with "
+      "other names.");
+}
+
+} // namespace dtensor::detail

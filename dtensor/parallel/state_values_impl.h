@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One tensor of a state dictionary: on its way out of a model, and into one.
+#pragma once
+
+#include <dtensor/parallel/state_dict.h>
+
+#include <string>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Throws ValueError for options that exclude each other.
+void check_options(const StateDictOptions& options, const char* where);
+
+/// `value` as the options want it.
+at::Tensor state_value(
+    const at::Tensor& value,
+    const StateDictOptions& options);
+
+/// Whether this rank gets the dictionary.
+bool gets_state(const StateDictOptions& options);
+
+/// Whether `source` is the value of a tensor like `target`: the whole, or this
+/// rank's part of it.
+bool fits_state(const at::Tensor& target, const at::Tensor& source);
+
+/// `source`, which fits, in the layout of `target`, on its device and in its
+/// dtype.
+at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
+
+/// "f32[4, 2]", and the layout of a DTensor.
+std::string state_text(const at::Tensor& value);
+
+/// The dictionary that rank 0 has, on every rank.
+StateDict broadcast_state(const StateDict& state);
+
+/// What is wrong with a dictionary, all of it.
+class StateProblems {
+ public:
+  void is_missing(const std::string& name) {
+    missing_.push_back(name);
+  }
+  void is_unexpected(const std::string& name) {
+    unexpected_.push_back(name);
+  }
+  void has_other_shape(
+      const std::string& name,
+      const at::Tensor& target,
+      const at::Tensor& source) {
+    misshapen_.push_back(
+        name + " is " + state_text(source) + " for " + state_text(target));
+  }
+  /// Throws ValueError if anything was.
+  void check(const char* where) const;
+
+ private:
+  std::vector<std::string> missing_;
+  std::vector<std::string> unexpected_;
+  std::vector<std::string> misshapen_;
+};
+
+} // namespace dtensor::detail
