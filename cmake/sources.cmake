@@ -28,6 +28,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/mesh.cpp
+  dtensor/layout/mesh_dimension_impl.h
   dtensor/layout/mesh_slice.cpp
   dtensor/layout/mesh_state_impl.h
   dtensor/layout/parse.cpp
@@ -392,6 +393,8 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/prepare_module.h
   dtensor/parallel/sequence_parallel.h
   dtensor/parallel/style.h
+  dtensor/parallel/torch_2_0.h
+  dtensor/parallel/torch_2_0_attention.h
 )
 set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/boundary.cpp
@@ -417,6 +420,9 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/shared_input_impl.h
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h
+  dtensor/parallel/torch_2_0_attention.cpp
+  dtensor/parallel/torch_2_0_layouts.cpp
+  dtensor/parallel/torch_2_0_styles.cpp
 )
 
 set(DTENSOR_DEBUG_HEADERS
