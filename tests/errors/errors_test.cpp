@@ -585,6 +585,10 @@ const std::map<std::string, Provocation>& provocations() {
          torch_2_0::parallelize_module(
              mlp, mesh, torch_2_0::PairwiseParallel(), 1);
        }},
+      {"a plan on no mesh",
+       [](const DeviceMesh&) {
+         style_as_2_0(DeviceMesh(), {{"up", torch_2_0::ColwiseParallel()}});
+       }},
       {"heads without whole features",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention(10, 4);
