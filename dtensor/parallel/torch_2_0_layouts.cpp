@@ -53,7 +53,7 @@ DTensor checked_output(
       "the output is ",
       output.defined() ? "a plain tensor" : "undefined",
       ". Pass the DTensor that a parallel module made.");
-  const DTensor result(output);
+  DTensor result(output);
   const auto& mesh = given.defined() ? given : result.device_mesh();
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,

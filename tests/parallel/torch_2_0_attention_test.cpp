@@ -174,6 +174,22 @@ TEST(Torch20AttentionTest, OfThreeInputsIsParallelToo) {
   });
 }
 
+TEST(Torch20AttentionTest, ARankOutsideTheMeshHasNothing) {
+  run_ranks(3, [](int64_t rank) {
+    const auto mesh = make_device_mesh(at::kCPU, {2}, {0, 1}, {"tp"});
+    auto plain = attention();
+    auto mine = attention();
+    torch_2_0::parallelize_module(*mine, mesh, PairwiseParallel());
+    const auto x = uniform({2, 5, kWidth}, 3);
+    const auto y = mine(x);
+    if (rank < 2) {
+      expect_close(y, plain(x), "output");
+    } else {
+      EXPECT_EQ(y.numel(), 0);
+    }
+  });
+}
+
 struct BlockImpl : torch::nn::Module {
   BlockImpl() {
     register_module("attn", attn);
