@@ -28,6 +28,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/mesh.cpp
+  dtensor/layout/mesh_dimension_impl.h
   dtensor/layout/mesh_slice.cpp
   dtensor/layout/mesh_state_impl.h
   dtensor/layout/parse.cpp
@@ -400,6 +401,8 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/sequence_parallel.h
   dtensor/parallel/state_dict.h
   dtensor/parallel/style.h
+  dtensor/parallel/torch_2_0.h
+  dtensor/parallel/torch_2_0_attention.h
 )
 set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention_parallel.cpp
@@ -433,6 +436,9 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/state_values_impl.h
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h
+  dtensor/parallel/torch_2_0_attention.cpp
+  dtensor/parallel/torch_2_0_layouts.cpp
+  dtensor/parallel/torch_2_0_styles.cpp
 )
 
 set(DTENSOR_DEBUG_HEADERS

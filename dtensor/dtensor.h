@@ -50,6 +50,8 @@
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
+#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>

@@ -43,6 +43,7 @@ NOTES = {
     "gradient of sizes": "LibTorch makes its gradient of sizes; it becomes distributed",
     "takes plain tensors": "writes plain tensors that are the same on every rank",
     "carries a style": "its result on a parameter is styled as the parameter is",
+    "carries a style of parts": "some rows of a parameter are styled as it is, where its style says so",
     "adds a styled bias": "adds a module's bias to a plain local output",
     "modules make an argument": "takes a plain state of zeros, or plain even offsets",
     "styled as a linear layer": "what a style of a linear layer acts on",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slices of a mesh, dimensions joined into one, taken apart, and put together.
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/shard_math.h>
 
@@ -56,6 +57,12 @@ std::vector<int64_t> ranks_of_slice(
     }
   }
   return ranks;
+}
+
+// Where this rank is; of a rank outside the mesh, where the first one is.
+std::vector<int64_t> point_of(const DeviceMesh& mesh) {
+  return mesh.get_coordinate().value_or(
+      std::vector<int64_t>(static_cast<size_t>(mesh.ndim()), 0));
 }
 
 // The mesh itself and the living ones that it was sliced from.
@@ -255,17 +262,33 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
   for (const int64_t dim : dims) {
     sizes.push_back(size(dim));
   }
-  const std::vector<int64_t> through = get_coordinate().value_or(
-      std::vector<int64_t>(static_cast<size_t>(ndim()), 0));
   DeviceMesh slice(make_state(
       device_type(),
       std::move(sizes),
-      ranks_of_slice(*this, dims, through),
+      ranks_of_slice(*this, dims, point_of(*this)),
       names,
       get_rank(),
       state_->groups ? state_->groups->select(dims) : nullptr));
   remember_parents(*slice.state_, state_);
   return slice;
+}
+
+DeviceMesh detail::along_dimension(const DeviceMesh& mesh, int64_t dim) {
+  const auto& names = mesh.mesh_dim_names();
+  if (mesh.ndim() == 1) {
+    return mesh;
+  }
+  if (!names.empty()) {
+    return mesh[names[static_cast<size_t>(dim)]];
+  }
+  const DeviceMesh pure(
+      mesh.device_type(),
+      {mesh.size(dim)},
+      ranks_of_slice(mesh, {dim}, point_of(mesh)),
+      {},
+      mesh.get_rank());
+  const auto& groups = mesh_groups(mesh);
+  return groups ? with_groups(pure, groups->select({dim})) : pure;
 }
 
 DeviceMesh DeviceMesh::flatten(std::string name) const {

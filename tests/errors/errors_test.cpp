@@ -19,6 +19,8 @@
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/style.h>
+#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <gtest/gtest.h>
@@ -136,6 +138,11 @@ struct HolderImpl : torch::nn::Cloneable<HolderImpl> {
 void style(const DeviceMesh& mesh, const ParallelizePlan& plan) {
   MlpImpl mlp;
   parallelize_module(mlp, mesh, plan);
+}
+
+void style_as_2_0(const DeviceMesh& mesh, const ParallelizePlan& plan) {
+  MlpImpl mlp;
+  torch_2_0::parallelize_module(mlp, mesh, plan);
 }
 
 using Provocation = std::function<void(const DeviceMesh&)>;
@@ -520,6 +527,105 @@ const std::map<std::string, Provocation>& provocations() {
       {"chunks that make no sense",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", RowwiseParallel({.overlap_chunks = 0})}});
+       }},
+      // Styles of PyTorch 2.0.
+      {"an input without a mesh",
+       [](const DeviceMesh&) {
+         torch_2_0::make_input_replicate_1d(at::ones({2}));
+       }},
+      {"an undefined input",
+       [](const DeviceMesh& mesh) {
+         torch_2_0::make_input_shard_1d({}, mesh);
+       }},
+      {"an input on a mesh of two dimensions",
+       [](const DeviceMesh&) {
+         torch_2_0::make_input_shard_1d(
+             at::ones({2}), init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+       }},
+      {"a plain output",
+       [](const DeviceMesh& mesh) {
+         torch_2_0::make_output_tensor(at::ones({2}), mesh);
+       }},
+      {"an output for a mesh of two dimensions",
+       [](const DeviceMesh& mesh) {
+         torch_2_0::make_output_shard_1d(
+             rows(mesh), init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+       }},
+      {"a style of PyTorch 2.0 for a module that it cannot style",
+       [](const DeviceMesh& mesh) {
+         style_as_2_0(mesh, {{"bare", torch_2_0::ColwiseParallel()}});
+       }},
+      {"a module without a pair",
+       [](const DeviceMesh& mesh) {
+         style_as_2_0(mesh, {{"up", torch_2_0::PairwiseParallel()}});
+       }},
+      {"an attention that cannot be replaced",
+       [](const DeviceMesh& mesh) {
+         torch::nn::MultiheadAttention attention(4, 2);
+         torch_2_0::parallelize_module(
+             *attention, mesh, torch_2_0::PairwiseParallel());
+       }},
+      {"heads that do not divide by the ranks",
+       [](const DeviceMesh& mesh) {
+         torch_2_0::TensorParallelMultiheadAttention attention(9, 3);
+         torch_2_0::parallelize_module(
+             *attention, mesh, torch_2_0::PairwiseParallel());
+       }},
+      {"a name that is a pattern",
+       [](const DeviceMesh& mesh) {
+         style_as_2_0(mesh, {{"u*", torch_2_0::ColwiseParallel()}});
+       }},
+      {"a name without a style",
+       [](const DeviceMesh& mesh) {
+         style_as_2_0(mesh, {{"up", std::shared_ptr<const ParallelStyle>()}});
+       }},
+      {"a dimension that the mesh does not have",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         torch_2_0::parallelize_module(
+             mlp, mesh, torch_2_0::PairwiseParallel(), 1);
+       }},
+      {"a plan on no mesh",
+       [](const DeviceMesh&) {
+         style_as_2_0(DeviceMesh(), {{"up", torch_2_0::ColwiseParallel()}});
+       }},
+      {"heads without whole features",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention(10, 4);
+       }},
+      {"heads that do not divide by tp_size",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention(
+             8, 4, torch_2_0::AttentionOptions{.tp_size = 3});
+       }},
+      {"attention to a matrix",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
+         attention(at::ones({2, 8}));
+       }},
+      {"self-attention to something else",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
+         const auto x = at::ones({1, 2, 8});
+         attention(x, x.clone(), x);
+       }},
+      {"a copy of other heads",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
+         attention->copy(torch::nn::MultiheadAttention(8, 2));
+       }},
+      {"a copy of what attention has no place for",
+       [](const DeviceMesh&) {
+         torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
+         attention->copy(torch::nn::MultiheadAttention(
+             torch::nn::MultiheadAttentionOptions(8, 4).add_zero_attn(true)));
+       }},
+      {"a copy to a module that is parallel",
+       [](const DeviceMesh& mesh) {
+         torch_2_0::TensorParallelMultiheadAttention attention(8, 4);
+         torch_2_0::parallelize_module(
+             *attention, mesh, torch_2_0::PairwiseParallel());
+         attention->copy(torch::nn::MultiheadAttention(8, 4));
        }},
       // Ranks.
       {"an all_to_all along one dimension",

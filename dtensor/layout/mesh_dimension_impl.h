@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dtensor/layout/mesh.h>
+
+namespace dtensor::detail {
+
+/// The slice of `mesh` along its dimension `dim`, which counts from the front,
+/// through this rank: mesh[name] where the dimensions have names.
+DeviceMesh along_dimension(const DeviceMesh& mesh, int64_t dim);
+
+} // namespace dtensor::detail

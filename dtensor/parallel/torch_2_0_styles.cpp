@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/torch_2_0.h>
+#include <dtensor/parallel/torch_2_0_attention.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/mesh_dimension_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/plan_changes_impl.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtensor::torch_2_0 {
+namespace {
+
+constexpr const char* kParallelizeModule = "torch_2_0::parallelize_module";
+constexpr const char* kPairwise = "PairwiseParallel";
+
+void check_kind(const char* style, const StyleTarget& target) {
+  DTENSOR_CHECK(
+      target.module.as<torch::nn::Linear>() != nullptr ||
+          target.module.as<torch::nn::Embedding>() != nullptr,
+      style,
+      "cannot style ",
+      detail::describe(target),
+      ", a ",
+      target.module.name(),
+      ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
+      "children instead, or give it PairwiseParallel.");
+}
+
+StyleTarget child_of(
+    const StyleTarget& parent,
+    const std::string& name,
+    torch::nn::Module& child) {
+  return {
+      child,
+      parent.name.empty() ? name : parent.name + "." + name,
+      parent.mesh,
+      parent.src_data_rank,
+      parent.changes};
+}
+
+// A C++ member keeps its type, so nothing can be put in its place.
+void refuse_attention(const StyleTarget& target) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      kPairwise,
+      "cannot put anything in the place of ",
+      detail::describe(target),
+      ", a ",
+      target.module.name(),
+      ": its owner would go on to use the old one. Declare it as "
+      "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
+}
+
+// PairwiseParallel on a module and all below it.
+class Pairing {
+ public:
+  explicit Pairing(const PairwiseOptions& options) : options_(options) {}
+
+  void visit(const StyleTarget& target) {
+    if (!seen_.insert(&target.module).second) {
+      return; // two parents share it
+    }
+    if (target.module.as<torch::nn::MultiheadAttention>() != nullptr) {
+      refuse_attention(target);
+    } else if (
+        auto* ours = target.module.as<TensorParallelMultiheadAttention>()) {
+      style_attention(target, *ours);
+    } else if (const auto linears = linears_of(target); linears.size() > 1) {
+      style_linears(linears);
+    } else {
+      for (const auto& child : target.module.named_children()) {
+        visit(child_of(target, child.key(), *child.value()));
+      }
+    }
+  }
+
+  bool found_any() const {
+    return found_any_;
+  }
+
+ private:
+  static std::vector<StyleTarget> linears_of(const StyleTarget& target) {
+    std::vector<StyleTarget> linears;
+    std::set<const torch::nn::Module*> seen;
+    for (const auto& child : target.module.named_children()) {
+      if (child.value()->as<torch::nn::Linear>() != nullptr &&
+          seen.insert(child.value().get()).second) {
+        linears.push_back(child_of(target, child.key(), *child.value()));
+      }
+    }
+    return linears;
+  }
+
+  // Plain tensors can only be what the module was given.
+  void columns(const StyleTarget& target) const {
+    dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
+                              .output_layouts = Shard(-1),
+                              .use_local_output = false})
+        .apply(target);
+  }
+
+  void rows(const StyleTarget& target, bool last) const {
+    dtensor::RowwiseParallel(
+        {.input_layouts = options_.input_layouts,
+         .output_layouts = last ? options_.output_layouts : Replicate(),
+         .use_local_output = last && options_.use_local_output})
+        .apply(target);
+  }
+
+  void style_linears(const std::vector<StyleTarget>& linears) {
+    for (size_t i = 1; i < linears.size(); i += 2) {
+      columns(linears[i - 1]);
+      rows(linears[i], /*last=*/i + 2 >= linears.size());
+    }
+    found_any_ = true;
+  }
+
+  void style_attention(
+      const StyleTarget& target,
+      TensorParallelMultiheadAttentionImpl& attention) {
+    const auto ranks = target.mesh.size();
+    DTENSOR_CHECK_VALUE(
+        attention.num_heads() % ranks == 0,
+        kPairwise,
+        "the ",
+        attention.num_heads(),
+        " heads of ",
+        detail::describe(target),
+        " do not divide by the ",
+        ranks,
+        " ranks of ",
+        target.mesh,
+        ". A rank computes whole heads.");
+    for (const auto& child : attention.named_children()) {
+      const auto linear = child_of(target, child.key(), *child.value());
+      if (child.key() == "proj") {
+        rows(linear, /*last=*/true);
+      } else {
+        columns(linear);
+      }
+    }
+    found_any_ = true;
+  }
+
+  PairwiseOptions options_;
+  std::set<const torch::nn::Module*> seen_;
+  bool found_any_ = false;
+};
+
+using Children =
+    torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
+
+std::string names_of(const Children& children) {
+  std::string names;
+  for (const auto& child : children) {
+    names += (names.empty() ? "" : ", ") + child.key();
+  }
+  return names.empty() ? "There are no names at that level"
+                       : "Names at that level: " + names;
+}
+
+torch::nn::Module& child_called(
+    const torch::nn::Module& parent,
+    const std::string& token,
+    const std::string& name) {
+  const auto children = parent.named_children();
+  const auto* const child = children.find(token);
+  DTENSOR_CHECK_VALUE(
+      child != nullptr,
+      kParallelizeModule,
+      "there is no module \"",
+      name,
+      "\". ",
+      names_of(children),
+      ". Give full names; patterns are for dtensor::parallelize_module.");
+  return **child;
+}
+
+torch::nn::Module& find(torch::nn::Module& root, const std::string& name) {
+  auto* module = &root;
+  for (size_t begin = 0; !name.empty() && begin <= name.size();) {
+    const auto end = std::min(name.find('.', begin), name.size());
+    module = &child_called(*module, name.substr(begin, end - begin), name);
+    begin = end + 1;
+  }
+  return *module;
+}
+
+// A plan of full names, as a style of the module that they are in.
+class FullNames final : public ParallelStyle {
+ public:
+  explicit FullNames(const ParallelizePlan& plan) : plan_(plan) {}
+  void apply(const StyleTarget& target) const override {
+    detail::note_changes(target, [&](detail::PlanChanges& changes) {
+      StyleTarget root = target;
+      root.changes = &changes;
+      for (const auto& [name, style] : plan_) {
+        DTENSOR_CHECK(
+            style != nullptr,
+            kParallelizeModule,
+            "the plan has no style for \"",
+            name,
+            "\". Give it one, as PairwiseParallel().");
+        auto& module = find(target.module, name);
+        style->apply(name.empty() ? root : child_of(root, name, module));
+      }
+    });
+  }
+
+ private:
+  const ParallelizePlan& plan_;
+};
+
+} // namespace
+
+void ColwiseParallel::apply(const StyleTarget& target) const {
+  check_kind("ColwiseParallel", target);
+  dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
+                            .output_layouts = options_.output_layouts,
+                            .use_local_output = options_.use_local_output})
+      .apply(target);
+}
+
+void RowwiseParallel::apply(const StyleTarget& target) const {
+  check_kind("RowwiseParallel", target);
+  dtensor::RowwiseParallel({.input_layouts = options_.input_layouts,
+                            .output_layouts = options_.output_layouts,
+                            .use_local_output = options_.use_local_output})
+      .apply(target);
+}
+
+void PairwiseParallel::apply(const StyleTarget& target) const {
+  detail::note_changes(target, [&](detail::PlanChanges& changes) {
+    StyleTarget root = target;
+    root.changes = &changes;
+    Pairing pairing(options_);
+    pairing.visit(root);
+    DTENSOR_CHECK(
+        pairing.found_any(),
+        kPairwise,
+        detail::describe(target),
+        ", a ",
+        target.module.name(),
+        ", has nothing to pair: a pair is two torch::nn::Linear children of "
+        "one module. Use ColwiseParallel or RowwiseParallel for a single one.");
+  });
+}
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelStyle& style,
+    int64_t tp_mesh_dim) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined(),
+      kParallelizeModule,
+      "the mesh is undefined. Use init_device_mesh.");
+  DTENSOR_CHECK_INDEX(
+      0 <= tp_mesh_dim && tp_mesh_dim < mesh.ndim(),
+      kParallelizeModule,
+      "no mesh dimension ",
+      tp_mesh_dim,
+      ": the mesh is ",
+      mesh,
+      ". Pass a tp_mesh_dim from 0 to ",
+      mesh.ndim() - 1,
+      ".");
+  dtensor::parallelize_module(
+      module, detail::along_dimension(mesh, tp_mesh_dim), style);
+}
+
+void parallelize_module(
+    torch::nn::Module& module,
+    const DeviceMesh& mesh,
+    const ParallelizePlan& plan,
+    int64_t tp_mesh_dim) {
+  parallelize_module(module, mesh, FullNames(plan), tp_mesh_dim);
+}
+
+} // namespace dtensor::torch_2_0
