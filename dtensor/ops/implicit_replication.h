@@ -17,8 +17,8 @@ namespace dtensor {
 /// same. Differentiable: a plain operand gets a plain gradient, the whole one
 /// on every rank, and the backward pass needs no scope for what was computed in
 /// one. A plain tensor that the operator writes stays an error, and the plain
-/// input of a styled module means what its style says. Nests. Every operator
-/// called in the scope costs about a microsecond more.
+/// input of a styled module means what its style says. Nests. Operators
+/// that are called in the scope go a longer way, as boxed calls.
 /// Python: torch.distributed.tensor.experimental.implicit_replication, which
 /// does not nest and whose backward pass has to be inside, too.
 class DTENSOR_API ImplicitReplication {

@@ -39,11 +39,24 @@ void check_number_of_layouts(
       given == 0 || given == arguments,
       kLocalMap,
       option,
-      " has ",
+      " has layouts for ",
       given,
-      " layouts, but the function was called with ",
+      " arguments, but the function was called with ",
       arguments,
-      " arguments, each tensor of a list counted. Give one for each.");
+      ", each tensor of a list counted. Give one for each.");
+}
+
+void check_number_of_results(const char* option, size_t given, size_t results) {
+  DTENSOR_CHECK_VALUE(
+      given == results,
+      kLocalMap,
+      "the function returned ",
+      results,
+      " values, each tensor of a list counted, but ",
+      option,
+      " are for ",
+      given,
+      ". Give one for each.");
 }
 
 // Of all DTensors among the arguments.
@@ -356,18 +369,11 @@ MapLeaves LocalMapCall::leave(MapLeaves results) const {
     return results;
   }
   const auto& layouts = state_->layouts;
-  const auto& shapes = layouts.options.out_shapes;
-  DTENSOR_CHECK_VALUE(
-      results.size() == layouts.out.size() &&
-          (shapes.empty() || results.size() == shapes.size()),
-      kLocalMap,
-      "the function returned ",
-      results.size(),
-      " values, each tensor of a list counted, but out_placements has ",
-      layouts.out.size(),
-      " layouts and out_shapes ",
-      shapes.size(),
-      " shapes. Give one for each.");
+  const auto shapes = layouts.options.out_shapes.size();
+  check_number_of_results("out_placements", layouts.out.size(), results.size());
+  if (shapes != 0) {
+    check_number_of_results("out_shapes", shapes, results.size());
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     auto& result = results[i];
     if (result.is_tensor && result.tensor.defined()) {

@@ -329,7 +329,7 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          local_map(same, PlacementsList{std::nullopt})(rows(mesh));
        }},
-      {"local_map of a number that it returns as a tensor",
+      {"local_map of a result that is no tensor",
        [](const DeviceMesh& mesh) {
          local_map([](const at::Tensor&) { return 1; }, {Shard(0)})(rows(mesh));
        }},

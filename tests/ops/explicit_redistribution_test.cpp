@@ -7,6 +7,8 @@
 #include <dtensor/tensor/local_map.h>
 #include <tests/warnings_of.h>
 
+#include <thread>
+
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -117,6 +119,29 @@ TEST_F(ExplicitRedistribution, NamesModuleAndPass) {
         text.substr(0, text.find(" of argument")),
         "[aten::mul.Tensor] implicit redistribution in module \"mlp.up\" in a "
         "backward pass");
+  });
+}
+
+// LibTorch runs the nodes of a device in threads of its own, and so may a
+// program: they work for the rank that made the nodes.
+TEST_F(ExplicitRedistribution, ABackwardPassSeesItOnAnyThread) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto x = leaf(matrix(mesh, Shard(0)));
+    const auto y = x * x;
+    const auto gradient = matrix(mesh, Shard(1));
+    std::string inside;
+    std::string outside;
+    {
+      const Scope only_explicit;
+      std::thread([&] {
+        inside = error_of([&] { y.backward(gradient, /*retain_graph=*/true); });
+      }).join();
+    }
+    std::thread([&] {
+      outside = error_of([&] { y.backward(gradient); });
+    }).join();
+    EXPECT_NE(inside.find("in a backward pass"), inside.npos) << inside;
+    EXPECT_EQ(outside, "nothing was thrown");
   });
 }
 

@@ -267,7 +267,7 @@ TEST(LocalMap, WithoutDTensorsItIsTheFunction) {
   expect_same(y, at::mm(x, w));
 }
 
-class OutsideMesh : public testing::Test {
+class LocalMapOutside : public testing::Test {
  protected:
   // Two of three ranks make up the mesh.
   template <class Fn>
@@ -278,7 +278,7 @@ class OutsideMesh : public testing::Test {
   }
 };
 
-TEST_F(OutsideMesh, LocalMapGivesNothingOfThatShape) {
+TEST_F(LocalMapOutside, GivesNothingOfThatShape) {
   run([](const DeviceMesh& mesh, bool inside) {
     const auto x = distribute_tensor(counting({4, 3}), mesh, {Shard(0)});
     const auto w = distribute_tensor(counting({3, 2}), mesh, {Replicate()});
@@ -295,7 +295,7 @@ TEST_F(OutsideMesh, LocalMapGivesNothingOfThatShape) {
   });
 }
 
-TEST_F(OutsideMesh, LocalMapSaysWhatItCannotKnow) {
+TEST_F(LocalMapOutside, SaysWhatItCannotKnow) {
   run([](const DeviceMesh& mesh, bool inside) {
     const auto reads = local_map(
         [](const at::Tensor& t) { return t * t.sum().item<double>(); },
@@ -370,8 +370,8 @@ TEST(LocalMap, RefusesArguments) {
       refusal([](T x, M) {
         local_map(same, {Shard(0)}, {{Shard(0)}, std::nullopt})(x);
       }),
-      "[local_map] in_placements has 2 layouts, but the function was called "
-      "with 1 arguments, each tensor of a list counted. Give one for each.");
+      "[local_map] in_placements has layouts for 2 arguments, but the function "
+      "was called with 1, each tensor of a list counted. Give one for each.");
   EXPECT_EQ(
       refusal<c10::Error>([](T x, M) {
         local_map(
@@ -387,6 +387,12 @@ TEST(LocalMap, RefusesArguments) {
 TEST(LocalMap, RefusesResults) {
   using T = const DTensor&;
   using M = const DeviceMesh&;
+  EXPECT_EQ(
+      refusal([](T x, M) {
+        local_map(same, {Shard(0)}, {}, {.out_shapes = {{}, {}}})(x);
+      }),
+      "[local_map] the function returned 1 values, each tensor of a list "
+      "counted, but out_shapes are for 2. Give one for each.");
   EXPECT_EQ(
       refusal<c10::TypeError>([](T x, M mesh) {
         local_map(
@@ -404,8 +410,7 @@ TEST(LocalMap, RefusesResults) {
             {Shard(0)})(x);
       }),
       "[local_map] the function returned 2 values, each tensor of a list "
-      "counted, but out_placements has 1 layouts and out_shapes 0 shapes. Give "
-      "one for each.");
+      "counted, but out_placements are for 1. Give one for each.");
   EXPECT_EQ(
       refusal([](T x, M) { local_map(same, PlacementsList{std::nullopt})(x); }),
       "[local_map] result 0 is a tensor of shape [2, 3], but out_placements "
