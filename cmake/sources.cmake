@@ -231,6 +231,8 @@ set(DTENSOR_TENSOR_HEADERS
   dtensor/tensor/dtensor.h
   dtensor/tensor/factories.h
   dtensor/tensor/is_dtensor.h
+  dtensor/tensor/local_map.h
+  dtensor/tensor/map_leaves.h
 )
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
@@ -248,12 +250,14 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/inner_nodes_impl.h
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
+  dtensor/tensor/local_map.cpp
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
   dtensor/tensor/region_impl.h
+  dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
   dtensor/tensor/wrap.cpp
 )
@@ -271,6 +275,9 @@ set(DTENSOR_RANDOM_SOURCES
 set(DTENSOR_OPS_HEADERS
   dtensor/ops/dim_map.h
   dtensor/ops/einsum.h
+  dtensor/ops/explicit_redistribution.h
+  dtensor/ops/implicit_replication.h
+  dtensor/ops/on_missing_rule.h
   dtensor/ops/op_call.h
   dtensor/ops/propagate.h
   dtensor/ops/register_sharding.h
@@ -290,6 +297,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/einsum.cpp
+  dtensor/ops/explicit_redistribution.cpp
+  dtensor/ops/explicit_redistribution_impl.h
   dtensor/ops/families.cpp
   dtensor/ops/families_impl.h
   dtensor/ops/fast_args_impl.h
@@ -298,6 +307,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/fast_others.cpp
   dtensor/ops/fast_pointwise.cpp
   dtensor/ops/functional_variant.cpp
+  dtensor/ops/implicit_replication.cpp
   dtensor/ops/in_backward.cpp
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
@@ -334,6 +344,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/key_words_impl.h
   dtensor/ops/local_call.cpp
   dtensor/ops/local_call_impl.h
+  dtensor/ops/on_missing_rule.cpp
+  dtensor/ops/on_missing_rule_impl.h
   dtensor/ops/op_call.cpp
   dtensor/ops/op_info.cpp
   dtensor/ops/op_info_impl.h

@@ -29,6 +29,9 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/implicit_replication.h>
+#include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/ops/op_call.h>
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/register_sharding.h>
@@ -58,5 +61,7 @@
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/local_map.h>
+#include <dtensor/tensor/map_leaves.h>
 #include <dtensor/torch_internals.h>
 #include <dtensor/version.h>

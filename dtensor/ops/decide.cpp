@@ -8,6 +8,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/call_key_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/propagate.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -103,20 +104,6 @@ bool all_replicated(const OpCall& call) {
           : ". Redistribute them to Replicate first.");
 }
 
-// Operators without a rule compute on replicated tensors what they compute on
-// plain ones, as long as they are deterministic.
-std::shared_ptr<const Decision> decide_replicated(
-    const OpInfo& info,
-    const OpCall& call) {
-  if (info.random || !all_replicated(call)) {
-    refuse(info, call);
-  }
-  auto decision = std::make_shared<Decision>();
-  decision->inputs.resize(call.inputs.size());
-  decision->shapes_from_results = true;
-  return decision;
-}
-
 // The gradient of a replicated input is a sum over ranks as soon as the ranks
 // compute different things with it.
 std::vector<SpecPtr> gradient_layouts(
@@ -148,6 +135,51 @@ std::vector<SpecPtr> gradient_layouts(
     specs.push_back(gradient_spec(decision.layout_of(call, i), layouts[i]));
   }
   return specs;
+}
+
+// For operands that are not all replicated, in an on_missing_rule() scope; else
+// null.
+std::shared_ptr<const Decision> decide_to_make_whole(
+    const OpInfo& info,
+    const OpCall& call) {
+  const auto decision =
+      all_replicated(call) ? nullptr : decide_whole(info, call);
+  if (decision != nullptr && info.is_region) {
+    decision->grads = gradient_layouts(call, *decision);
+  }
+  return decision;
+}
+
+// Operators without a rule compute on replicated tensors what they compute on
+// plain ones, as long as they are deterministic.
+std::shared_ptr<const Decision> decide_replicated(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (auto decision = decide_to_make_whole(info, call)) {
+    return decision;
+  }
+  if (info.random || !all_replicated(call)) {
+    refuse(info, call);
+  }
+  auto decision = std::make_shared<Decision>();
+  decision->inputs.resize(call.inputs.size());
+  decision->shapes_from_results = true;
+  return decision;
+}
+
+// The same for an operator whose results have shapes that only they tell.
+std::shared_ptr<const Decision> decide_without_meta(
+    const OpInfo& info,
+    const OpCall& call) {
+  if (auto decision = decide_to_make_whole(info, call)) {
+    return decision;
+  }
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      all_replicated(call),
+      info.name,
+      "LibTorch cannot tell the shapes of the results beforehand (no meta "
+      "kernel). Redistribute the operands to Replicate first.");
+  return decide_replicated(info, call);
 }
 
 bool has_equal_parts(const Spec& spec) {
@@ -228,12 +260,7 @@ std::shared_ptr<const Decision> decide_cold(
   check_has_kernel(info, call);
   auto outputs = infer_outputs(info, call);
   if (!outputs) {
-    DTENSOR_CHECK_NOT_IMPLEMENTED(
-        all_replicated(call),
-        info.name,
-        "LibTorch cannot tell the shapes of the results beforehand (no meta "
-        "kernel). Redistribute the operands to Replicate first.");
-    return decide_replicated(info, call);
+    return decide_without_meta(info, call);
   }
   call.outputs = std::move(*outputs);
   Constraints constraints;
@@ -261,6 +288,9 @@ decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key) {
     return *found;
   }
   auto decision = decide_cold(info, args);
+  if (takes_whole(*decision)) {
+    return decision; // an error outside of the scope
+  }
   return cache.insert(key, std::move(decision), specs_in(args));
 }
 

@@ -3,7 +3,9 @@
 // operator -> wrap the results.
 #include <dtensor/ops/op_info_impl.h>
 
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/view_result_impl.h>
@@ -98,6 +100,9 @@ void run(
     const OpInfo& info,
     const Decision& decision,
     torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(decision.redistributes)) {
+    before_redistributing(info, decision, last_args(*stack, info.num_args));
+  }
   const auto any = any_spec(decision, *stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {
     outside_mesh(info, decision, any, {}, stack);
@@ -127,6 +132,10 @@ void run(
 void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
   if (info.rule != nullptr && info.rule->kernel) {
     info.rule->kernel(info.op, stack);
+    return;
+  }
+  if (C10_UNLIKELY(info.rule == nullptr) &&
+      write_on_missing_rule(info, stack)) {
     return;
   }
   run(info, *decide(info, *stack), stack);

@@ -2,6 +2,7 @@
 // The functional form of an operator that writes, and op_(...) by op(...).
 #include <dtensor/ops/variants_impl.h>
 
+#include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
@@ -60,8 +61,10 @@ std::optional<c10::OperatorHandle> functional_of(
     const c10::FunctionSchema& variant,
     const std::string& name) {
   const auto it = overloads().find(name);
-  if (it == overloads().end()) {
-    return std::nullopt;
+  if (it == overloads().end()) { // of a library that came later, or of none
+    auto op = c10::Dispatcher::singleton().findSchema(
+        {name, variant.overload_name()});
+    return op && computes_same(variant, op->schema()) ? op : std::nullopt;
   }
   for (const auto& other : it->second) {
     if (computes_same(variant, other.schema())) {
@@ -93,7 +96,8 @@ bool run_in_place_variant(
   const auto args = last_args(*stack, info.num_args);
   auto self = args[0].toTensor();
   if (!is_dtensor(self) ||
-      (info.rule == nullptr && !is_computed_whole(info, args))) {
+      (info.rule == nullptr && !is_computed_whole(info, args) &&
+       !becomes_whole(info, args))) {
     return false;
   }
   torch::jit::Stack results = args.vec();

@@ -5,6 +5,7 @@
 #include <dtensor/api.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -52,6 +53,7 @@ void autograd_fallback(
     torch::jit::Stack* stack) {
   const auto info = info_of_other(op);
   if (wants_gradients(last_args(*stack, info->num_args))) {
+    replicate_on_missing_rule(*info, stack);
     if (is_functional(op.schema()) && compute_replicated(*info, stack)) {
       return;
     }

@@ -4,6 +4,7 @@
 #include <dtensor/tensor/region_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
@@ -105,6 +106,9 @@ void region_in_boundary(
   if (!crossing.boundary && takes_stock_autograd(info, *decision, args)) {
     info.stock->callBoxed(info.op, keys, stack);
     return;
+  }
+  if (C10_UNLIKELY(decision->redistributes)) {
+    before_redistributing(info, *decision, args);
   }
   const auto any = any_spec(*decision, *stack, info.num_args);
   if (C10_UNLIKELY(!any->mesh().contains_this_rank())) {

@@ -9,6 +9,7 @@
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -55,18 +56,6 @@ SpecPtr layout_of_replicated(
     }
   });
   return fits ? like : nullptr;
-}
-
-// Those that say they draw random numbers do not if there is nothing to drop.
-bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  if (!info.random) {
-    return false;
-  }
-  const auto dropout = info.op.schema().argumentIndexWithName("dropout");
-  const auto train = info.op.schema().argumentIndexWithName("train");
-  return !dropout || !train ||
-      (args[static_cast<size_t>(*dropout)].toDouble() != 0 &&
-       args[static_cast<size_t>(*train)].toBool());
 }
 
 // Modules that are called without a state make a plain one of zeros.
@@ -182,6 +171,17 @@ bool is_functional(const c10::FunctionSchema& schema) {
          });
 }
 
+bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (!info.random) {
+    return false;
+  }
+  const auto dropout = info.op.schema().argumentIndexWithName("dropout");
+  const auto train = info.op.schema().argumentIndexWithName("train");
+  return !dropout || !train ||
+      (args[static_cast<size_t>(*dropout)].toDouble() != 0 &&
+       args[static_cast<size_t>(*train)].toBool());
+}
+
 bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return layout_of_replicated(info, args) != nullptr && !draws(info, args);
 }
@@ -233,7 +233,10 @@ void ReplicatedKernel::operator()(
   const auto args = last_args(*stack, info_->num_args);
   if (when_ == When::kForGradients && !wants_gradients(args)) {
     other_.callBoxed(op, keys, stack);
-  } else if (!compute_replicated(*info_, stack)) {
+    return;
+  }
+  replicate_on_missing_rule(*info_, stack);
+  if (!compute_replicated(*info_, stack)) {
     const auto like = layout_of_sizes(args);
     other_.callBoxed(op, keys, stack);
     if (like != nullptr) {

@@ -24,6 +24,10 @@ at::Tensor place_plain(const at::Tensor& whole, const Spec& like);
 /// that its schema says to share memory with another.
 bool is_functional(const c10::FunctionSchema& schema);
 
+/// Whether a call draws random numbers: operators that say so do not if there
+/// is nothing to drop.
+bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
+
 /// Whether all distributed operands are replicated and nothing is drawn: every
 /// rank computes the same.
 bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);

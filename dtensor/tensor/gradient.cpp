@@ -8,6 +8,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/replication_key_impl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -87,7 +88,8 @@ at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec) {
     return grad;
   }
   DTENSOR_CHECK_TYPE(
-      grad.numel() == 1 || at::get_dtensor_allow_implicit_replication(),
+      grad.numel() == 1 || at::get_dtensor_allow_implicit_replication() ||
+          in_implicit_replication(),
       "backward",
       "the gradient of a DTensor, ",
       spec,

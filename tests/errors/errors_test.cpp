@@ -12,6 +12,8 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/parallel/linear_styles.h>
@@ -23,6 +25,7 @@
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
+#include <dtensor/tensor/local_map.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -98,6 +101,13 @@ TORCH_LIBRARY(errors_test, m) {
 void call_other(const char* name, at::Tensor t) {
   torch::jit::Stack stack{t.set_requires_grad(true) * 1};
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack);
+}
+
+at::Tensor same(const at::Tensor& t) {
+  return t;
+}
+at::Tensor scaled(const at::Tensor& t, const at::Tensor& by) {
+  return t * by;
 }
 
 struct BareImpl : torch::nn::Module {
@@ -272,6 +282,64 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          DTensor(rows(mesh)).redistribute({Replicate(), Replicate()});
        }},
+      // local_map.
+      {"local_map of an argument in another layout",
+       [](const DeviceMesh& mesh) {
+         local_map(same, {Replicate()}, {{Replicate()}})(rows(mesh));
+       }},
+      {"local_map of a plain tensor that has a layout",
+       [](const DeviceMesh& mesh) {
+         local_map(scaled, {Shard(0)}, {{Shard(0)}, {Replicate()}})(
+             rows(mesh), at::ones({6}));
+       }},
+      {"local_map of a DTensor that has none",
+       [](const DeviceMesh& mesh) {
+         local_map(same, {Shard(0)}, {std::nullopt})(rows(mesh));
+       }},
+      {"local_map of a number that has a layout",
+       [](const DeviceMesh& mesh) {
+         local_map(
+             [](const at::Tensor& t, double) { return t; },
+             {Shard(0)},
+             {{Shard(0)}, {Shard(0)}})(rows(mesh), 1.0);
+       }},
+      {"local_map with a layout too many",
+       [](const DeviceMesh& mesh) {
+         local_map(same, {Shard(0)}, {{Shard(0)}, {Shard(0)}})(rows(mesh));
+       }},
+      {"local_map on another mesh",
+       [](const DeviceMesh& mesh) {
+         local_map(
+             same,
+             {Shard(0)},
+             {},
+             {.device_mesh = init_device_mesh(at::kCPU, {2}, {"dp"})})(
+             rows(mesh));
+       }},
+      {"local_map whose gradient may mean two things",
+       [](const DeviceMesh& mesh) {
+         const auto by = ones({6}, mesh).requires_grad_();
+         local_map(scaled, {Shard(0)})(rows(mesh), by);
+       }},
+      {"local_map of a function that returns a DTensor",
+       [](const DeviceMesh& mesh) {
+         local_map([&](const at::Tensor&) { return rows(mesh); }, {Shard(0)})(
+             rows(mesh));
+       }},
+      {"local_map of a function that returns too much",
+       [](const DeviceMesh& mesh) {
+         local_map(
+             [](const at::Tensor& t) { return std::make_pair(t, t); },
+             {Shard(0)})(rows(mesh));
+       }},
+      {"local_map of a result that has no layout",
+       [](const DeviceMesh& mesh) {
+         local_map(same, PlacementsList{std::nullopt})(rows(mesh));
+       }},
+      {"local_map of a result that is no tensor",
+       [](const DeviceMesh& mesh) {
+         local_map([](const at::Tensor&) { return 1; }, {Shard(0)})(rows(mesh));
+       }},
       // Creation.
       {"ones that are Partial",
        [](const DeviceMesh& mesh) { ones({4}, mesh, {Partial()}); }},
@@ -287,6 +355,13 @@ const std::map<std::string, Provocation>& provocations() {
          zeros({4}, mesh, {Replicate()})
              .copy_(at::full({4}, static_cast<double>(get_rank())));
        }},
+      {"an implicit redistribution where all are to be explicit",
+       [](const DeviceMesh& mesh) {
+         const ExplicitRedistributionContext only_explicit;
+         at::add(rows(mesh), rows(mesh, Shard(1)));
+       }},
+      {"a missing rule, to be met by another layout than Replicate",
+       [](const DeviceMesh&) { const auto scope = on_missing_rule(Shard(0)); }},
       {"DTensors of two meshes",
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), rows(init_device_mesh(at::kCPU, {2}, {"dp"})));

@@ -116,15 +116,125 @@ TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
   EXPECT_FALSE(traits(rule).plain_in_gradient);
 }
 
+// Whatever form our rule has (Python: rules of one kind stay in place).
+TEST(RegisterSharding, TakesThePlaceOfRulesOfAnyForm) {
+  const std::vector<std::pair<std::string, TensorFn>> forms{
+      {"add.Tensor", // unboxed
+       [](const TensorList& in) { return TensorList{in[0] + in[1]}; }},
+      {"mm", // an einsum
+       [](const TensorList& in) { return TensorList{in[0].mm(in[1])}; }},
+      {"matmul", // a region
+       [](const TensorList& in) {
+         return TensorList{at::matmul(in[0].unsqueeze(0), in[1])};
+       }},
+      {"linalg_vector_norm", // a kernel
+       [](const TensorList& in) {
+         return TensorList{
+             at::linalg_vector_norm(in[0], 2, at::IntArrayRef{1}), in[1] * 1};
+       }},
+      {"expand", // of the whole mesh
+       [](const TensorList& in) {
+         return TensorList{in[0].unsqueeze(2).expand({4, 4, 2}), in[1] * 1};
+       }},
+  };
+  for (const auto& [name, fn] : forms) {
+    const Overridden rule(name, nothing_cut);
+    run_ranks(2, [&, &name = name, &fn = fn] {
+      const auto mesh = init_device_mesh(at::kCPU, {2});
+      const auto full = numbers({4, 4}, 1).abs() + 1;
+      const OpCase c{name, {full, full}, fn};
+      Failures failures;
+      for (int again = 0; again < 2; ++again) {
+        check_layouts(c, mesh, {{Shard(0)}, {Shard(0)}}, 0, failures);
+        const auto x = place(full, mesh, {Shard(0)});
+        EXPECT_EQ(layout_of(fn({x, x})[0]), Replicate()) << name;
+      }
+      EXPECT_EQ(failures.text(), "");
+    });
+  }
+}
+
 at::Tensor halve(const at::Tensor& t) {
   return t / 2;
+}
+// (n, m) times (n, 1), plus (m).
+at::Tensor weigh(
+    const at::Tensor& x,
+    const at::Tensor& scale,
+    const std::optional<at::Tensor>& offset) {
+  const auto y = x * scale;
+  return offset ? y + *offset : y;
 }
 
 TORCH_LIBRARY(register_sharding_test, m) {
   m.def("halve(Tensor t) -> Tensor");
+  m.def("weigh(Tensor x, *, Tensor scale, Tensor? offset=None) -> Tensor");
+}
+// What autograd records is what the kernel calls.
+TORCH_LIBRARY_IMPL(register_sharding_test, AutogradCPU, m) {
+  m.impl("weigh", torch::CppFunction::makeFallthrough());
 }
 TORCH_LIBRARY_IMPL(register_sharding_test, CPU, m) {
   m.impl("halve", halve);
+  m.impl("weigh", weigh);
+}
+TORCH_LIBRARY_IMPL(register_sharding_test, Meta, m) {
+  m.impl("weigh", weigh);
+}
+
+at::Tensor call_weigh(
+    const at::Tensor& x,
+    const at::Tensor& scale,
+    const std::optional<at::Tensor>& offset) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("register_sharding_test::weigh", "")
+      .typed<decltype(weigh)>()
+      .call(x, scale, offset);
+}
+
+Strategies weigh_strategies(const OpCall& call, int64_t) {
+  Strategies all{
+      {.outputs = {Shard(0)}, .inputs = {Shard(0), Shard(0)}},
+      {.outputs = {Shard(1)}, .inputs = {Shard(1), Replicate()}}};
+  if (call.input("offset") != nullptr) {
+    all[0].inputs.push_back(Replicate());
+    all[1].inputs.push_back(Shard(0));
+  }
+  return all;
+}
+
+// Values and gradients in all layouts: keyword arguments move like others.
+TEST(RegisterSharding, OfTensorsThatAreKeywordArguments) {
+  register_sharding("register_sharding_test::weigh", weigh_strategies);
+  const auto x = numbers({5, 4}, 1);
+  const auto scale = numbers({5, 1}, 2);
+  check_cases({
+      {"weigh",
+       {x, scale, numbers({4}, 3)},
+       [](const TensorList& in) {
+         return TensorList{call_weigh(in[0], in[1], in[2])};
+       }},
+      {"weigh without offset",
+       {x, scale},
+       [](const TensorList& in) {
+         return TensorList{call_weigh(in[0], in[1], std::nullopt)};
+       }},
+  });
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    CountCollectives collectives;
+    const auto y = call_weigh(
+        place(x, mesh, {Shard(1)}),
+        place(scale, mesh, {Replicate()}),
+        place(numbers({4}, 3), mesh, {Shard(0)}));
+    EXPECT_EQ(layout_of(y), Shard(1));
+    EXPECT_EQ(collectives.count(), 0);
+    call_weigh(
+        place(x, mesh, {Shard(1)}),
+        place(scale, mesh, {Shard(0)}),
+        place(numbers({4}, 3), mesh, {Shard(0)}));
+    EXPECT_EQ(collectives.count(), 1); // the scale is gathered
+  });
 }
 
 // No meta kernel: the rule says what comes out.

@@ -2,9 +2,11 @@
 // What dtensor/torch_internals.h says of LibTorch: a test that fails here after
 // an upgrade names what has changed.
 #include <ATen/DTensorState.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
+#include <dtensor/tensor/replication_key_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/functions/tensor.h>
@@ -217,6 +219,24 @@ TEST(TorchInternals, ModulesCall) {
 
 TEST(TorchInternals, PlainOperands) {
   EXPECT_FALSE(at::get_dtensor_allow_implicit_replication());
+}
+
+// Nobody else's kernels are under the key of implicit_replication, which the
+// state of a thread carries along.
+TEST(TorchInternals, ReplicationKey) {
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
+  EXPECT_FALSE(op.hasKernelForDispatchKey(detail::kReplicationKey));
+  EXPECT_FALSE(detail::in_implicit_replication());
+  std::optional<at::ThreadLocalState> state;
+  {
+    const auto scope = implicit_replication();
+    EXPECT_TRUE(detail::in_implicit_replication());
+    state.emplace();
+  }
+  EXPECT_FALSE(detail::in_implicit_replication());
+  const at::ThreadLocalStateGuard as_inside(*state);
+  EXPECT_TRUE(detail::in_implicit_replication());
 }
 
 // Plain tensors of ranks draw from their rank's generator, not the process's.

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -107,6 +108,8 @@ struct Part {
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
   const auto to = is_cut(*from) ? detail::replicated_spec(*from, self) : from;
+  detail::before_redistributing(
+      "aten::as_strided", "self", from, to->placements());
   auto local = redistribute_local(local_of(self), from, to);
   if (!to->mesh().contains_this_rank()) {
     return {local, to};

@@ -4,6 +4,7 @@
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_local_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -299,6 +300,31 @@ void check_options(const Spec& logits, const CrossEntropyOptions& options) {
       "weight cannot have a gradient. Detach it.");
 }
 
+void say_what_moves(
+    const char* argument,
+    const at::Tensor& t,
+    PlacementsRef placements,
+    const DeviceMesh& mesh) {
+  if (t.defined() && is_dtensor(t) && spec_of(t)->mesh() == mesh) {
+    before_redistributing(kCrossEntropy, argument, spec_of(t), placements);
+  }
+}
+
+// The layouts that the arguments are brought to.
+void say_what_moves(
+    const at::Tensor& logits,
+    const at::Tensor& target,
+    const at::Tensor& weight,
+    const CrossEntropyPlan& plan) {
+  const auto& mesh = plan.logits->mesh();
+  const auto placements = plan.logits->placements();
+  const Placements whole(placements.size(), Replicate());
+  say_what_moves("input", logits, placements, mesh);
+  say_what_moves(
+      "target", target, target_layout(*plan.logits, plan.class_dim), mesh);
+  say_what_moves("weight", weight, whole, mesh);
+}
+
 } // namespace
 
 int& loss_parallel_depth() {
@@ -313,6 +339,7 @@ at::Tensor cross_entropy(
   check_options(*spec_of(logits), options);
   const auto plan = make_plan(*spec_of(logits), options);
   check_target(*plan.logits, target, plan.class_dim);
+  say_what_moves(logits, target, options.weight, plan);
   if (!plan.logits->mesh().contains_this_rank()) {
     return wrap(at::empty({0}, local_of(logits).options()), plan.output);
   }

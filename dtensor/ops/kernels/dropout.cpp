@@ -5,6 +5,7 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
@@ -73,6 +74,8 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto input = args.tensor("input");
   const auto spec = linear_layout(*spec_of(input));
+  detail::before_redistributing(
+      "aten::native_dropout", "input", spec_of(input), spec->placements());
   const auto local = redistribute_local(local_of(input), spec_of(input), spec);
   const auto dropped_spec = spec->with_tensor(
       spec->placements(),

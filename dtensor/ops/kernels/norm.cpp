@@ -4,6 +4,7 @@
 // of local norms are summed, so the whole root is taken once, of the total.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
@@ -106,7 +107,9 @@ bool is_power(double order) {
 }
 
 // Partial operands are reduced first: no norm is linear.
-std::pair<at::Tensor, SpecPtr> without_partial(const at::Tensor& self) {
+std::pair<at::Tensor, SpecPtr> without_partial(
+    const std::string& where,
+    const at::Tensor& self) {
   const auto& spec = spec_of(self);
   if (!spec->has_partial()) {
     return {local_of(self), spec};
@@ -116,11 +119,13 @@ std::pair<at::Tensor, SpecPtr> without_partial(const at::Tensor& self) {
     p = p.is_partial() ? Replicate() : p;
   }
   const auto to = spec->with_placements(whole);
+  before_redistributing(where, "self", spec, whole);
   return {redistribute_local(local_of(self), spec, to), to};
 }
 
-at::Tensor compute(const at::Tensor& self, const Norm& norm) {
-  const auto [local, spec] = without_partial(self);
+at::Tensor
+compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
+  const auto [local, spec] = without_partial(where, self);
   Placements partial(spec->placements());
   bool combines = false;
   for (auto& p : partial) {
@@ -212,7 +217,7 @@ void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       " is not defined. Cast it to a floating-point dtype.");
   const auto norm = describe(self, order, dim, keepdim, dtype);
   check_defined(op.schema().name(), self, norm);
-  stack->emplace_back(compute(self, norm));
+  stack->emplace_back(compute(op.schema().name(), self, norm));
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 // All of them are kernels of their own: nothing is redistributed but
 // probabilities, and ranks that hold nothing still take their position of the
 // stream.
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 
@@ -121,6 +122,8 @@ local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
     p = p.expand(like.sizes());
   }
   const auto& spec = spec_of(p);
+  detail::before_redistributing(
+      "aten::bernoulli", "p", spec, like.placements());
   auto local = redistribute_local(
       local_of(p), spec, spec->with_placements(like.placements()));
   DTENSOR_CHECK_VALUE(

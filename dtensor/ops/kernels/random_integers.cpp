@@ -2,6 +2,7 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
@@ -147,6 +148,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     args.returns(detail::wrap(empty_local(*result), result));
     return;
   }
+  detail::before_redistributing("aten::multinomial", "self", spec, whole);
   const auto p =
       redistribute_local(local_of(self), spec, spec->with_placements(whole));
   const auto generator = at::detail::createCPUGenerator(

@@ -4,6 +4,7 @@
 // say.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
@@ -42,9 +43,23 @@ at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
       local_of(t), spec, spec->with_placements(everywhere));
 }
 
+// The same of an argument, of which a program may want to know.
+at::Tensor whole_argument(
+    const c10::OperatorHandle& op,
+    const at::Tensor& t,
+    const char* argument) {
+  if (is_dtensor(t)) {
+    const auto& spec = spec_of(t);
+    const Placements everywhere(spec->placements().size(), Replicate());
+    before_redistributing(op.schema().name(), argument, spec, everywhere);
+  }
+  return whole(op, t);
+}
+
 void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(at::_local_scalar_dense(whole(op, self)));
+  stack->emplace_back(
+      at::_local_scalar_dense(whole_argument(op, self, "self")));
 }
 
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -85,8 +100,8 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
-  map_tensors(args, num_args, [&](const at::Tensor& t, size_t) {
-    return whole(op, t);
+  map_tensors(args, num_args, [&](const at::Tensor& t, size_t i) {
+    return whole_argument(op, t, op.schema().arguments()[i].name().c_str());
   });
   op.callBoxed(stack);
   const auto result = torch::jit::pop(*stack).toTensor();
@@ -110,9 +125,9 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool in_place = op.schema().name().back() == '_';
   const auto spec = common_spec(op, *stack);
   const auto result = at::masked_scatter(
-      whole(op, self),
-      whole(op, args.tensor("mask")),
-      whole(op, args.tensor("source")));
+      whole_argument(op, self, "self"),
+      whole_argument(op, args.tensor("mask"), "mask"),
+      whole_argument(op, args.tensor("source"), "source"));
   torch::jit::drop(*stack, op.schema().arguments().size());
   if (in_place) {
     self.copy_(scattered(spec, result));
@@ -125,7 +140,8 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Where to split is read from memory; `self` may have any layout.
 void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dim = torch::jit::pop(*stack).toInt();
-  const auto where = whole(op, torch::jit::pop(*stack).toTensor());
+  const auto where = whole_argument(
+      op, torch::jit::pop(*stack).toTensor(), "tensor_indices_or_sections");
   const auto self = torch::jit::pop(*stack).toTensor();
   DTENSOR_CHECK_VALUE(
       where.dim() <= 1 && where.scalar_type() == at::kLong,

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The scope includes a dispatch key, above autograd, under which every operator
+// comes by here first: its plain operands become DTensors by a differentiable
+// step, so that what follows, caches and saved tensors included, knows of none.
+// Without the scope nobody comes by.
+#include <dtensor/ops/implicit_replication.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/replicated_impl.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/replication_key_impl.h>
+
+#include <torch/library.h>
+
+#include <optional>
+#include <utility>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+bool has_styles(const at::Tensor& t) {
+  return is_dtensor(t) && meta_of(t).boundaries != nullptr;
+}
+
+bool any_has_styles(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(
+      args, [&](const at::Tensor& t, size_t, int) { any |= has_styles(t); });
+  return any;
+}
+
+// The argument that is a module's input, which its style places.
+std::optional<size_t> styled_input(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
+  if (traits == nullptr || !traits->boundary) {
+    return std::nullopt;
+  }
+  const auto& parameter = args[traits->boundary->parameter];
+  return parameter.isTensor() && has_styles(parameter.toTensor())
+      ? std::optional(traits->boundary->input)
+      : std::nullopt;
+}
+
+// Whether LibTorch takes it apart into operators that come by here themselves,
+// one of which may be that of a styled module.
+bool is_taken_apart(const c10::OperatorHandle& op) {
+  return RuleRegistry::global().find(op.operator_name()) == nullptr &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+// A plain tensor of one element means the same anyway.
+bool counts_as_replicated(const at::Tensor& t) {
+  return !is_dtensor(t) && t.layout() == at::kStrided &&
+      (t.numel() != 1 || records(t));
+}
+
+bool has_such(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= counts_as_replicated(t);
+  });
+  return any;
+}
+
+at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
+  const auto part = like.mesh().contains_this_rank()
+      ? plain
+      : plain.reshape({-1}).narrow(0, 0, 0);
+  return from_local_autograd(part, replicated_spec(like, plain));
+}
+
+void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
+  const auto& arguments = op.schema().arguments();
+  const c10::ArrayRef<c10::IValue> all(args, arguments.size());
+  const auto like = first_spec(all);
+  if (like == nullptr || !has_such(all) ||
+      (any_has_styles(all) && is_taken_apart(op))) {
+    return;
+  }
+  const auto input = styled_input(op, all);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = arguments[i].alias_info();
+    if (i == input || (alias != nullptr && alias->isWrite())) {
+      continue;
+    }
+    map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
+      return counts_as_replicated(t) ? replicated_on(*like, t) : t;
+    });
+  }
+}
+
+void come_by(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (keys.has_backend(kDTensorBit)) {
+    const auto count = op.schema().arguments().size();
+    replicate_plain(op, stack->data() + (stack->size() - count));
+  }
+  op.redispatchBoxed(
+      keys &
+          c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kReplicationKey),
+      stack);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&come_by>());
+}
+
+} // namespace
+} // namespace detail
+
+ImplicitReplication::ImplicitReplication()
+    : outer_(detail::in_implicit_replication()) {
+  c10::impl::tls_set_dispatch_key_included(detail::kReplicationKey, true);
+}
+
+ImplicitReplication::~ImplicitReplication() {
+  c10::impl::tls_set_dispatch_key_included(detail::kReplicationKey, outer_);
+}
+
+} // namespace dtensor

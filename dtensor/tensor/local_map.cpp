@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/local_map.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/redistribute/moves_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <string>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+constexpr const char* kLocalMap = "local_map";
+
+using Shape = std::optional<std::vector<int64_t>>;
+
+bool is_distributed(const MapLeaf& leaf) {
+  return leaf.is_tensor && is_dtensor(leaf.tensor);
+}
+
+void check_number_of_layouts(
+    const char* option,
+    size_t given,
+    size_t arguments) {
+  DTENSOR_CHECK_VALUE(
+      given == 0 || given == arguments,
+      kLocalMap,
+      option,
+      " has layouts for ",
+      given,
+      " arguments, but the function was called with ",
+      arguments,
+      ", each tensor of a list counted. Give one for each.");
+}
+
+void check_number_of_results(const char* option, size_t given, size_t results) {
+  DTENSOR_CHECK_VALUE(
+      given == results,
+      kLocalMap,
+      "the function returned ",
+      results,
+      " values, each tensor of a list counted, but ",
+      option,
+      " are for ",
+      given,
+      ". Give one for each.");
+}
+
+// Of all DTensors among the arguments.
+DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
+  DeviceMesh mesh = asked;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!is_distributed(args[i])) {
+      continue;
+    }
+    const auto& spec = *spec_of(args[i].tensor);
+    DTENSOR_CHECK(
+        !mesh.defined() || spec.mesh() == mesh,
+        kLocalMap,
+        "argument ",
+        i,
+        ", ",
+        spec,
+        ", is on another mesh than ",
+        asked.defined() ? "device_mesh" : "the ones before",
+        ", ",
+        mesh,
+        ". Bring all to one mesh.");
+    mesh = spec.mesh();
+  }
+  return mesh;
+}
+
+// What is passed on as it is.
+void check_passed_on(
+    const MapLeaf& leaf,
+    const MaybePlacements& wanted,
+    size_t i) {
+  if (!wanted.value()) {
+    return;
+  }
+  DTENSOR_CHECK_TYPE(
+      !leaf.is_tensor || !leaf.tensor.defined(),
+      kLocalMap,
+      "argument ",
+      i,
+      " is a plain tensor of shape ",
+      leaf.tensor.sizes(),
+      ", but in_placements has ",
+      to_string(PlacementsRef(*wanted.value())),
+      " for it. Make it a DTensor, or give std::nullopt to pass it on.");
+  DTENSOR_CHECK_TYPE(
+      leaf.is_tensor,
+      kLocalMap,
+      "argument ",
+      i,
+      " is no tensor, but in_placements has ",
+      to_string(PlacementsRef(*wanted.value())),
+      " for it. Give std::nullopt.");
+}
+
+// The DTensor in the layout that is wanted of it.
+at::Tensor in_layout(
+    const at::Tensor& t,
+    const MaybePlacements& wanted,
+    bool may_redistribute,
+    size_t i) {
+  const auto& spec = spec_of(t);
+  DTENSOR_CHECK_VALUE(
+      wanted.value().has_value(),
+      kLocalMap,
+      "argument ",
+      i,
+      " is a DTensor, ",
+      *spec,
+      ", but in_placements has std::nullopt for it. Give its layout.");
+  const auto layout = normalize_placements(
+      spec->mesh(), *wanted.value(), spec->dim(), kLocalMap);
+  if (spec->placements() == PlacementsRef(layout)) {
+    return t;
+  }
+  DTENSOR_CHECK_VALUE(
+      may_redistribute,
+      kLocalMap,
+      "argument ",
+      i,
+      " is ",
+      *spec,
+      ", but in_placements has ",
+      to_string(PlacementsRef(layout)),
+      " for it. Redistribute it, or set redistribute_inputs.");
+  return DTensor(t).redistribute(layout);
+}
+
+// The first rank's part, without data, for ranks that have none.
+at::Tensor part_without_data(const Spec& spec) {
+  const Sizes first(spec.placements().size(), 0);
+  const auto sizes =
+      local_sizes(spec.sizes(), spec.mesh().shape(), spec.placements(), first);
+  return at::empty_strided(
+      sizes,
+      dense_strides(sizes, spec.strides()),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
+
+bool is_cut_evenly(const Spec& spec) {
+  return has_equal_parts(
+      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
+}
+
+// The sizes of the tensor of which every rank has a part: those along a cut
+// dimension added up.
+std::vector<int64_t> sum_of_sizes(
+    const at::Tensor& part,
+    const DeviceMesh& mesh,
+    PlacementsRef placements) {
+  auto sizes = part.sizes().vec();
+  for (int64_t m = mesh.ndim(); m-- > 0;) {
+    const auto& p = placements[static_cast<size_t>(m)];
+    if (!p.cuts()) {
+      continue;
+    }
+    auto& size = sizes[static_cast<size_t>(p.dim())];
+    const auto all = get_group(mesh, m).exchange(std::to_string(size));
+    size = 0;
+    for (const auto& text : all) {
+      size += std::stoll(text);
+    }
+  }
+  return sizes;
+}
+
+} // namespace
+
+struct LocalMapCall::State {
+  const LocalMapLayouts& layouts;
+  MapLeaves locals = {};
+  DeviceMesh mesh = {};
+  bool distributed = false; // whether there is a DTensor among the arguments
+  bool outside = false;     // whether this rank is outside their mesh
+  bool even = true;         // whether all of them are cut evenly
+  std::vector<at::Tensor> with_gradients = {};
+  std::optional<at::NoGradGuard> no_grad = std::nullopt;
+
+  MaybePlacements grad_of(size_t i) const {
+    const auto& given = layouts.options.in_grad_placements;
+    return given.empty() ? MaybePlacements() : given[i];
+  }
+  void place(MapLeaves& args) const;
+  void check_gradient(const MapLeaves& args, size_t i) const;
+  void enter(const MapLeaves& args);
+  at::Tensor leave(const at::Tensor& part, size_t i) const;
+  at::Tensor nothing(
+      const at::Tensor& part,
+      PlacementsRef placements,
+      const Shape& shape) const;
+};
+
+// The DTensors among the arguments in their layouts.
+void LocalMapCall::State::place(MapLeaves& args) const {
+  for (size_t i = 0; i < args.size() && !layouts.in.empty(); ++i) {
+    const auto& wanted = layouts.in[i];
+    if (!is_distributed(args[i])) {
+      check_passed_on(args[i], wanted, i);
+      continue;
+    }
+    args[i].tensor = in_layout(
+        args[i].tensor, wanted, layouts.options.redistribute_inputs, i);
+  }
+}
+
+// What is replicated, beside what differs between ranks, may be computed with
+// by each rank in its own way or by all alike: nobody but the caller knows.
+void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
+    const {
+  const auto& spec = *spec_of(args[i].tensor);
+  if (!records(args[i].tensor) || grad_of(i).value()) {
+    return;
+  }
+  for (size_t m = 0; m < spec.placements().size(); ++m) {
+    const auto differs = [&](PlacementsRef p) {
+      return m < p.size() && !p[m].is_replicate();
+    };
+    bool any = false;
+    for (const auto& other : args) {
+      any |=
+          is_distributed(other) && differs(spec_of(other.tensor)->placements());
+    }
+    for (const auto& out : layouts.out) {
+      any |= out.value() && differs(*out.value());
+    }
+    DTENSOR_CHECK_VALUE(
+        !any || !spec.placements()[m].is_replicate() ||
+            spec.mesh().shape()[m] == 1,
+        kLocalMap,
+        "argument ",
+        i,
+        ", ",
+        spec,
+        ", has a gradient, and beside it there are layouts that differ between "
+        "the ranks of ",
+        spec.mesh().dim_label(static_cast<int64_t>(m)),
+        ": whether its gradient is the sum of what they compute, or the same "
+        "on all of them, does not show. Say so in in_grad_placements: "
+        "Partial() or Replicate().");
+  }
+}
+
+void LocalMapCall::State::enter(const MapLeaves& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    locals.push_back(args[i]);
+    auto& local = locals.back().tensor;
+    if (!is_distributed(args[i])) {
+      if (outside && local.defined()) {
+        local = local.to(c10::kMeta);
+      }
+      continue;
+    }
+    check_gradient(args, i);
+    const auto& spec = *spec_of(args[i].tensor);
+    even &= is_cut_evenly(spec);
+    if (!outside) {
+      local = DTensor(args[i].tensor).to_local(grad_of(i).value());
+      continue;
+    }
+    if (records(args[i].tensor)) {
+      with_gradients.push_back(args[i].tensor);
+    }
+    local = part_without_data(spec);
+  }
+}
+
+// On a rank outside the mesh, where `part` is what the first rank gets.
+at::Tensor LocalMapCall::State::nothing(
+    const at::Tensor& part,
+    PlacementsRef placements,
+    const Shape& shape) const {
+  DTENSOR_CHECK(
+      shape || even,
+      kLocalMap,
+      "rank ",
+      mesh.get_rank(),
+      ", which is outside the mesh ",
+      mesh,
+      ", cannot know the shape of a result of uneven parts. Give out_shapes.");
+  const auto spec =
+      spec_of(from_part(part, mesh, placements, {.shape = shape}));
+  return nothing_from(with_gradients, spec);
+}
+
+at::Tensor LocalMapCall::State::leave(const at::Tensor& part, size_t i) const {
+  const auto& wanted = layouts.out[i].value();
+  DTENSOR_CHECK_TYPE(
+      !is_dtensor(part),
+      kLocalMap,
+      "the function returned a DTensor, ",
+      *spec_of(part),
+      ", as result ",
+      i,
+      ". Return local tensors.");
+  DTENSOR_CHECK_VALUE(
+      wanted.has_value(),
+      kLocalMap,
+      "result ",
+      i,
+      " is a tensor of shape ",
+      part.sizes(),
+      ", but out_placements has std::nullopt for it. Give its layout.");
+  const auto& shapes = layouts.options.out_shapes;
+  Shape shape = shapes.empty() ? std::nullopt : shapes[i];
+  if (outside) {
+    return nothing(part, *wanted, shape);
+  }
+  const auto layout =
+      normalize_placements(mesh, *wanted, part.dim(), kLocalMap);
+  if (!shape && !even) {
+    shape = sum_of_sizes(part, mesh, layout);
+  }
+  return DTensor::from_local(part, mesh, layout, {.shape = std::move(shape)});
+}
+
+LocalMapCall::LocalMapCall(
+    const LocalMapLayouts& layouts,
+    const MapLeaves& args)
+    : state_(new State{layouts}) {
+  auto& call = *state_;
+  call.distributed = std::any_of(args.begin(), args.end(), is_distributed);
+  if (!call.distributed) {
+    call.locals = args;
+    return;
+  }
+  check_number_of_layouts("in_placements", layouts.in.size(), args.size());
+  check_number_of_layouts(
+      "in_grad_placements",
+      layouts.options.in_grad_placements.size(),
+      args.size());
+  call.mesh = common_mesh(args, layouts.options.device_mesh);
+  check_mine(kLocalMap, call.mesh);
+  call.outside = !call.mesh.contains_this_rank();
+  MapLeaves placed = args;
+  call.place(placed);
+  call.enter(placed);
+  if (call.outside) {
+    call.no_grad.emplace();
+  }
+}
+
+LocalMapCall::~LocalMapCall() = default;
+
+const MapLeaves& LocalMapCall::locals() const {
+  return state_->locals;
+}
+
+MapLeaves LocalMapCall::leave(MapLeaves results) const {
+  if (!state_->distributed) {
+    return results;
+  }
+  const auto& layouts = state_->layouts;
+  const auto shapes = layouts.options.out_shapes.size();
+  check_number_of_results("out_placements", layouts.out.size(), results.size());
+  if (shapes != 0) {
+    check_number_of_results("out_shapes", shapes, results.size());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto& result = results[i];
+    if (result.is_tensor && result.tensor.defined()) {
+      result.tensor = state_->leave(result.tensor, i);
+      continue;
+    }
+    DTENSOR_CHECK_VALUE(
+        result.is_tensor || !layouts.out[i].value(),
+        kLocalMap,
+        "result ",
+        i,
+        " is no tensor, but out_placements has ",
+        to_string(PlacementsRef(*layouts.out[i].value())),
+        " for it. Give std::nullopt.");
+  }
+  return results;
+}
+
+void LocalMapCall::explain() const {
+  DTENSOR_CHECK(
+      !state_->outside,
+      kLocalMap,
+      "the function has no value on rank ",
+      state_->mesh.get_rank(),
+      ", which is outside the mesh ",
+      state_->mesh,
+      ": it does not run on meta tensors, which would tell the shapes of its "
+      "results. Call it on ranks of the mesh only.");
+}
+
+} // namespace detail
+} // namespace dtensor

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators that may not redistribute by themselves.
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/loss_parallel.h>
+#include <dtensor/parallel/style.h>
+#include <dtensor/tensor/local_map.h>
+#include <tests/warnings_of.h>
+
+#include <thread>
+
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+using Options = ExplicitRedistributionOptions;
+using Scope = ExplicitRedistributionContext;
+constexpr auto kWarn = Options::Mode::kWarn;
+
+class ExplicitRedistribution : public ::testing::Test {
+ protected:
+  template <class Fn>
+  static void on_ranks(const Fn& fn) {
+    run_ranks(2, [&] { fn(init_device_mesh(at::kCPU, {2}, {"tp"})); });
+  }
+  static at::Tensor matrix(const DeviceMesh& mesh, const Placement& p) {
+    return place(numbers({4, 4}, 1), mesh, {p});
+  }
+};
+
+const char* const kAddOfColumns =
+    "[aten::add.Tensor] implicit redistribution of argument \"other\" from "
+    "f64[4, 4] on (tp=2): S(1) to S(0). Redistribute before the call, or allow "
+    "it there by an ExplicitRedistributionContext with enable = false.";
+
+TEST_F(ExplicitRedistribution, IsAnErrorBeforeAnythingIsSent) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto rows = matrix(mesh, Shard(0));
+    const auto columns = matrix(mesh, Shard(1));
+    const auto truth = numbers({4, 4}, 1) * 2;
+    for (int call = 0; call < 2; ++call) { // cold and warm
+      EXPECT_TRUE(same(DTensor(rows + columns).full_tensor(), truth));
+      const Scope only_explicit;
+      CountCollectives collectives;
+      EXPECT_EQ(error_of([&] { rows + columns; }), kAddOfColumns);
+      EXPECT_EQ(collectives.count(), 0);
+      EXPECT_TRUE(same(DTensor(rows + rows).full_tensor(), truth));
+    }
+  });
+}
+
+TEST_F(ExplicitRedistribution, ThatSendsNothingIsOnlySoIfStrict) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto rows = matrix(mesh, Shard(0));
+    const auto all = matrix(mesh, Replicate());
+    const Scope only_explicit;
+    rows + all;
+    const Scope strict({.strict = true});
+    EXPECT_EQ(
+        error_of([&] { rows + all; }),
+        "[aten::add.Tensor] implicit redistribution of argument \"other\" from "
+        "f64[4, 4] on (tp=2): R to S(0). Redistribute before the call, or "
+        "allow it there by an ExplicitRedistributionContext with enable = "
+        "false.");
+  });
+}
+
+TEST_F(ExplicitRedistribution, NestsAndMayBeTurnedOff) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto rows = matrix(mesh, Shard(0));
+    const auto columns = matrix(mesh, Shard(1));
+    const auto throws = [&] {
+      return error_of([&] { rows + columns; }) == kAddOfColumns;
+    };
+    {
+      const Scope only_explicit;
+      EXPECT_TRUE(throws());
+      {
+        const Scope allowed({.enable = false});
+        EXPECT_FALSE(throws());
+        const Scope again;
+        EXPECT_TRUE(throws());
+      }
+      EXPECT_TRUE(throws());
+    }
+    EXPECT_FALSE(throws());
+  });
+}
+
+TEST_F(ExplicitRedistribution, MayWarnInstead) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto rows = matrix(mesh, Shard(0));
+    const auto columns = matrix(mesh, Shard(1));
+    const test_text::Warnings warnings;
+    for (size_t scope = 1; scope < 3; ++scope) {
+      const Scope warns({.mode = kWarn});
+      for (int call = 0; call < 3; ++call) {
+        EXPECT_TRUE(same(
+            DTensor(rows + columns).full_tensor(), numbers({4, 4}, 1) * 2));
+      }
+      ASSERT_EQ(warnings.texts().size(), scope); // once in each
+      EXPECT_EQ(warnings.texts().back(), kAddOfColumns);
+    }
+  });
+}
+
+TEST_F(ExplicitRedistribution, NamesModuleAndPass) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto x = leaf(matrix(mesh, Shard(0)));
+    const auto y = x * x;
+    const Scope only_explicit;
+    const auto text = error_of([&] {
+      const detail::ModuleScope module("mlp.up");
+      y.backward(matrix(mesh, Shard(1)));
+    });
+    EXPECT_EQ(
+        text.substr(0, text.find(" of argument")),
+        "[aten::mul.Tensor] implicit redistribution in module \"mlp.up\" in a "
+        "backward pass");
+  });
+}
+
+// LibTorch runs the nodes of a device in threads of its own, and so may a
+// program: they work for the rank that made the nodes.
+TEST_F(ExplicitRedistribution, ABackwardPassSeesItOnAnyThread) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto x = leaf(matrix(mesh, Shard(0)));
+    const auto y = x * x;
+    const auto gradient = matrix(mesh, Shard(1));
+    std::string inside;
+    std::string outside;
+    {
+      const Scope only_explicit;
+      std::thread([&] {
+        inside = error_of([&] { y.backward(gradient, /*retain_graph=*/true); });
+      }).join();
+    }
+    std::thread([&] {
+      outside = error_of([&] { y.backward(gradient); });
+    }).join();
+    EXPECT_NE(inside.find("in a backward pass"), inside.npos) << inside;
+    EXPECT_EQ(outside, "nothing was thrown");
+  });
+}
+
+TEST_F(ExplicitRedistribution, WhatTheProgramSaysIsExplicit) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const Scope strict({.strict = true});
+    const auto x = leaf(matrix(mesh, Shard(0)));
+    DTensor(x).redistribute({Shard(1)}).sum().backward();
+    DTensor(x).full_tensor().sum().backward();
+    local_map(
+        [](const at::Tensor& t) { return t * 2; },
+        {Replicate()},
+        {{Replicate()}},
+        {.redistribute_inputs = true})(x)
+        .sum()
+        .backward();
+    EXPECT_EQ(x.grad().sizes(), x.sizes());
+  });
+}
+
+// Forward and backward, and the reduction of gradients.
+TEST_F(ExplicitRedistribution, BoundariesOfStylesAreExplicit) {
+  on_ranks([](const DeviceMesh& mesh) {
+    torch::manual_seed(1);
+    torch::nn::Sequential net(
+        torch::nn::Linear(4, 6), torch::nn::ReLU(), torch::nn::Linear(6, 4));
+    net->to(at::kDouble);
+    const auto x = numbers({3, 4}, 1);
+    const auto truth = net->forward(x).detach();
+    parallelize_module(
+        *net, mesh, {{"0", ColwiseParallel()}, {"2", RowwiseParallel()}});
+    const Scope only_explicit;
+    CountCollectives collectives;
+    const auto y = net->forward(x);
+    y.pow(2).sum().backward();
+    EXPECT_GT(collectives.count(), 0);
+    EXPECT_TRUE(at::allclose(y.detach(), truth));
+  });
+}
+
+TEST_F(ExplicitRedistribution, RegionsSayIt) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto x = leaf(matrix(mesh, Shard(0)));
+    const auto bias = place(numbers({4}, 2), mesh, {Partial()});
+    const Scope only_explicit;
+    for (const bool records : {true, false}) {
+      const at::AutoGradMode mode(records);
+      const auto text =
+          error_of([&] { at::layer_norm(x, {4}, bias, std::nullopt); });
+      EXPECT_NE(
+          text.find("implicit redistribution of argument \"weight\" from "
+                    "f64[4] on (tp=2): P(sum) to R"),
+          text.npos)
+          << text;
+    }
+  });
+}
+
+// Kernels that see to the layouts of their operands themselves.
+TEST_F(ExplicitRedistribution, KernelsSayIt) {
+  on_ranks([](const DeviceMesh& mesh) {
+    const auto partial = matrix(mesh, Partial());
+    const auto number = place(numbers({}, 1), mesh, {Partial()});
+    const auto rows = matrix(mesh, Shard(0));
+    const auto columns = matrix(mesh, Shard(1));
+    const auto ids = place(at::zeros({4}, at::kLong), mesh, {Shard(0)});
+    const Scope only_explicit;
+    const auto moves = [](const auto& call) {
+      const auto text = error_of(call);
+      const auto from = text.find("of argument");
+      return from == text.npos ? text
+                               : text.substr(from, text.find(". Re") - from);
+    };
+    EXPECT_EQ(
+        moves([&] { number.item(); }),
+        "of argument \"self\" from f64[] on (tp=2): P(sum) to R");
+    EXPECT_EQ(
+        moves([&] { at::norm(partial); }),
+        "of argument \"self\" from f64[4, 4] on (tp=2): P(sum) to R");
+    EXPECT_EQ(
+        moves([&] { rows.nonzero(); }),
+        "of argument \"self\" from f64[4, 4] on (tp=2): S(0) to R");
+    EXPECT_EQ(
+        moves([&] { at::cross_entropy_loss(columns, ids); }),
+        "of argument \"input\" from f64[4, 4] on (tp=2): S(1) to R");
+    // These combine what they computed, which is no redistribution.
+    at::norm(rows);
+    const auto parallel = loss_parallel();
+    at::cross_entropy_loss(
+        columns, place(at::zeros({4}, at::kLong), mesh, {Replicate()}));
+  });
+}
+
+// Those outside the mesh, too.
+TEST_F(ExplicitRedistribution, AllRanksThrow) {
+  run_ranks(3, [] {
+    const auto mesh = make_device_mesh(at::kCPU, {2}, {0, 2}, {"tp"});
+    const auto rows = distribute_tensor(numbers({4, 4}, 1), mesh, {Shard(0)});
+    const auto columns =
+        distribute_tensor(numbers({4, 4}, 1), mesh, {Shard(1)});
+    const Scope only_explicit;
+    EXPECT_EQ(error_of([&] { rows + columns; }), kAddOfColumns);
+  });
+}
+
+TEST_F(ExplicitRedistribution, OneRankSendsNothing) {
+  const auto mesh = init_device_mesh(at::kCPU, {1});
+  const Scope only_explicit;
+  matrix(mesh, Shard(0)) + matrix(mesh, Shard(1));
+}
+
+} // namespace
+} // namespace dtensor

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operators without a rule, on whole tensors in a scope.
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/on_missing_rule.h>
+#include <dtensor/ops/register_sharding.h>
+#include <tests/warnings_of.h>
+#include <torch/library.h>
+
+#include "tests/ops/against_plain.h"
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::against_plain;
+
+at::Tensor thrice(const at::Tensor& t) {
+  return t * 3;
+}
+at::Tensor& thrice_(at::Tensor& t) {
+  return t.mul_(3);
+}
+at::Tensor noisy(const at::Tensor& t) {
+  return t + at::rand_like(t);
+}
+
+TORCH_LIBRARY(on_missing_rule_test, m) {
+  m.def("thrice(Tensor t) -> Tensor");
+  m.def("thrice_(Tensor(a!) t) -> Tensor(a!)");
+  m.def("without_meta(Tensor t) -> Tensor");
+  m.def("noisy(Tensor t) -> Tensor", {at::Tag::nondeterministic_seeded});
+}
+// What autograd records is what the kernel calls.
+TORCH_LIBRARY_IMPL(on_missing_rule_test, AutogradCPU, m) {
+  m.impl("thrice", torch::CppFunction::makeFallthrough());
+  m.impl("without_meta", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(on_missing_rule_test, CPU, m) {
+  m.impl("thrice", thrice);
+  m.impl("thrice_", thrice_);
+  m.impl("without_meta", thrice);
+  m.impl("noisy", noisy);
+}
+
+at::Tensor call(const std::string& name, const at::Tensor& t) {
+  torch::jit::Stack stack{t};
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(("on_missing_rule_test::" + name).c_str(), "")
+      .callBoxed(&stack);
+  return stack[0].toTensor();
+}
+
+// In all layouts on the meshes of check_cases, with gradients.
+void expect_as_plain(std::vector<OpCase> cases) {
+  for (auto& c : cases) {
+    c.fn = [fn = c.fn](const TensorList& in) {
+      const auto whole = on_missing_rule(Replicate());
+      return fn(in);
+    };
+  }
+  check_cases(cases);
+}
+
+TEST(OnMissingRule, OperatorsWithAKernelRunWhole) {
+  expect_as_plain({
+      unary("trace", numbers({5, 4}, 1), [](auto& t) { return at::trace(t); }),
+      unary(
+          "conv2d",
+          numbers({3, 2, 4, 5}, 1),
+          [](auto& t) { return at::avg_pool2d(t, 2); }),
+      {"put",
+       {numbers({5, 4}, 1), numbers({2}, 2)},
+       [](const TensorList& in) {
+         const auto where = at::Tensor(in[1].detach()).abs().to(at::kLong);
+         return TensorList{at::put(in[0], where.remainder(20), in[1])};
+       }},
+  });
+}
+
+TEST(OnMissingRule, CompositeOperatorsRunWhole) {
+  expect_as_plain({
+      unary(
+          "quantile",
+          numbers({5, 4}, 1),
+          [](auto& t) { return at::quantile(t, 0.3, 0); }),
+      unary(
+          "avg_pool1d",
+          numbers({3, 2, 8}, 1),
+          [](auto& t) { return at::avg_pool1d(t, 2); }),
+      {"bilinear",
+       {numbers({3, 2}, 1), numbers({3, 4}, 2), numbers({5, 2, 4}, 3)},
+       [](const TensorList& in) {
+         return TensorList{at::bilinear(in[0], in[1], in[2], {})};
+       }},
+  });
+}
+
+TEST(OnMissingRule, OfAnotherLibrary) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({5, 4}, 1);
+    const auto x = leaf(place(full, mesh, {Shard(0)}));
+    const auto whole = on_missing_rule(Replicate());
+    const auto y = call("thrice", x);
+    EXPECT_TRUE(same(DTensor(y.detach()).full_tensor(), full * 3));
+    (y * y).sum().backward();
+    EXPECT_EQ(DTensor(x.grad()).placements(), Placements{Shard(0)});
+    EXPECT_TRUE(same(DTensor(x.grad()).full_tensor(), full * 18));
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(same(DTensor(call("thrice", x)).full_tensor(), full * 3));
+  });
+}
+
+TEST(OnMissingRule, AnOperatorInPlaceKeepsItsLayout) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({5, 4}, 1);
+    const auto index = at::tensor({3, 0}, at::kLong);
+    const at::Tensor rows = place(index, mesh, {Replicate()});
+    const auto source = numbers({2}, 5);
+    const at::Tensor values = place(source, mesh, {Replicate()});
+    const auto truth = (full * 2).put_(index, source);
+    const auto whole = on_missing_rule(Replicate());
+    for (const bool records : {false, true}) {
+      const at::AutoGradMode mode(records);
+      const auto x = leaf(place(full, mesh, {Shard(0)}));
+      const auto y = (x * 2).put_(rows, values);
+      EXPECT_EQ(DTensor(y).placements(), Placements{Shard(0)});
+      EXPECT_TRUE(same(DTensor(y).full_tensor().detach(), truth));
+      if (records) {
+        const auto plain = leaf(full);
+        (plain * 2).put_(index, source).pow(2).sum().backward();
+        y.pow(2).sum().backward();
+        EXPECT_TRUE(same(DTensor(x.grad()).full_tensor(), plain.grad()));
+      }
+    }
+    at::Tensor x = place(full, mesh, {Shard(0)});
+    const torch::NoGradGuard no_grad;
+    call("thrice_", x);
+    EXPECT_TRUE(same(DTensor(x).full_tensor(), full * 3));
+  });
+}
+
+TEST(OnMissingRule, IntoOut) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    at::Tensor out = place(at::zeros({3, 4, 4}, at::kDouble), mesh, {Shard(1)});
+    const auto whole = on_missing_rule(Replicate());
+    at::avg_pool2d_out(out, place(numbers({3, 8, 8}, 1), mesh, {Shard(0)}), 2);
+    EXPECT_EQ(DTensor(out).placements(), Placements{Shard(1)});
+    EXPECT_TRUE(same(
+        DTensor(out).full_tensor(), at::avg_pool2d(numbers({3, 8, 8}, 1), 2)));
+  });
+}
+
+// With a rule, but the shapes of its results show only when it has run.
+TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsWhole) {
+  register_sharding(
+      "on_missing_rule_test::without_meta", [](const OpCall&, int64_t) {
+        return Strategies{{.outputs = {Shard(0)}, .inputs = {Shard(0)}}};
+      });
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto full = numbers({5, 4}, 1);
+    const auto x = leaf(place(full, mesh, {Shard(1)}));
+    const auto refused = error_of([&] { call("without_meta", x); });
+    EXPECT_NE(refused.find("(no meta kernel)"), refused.npos) << refused;
+    const auto whole = on_missing_rule(Replicate());
+    const auto y = call("without_meta", x);
+    EXPECT_TRUE(same(DTensor(y.detach()).full_tensor(), full * 3));
+    (y * y).sum().backward();
+    EXPECT_TRUE(same(DTensor(x.grad()).full_tensor(), full * 18));
+    EXPECT_EQ(whole.costs().at("on_missing_rule_test::without_meta").calls, 1);
+  });
+}
+
+// What was decided inside is not found outside.
+TEST(OnMissingRule, EndsWithItsScope) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
+    const auto text =
+        "[aten::trace] no sharding rule; the operands are f64[4, 4] on (2): "
+        "S(0). Redistribute them to Replicate first.";
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(error_of([&] { at::trace(x); }), text);
+      const auto whole = on_missing_rule(Replicate());
+      EXPECT_TRUE(same(
+          DTensor(at::trace(x)).full_tensor(), at::trace(numbers({4, 4}, 1))));
+    }
+    EXPECT_EQ(error_of([&] { at::trace(x); }), text);
+  });
+}
+
+TEST(OnMissingRule, SaysWhatItCost) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
+    const at::Tensor all = place(numbers({4, 4}, 1), mesh, {Replicate()});
+    CommDebugMode comm;
+    const auto outer = on_missing_rule(Replicate());
+    at::trace(x);
+    {
+      const auto inner = on_missing_rule(Replicate());
+      at::trace(x);
+      at::trace(all); // as ever
+      at::trace(leaf(x));
+      x.exp(); // has a rule
+      const auto& cost = inner.costs().at("aten::trace");
+      EXPECT_EQ(cost.calls, 2);
+      EXPECT_EQ(cost.collectives, 2);
+      EXPECT_EQ(inner.costs().size(), 1U);
+    }
+    const auto& cost = outer.costs().at("aten::trace");
+    EXPECT_EQ(cost.calls, 3);
+    EXPECT_EQ(cost.collectives, comm.get_total_counts());
+    EXPECT_EQ(cost.wire_bytes, comm.total().wire_bytes);
+    EXPECT_EQ(cost.wire_bytes, 3 * 8 * 8);
+  });
+}
+
+TEST(OnMissingRule, WarnsOnceForAnOperator) {
+  std::vector<std::string> texts;
+  run_ranks(2, [&](int64_t) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const test_text::Warnings warnings;
+    const at::Tensor x = place(numbers({2, 4, 4}, 1), mesh, {Shard(0)});
+    for (int call = 0; call < 3; ++call) {
+      const auto whole = on_missing_rule(Replicate());
+      at::max_pool1d(x, 2);
+    }
+    static std::mutex mutex;
+    const std::lock_guard<std::mutex> lock(mutex);
+    texts.insert(texts.end(), warnings.texts().begin(), warnings.texts().end());
+  });
+  ASSERT_EQ(texts.size(), 1U);
+  EXPECT_EQ(
+      texts[0],
+      "[aten::max_pool1d] has no sharding rule: every rank gathers its "
+      "operands and computes all of it. Give it a rule by "
+      "register_sharding().");
+}
+
+TEST(OnMissingRule, WhatDrawsIsRefused) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
+    const auto whole = on_missing_rule(Replicate());
+    const auto text = error_of([&] { call("noisy", x); });
+    EXPECT_NE(text.find("It draws random numbers"), text.npos) << text;
+    EXPECT_TRUE(whole.costs().empty());
+  });
+}
+
+TEST(OnMissingRule, IsImplicitRedistribution) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
+    const auto whole = on_missing_rule(Replicate());
+    const ExplicitRedistributionContext only_explicit;
+    const auto text =
+        "[aten::trace] implicit redistribution of argument \"self\" from "
+        "f64[4, 4] on (2): S(0) to R. Redistribute before the call, or allow "
+        "it there by an ExplicitRedistributionContext with enable = false.";
+    EXPECT_EQ(error_of([&] { at::trace(x); }), text);
+    EXPECT_EQ(error_of([&] { at::trace(leaf(x)); }), text);
+    EXPECT_TRUE(whole.costs().empty());
+  });
+}
+
+TEST(OnMissingRule, TakesReplicateOnly) {
+  EXPECT_EQ(
+      test_text::error_of<c10::ValueError>(
+          [] { const auto none = on_missing_rule(Shard(0)); }),
+      "[on_missing_rule] operands of an operator without a rule cannot become "
+      "S(0): nobody knows what it computes on parts. Pass Replicate().");
+  // The scope that was refused is not one.
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});
+    EXPECT_THROW(OnMissingRule{Partial()}, c10::ValueError);
+    EXPECT_THROW(at::trace(x), c10::NotImplementedError);
+  });
+}
+
+} // namespace
+} // namespace dtensor
