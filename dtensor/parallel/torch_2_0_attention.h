@@ -11,8 +11,8 @@
 //   torch_2_0::parallelize_module(
 //       *block, mesh, {{"attn", torch_2_0::PairwiseParallel()}});
 //
-// Python puts it in the place of every nn.MultiheadAttention. A C++ member
-// keeps its type, so programs declare it.
+// Python puts it in the place of every nn.MultiheadAttention. Here that is made
+// parallel as it is (attention_parallel.h), and who wants this one declares it.
 #pragma once
 
 #include <dtensor/api.h>

@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/modules/activation.h>
@@ -48,19 +49,6 @@ StyleTarget child_of(
       parent.changes};
 }
 
-// A C++ member keeps its type, so nothing can be put in its place.
-void refuse_attention(const StyleTarget& target) {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      kPairwise,
-      "cannot put anything in the place of ",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
-      ": its owner would go on to use the old one. Declare it as "
-      "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
-}
-
 // PairwiseParallel on a module and all below it.
 class Pairing {
  public:
@@ -71,7 +59,7 @@ class Pairing {
       return; // two parents share it
     }
     if (target.module.as<torch::nn::MultiheadAttention>() != nullptr) {
-      refuse_attention(target);
+      style_in_place(target);
     } else if (
         auto* ours = target.module.as<TensorParallelMultiheadAttention>()) {
       style_attention(target, *ours);
@@ -122,6 +110,24 @@ class Pairing {
       columns(linears[i - 1]);
       rows(linears[i], /*last=*/i + 2 >= linears.size());
     }
+    found_any_ = true;
+  }
+
+  // A C++ member keeps its type, so nothing is put in its place.
+  void style_in_place(const StyleTarget& target) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        options_.input_layouts == Placement(Replicate()),
+        kPairwise,
+        detail::describe(target),
+        ", a ",
+        target.module.name(),
+        ", reads the sizes of its inputs, which are cut, ",
+        to_string(options_.input_layouts),
+        ". Use torch_2_0::TensorParallelMultiheadAttention, which can copy() "
+        "it.");
+    AttentionParallel({.output_layouts = options_.output_layouts,
+                       .use_local_output = options_.use_local_output})
+        .apply(target);
     found_any_ = true;
   }
 

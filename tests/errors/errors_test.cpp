@@ -634,11 +634,11 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          style_as_2_0(mesh, {{"up", torch_2_0::PairwiseParallel()}});
        }},
-      {"an attention that cannot be replaced",
+      {"an attention whose inputs are cut",
        [](const DeviceMesh& mesh) {
          torch::nn::MultiheadAttention attention(4, 2);
          torch_2_0::parallelize_module(
-             *attention, mesh, torch_2_0::PairwiseParallel());
+             *attention, mesh, torch_2_0::SequenceParallel());
        }},
       {"heads that do not divide by the ranks",
        [](const DeviceMesh& mesh) {

@@ -553,19 +553,42 @@ TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
       "module. Use ColwiseParallel or RowwiseParallel for a single one.");
 }
 
-TEST(Torch20ParallelizeModuleTest, TorchsAttentionIsRefused) {
+TEST(Torch20ParallelizeModuleTest, TorchsAttentionIsStyledInPlace) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto make = [] {
+      return filled(torch::nn::TransformerEncoderLayer(
+          torch::nn::TransformerEncoderLayerOptions(8, 4)
+              .dim_feedforward(6)
+              .dropout(0)));
+    };
+    auto plain = make();
+    auto layer = make();
+    tp::parallelize_module(
+        *layer, mesh, {{"self_attn", tp::PairwiseParallel()}});
+    EXPECT_TRUE(is_dtensor(layer->self_attn->in_proj_weight));
+    const auto x = uniform({5, 2, 8}, 1);
+    const auto y = layer->forward(x);
+    const auto truth = plain->forward(x);
+    expect_close(y, truth, "encoder layer");
+    y.square().sum().backward();
+    truth.square().sum().backward();
+    expect_same_gradients(*layer, *plain, "encoder layer", 1e-11);
+  });
+}
+
+TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
   const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
   torch::nn::ModuleDict model;
   model->update({{"mlp", Mlp(4, 8).ptr()}});
   model->update({{"attn", torch::nn::MultiheadAttention(4, 2).ptr()}});
   EXPECT_EQ(
       test::error_of<c10::NotImplementedError>([&] {
-        tp::parallelize_module(*model, mesh, tp::PairwiseParallel());
+        tp::parallelize_module(*model, mesh, tp::SequenceParallel());
       }),
-      "[PairwiseParallel] cannot put anything in the place of module \"attn\", "
-      "a torch::nn::MultiheadAttention: its owner would go on to use the old "
-      "one. Declare it as torch_2_0::TensorParallelMultiheadAttention, which "
-      "can copy() it.");
+      "[PairwiseParallel] module \"attn\", a torch::nn::MultiheadAttentionImpl, "
+      "reads the sizes of its inputs, which are cut, S(0). Use "
+      "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
   for (const auto& parameter : model->parameters()) {
     EXPECT_FALSE(is_dtensor(parameter));
   }
