@@ -20,9 +20,10 @@ std::optional<c10::OperatorHandle> functional_of_in_place(
     const c10::OperatorHandle& op);
 
 /// Calls `functional` on the arguments of op_, which are replicated if it has
-/// no rule, or become so (ops/on_missing_rule_impl.h), and copies what it returns into the first one. False, and nothing
-/// done, for other arguments and where that would not be what op_ does: its
-/// result has another shape, or a dtype that does not fit.
+/// no rule, or become so (ops/on_missing_rule_impl.h), and copies what it
+/// returns into the first one. False, and nothing done, for other arguments and
+/// where that would not be what op_ does: its result has another shape, or a
+/// dtype that does not fit.
 bool run_in_place_variant(
     const OpInfo& info,
     const c10::OperatorHandle& functional,
