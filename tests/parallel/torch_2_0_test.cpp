@@ -586,7 +586,8 @@ TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
       test::error_of<c10::NotImplementedError>([&] {
         tp::parallelize_module(*model, mesh, tp::SequenceParallel());
       }),
-      "[PairwiseParallel] module \"attn\", a torch::nn::MultiheadAttentionImpl, "
+      "[PairwiseParallel] module \"attn\", a "
+      "torch::nn::MultiheadAttentionImpl, "
       "reads the sizes of its inputs, which are cut, S(0). Use "
       "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
   for (const auto& parameter : model->parameters()) {
