@@ -16,6 +16,7 @@
 // whether a gradient formula is running            ops        NodesAreCurrent
 // a node that a graph task wants runs others       tensor     NodesInside
 // at::get_dtensor_allow_implicit_replication       ops        PlainOperands
+// the key of implicit_replication is of the thread  ops        ReplicationKey
 // random operators ask the generator's key first   comm       RandomKey
 #pragma once
 
