@@ -153,6 +153,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/rank_local_impl.h
   dtensor/comm/rank_memory.cpp
   dtensor/comm/rank_memory_impl.h
+  dtensor/comm/recorded_impl.h
   dtensor/comm/reduce.cpp
   dtensor/comm/reduce_impl.h
   dtensor/comm/reduce_loops.cpp
@@ -455,9 +456,35 @@ set(DTENSOR_PARALLEL_SOURCES
 
 set(DTENSOR_DEBUG_HEADERS
   dtensor/debug/comm_debug_mode.h
+  dtensor/debug/layout_table.h
+  dtensor/debug/trace.h
+  dtensor/debug/visualize_sharding.h
 )
 set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/comm_debug_mode.cpp
+  dtensor/debug/comm_report.cpp
+  dtensor/debug/comm_report_impl.h
+  dtensor/debug/json.cpp
+  dtensor/debug/json_impl.h
+  dtensor/debug/layout_table.cpp
+  dtensor/debug/module_info.cpp
+  dtensor/debug/module_info_impl.h
+  dtensor/debug/module_tracker.cpp
+  dtensor/debug/module_tracker_impl.h
+  dtensor/debug/operator_log.cpp
+  dtensor/debug/operator_log_impl.h
+  dtensor/debug/operator_observer.cpp
+  dtensor/debug/operator_observer_impl.h
+  dtensor/debug/operator_text.cpp
+  dtensor/debug/operator_text_impl.h
+  dtensor/debug/shard_grid.cpp
+  dtensor/debug/shard_grid_impl.h
+  dtensor/debug/sharding_svg.cpp
+  dtensor/debug/text_table.cpp
+  dtensor/debug/text_table_impl.h
+  dtensor/debug/trace.cpp
+  dtensor/debug/visualize_sharding.cpp
+  dtensor/debug/write_file_impl.h
 )
 
 # The target dtensor::testing, a library of its own.

@@ -112,7 +112,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
   tell_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::all_reduce");
   return backend_->all_reduce(*hand(input), op);
 }
 
@@ -125,7 +125,7 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   }
   const int64_t wrapped = wrap_dim("all_gather", input, dim);
   check_part("all_gather", *this, input, wrapped, sizes);
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::all_gather");
   at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
   tell_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
   return result;
@@ -144,7 +144,7 @@ at::Tensor Group::reduce_scatter(
   check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
   tell_ring(*this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::reduce_scatter");
   return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
 }
 
@@ -164,7 +164,7 @@ std::vector<at::Tensor> Group::all_to_all(
       CollectiveKind::kAllToAll,
       total,
       static_cast<double>(total - kept));
-  Handover hand(*backend_);
+  Handover hand(*backend_, "dtensor::all_to_all");
   return backend_->exchange_parts(hand(inputs), shapes);
 }
 
@@ -180,7 +180,7 @@ at::Tensor Group::shard_dim_alltoall(
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall", *this, input, gathered, sizes);
   tell_shard_dim_alltoall(*this, input, cut);
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::shard_dim_alltoall");
   return backend_->shard_dim_alltoall(*hand(input), gathered, cut, sizes);
 }
 
@@ -196,7 +196,7 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
       CollectiveKind::kBroadcast,
       bytes(input),
       static_cast<double>(bytes(input)));
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::broadcast");
   return backend_->broadcast(*hand(input), root);
 }
 
@@ -217,7 +217,7 @@ at::Tensor Group::scatter(
   }
   const int64_t total = rank() == root ? total_bytes(inputs) : 0;
   tell_ring(*this, CollectiveKind::kScatter, total, total);
-  Handover hand(*backend_);
+  Handover hand(*backend_, "dtensor::scatter");
   return backend_->scatter(hand(inputs), like, root);
 }
 
@@ -233,7 +233,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
       CollectiveKind::kGather,
       bytes(input),
       rank() == root ? 0 : static_cast<double>(bytes(input)));
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::gather");
   return backend_->gather(*hand(input), {}, root);
 }
 
@@ -246,7 +246,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
       CollectiveKind::kSend,
       bytes(input),
       static_cast<double>(bytes(input)));
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::send");
   backend_->send(*hand(input), to, tag);
 }
 
@@ -255,7 +255,7 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_defined("recv", like);
   check_peer("recv", *this, from);
   tell(*this, CollectiveKind::kRecv, 0, 0);
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::recv");
   return backend_->recv(like, from, tag);
 }
 
@@ -265,7 +265,7 @@ void Group::barrier() {
     return;
   }
   tell(*this, CollectiveKind::kBarrier, 0, 0);
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::barrier");
   backend_->barrier();
 }
 
@@ -274,7 +274,7 @@ std::vector<std::string> Group::exchange(const std::string& mine) {
   if (size() == 1) {
     return {mine};
   }
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, "dtensor::exchange");
   return backend_->exchange(mine);
 }
 

@@ -47,6 +47,19 @@ void check_out(
       ". Pass a contiguous tensor of that shape and dtype.");
 }
 
+std::string_view begun_name(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "dtensor::all_reduce_async";
+    case CollectiveKind::kAllGather:
+      return "dtensor::all_gather_async";
+    case CollectiveKind::kReduceScatter:
+      return "dtensor::reduce_scatter_async";
+    default:
+      return "dtensor::shard_dim_alltoall_async";
+  }
+}
+
 } // namespace
 
 PendingPtr ready(at::Tensor result) {
@@ -59,7 +72,7 @@ PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
 
 // Moved on: a backend may read in place what nobody else holds.
 PendingPtr Group::enter(AsyncCollective collective) {
-  const Handover hand(*backend_);
+  const Handover hand(*backend_, begun_name(collective.kind));
   if (backend_->needs().plain) {
     collective.input = *hand(collective.input);
   }

@@ -8,6 +8,7 @@
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/plain_tensors_impl.h>
+#include <dtensor/comm/recorded_impl.h>
 
 #include <optional>
 #include <string_view>
@@ -101,11 +102,13 @@ two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim);
 /// `result`, copied to `out` if that is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out);
 
-/// While it lives, autograd is set aside for a backend that needs it so; it
-/// gives the tensors as the backend needs them.
+/// A call of a backend. While it lives, autograd is set aside for a backend
+/// that needs it so; it gives the tensors as the backend needs them. LibTorch's
+/// profilers see it as `name`, a literal.
 class Handover {
  public:
-  explicit Handover(const GroupBackend& backend) {
+  Handover(const GroupBackend& backend, std::string_view name)
+      : recorded_(name) {
     if (C10_UNLIKELY(backend.needs().plain)) {
       plain_.emplace();
     }
@@ -133,6 +136,7 @@ class Handover {
         : tensor.contiguous();
   }
 
+  Recorded recorded_;
   std::optional<PlainTensors> plain_;
   std::vector<at::Tensor> handed_;
 };

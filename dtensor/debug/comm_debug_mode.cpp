@@ -1,87 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/comm_debug_mode.h>
 
+#include <dtensor/debug/comm_report_impl.h>
+#include <dtensor/debug/module_info_impl.h>
+#include <dtensor/debug/operator_log_impl.h>
+#include <dtensor/debug/write_file_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/tensor/dtensor.h>
+
 #include <algorithm>
-#include <array>
 #include <ostream>
-#include <sstream>
 
 namespace dtensor {
 namespace {
-
-constexpr size_t kColumns = 7;
-using Row = std::array<std::string, kColumns>;
-
-template <class Number>
-std::string text_of(Number number) {
-  std::ostringstream text;
-  text.precision(15);
-  text << number;
-  return text.str();
-}
-
-const char* pass_of(const CommRecord& r) {
-  return r.backward ? "backward" : "forward";
-}
-
-Row row_of(const CommRecord& r) {
-  return {
-      r.module.empty() ? "-" : r.module,
-      pass_of(r),
-      std::string(to_string(r.kind)),
-      r.mesh_dim,
-      text_of(r.count),
-      text_of(r.payload_bytes),
-      text_of(r.wire_bytes)};
-}
-
-// Words to the left, numbers to the right.
-std::string aligned(const std::vector<Row>& rows) {
-  constexpr size_t kFirstNumber = 4;
-  std::array<size_t, kColumns> width{};
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < kColumns; ++c) {
-      width[c] = std::max(width[c], row[c].size());
-    }
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < kColumns; ++c) {
-      const std::string fill(width[c] - row[c].size(), ' ');
-      text += c == 0 ? "" : "  ";
-      text += c < kFirstNumber ? row[c] + fill : fill + row[c];
-    }
-    text += '\n';
-  }
-  return text;
-}
-
-std::string quoted(const std::string& text) {
-  constexpr const char* kHex = "0123456789abcdef";
-  std::string json = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      json += '\\';
-      json += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      json += "\\u00";
-      json += kHex[c / 16];
-      json += kHex[c % 16];
-    } else {
-      json += c;
-    }
-  }
-  return json + '"';
-}
-
-std::string json_of(const CommRecord& r) {
-  return "{\"module\": " + quoted(r.module) + ", \"pass\": \"" + pass_of(r) +
-      "\", \"kind\": \"" + std::string(to_string(r.kind)) +
-      "\", \"mesh_dim\": " + quoted(r.mesh_dim) +
-      ", \"count\": " + text_of(r.count) +
-      ", \"payload_bytes\": " + text_of(r.payload_bytes) +
-      ", \"wire_bytes\": " + text_of(r.wire_bytes) + "}";
-}
 
 bool fits(const CommRecord& r, const CommFilter& filter) {
   return (!filter.kind || *filter.kind == r.kind) &&
@@ -90,7 +21,26 @@ bool fits(const CommRecord& r, const CommFilter& filter) {
       (!filter.backward || *filter.backward == r.backward);
 }
 
+void check_level(int64_t noise_level) {
+  DTENSOR_CHECK_VALUE(
+      0 <= noise_level && noise_level <= 3,
+      "CommDebugMode",
+      "there is no noise level ",
+      noise_level,
+      ". Pass 0 (collectives), 1 (and operators on DTensors), 2 (and others) "
+      "or 3 (all).");
+}
+
 } // namespace
+
+CommDebugMode::CommDebugMode()
+    : operators_(std::make_unique<detail::OperatorLog>(nullptr)) {}
+
+CommDebugMode::CommDebugMode(torch::nn::Module& model)
+    : model_(&model),
+      operators_(std::make_unique<detail::OperatorLog>(&model)) {}
+
+CommDebugMode::~CommDebugMode() = default;
 
 void CommDebugMode::on_collective(const CollectiveEvent& event) {
   const auto same = [&](const CommRecord& r) {
@@ -137,32 +87,74 @@ CommTotal CommDebugMode::total(const CommFilter& filter) const {
 
 void CommDebugMode::reset() {
   records_.clear();
+  operators_->reset();
 }
 
-std::string CommDebugMode::generate_comm_debug_tracing_table() const {
-  std::vector<Row> rows = {
-      {"module", "pass", "collective", "mesh dim", "count", "bytes", "sent"}};
-  for (const auto& r : records_) {
-    rows.push_back(row_of(r));
-  }
-  const auto sum = total();
-  rows.push_back(
-      {"total",
-       "",
-       "",
-       "",
-       text_of(sum.count),
-       text_of(sum.payload_bytes),
-       text_of(sum.wire_bytes)});
-  return aligned(rows);
+const torch::nn::Module& CommDebugMode::model(const char* wanted_by) const {
+  DTENSOR_CHECK(
+      model_ != nullptr,
+      "CommDebugMode",
+      wanted_by,
+      "() asks for the parameters of a model, and the mode was made without "
+      "one. Make it as CommDebugMode comm(*model).");
+  return *model_;
 }
 
-std::string CommDebugMode::generate_json_dump() const {
-  std::string json = "[";
-  for (const auto& r : records_) {
-    json += (json.size() == 1 ? "\n  " : ",\n  ") + json_of(r);
+std::map<std::string, std::map<std::string, at::Tensor>>
+CommDebugMode::get_parameter_info() const {
+  std::map<std::string, std::map<std::string, at::Tensor>> parameters;
+  for (const auto& module : detail::modules_of(model("get_parameter_info"))) {
+    for (const auto& [name, parameter] : module.parameters) {
+      parameters[module.name][name] = parameter.detach();
+    }
   }
-  return json + "\n]\n";
+  return parameters;
+}
+
+std::map<std::string, Placements> CommDebugMode::get_sharding_info() const {
+  std::map<std::string, Placements> layouts;
+  for (const auto& module : detail::modules_of(model("get_sharding_info"))) {
+    for (const auto& [name, parameter] : module.parameters) {
+      if (is_dtensor(parameter)) {
+        layouts[detail::full_name(module.name, name)] =
+            Placements(DTensor(parameter).placements());
+      }
+    }
+  }
+  return layouts;
+}
+
+std::string CommDebugMode::generate_comm_debug_tracing_table(
+    int64_t noise_level) const {
+  check_level(noise_level);
+  auto text = detail::comm_table(records_, total());
+  if (noise_level > 0) {
+    text += detail::module_text({records_, *operators_, model_, noise_level});
+  }
+  return text;
+}
+
+void CommDebugMode::log_comm_debug_tracing_table_to_file(
+    const std::string& file_name,
+    int64_t noise_level) const {
+  detail::write_file(
+      "CommDebugMode",
+      file_name,
+      generate_comm_debug_tracing_table(noise_level));
+}
+
+std::string CommDebugMode::generate_json_dump(int64_t noise_level) const {
+  check_level(noise_level);
+  return noise_level == 0
+      ? detail::comm_json(records_) + "\n"
+      : detail::module_json({records_, *operators_, model_, noise_level});
+}
+
+void CommDebugMode::generate_json_dump(
+    const std::string& file_name,
+    int64_t noise_level) const {
+  detail::write_file(
+      "CommDebugMode", file_name, generate_json_dump(noise_level));
 }
 
 std::ostream& operator<<(std::ostream& os, const CommDebugMode& m) {

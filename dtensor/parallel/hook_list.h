@@ -71,6 +71,15 @@ class DTENSOR_API ModuleHooks {
   void add_forward_hook(Hook hook) {
     after_.push_back(std::move(hook));
   }
+  /// Full name of the module: what its forward does is that module's doing
+  /// (comm/observer.h). Empty where nobody has said it.
+  std::string_view module_name() const {
+    return name_;
+  }
+  /// `name` lives as long as the process.
+  void set_module_name(std::string_view name) {
+    name_ = name;
+  }
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }
@@ -92,10 +101,10 @@ class DTENSOR_API ModuleHooks {
   /// there: another rank left them.
   bool take_hooks(const std::string& name);
 
-  /// `forward` on the arguments, between the hooks if there are any.
+  /// `forward` on the arguments, between the hooks, under the module's name.
   template <class Result, class... Args, class Forward>
   Result run_hooked(const Forward& forward, Args... args) const {
-    if (!has_hooks()) {
+    if (!has_hooks() && name_.empty()) {
       return forward(std::forward<Args>(args)...);
     }
     const detail::ModuleScope scope(name_);

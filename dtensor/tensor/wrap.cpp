@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/recorded_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/pooled_impl.h>
@@ -164,6 +165,7 @@ at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like) {
 }
 
 void DTensorMeta::fetch() {
+  const Recorded recorded("dtensor::wait");
   at::Tensor local = pending_->wait();
   TORCH_INTERNAL_ASSERT(local.sizes() == spec->local_sizes());
   local_ = std::move(local);

@@ -10,6 +10,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/debug/trace.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/explicit_redistribution.h>
@@ -187,6 +189,14 @@ const std::map<std::string, Provocation>& provocations() {
          const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
          zeros({4}, mesh, {Partial(), Partial("max")});
        }},
+      {"an unknown noise level",
+       [](const DeviceMesh&) {
+         CommDebugMode().generate_comm_debug_tracing_table(4);
+       }},
+      {"parameters of a mode without a model",
+       [](const DeviceMesh&) { CommDebugMode().get_parameter_info(); }},
+      {"a file that cannot be written",
+       [](const DeviceMesh&) { Trace().write("/no/such/folder/trace.json"); }},
       {"an unknown reduction", [](const DeviceMesh&) { Partial("median"); }},
       {"a layout that cannot be read",
        [](const DeviceMesh&) { parse_placements("S(0) Q"); }},

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/comm_report_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <dtensor/debug/json_impl.h>
+#include <dtensor/debug/module_info_impl.h>
+#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/dtensor.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kNoModule = "-";
+constexpr const char* kModel = "(model)";
+
+const char* pass_of(bool backward) {
+  return backward ? "backward" : "forward";
+}
+
+TextRow row_of(const CommRecord& r) {
+  return {
+      r.module.empty() ? kNoModule : r.module,
+      pass_of(r.backward),
+      std::string(to_string(r.kind)),
+      r.mesh_dim,
+      json_number(r.count),
+      json_number(r.payload_bytes),
+      json_number(r.wire_bytes)};
+}
+
+std::string json_of(const CommRecord& r) {
+  return json_object(
+      {{"module", json_string(r.module)},
+       {"pass", json_string(pass_of(r.backward))},
+       {"kind", json_string(to_string(r.kind))},
+       {"mesh_dim", json_string(r.mesh_dim)},
+       {"count", json_number(r.count)},
+       {"payload_bytes", json_number(r.payload_bytes)},
+       {"wire_bytes", json_number(r.wire_bytes)}});
+}
+
+// The modules of the model, then others that have done something, as they came.
+std::vector<ModuleInfo> reported_modules(const CommReport& report) {
+  std::vector<ModuleInfo> modules;
+  if (report.model != nullptr) {
+    modules = modules_of(*report.model);
+  }
+  const auto add = [&](std::string_view name) {
+    const auto same = [&](const ModuleInfo& m) { return m.name == name; };
+    if (std::none_of(modules.begin(), modules.end(), same)) {
+      modules.emplace_back().name = name;
+    }
+  };
+  for (const size_t i : report.operators.outermost()) {
+    add(report.operators[i].module);
+  }
+  for (const auto& r : report.records) {
+    add(r.module);
+  }
+  return modules;
+}
+
+std::string layout_text(const at::Tensor& t) {
+  return is_dtensor(t) ? to_string(*DTensor(t).spec()) : shape_text(t);
+}
+
+// "aten::mm(f32[8, 6] S(0), f32[6, 4] R) on (tp=2), 3 calls".
+std::string text_of(const SeenOperator& op) {
+  return c10::str(
+      op.text.name,
+      "(",
+      c10::Join(", ", op.text.operands),
+      ")",
+      op.text.distributed() ? " on " + op.text.mesh : "",
+      op.count > 1 ? c10::str(", ", op.count, " calls") : "");
+}
+
+// "all_reduce on tp, 192 bytes in 2 calls".
+std::string text_of(const CommRecord& r) {
+  return c10::str(
+      to_string(r.kind),
+      " on ",
+      r.mesh_dim,
+      ", ",
+      r.payload_bytes,
+      " bytes",
+      r.count > 1 ? c10::str(" in ", r.count, " calls") : "");
+}
+
+std::string indent(size_t depth) {
+  return std::string(2 * depth, ' ');
+}
+
+// What one module is and did.
+class ModuleReport {
+ public:
+  ModuleReport(const CommReport& report, const ModuleInfo& module)
+      : report_(report),
+        module_(module) {}
+
+  std::string text() const {
+    auto text = indent(module_.depth) + title() + "\n";
+    for (const auto& [name, parameter] : module_.parameters) {
+      text += indent(module_.depth + 1) + name + ": " + layout_text(parameter) +
+          "\n";
+    }
+    return text + pass_text(/*backward=*/false) + pass_text(/*backward=*/true);
+  }
+
+  std::string json() const {
+    std::vector<std::pair<std::string_view, std::string>> parameters;
+    for (const auto& [name, parameter] : module_.parameters) {
+      parameters.emplace_back(name, json_string(layout_text(parameter)));
+    }
+    return json_object(
+        {{"name", json_string(module_.name)},
+         {"type", json_string(module_.type)},
+         {"parameters", json_object(parameters)},
+         {"forward", pass_json(/*backward=*/false)},
+         {"backward", pass_json(/*backward=*/true)}});
+  }
+
+ private:
+  std::string title() const {
+    const auto name = !module_.name.empty() ? module_.name
+        : report_.model != nullptr          ? kModel
+                                            : kNoModule;
+    return module_.type.empty() ? name : name + "  " + module_.type;
+  }
+
+  std::string pass_text(bool backward) const {
+    std::string text;
+    for (const auto& r : report_.records) {
+      if (r.module == module_.name && r.backward == backward) {
+        text += indent(module_.depth + 2) + text_of(r) + "\n";
+      }
+    }
+    for (const size_t i : outermost(backward)) {
+      add_operator(text, i, module_.depth + 2);
+    }
+    return text.empty()
+        ? ""
+        : indent(module_.depth + 1) + pass_of(backward) + "\n" + text;
+  }
+  // What a call that is not shown has called takes its place, but for trivial
+  // ones.
+  void add_operator(std::string& text, size_t index, size_t depth) const {
+    const auto& op = report_.operators[index];
+    const bool shown = is_shown(op.text, report_.noise_level);
+    if (shown) {
+      text += indent(depth) + text_of(op) + "\n";
+    } else if (is_trivial(op.text)) {
+      return;
+    }
+    for (const size_t call : op.calls) {
+      add_operator(text, call, depth + (shown ? 1 : 0));
+    }
+  }
+
+  std::string pass_json(bool backward) const {
+    std::vector<std::string> items;
+    for (const size_t i : outermost(backward)) {
+      add_json(items, i);
+    }
+    return json_array(items);
+  }
+  void add_json(std::vector<std::string>& items, size_t index) const {
+    const auto& op = report_.operators[index];
+    const bool shown = is_shown(op.text, report_.noise_level);
+    if (!shown && is_trivial(op.text)) {
+      return;
+    }
+    std::vector<std::string> calls;
+    for (const size_t call : op.calls) {
+      add_json(shown ? calls : items, call);
+    }
+    if (shown) {
+      items.push_back(json_of(op.text, op.count, calls));
+    }
+  }
+  static std::string json_of(
+      const OperatorText& op,
+      int64_t count,
+      const std::vector<std::string>& calls) {
+    std::vector<std::string> operands;
+    for (const auto& operand : op.operands) {
+      operands.push_back(json_string(operand));
+    }
+    return json_object(
+        {{"name", json_string(op.name)},
+         {"operands", json_array(operands)},
+         {"mesh", json_string(op.mesh)},
+         {"count", json_number(count)},
+         {"calls", json_array(calls)}});
+  }
+
+  std::vector<size_t> outermost(bool backward) const {
+    std::vector<size_t> found;
+    for (const size_t i : report_.operators.outermost()) {
+      const auto& op = report_.operators[i];
+      if (op.module == module_.name && op.backward == backward) {
+        found.push_back(i);
+      }
+    }
+    return found;
+  }
+
+  const CommReport& report_;
+  const ModuleInfo& module_;
+};
+
+} // namespace
+
+std::string comm_table(
+    const std::vector<CommRecord>& records,
+    const CommTotal& sum) {
+  constexpr size_t kFirstNumber = 4;
+  std::vector<TextRow> rows = {
+      {"module", "pass", "collective", "mesh dim", "count", "bytes", "sent"}};
+  for (const auto& r : records) {
+    rows.push_back(row_of(r));
+  }
+  rows.push_back(
+      {"total",
+       "",
+       "",
+       "",
+       json_number(sum.count),
+       json_number(sum.payload_bytes),
+       json_number(sum.wire_bytes)});
+  return aligned(rows, kFirstNumber);
+}
+
+std::string module_text(const CommReport& report) {
+  std::string text;
+  for (const auto& module : reported_modules(report)) {
+    text += "\n" + ModuleReport(report, module).text();
+  }
+  return text;
+}
+
+std::string comm_json(const std::vector<CommRecord>& records) {
+  std::vector<std::string> items;
+  for (const auto& r : records) {
+    items.push_back(json_of(r));
+  }
+  return json_lines(items);
+}
+
+std::string module_json(const CommReport& report) {
+  std::vector<std::string> modules;
+  for (const auto& module : reported_modules(report)) {
+    modules.push_back(ModuleReport(report, module).json());
+  }
+  return json_object(
+             {{"collectives", comm_json(report.records)},
+              {"modules", json_lines(modules)}}) +
+      "\n";
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/layout_table.h>
+
+#include <c10/util/StringUtil.h>
+#include <dtensor/debug/module_info_impl.h>
+#include <dtensor/debug/operator_text_impl.h>
+#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/dtensor.h>
+
+#include <unordered_map>
+#include <vector>
+
+namespace dtensor {
+namespace {
+
+class LayoutTable {
+ public:
+  void add(const std::string& name, const at::Tensor& tensor) {
+    const auto [first, is_new] =
+        names_.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new) {
+      rows_.push_back(
+          {name,
+           detail::shape_text(tensor),
+           "is " + first->second,
+           "",
+           "",
+           "",
+           ""});
+      return;
+    }
+    const auto item = static_cast<int64_t>(tensor.element_size());
+    const auto whole = tensor.numel() * item;
+    if (!is_dtensor(tensor)) {
+      add_row(name, tensor, "plain", "", tensor.sizes(), whole, whole);
+      return;
+    }
+    const auto spec = DTensor(tensor).spec();
+    add_row(
+        name,
+        tensor,
+        to_string(spec->placements()),
+        to_string(spec->mesh()),
+        spec->local_sizes(),
+        numel(spec->local_sizes()) * item,
+        whole);
+  }
+
+  std::string text() {
+    rows_.push_back(
+        {"total", "", "", "", "", c10::str(here_), c10::str(whole_)});
+    return detail::aligned(rows_, /*first_number=*/5);
+  }
+
+ private:
+  void add_row(
+      const std::string& name,
+      const at::Tensor& tensor,
+      std::string layout,
+      std::string mesh,
+      SizesRef part,
+      int64_t here,
+      int64_t whole) {
+    rows_.push_back(
+        {name,
+         detail::shape_text(tensor),
+         std::move(layout),
+         std::move(mesh),
+         "[" + c10::Join(", ", part) + "]",
+         c10::str(here),
+         c10::str(whole)});
+    here_ += here;
+    whole_ += whole;
+  }
+
+  std::vector<detail::TextRow> rows_ = {
+      {"parameter", "tensor", "layout", "mesh", "here", "bytes here", "bytes"}};
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;
+  int64_t here_ = 0;
+  int64_t whole_ = 0;
+};
+
+} // namespace
+
+std::string layout_table(const torch::nn::Module& model) {
+  LayoutTable table;
+  for (const auto& module : detail::modules_of(model)) {
+    for (const auto* tensors : {&module.parameters, &module.buffers}) {
+      for (const auto& [name, tensor] : *tensors) {
+        table.add(detail::full_name(module.name, name), tensor);
+      }
+    }
+  }
+  return table.text();
+}
+
+} // namespace dtensor

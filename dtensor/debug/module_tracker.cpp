@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/module_tracker_impl.h>
+
+#include <ATen/SequenceNumber.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/debug/module_info_impl.h>
+#include <dtensor/debug/operator_observer_impl.h>
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/hook_list.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/torch_nodes_impl.h>
+#include <torch/nn/module.h>
+
+#include <string>
+
+namespace dtensor::detail {
+namespace {
+
+// Graphs that live longer than this many operators are rare.
+constexpr size_t kMostMade = 1 << 16;
+
+// What an optimizer does to parameters is no module's doing.
+bool writes(std::string_view name) {
+  return name.ends_with('_') || name.find("_foreach_") != name.npos ||
+      name.find("_fused_") != name.npos;
+}
+
+// The model that modules_of() reads is not const.
+ModuleHooks* hooks_of(const torch::nn::Module* module) {
+  return dynamic_cast<ModuleHooks*>(const_cast<torch::nn::Module*>(module));
+}
+
+} // namespace
+
+ModuleTracker::ModuleTracker(torch::nn::Module* model) {
+  if (model == nullptr) {
+    return;
+  }
+  for (const auto& info : modules_of(*model)) {
+    const auto name = keep_module_name(info.name);
+    for (const auto& [_, parameter] : info.parameters) {
+      parameters_.emplace(parameter.unsafeGetTensorImpl(), name);
+    }
+    auto* const hooks = hooks_of(info.module);
+    if (hooks != nullptr && hooks->module_name().empty()) {
+      hooks->set_module_name(name);
+      named_.push_back(info.module);
+    }
+  }
+}
+
+ModuleTracker::~ModuleTracker() {
+  for (auto* const module : named_) {
+    hooks_of(module)->set_module_name({});
+  }
+}
+
+ModuleTracker::Cause ModuleTracker::begin(const at::RecordFunction& call) {
+  cause_ = now();
+  if (!cause_.backward) {
+    if (const auto owner = reads_parameter_of(call); !owner.empty()) {
+      cause_.module = owner;
+    }
+  }
+  first_ = at::sequence_number::peek();
+  return cause_;
+}
+
+void ModuleTracker::end() {
+  const auto end = at::sequence_number::peek();
+  if (cause_.backward || cause_.module.empty() || end == first_) {
+    return;
+  }
+  made_[{at::RecordFunction::currentThreadId(), first_}] = {end, cause_.module};
+  if (made_.size() > kMostMade) {
+    made_.erase(made_.begin());
+  }
+}
+
+ModuleTracker::Cause ModuleTracker::now() const {
+  const auto scope = ModuleScope::current();
+  if (torch::autograd::get_current_node() == nullptr) {
+    return {scope, scope == "gradients"};
+  }
+  return {scope.empty() ? maker_of_current_node() : scope, true};
+}
+
+// Nothing where the operands are parameters of several modules.
+std::string_view ModuleTracker::reads_parameter_of(
+    const at::RecordFunction& call) const {
+  const std::string_view name = call.name();
+  if (writes(name)) {
+    return {};
+  }
+  const bool looks_up = name.find("embedding") != name.npos;
+  std::string_view found;
+  bool differ = false;
+  for (const auto& input : inputs_of(call)) {
+    if (input.isTensor() && input.toTensor().defined()) {
+      const auto owner = owner_of(input.toTensor(), looks_up);
+      differ |= !owner.empty() && !found.empty() && owner != found;
+      found = owner.empty() ? found : owner;
+    }
+  }
+  return differ ? std::string_view() : found;
+}
+
+std::string_view ModuleTracker::owner_of(const at::Tensor& t, bool looks_up)
+    const {
+  if (is_dtensor(t)) {
+    if (const auto& boundaries = meta_of(t).boundaries) {
+      const auto kind =
+          looks_up ? BoundaryKind::kEmbedding : BoundaryKind::kLinear;
+      return boundaries->get_any(kind)->module_name();
+    }
+  }
+  const auto found = parameters_.find(t.unsafeGetTensorImpl());
+  return found == parameters_.end() ? std::string_view() : found->second;
+}
+
+std::string_view ModuleTracker::maker_of_current_node() const {
+  const auto node = torch::autograd::get_current_node();
+  auto after = made_.upper_bound({node->thread_id(), node->sequence_nr()});
+  if (after == made_.begin()) {
+    return {};
+  }
+  const auto& [first, made] = *--after;
+  const bool is_of_it =
+      first.first == node->thread_id() && node->sequence_nr() < made.end;
+  return is_of_it ? made.module : std::string_view();
+}
+
+} // namespace dtensor::detail

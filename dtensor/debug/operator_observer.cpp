@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/operator_observer_impl.h>
+
+#include <dtensor/comm/rank_local_impl.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+using InputsMember = Inputs at::RecordFunction::*;
+
+// Only an explicit instantiation may name a private member; it gives out the
+// pointer.
+template <InputsMember member>
+struct InputsReader {
+  friend InputsMember inputs_member() {
+    return member;
+  }
+};
+InputsMember inputs_member();
+template struct InputsReader<&at::RecordFunction::inputs_>;
+
+// Those who hear of one kind, and the callback that tells them.
+struct Listeners {
+  std::vector<OperatorObserver*> observers;
+  at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
+};
+
+RankLocal<std::array<Listeners, 2>> listeners;
+
+Listeners& listeners_to(Heard heard) {
+  return listeners.get()[static_cast<size_t>(heard)];
+}
+
+// Ends are told of what was told to begin.
+struct Told final : at::ObserverContext {};
+
+// The engine and some kernels name ranges as if they were operators: "detach",
+// "autograd::engine::evaluate_function: MmBackward0".
+bool is_operator(std::string_view name) {
+  return name.find("::") != name.npos && !name.starts_with("autograd::");
+}
+
+template <Heard heard>
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
+  if (heard == Heard::kOperators && !is_operator(call.name())) {
+    return nullptr;
+  }
+  for (auto* observer : listeners_to(heard).observers) {
+    observer->on_begin(call);
+  }
+  return std::make_unique<Told>();
+}
+
+template <Heard heard>
+void end(const at::RecordFunction&, at::ObserverContext* told) {
+  if (told == nullptr) {
+    return;
+  }
+  for (auto* observer : listeners_to(heard).observers) {
+    observer->on_end();
+  }
+}
+
+at::CallbackHandle add_callback(Heard heard) {
+  using at::RecordScope;
+  return at::addThreadLocalCallback(
+      heard == Heard::kOperators
+          ? at::RecordFunctionCallback(
+                begin<Heard::kOperators>, end<Heard::kOperators>)
+                .needsInputs(true)
+                .scopes({RecordScope::FUNCTION})
+          : at::RecordFunctionCallback(
+                begin<Heard::kRanges>, end<Heard::kRanges>)
+                .scopes(
+                    {RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
+}
+
+} // namespace
+
+Inputs inputs_of(const at::RecordFunction& call) {
+  return call.*inputs_member();
+}
+
+OperatorObserverGuard::OperatorObserverGuard(
+    OperatorObserver& observer,
+    Heard heard)
+    : observer_(&observer),
+      heard_(heard) {
+  auto& all = listeners_to(heard);
+  if (all.observers.empty()) {
+    all.callback = add_callback(heard);
+  }
+  all.observers.push_back(observer_);
+}
+
+OperatorObserverGuard::~OperatorObserverGuard() {
+  auto& all = listeners_to(heard_);
+  const auto last =
+      std::find(all.observers.rbegin(), all.observers.rend(), observer_);
+  if (last != all.observers.rend()) {
+    all.observers.erase(std::next(last).base());
+  }
+  if (all.observers.empty()) {
+    at::removeCallback(all.callback);
+  }
+}
+
+} // namespace dtensor::detail

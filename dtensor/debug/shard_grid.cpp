@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/shard_grid_impl.h>
+
+#include <c10/core/DeviceType.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtensor::detail {
+namespace {
+
+// What the rank at `coordinate` holds of each dimension.
+std::vector<Intervals> held_at(const Spec& spec, SizesRef coordinate) {
+  std::vector<Intervals> held;
+  for (int64_t d = 0; d < spec.dim(); ++d) {
+    held.push_back(local_intervals(
+        spec.sizes()[static_cast<size_t>(d)],
+        d,
+        spec.mesh().shape(),
+        spec.placements(),
+        coordinate));
+  }
+  return held;
+}
+
+bool comes_first(const Interval& a, const Interval& b) {
+  return a.begin < b.begin;
+}
+
+bool holds_nothing(const std::vector<Intervals>& held) {
+  return std::any_of(held.begin(), held.end(), [](const Intervals& intervals) {
+    return intervals.empty();
+  });
+}
+
+// Runs of three and more as a range: 0,1,4-7.
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) {
+      ++end;
+    }
+    text += text.empty() ? "" : ",";
+    if (end - i > 2) {
+      text += c10::str(ranks[i], "-", ranks[end - 1]);
+      i = end;
+    } else {
+      text += c10::str(ranks[i++]);
+    }
+  }
+  return text;
+}
+
+// All positions of a grid of these sizes, the last dimension fastest.
+template <class Visit>
+void for_each_position(const std::vector<size_t>& sizes, const Visit& visit) {
+  ShardGrid::Cell at(sizes.size(), 0);
+  for (;;) {
+    visit(at);
+    size_t d = sizes.size();
+    while (d > 0 && ++at[d - 1] == sizes[d - 1]) {
+      at[--d] = 0;
+    }
+    if (d == 0) {
+      return;
+    }
+  }
+}
+
+} // namespace
+
+std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece) {
+  if (dim < 0) {
+    return "";
+  }
+  const auto range = c10::str(piece.begin, "-", piece.end - 1);
+  return ndim > 2 ? c10::str("dim ", dim, ": ", range) : range;
+}
+
+ShardGrid::ShardGrid(const Spec& spec) : spec_(spec) {
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    const auto& placement = spec.placements()[static_cast<size_t>(m)];
+    if (placement.is_replicate()) {
+      copies_.push_back(m);
+    } else if (placement.is_partial()) {
+      if (terms_.empty() || terms_.back().op != placement.reduce_op()) {
+        terms_.push_back({placement.reduce_op(), {}});
+      }
+      terms_.back().mesh_dims.push_back(m);
+    }
+  }
+  find_pieces();
+  find_holders();
+}
+
+void ShardGrid::find_pieces() {
+  pieces_.resize(static_cast<size_t>(spec_.dim()));
+  for (int64_t i = 0; i < spec_.mesh().size(); ++i) {
+    const auto held = held_at(spec_, spec_.mesh().coordinate_of(i));
+    for (size_t d = 0; d < held.size(); ++d) {
+      pieces_[d].append(held[d].begin(), held[d].end());
+    }
+  }
+  for (auto& pieces : pieces_) {
+    std::sort(pieces.begin(), pieces.end(), comes_first);
+    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
+  }
+}
+
+void ShardGrid::find_holders() {
+  size_t cells = 1;
+  for (const auto& pieces : pieces_) {
+    cells *= pieces.size();
+  }
+  holders_.assign(cells, -1);
+  for (int64_t i = 0; i < spec_.mesh().size(); ++i) {
+    const auto held = held_at(spec_, spec_.mesh().coordinate_of(i));
+    if (holds_nothing(held)) {
+      idle_.push_back(spec_.mesh().ranks()[static_cast<size_t>(i)]);
+    } else {
+      enter(i, held);
+    }
+  }
+}
+
+// Notes that the `index`-th rank holds the cells of these intervals.
+void ShardGrid::enter(int64_t index, const std::vector<Intervals>& held) {
+  std::vector<size_t> sizes;
+  for (const auto& intervals : held) {
+    sizes.push_back(intervals.size());
+  }
+  for_each_position(sizes, [&](const Cell& at) {
+    Cell cell;
+    for (size_t d = 0; d < held.size(); ++d) {
+      const auto* const piece = std::lower_bound(
+          pieces_[d].begin(), pieces_[d].end(), held[d][at[d]], comes_first);
+      cell.push_back(static_cast<size_t>(piece - pieces_[d].begin()));
+    }
+    auto& holder = holders_[index_of(cell)];
+    holder = holder < 0 ? index : holder;
+  });
+}
+
+size_t ShardGrid::index_of(const Cell& cell) const {
+  size_t index = 0;
+  for (size_t d = 0; d < cell.size(); ++d) {
+    index = index * pieces_[d].size() + cell[d];
+  }
+  return index;
+}
+
+int64_t ShardGrid::first_holder(const Cell& cell) const {
+  return holders_[index_of(cell)];
+}
+
+std::vector<ShardGrid::Coordinate> ShardGrid::along(
+    const Coordinate& from,
+    const std::vector<int64_t>& mesh_dims) const {
+  std::vector<size_t> sizes;
+  for (const int64_t m : mesh_dims) {
+    sizes.push_back(static_cast<size_t>(spec_.mesh().size(m)));
+  }
+  std::vector<Coordinate> all;
+  for_each_position(sizes, [&](const Cell& at) {
+    all.push_back(from);
+    for (size_t i = 0; i < mesh_dims.size(); ++i) {
+      all.back()[static_cast<size_t>(mesh_dims[i])] =
+          static_cast<int64_t>(at[i]);
+    }
+  });
+  return all;
+}
+
+int64_t ShardGrid::rank_at(const Coordinate& coordinate) const {
+  const auto shape = spec_.mesh().shape();
+  int64_t index = 0;
+  for (size_t m = 0; m < shape.size(); ++m) {
+    index = index * shape[m] + coordinate[m];
+  }
+  return spec_.mesh().ranks()[static_cast<size_t>(index)];
+}
+
+// "sum(0,1)"; of avg and sum at once "avg(sum(0,1),sum(2,3))".
+std::string ShardGrid::terms_text(const Coordinate& from, size_t level) const {
+  const auto& terms = terms_[level];
+  std::string inner;
+  std::vector<int64_t> ranks;
+  for (const auto& coordinate : along(from, terms.mesh_dims)) {
+    if (level + 1 < terms_.size()) {
+      inner += inner.empty() ? "" : ",";
+      inner += terms_text(coordinate, level + 1);
+    } else {
+      ranks.push_back(rank_at(coordinate));
+    }
+  }
+  return c10::str(to_string(terms.op), "(", inner, ranks_text(ranks), ")");
+}
+
+std::string ShardGrid::device() const {
+  return c10::DeviceTypeName(spec_.mesh().device_type(), /*lower_case=*/true) +
+      ":";
+}
+
+std::string ShardGrid::label(const Cell& cell) const {
+  const auto first = spec_.mesh().coordinate_of(first_holder(cell));
+  std::vector<int64_t> ranks;
+  std::string text;
+  for (const auto& copy : along(first, copies_)) {
+    if (terms_.empty()) {
+      ranks.push_back(rank_at(copy));
+    } else {
+      text += (text.empty() ? "" : ",") + terms_text(copy, 0);
+    }
+  }
+  return device() + text + ranks_text(ranks);
+}
+
+std::string ShardGrid::idle_label() const {
+  return idle_.empty() ? "" : device() + ranks_text(idle_);
+}
+
+std::vector<GridSheet> ShardGrid::sheets() const {
+  std::vector<int64_t> dims(pieces_.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  // Those that are cut most, so that there are few sheets; else the last.
+  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+    const auto cuts_a = pieces_[static_cast<size_t>(a)].size();
+    const auto cuts_b = pieces_[static_cast<size_t>(b)].size();
+    return cuts_a != cuts_b ? cuts_a > cuts_b : a > b;
+  });
+  dims.resize(std::min<size_t>(dims.size(), 2));
+  std::sort(dims.begin(), dims.end());
+  std::vector<GridSheet> sheets;
+  if (empty()) {
+    return sheets;
+  }
+  std::vector<size_t> sizes;
+  for (const auto& pieces : pieces_) {
+    sizes.push_back(pieces.size());
+  }
+  for (const int64_t dim : dims) {
+    sizes[static_cast<size_t>(dim)] = 1;
+  }
+  dims.resize(2, -1);
+  for_each_position(sizes, [&](const Cell& corner) {
+    sheets.emplace_back(*this, dims[0], dims[1], corner);
+  });
+  return sheets;
+}
+
+ShardGrid::Cell GridSheet::cell(size_t row, size_t col) const {
+  auto cell = corner_;
+  if (row_dim_ >= 0) {
+    cell[static_cast<size_t>(row_dim_)] = row;
+  }
+  if (col_dim_ >= 0) {
+    cell[static_cast<size_t>(col_dim_)] = col;
+  }
+  return cell;
+}
+
+std::string GridSheet::title() const {
+  std::string text;
+  for (int64_t dim = 0; dim < static_cast<int64_t>(corner_.size()); ++dim) {
+    if (dim != row_dim_ && dim != col_dim_ && count(dim) > 1) {
+      text += text.empty() ? "" : ", ";
+      text += piece_text(
+          ndim(), dim, piece(dim, corner_[static_cast<size_t>(dim)]));
+    }
+  }
+  return text;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/trace.h>
+
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/debug/json_impl.h>
+#include <dtensor/debug/module_tracker_impl.h>
+#include <dtensor/debug/operator_observer_impl.h>
+#include <dtensor/debug/operator_text_impl.h>
+#include <dtensor/debug/write_file_impl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtensor {
+namespace detail {
+
+using TraceArgs = std::vector<std::pair<std::string_view, std::string>>;
+
+struct TraceEvent {
+  std::string name;
+  const char* category = "";
+  double begin = 0; // microseconds
+  double end = 0;
+  size_t lane = 0;
+  TraceArgs args;
+};
+
+namespace {
+
+// Of the host, not of the process.
+double now() {
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  return Microseconds(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string time_text(double microseconds) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.3f", microseconds);
+  return text;
+}
+
+std::string json_of(const TraceEvent& event, int64_t rank) {
+  return json_object(
+      {{"name", json_string(event.name)},
+       {"cat", json_string(event.category)},
+       {"ph", json_string("X")},
+       {"ts", time_text(event.begin)},
+       {"dur", time_text(event.end - event.begin)},
+       {"pid", json_number(rank)},
+       {"tid", json_number(static_cast<int64_t>(event.lane))},
+       {"args", json_object(event.args)}});
+}
+
+// What a viewer calls a process or a thread.
+std::string name_json(
+    const char* what,
+    int64_t rank,
+    size_t lane,
+    const std::string& name) {
+  return json_object(
+      {{"name", json_string(what)},
+       {"ph", json_string("M")},
+       {"pid", json_number(rank)},
+       {"tid", json_number(static_cast<int64_t>(lane))},
+       {"args", json_object({{"name", json_string(name)}})}});
+}
+
+void add_cause(TraceArgs& args, const ModuleTracker::Cause& cause) {
+  if (!cause.module.empty()) {
+    args.emplace_back("module", json_string(cause.module));
+  }
+  args.emplace_back(
+      "pass", json_string(cause.backward ? "backward" : "forward"));
+}
+
+TraceArgs args_of(const OperatorText& text) {
+  std::vector<std::string> operands;
+  for (const auto& operand : text.operands) {
+    operands.push_back(json_string(operand));
+  }
+  TraceArgs args = {{"operands", json_array(operands)}};
+  if (text.distributed()) {
+    args.emplace_back("mesh", json_string(text.mesh));
+  }
+  return args;
+}
+
+TraceArgs args_of(const CollectiveEvent& event) {
+  TraceArgs args = {
+      {"mesh_dim", json_string(event.label)},
+      {"ranks", json_number(event.group_size)},
+      {"bytes", json_number(event.payload_bytes)},
+      {"sent", json_number(event.wire_bytes)}};
+  add_cause(args, {event.module, event.backward});
+  return args;
+}
+
+bool is_collective(std::string_view name) {
+  return name.starts_with("dtensor::") && name != "dtensor::wait";
+}
+
+} // namespace
+
+struct TraceState {
+  struct OfRank {
+    int64_t rank = 0;
+    size_t lanes = 0;
+    std::vector<TraceEvent> events;
+  };
+  std::mutex mutex;
+  std::vector<OfRank> ranks;
+};
+
+// Listens to one rank, in all of its threads.
+class TraceRecorder final : public OperatorObserver, public CommObserver {
+ public:
+  TraceRecorder(std::shared_ptr<TraceState> state, torch::nn::Module* model)
+      : state_(std::move(state)),
+        tracker_(model) {
+    lane();
+  }
+  ~TraceRecorder() override {
+    const auto begins_first = [](const TraceEvent& a, const TraceEvent& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    };
+    std::stable_sort(events_.begin(), events_.end(), begins_first);
+    const std::lock_guard lock(state_->mutex);
+    state_->ranks.push_back({rank_, lanes_.size(), std::move(events_)});
+  }
+
+  void on_begin(const at::RecordFunction& call) override {
+    const std::lock_guard lock(mutex_);
+    auto& lane = this->lane();
+    auto event = described(call, lane);
+    event.begin = now();
+    lane.running.push_back(std::move(event));
+  }
+
+  void on_end() override {
+    const auto end = now();
+    const std::lock_guard lock(mutex_);
+    auto& lane = this->lane();
+    if (lane.running.empty()) {
+      return; // it began before this mode, beside another one
+    }
+    auto event = std::move(lane.running.back());
+    lane.running.pop_back();
+    if (event.category == kOperator && --lane.operators == 0) {
+      tracker_.end();
+    }
+    event.end = end;
+    events_.push_back(std::move(event));
+  }
+
+  // Most are told just before they begin, an all-gather when its size is known.
+  void on_collective(const CollectiveEvent& event) override {
+    const std::lock_guard lock(mutex_);
+    auto& lane = this->lane();
+    const bool has_begun = event.kind == CollectiveKind::kAllGather &&
+        !lane.running.empty() &&
+        lane.running.back().name == "dtensor::all_gather";
+    if (has_begun) {
+      lane.running.back().args = args_of(event);
+    } else {
+      lane.told = args_of(event);
+    }
+  }
+
+ private:
+  static constexpr const char* kOperator = "operator";
+
+  // One thread.
+  struct Lane {
+    uint64_t thread = 0;
+    size_t index = 0;
+    size_t operators = 0; // that run
+    std::vector<TraceEvent> running;
+    TraceArgs told; // of the collective that is about to begin
+  };
+
+  Lane& lane() {
+    const auto thread = at::RecordFunction::currentThreadId();
+    for (auto& lane : lanes_) {
+      if (lane.thread == thread) {
+        return lane;
+      }
+    }
+    lanes_.push_back({thread, lanes_.size(), 0, {}, {}});
+    return lanes_.back();
+  }
+
+  TraceEvent described(const at::RecordFunction& call, Lane& lane) {
+    TraceEvent event;
+    event.lane = lane.index;
+    event.name = call.name();
+    if (call.scope() == at::RecordScope::FUNCTION) {
+      event.category = kOperator;
+      const auto text = text_of(call);
+      event.name = text.name;
+      event.args = args_of(text);
+      if (lane.operators++ == 0) {
+        add_cause(event.args, tracker_.begin(call));
+      }
+    } else if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+      event.category = "node";
+      add_cause(event.args, tracker_.now());
+    } else if (is_collective(event.name)) {
+      event.category = "collective";
+      event.args = std::exchange(lane.told, {});
+    } else {
+      event.category = event.name == "dtensor::wait" ? "wait" : "range";
+      add_cause(event.args, tracker_.now());
+    }
+    return event;
+  }
+
+  std::shared_ptr<TraceState> state_;
+  int64_t rank_ = get_rank();
+  std::mutex mutex_;
+  std::vector<Lane> lanes_;
+  std::vector<TraceEvent> events_;
+  ModuleTracker tracker_;
+  CommObserverGuard collectives_{*this};
+  OperatorObserverGuard operators_{*this, Heard::kOperators};
+  OperatorObserverGuard ranges_{*this, Heard::kRanges};
+};
+
+} // namespace detail
+
+Trace::Trace() : state_(std::make_shared<detail::TraceState>()) {}
+
+Trace::~Trace() = default;
+
+std::string Trace::to_json() const {
+  using namespace detail;
+  std::vector<std::string> items;
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& of_rank : state_->ranks) {
+    const auto rank = of_rank.rank;
+    items.push_back(
+        name_json("process_name", rank, 0, c10::str("rank ", rank)));
+    for (size_t lane = 0; lane < of_rank.lanes; ++lane) {
+      const auto name = lane == 0 ? "rank" : c10::str("thread ", lane);
+      items.push_back(name_json("thread_name", rank, lane, name));
+    }
+    for (const auto& event : of_rank.events) {
+      items.push_back(json_of(event, rank));
+    }
+  }
+  return json_object(
+             {{"displayTimeUnit", json_string("ms")},
+              {"traceEvents", json_lines(items)}}) +
+      "\n";
+}
+
+void Trace::write(const std::string& file_name) const {
+  detail::write_file("Trace", file_name, to_json());
+}
+
+TraceMode::TraceMode(Trace& trace)
+    : recorder_(
+          std::make_unique<detail::TraceRecorder>(trace.state_, nullptr)) {}
+
+TraceMode::TraceMode(Trace& trace, torch::nn::Module& model)
+    : recorder_(std::make_unique<detail::TraceRecorder>(trace.state_, &model)) {
+}
+
+TraceMode::~TraceMode() = default;
+
+} // namespace dtensor

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Writing what is shown to a file.
+#pragma once
+
+#include <dtensor/error.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace dtensor::detail {
+
+/// Throws RuntimeError, which begins with `where`, if it cannot be written.
+inline void write_file(
+    const char* where,
+    const std::string& file_name,
+    const std::string& text) {
+  errno = 0;
+  std::ofstream file(file_name);
+  file << text;
+  file.close();
+  DTENSOR_CHECK(
+      !file.fail(),
+      where,
+      "cannot write \"",
+      file_name,
+      "\": ",
+      std::strerror(errno),
+      ". Pass the name of a file in a folder that exists.");
+}
+
+} // namespace dtensor::detail
