@@ -15,6 +15,15 @@ foreach(doc errors operators)
   set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
 endforeach()
 
+# Reads Python's package, of the version that its rows are for.
+set(python_with_torch ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+if(EXISTS ${python_with_torch})
+  add_test(NAME lint.api_doc
+    COMMAND ${python_with_torch} ${PROJECT_SOURCE_DIR}/tools/api_doc.py --check)
+  set_tests_properties(lint.api_doc PROPERTIES
+    LABELS lint SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()
+
 # Functions longer than this mix several ideas. Lists are as long as they are.
 # tools/setup.sh installs lizard where it makes .venv.
 set(lizard ${PROJECT_SOURCE_DIR}/.venv/bin/lizard)

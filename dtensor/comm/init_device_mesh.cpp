@@ -187,6 +187,46 @@ void check_world(
   }
 }
 
+// It checks what the groups are made from.
+DeviceMesh pure_mesh(
+    const char* where,
+    c10::DeviceType device_type,
+    std::vector<int64_t> mesh_shape,
+    std::vector<int64_t> ranks,
+    std::vector<std::string> mesh_dim_names) {
+  check_world(where, mesh_shape, ranks);
+  return {
+      device_type,
+      std::move(mesh_shape),
+      std::move(ranks),
+      std::move(mesh_dim_names),
+      get_rank()};
+}
+
+// That of this rank, for which there is a group along each dimension.
+int64_t place_among(
+    const std::vector<GroupPtr>& groups,
+    const DeviceMesh& pure) {
+  DTENSOR_CHECK_VALUE(
+      static_cast<int64_t>(groups.size()) == pure.ndim(),
+      "from_group",
+      groups.size(),
+      " groups for a mesh of ",
+      pure.ndim(),
+      " dimensions. Give one for each.");
+  const auto& all = pure.ranks();
+  const auto mine = std::find(all.begin(), all.end(), get_rank());
+  DTENSOR_CHECK_VALUE(
+      mine != all.end(),
+      "from_group",
+      "rank ",
+      get_rank(),
+      " is outside the mesh of ranks ",
+      SizesRef(all),
+      ". Call it on ranks of the mesh only.");
+  return mine - all.begin();
+}
+
 } // namespace
 
 DeviceMesh init_device_mesh(
@@ -234,14 +274,12 @@ DeviceMesh make_device_mesh(
     std::vector<int64_t> ranks,
     std::vector<std::string> mesh_dim_names,
     const MeshOptions& options) {
-  check_world("make_device_mesh", mesh_shape, ranks);
-  // A pure mesh first: it checks what the groups are made from.
-  const DeviceMesh pure(
+  const auto pure = pure_mesh(
+      "make_device_mesh",
       device_type,
       std::move(mesh_shape),
       std::move(ranks),
-      std::move(mesh_dim_names),
-      get_rank());
+      std::move(mesh_dim_names));
   return detail::with_groups(pure, groups_of(pure, options));
 }
 
@@ -291,36 +329,19 @@ DeviceMesh from_group(
     std::vector<int64_t> mesh_shape,
     std::vector<int64_t> ranks,
     std::vector<std::string> mesh_dim_names) {
-  check_world("from_group", mesh_shape, ranks);
-  const DeviceMesh pure(
+  const auto pure = pure_mesh(
+      "from_group",
       device_type,
       std::move(mesh_shape),
       std::move(ranks),
-      std::move(mesh_dim_names),
-      get_rank());
-  DTENSOR_CHECK_VALUE(
-      static_cast<int64_t>(groups.size()) == pure.ndim(),
-      "from_group",
-      groups.size(),
-      " groups for a mesh of ",
-      pure.ndim(),
-      " dimensions. Give one for each.");
-  const auto& all = pure.ranks();
-  const auto mine = std::find(all.begin(), all.end(), get_rank());
-  DTENSOR_CHECK_VALUE(
-      mine != all.end(),
-      "from_group",
-      "rank ",
-      get_rank(),
-      " is outside the mesh of ranks ",
-      SizesRef(all),
-      ". Call it on ranks of the mesh only.");
+      std::move(mesh_dim_names));
+  const auto mine = place_among(groups, pure);
   std::vector<DimGroup> taken;
   for (size_t dim = 0; dim < groups.size(); ++dim) {
     const auto* const group = groups[dim].get();
     check_group(
         group,
-        ranks_along(pure.shape().vec(), all, dim, mine - all.begin()),
+        ranks_along(pure.shape().vec(), pure.ranks(), dim, mine),
         pure.dim_label(static_cast<int64_t>(dim)));
     taken.push_back({groups[dim], c10::str(static_cast<const void*>(group))});
   }

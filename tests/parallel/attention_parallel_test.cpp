@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // AttentionParallel against the plain module, and torch::nn's Transformers by
 // plan against plain ones.
+#include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/modules.h>
@@ -22,6 +23,8 @@ struct Case {
   bool need_weights = true;
   bool average = true;
   bool masks = false;
+  /// Masks and what the module makes itself are plain.
+  bool plain_beside = false;
   std::string forward = "1 all_reduce";
   std::string backward = "1 all_reduce";
 };
@@ -41,6 +44,11 @@ std::vector<Case> cases() {
       {.name = "biases for keys and values",
        .options = options().add_bias_kv(true)},
       {.name = "masks", .masks = true},
+      {.name = "plain masks", .masks = true, .plain_beside = true},
+      {.name = "zeros to attend to",
+       .options = options().add_zero_attn(true),
+       .masks = true,
+       .plain_beside = true},
       {.name = "other widths",
        .options = options().kdim(10).vdim(10),
        .inputs = {0, 1, 2},
@@ -106,12 +114,17 @@ void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
   parallelize_module(*module, mesh, AttentionParallel());
   auto inputs = inputs_of(c);
   for (auto* mask : {&inputs.mask, &inputs.padding}) {
-    if (mask->defined()) {
+    if (mask->defined() && !c.plain_beside) {
       *mask = distribute_tensor(*mask, mesh, {Replicate()}, std::nullopt);
     }
   }
+  std::optional<ImplicitReplication> scope;
+  if (c.plain_beside) {
+    scope.emplace();
+  }
   CommDebugMode comm;
   const auto [y, weights] = call(module, inputs, c);
+  scope.reset();
   EXPECT_EQ(counts(comm, false), mesh.size() > 1 ? c.forward : "") << what;
   EXPECT_FALSE(is_dtensor(y)) << what;
   expect_close(y, truth, what);

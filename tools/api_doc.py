@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes docs/reference/api.md: every public name and option of Python's
+modules, what it is in C++, and a test of it.
+
+The names are those of the torch package of the Python that runs this, and
+tools/api_rows.txt says what each is. With --check: fails if the page is not what would be written,
+if a name of Python's has no row, a row no name, or a test does not exist.
+With --names: prints the names alone.
+"""
+import argparse
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "tools/api_rows.txt"
+PAGE = ROOT / "docs/reference/api.md"
+MODULES = (
+    "torch.distributed.tensor",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.tensor.experimental",
+    "torch.distributed.tensor.debug",
+    "torch.distributed.device_mesh",
+)
+# Their constructors are C++ and have no signature.
+WITHOUT_SIGNATURE = {"Shard": ["dim"], "Partial": ["reduce_op"]}
+NOT_YET = "not yet"
+VERSION = "2.13"  # of the names that the rows are for
+SKIPPED = 77  # exit code
+HEAD = """# The Python version's API, name by name
+
+Every public name and option of `torch.distributed.tensor`, its `parallel`,
+`experimental` and `debug`, and of `torch.distributed.device_mesh`, what it is here, and
+a test of it. [Names](python.md) says the same in programs.
+
+Written by `tools/api_doc.py` from the torch package ({version}) and
+`tools/api_rows.txt`; `make test` checks that no name is missing and that the tests
+are there.
+"""
+
+
+# --- Python's names ----------------------------------------------------------
+
+
+def options_of(thing) -> list[str]:
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [p.name for p in parameters if p.kind not in kinds]
+    return [n for n in names if n != "self" and not n.startswith("_")]
+
+
+def names_of_class(name: str, thing) -> list[str]:
+    found = [name]
+    options = WITHOUT_SIGNATURE.get(name) or options_of(thing)
+    found += [f"{name}({option})" for option in options]
+    for member, value in vars(thing).items():
+        if member.startswith("_"):
+            continue
+        function = getattr(value, "__func__", value)
+        found.append(f"{name}.{member}")
+        if callable(function):
+            found += [f"{name}.{member}({option})" for option in options_of(function)]
+    return found
+
+
+def names_of(module_name: str) -> list[str]:
+    module = importlib.import_module(module_name)
+    found = []
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            found += names_of_class(name, thing)
+        else:
+            found += [name, *(f"{name}({option})" for option in options_of(thing))]
+    return found
+
+
+# --- ours --------------------------------------------------------------------
+
+
+def read_rows() -> dict[str, dict[str, tuple[str, str]]]:
+    """Section -> name -> (C++, test)."""
+    sections = {}
+    for line in ROWS.read_text().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            rows = sections.setdefault(line.strip(), {})
+            continue
+        name, cpp, test = (part.strip() for part in line.split(" | "))
+        rows[name] = (cpp, test)
+    return sections
+
+
+def tests_that_exist() -> set[str]:
+    found = set()
+    for path in (ROOT / "tests").rglob("*.cpp"):
+        for suite, name in re.findall(r"\bTEST\w*\(\s*(\w+),\s*(\w+)", path.read_text()):
+            found.add(f"{suite}.{name}")
+    return found
+
+
+def problems_of(sections: dict) -> list[str]:
+    problems = []
+    for module in MODULES:
+        names = names_of(module)
+        rows = sections.get(module, {})
+        problems += [f"{module}: no row for {n}" for n in names if n not in rows]
+        problems += [f"{module}: Python has no {n}" for n in rows if n not in names]
+    tests = tests_that_exist()
+    for section, rows in sections.items():
+        for name, (cpp, test) in rows.items():
+            if cpp != NOT_YET and test not in tests:
+                problems.append(f"{section}: {name}: there is no test {test}")
+    return problems
+
+
+def page_of(sections: dict) -> str:
+    import torch
+
+    parts = [HEAD.format(version=torch.__version__.split("+")[0])]
+    for section, rows in sections.items():
+        parts.append(f"## {section}\n\n| Python | C++ | test |\n|---|---|---|")
+        for name, (cpp, test) in rows.items():
+            shown = cpp if cpp == NOT_YET else f"`{cpp}`"
+            tested = "" if cpp == NOT_YET else f"`{test}`"
+            parts.append(f"| `{name}` | {shown} | {tested} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--names", action="store_true")
+    options = parser.parse_args()
+    if options.names:
+        for module in MODULES:
+            print(module, *names_of(module), sep="\n  ")
+        return
+    import torch
+
+    if options.check and not torch.__version__.startswith(VERSION):
+        print(f"the rows are for {VERSION}, and this is {torch.__version__}")
+        sys.exit(SKIPPED)
+    sections = read_rows()
+    problems = problems_of(sections)
+    page = page_of(sections)
+    if options.check:
+        if not PAGE.exists() or PAGE.read_text() != page:
+            problems.append(f"{PAGE.name} is out of date: run tools/api_doc.py")
+    else:
+        PAGE.write_text(page)
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
