@@ -16,7 +16,8 @@
 // whether a gradient formula is running            ops        NodesAreCurrent
 // a node that a graph task wants runs others       tensor     NodesInside
 // at::get_dtensor_allow_implicit_replication       ops        PlainOperands
-// the key of implicit_replication is of the thread  ops        ReplicationKey
+// a key for tests, that of implicit_replication    ops        ReplicationKey
+// operands that RecordFunction keeps to itself     debug      the compiler
 // random operators ask the generator's key first   comm       RandomKey
 #pragma once
 

@@ -188,6 +188,7 @@ void World::end() {
 }
 
 GroupBackendPtr World::make_chosen_backend(
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): worlds keep it.
     GroupMembers members,
     const std::string& backend) {
   DTENSOR_CHECK_VALUE(

@@ -152,8 +152,10 @@ void check_name_is_free(
 }
 
 // What is made of `origin`, with groups if that has some.
-DeviceMesh
-with_groups_of(const MeshState& origin, DeviceMesh pure, const char* where) {
+DeviceMesh with_groups_of(
+    const MeshState& origin,
+    const DeviceMesh& pure,
+    const char* where) {
   return origin.groups
       ? detail::with_groups(pure, origin.groups->make_for(pure, where))
       : pure;
@@ -309,7 +311,7 @@ DeviceMesh DeviceMesh::flatten(std::string name) const {
       return DeviceMesh(state_of(*state_, std::move(*known)));
     }
   }
-  const auto joined = with_groups_of(
+  auto joined = with_groups_of(
       *state_,
       DeviceMesh(device_type(), {size()}, ranks(), {name}, get_rank()),
       "DeviceMesh::flatten");
@@ -350,14 +352,14 @@ DeviceMesh DeviceMesh::unflatten(
       " dimensions of a mesh ",
       has_names ? "with" : "without",
       " names. Give one for each if the mesh has names, and else none.");
-  DeviceMesh pure(
+  const DeviceMesh pure(
       device_type(),
       replaced(state_->shape, at, sizes),
       ranks(),
       has_names ? replaced(state_->names, at, mesh_dim_names)
                 : std::vector<std::string>(),
       get_rank());
-  auto result = with_groups_of(*state_, std::move(pure), kWhere);
+  auto result = with_groups_of(*state_, pure, kWhere);
   remember_parents(*result.state_, state_);
   return result;
 }

@@ -140,7 +140,7 @@ std::vector<Match> matches_of(
 }
 
 DeviceMesh checked_mesh(const DeviceMesh& given) {
-  const auto mesh = detail::mesh_or_current(given, kParallelizeModule);
+  auto mesh = detail::mesh_or_current(given, kParallelizeModule);
   DTENSOR_CHECK_VALUE(
       mesh.ndim() == 1,
       kParallelizeModule,

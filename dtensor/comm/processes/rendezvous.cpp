@@ -257,10 +257,10 @@ void throw_missing(
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
   // The store may be in this process: others have to find the same.
-  constexpr auto kMoment = std::chrono::milliseconds(1500);
+  constexpr auto kForOthers = std::chrono::milliseconds(1500);
   const auto missing = missing_ranks(store, env.size);
   if (env.rank == 0) {
-    std::this_thread::sleep_for(kMoment);
+    std::this_thread::sleep_for(kForOthers);
   }
   DTENSOR_CHECK(
       false,
