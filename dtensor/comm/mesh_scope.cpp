@@ -41,7 +41,7 @@ DeviceMesh detail::mesh_or_current(const DeviceMesh& mesh, const char* where) {
       found.defined(),
       where,
       "no mesh is given, and none is current. Pass one of init_device_mesh, or "
-      "make it current: const MeshScope scope(mesh);");
+      "make it current with MeshScope.");
   check_mine(where, found);
   return found;
 }

@@ -161,7 +161,10 @@ void PlanChanges::carry_out() {
       distribute_parameter(
           parameter, spec->mesh(), spec->placements(), src_data_rank);
     }
-    meta_of(parameter).boundaries = std::move(boundaries);
+    // None at all ride on one that a style has only distributed.
+    if (boundaries->get_any(BoundaryKind::kLinear) != nullptr) {
+      meta_of(parameter).boundaries = std::move(boundaries);
+    }
   }
   for (auto& [module, kind, boundary] : styles_) {
     note_styled(*module, kind, std::move(boundary));

@@ -117,7 +117,7 @@ TEST(Creation, SaysWhatItCannotMake) {
     EXPECT_EQ(
         error_of([] { zeros({4}, DeviceMesh()); }),
         "[zeros] no mesh is given, and none is current. Pass one of "
-        "init_device_mesh, or make it current: const MeshScope scope(mesh);");
+        "init_device_mesh, or make it current with MeshScope.");
     EXPECT_TRUE(
         at::equal(zeros({4}, mesh, {Partial()}).full_tensor(), at::zeros({4})));
   });

@@ -587,7 +587,7 @@ TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
         tp::parallelize_module(*model, mesh, tp::SequenceParallel());
       }),
       "[PairwiseParallel] module \"attn\", a "
-      "torch::nn::MultiheadAttentionImpl, "
+      "torch::nn::MultiheadAttention, "
       "reads the sizes of its inputs, which are cut, S(0). Use "
       "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
   for (const auto& parameter : model->parameters()) {

@@ -22,7 +22,7 @@ using test_text::error_of;
 
 constexpr const char* kNoMesh =
     "no mesh is given, and none is current. Pass one of init_device_mesh, or "
-    "make it current: const MeshScope scope(mesh);";
+    "make it current with MeshScope.";
 
 TEST(MeshScope, IsTheMeshOfCallsThatNameNone) {
   run_ranks(2, [](int64_t rank) {
