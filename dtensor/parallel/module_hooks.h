@@ -122,7 +122,7 @@ class HookedForwards : public CloneableHooks<Impl> {
     this->settle();
     return this->template run_hooked<Result, Args&&...>(
         [this](auto&&... given) -> Result {
-          return Impl::forward(static_cast<Args&&>(given)...);
+          return this->Impl::forward(static_cast<Args&&>(given)...);
         },
         std::forward<Args>(args)...);
   }
