@@ -155,6 +155,9 @@ Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
 void localize_split(const OpCall& call, Decision& decision) {
   const auto along = call.dim_arg("dim", call.inputs[0].dim());
   const auto& layout = decision.layout_of(call, 0);
+  if (!layout.mesh().contains_this_rank()) {
+    return; // it has no part
+  }
   const auto whole = layout.sizes()[static_cast<size_t>(along)];
   const auto local = layout.local_sizes()[static_cast<size_t>(along)];
   if (local == whole) {

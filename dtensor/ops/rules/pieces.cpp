@@ -36,7 +36,7 @@ Placement in_pieces(int64_t dim, int64_t count) {
 std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim) {
   const auto d = static_cast<size_t>(dim);
   for (const auto& p : spec.placements()) {
-    if (p.cuts(dim)) {
+    if (p.cuts(dim) && spec.mesh().contains_this_rank()) {
       const auto count = count_of(p);
       return LocalPieces{
           {count, spec.sizes()[d] / count}, spec.local_sizes()[d] / count};

@@ -27,7 +27,8 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 /// Dimension `dim` as `count` pieces.
 Placement in_pieces(int64_t dim, int64_t count);
 
-/// The same of a layout in which at most one mesh dimension cuts `dim`.
+/// The same of a layout in which at most one mesh dimension cuts `dim`; nothing
+/// on a rank outside the mesh, which has no part.
 struct LocalPieces {
   Pieces whole;
   int64_t local = 0; // this rank's part of each
