@@ -228,11 +228,7 @@ Call parted_call(const at::Tensor& input, SizesRef sent, SizesRef received) {
 }
 
 std::string describe(const at::Tensor& tensor) {
-  return c10::str(
-      short_name(tensor.scalar_type()),
-      "[",
-      c10::Join(", ", tensor.sizes()),
-      "]");
+  return shape_text(tensor.scalar_type(), tensor.sizes());
 }
 
 void check_agreement(

@@ -32,7 +32,7 @@ namespace dtensor::detail {
 /// The values of all RankLocals of one rank, by slot number.
 class RankState {
  public:
-  static constexpr size_t kSlots = 16;
+  static constexpr size_t kSlots = 32;
   using Make = void* (*)();
   using Drop = void (*)(void*);
 

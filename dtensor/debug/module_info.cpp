@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/module_info_impl.h>
 
+#include <dtensor/parallel/module_name_impl.h>
 #include <torch/nn/module.h>
 
 #include <string_view>
@@ -49,10 +50,6 @@ void add_modules(
 }
 
 } // namespace
-
-std::string full_name(const std::string& module, const std::string& name) {
-  return module.empty() ? name : module + "." + name;
-}
 
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& model) {
   std::vector<ModuleInfo> modules;

@@ -29,7 +29,4 @@ struct ModuleInfo {
 /// The model and all modules in it, parents first.
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& model);
 
-/// "w1.weight", "weight" of the model itself.
-std::string full_name(const std::string& module, const std::string& name);
-
 } // namespace dtensor::detail

@@ -63,11 +63,7 @@ std::string shape_text(const at::Tensor& tensor) {
   if (tensor.is_nested()) { // which has no sizes
     return short_name(tensor.scalar_type()) + "[nested]";
   }
-  return c10::str(
-      short_name(tensor.scalar_type()),
-      "[",
-      c10::Join(", ", tensor.sizes()),
-      "]");
+  return dtensor::shape_text(tensor.scalar_type(), tensor.sizes());
 }
 
 OperatorText text_of(const at::RecordFunction& call) {

@@ -17,6 +17,11 @@ namespace {
 
 using detail::MeshState;
 
+// How somebody chose that the mesh communicates; empty for most.
+std::string_view choice_of(const MeshState& state) {
+  return state.groups == nullptr ? std::string_view() : state.groups->choice();
+}
+
 size_t hash_of(const MeshState& state) {
   size_t hash = static_cast<size_t>(state.rank);
   hash = detail::hash_combine(hash, static_cast<size_t>(state.device_type));
@@ -30,13 +35,14 @@ size_t hash_of(const MeshState& state) {
   for (const std::string& name : state.names) {
     hash = detail::hash_combine(hash, std::hash<std::string>()(name));
   }
-  return detail::hash_combine(hash, std::hash<std::string>()(state.choice));
+  return detail::hash_combine(
+      hash, std::hash<std::string_view>()(choice_of(state)));
 }
 
 bool equal(const MeshState& a, const MeshState& b) {
   return a.rank == b.rank && a.device_type == b.device_type &&
       a.world == b.world && a.shape == b.shape && a.ranks == b.ranks &&
-      a.names == b.names && a.choice == b.choice;
+      a.names == b.names && choice_of(a) == choice_of(b);
 }
 
 std::vector<int64_t> coordinate_in(
@@ -160,7 +166,6 @@ detail::StatePtr detail::make_state(
   state->groups = std::move(groups);
   if (state->groups != nullptr) {
     state->world = state->groups->world();
-    state->choice = state->groups->choice();
   }
   return intern(std::move(state));
 }

@@ -54,10 +54,8 @@ struct MeshState {
   std::vector<std::string> names;
   int64_t rank;
   std::shared_ptr<MeshGroups> groups;
-  // Follows from the above. `world` and `choice` are those of the groups; null
-  // and empty without them.
+  // Follows from the above. `world` is that of the groups; null without them.
   const void* world = nullptr;
-  std::string choice;
   std::optional<std::vector<int64_t>> coordinate;
 
   // What flatten() and slice() remember; none of it is part of the value.

@@ -109,4 +109,12 @@ std::string short_name(at::ScalarType dtype) {
   return found == kShortNames.end() ? c10::toString(dtype) : found->second;
 }
 
+std::string shape_text(at::ScalarType dtype, SizesRef sizes) {
+  std::ostringstream os;
+  os << short_name(dtype) << "[";
+  print_list(os, sizes, ", ");
+  os << "]";
+  return os.str();
+}
+
 } // namespace dtensor

@@ -28,6 +28,8 @@ DTENSOR_API std::string to_string(const DeviceMesh& mesh);
 DTENSOR_API std::string to_string(const Spec& spec);
 /// "f32", "i64"; the ATen name where there is no short one.
 DTENSOR_API std::string short_name(at::ScalarType dtype);
+/// "f32[8, 6]".
+DTENSOR_API std::string shape_text(at::ScalarType dtype, SizesRef sizes);
 
 /// The same texts.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Placement& p);

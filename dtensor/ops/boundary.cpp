@@ -35,11 +35,10 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
   }
 }
 
-std::shared_ptr<const Boundaries> carried_boundaries(
+std::shared_ptr<const Boundaries> boundaries_to_carry(
     const OpTraits& traits,
     const at::Tensor& from) {
-  if (!(traits.carries || traits.carries_to_parts) ||
-      meta_of(from).boundaries == nullptr) {
+  if (meta_of(from).boundaries == nullptr) {
     return nullptr;
   }
   refresh_boundaries(from, BoundaryKind::kLinear);

@@ -106,9 +106,16 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind);
 
 /// What rides on the result of an operator with these traits, made of the
 /// DTensor `from`; null for most.
-std::shared_ptr<const Boundaries> carried_boundaries(
+std::shared_ptr<const Boundaries> boundaries_to_carry(
     const OpTraits& traits,
     const at::Tensor& from);
+inline std::shared_ptr<const Boundaries> carried_boundaries(
+    const OpTraits& traits,
+    const at::Tensor& from) {
+  return traits.carries || traits.carries_to_parts
+      ? boundaries_to_carry(traits, from)
+      : nullptr;
+}
 
 /// Boundary::multiply for the arguments of an operator in that role; undefined
 /// where it is not for that.

@@ -22,11 +22,7 @@ namespace dtensor::detail {
 namespace {
 
 std::string describe(const at::Tensor& plain) {
-  std::string text = short_name(plain.scalar_type()) + "[";
-  for (int64_t d = 0; d < plain.dim(); ++d) {
-    text += (d == 0 ? "" : ", ") + std::to_string(plain.size(d));
-  }
-  return text + "]";
+  return shape_text(plain.scalar_type(), plain.sizes());
 }
 
 // The memory of a dense tensor.

@@ -84,14 +84,11 @@ void AttentionParallel::apply(const StyleTarget& target) const {
         .use_local_output = false,
         .rides_on_parts = true};
     changes.attach(weights, BoundaryKind::kLinear, target, layouts);
+    auto out_proj = target.of_child("out_proj", *module.out_proj);
+    out_proj.changes = &changes;
     RowwiseParallel({.output_layouts = options_.output_layouts,
                      .use_local_output = options_.use_local_output})
-        .apply(
-            {*module.out_proj,
-             target.name + (target.name.empty() ? "" : ".") + "out_proj",
-             target.mesh,
-             target.src_data_rank,
-             &changes});
+        .apply(out_proj);
   });
 }
 

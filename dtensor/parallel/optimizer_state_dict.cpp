@@ -13,12 +13,14 @@
 
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace dtensor {
 namespace {
 
 using torch::optim::Optimizer;
+using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
 
 /// The fields of what an optimizer keeps of one parameter, by Python's names.
@@ -95,8 +97,7 @@ std::unique_ptr<Known> known(const Optimizer& optimizer, const char* where) {
       false,
       where,
       "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad "
-      "and RMSprop.");
+      "Adagrad and RMSprop.");
 }
 
 using Names = std::unordered_map<const void*, std::string>;
@@ -123,14 +124,14 @@ name_of(const Names& names, const at::Tensor& parameter, const char* where) {
 
 // Calls fn(name, parameter, group) for each parameter, in the optimizer's
 // order.
-template <class Fn>
+template <class AnOptimizer, class Fn>
 void for_each_parameter(
     const torch::nn::Module& module,
-    const Optimizer& optimizer,
+    AnOptimizer& optimizer,
     const char* where,
     const Fn& fn) {
   const auto names = names_of(module);
-  for (const auto& group : optimizer.param_groups()) {
+  for (auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
       fn(name_of(names, parameter, where), parameter, group);
     }
@@ -180,14 +181,14 @@ class Reader {
   const at::Tensor* take(const std::string& key) {
     const auto* found = state_.find(key);
     if (found != nullptr) {
-      known_.insert(key, *found);
+      known_.insert(key);
     }
     return found;
   }
 
   void check(bool strict, const char* where) {
     for (const auto& item : state_) {
-      if (strict && !known_.contains(item.key())) {
+      if (strict && known_.count(item.key()) == 0) {
         problems_.is_unexpected(item.key());
       }
     }
@@ -197,7 +198,7 @@ class Reader {
  private:
   const Known& kind_;
   const StateDict& state_;
-  StateDict known_;
+  std::unordered_set<std::string> known_;
   detail::StateProblems problems_;
 };
 
@@ -252,16 +253,18 @@ void set_optimizer_state_dict(
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state);
   std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>> read;
-  for_each_parameter(
-      module,
-      optimizer,
-      kWhere,
-      [&](const std::string& name, const at::Tensor& parameter, const auto&) {
-        reader.take(lr_key(name));
-        read.emplace_back(
-            parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
-      });
-  reader.check(options.strict, kWhere);
+  std::vector<std::pair<OptimizerParamGroup*, double>> rates;
+  const auto read_parameter = [&](const std::string& name,
+                                  const at::Tensor& parameter,
+                                  OptimizerParamGroup& group) {
+    if (const auto* rate = reader.take(lr_key(name))) {
+      rates.emplace_back(&group, rate->item<double>());
+    }
+    read.emplace_back(
+        parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
+  };
+  for_each_parameter(module, optimizer, kWhere, read_parameter);
+  reader.check(options.strict, kWhere); // before anything is set
   for (auto& [parameter, made] : read) {
     if (made != nullptr) {
       optimizer.state()[parameter] = std::move(made);
@@ -269,14 +272,8 @@ void set_optimizer_state_dict(
       optimizer.state().erase(parameter);
     }
   }
-  const auto names = names_of(module);
-  for (auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      if (const auto* lr =
-              state.find(lr_key(name_of(names, parameter, kWhere)))) {
-        group.options().set_lr(lr->item<double>());
-      }
-    }
+  for (const auto& [group, rate] : rates) {
+    group->options().set_lr(rate);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/module.h>
 
@@ -91,9 +92,10 @@ std::vector<Match> children_matching(
   for (const auto& child : parent.module->named_children()) {
     names.push_back(child.key());
     if (matches_glob(token, child.key())) {
-      const auto name =
-          parent.name.empty() ? child.key() : parent.name + "." + child.key();
-      found.push_back({child.value(), child.value().get(), name});
+      found.push_back(
+          {child.value(),
+           child.value().get(),
+           detail::full_name(parent.name, child.key())});
     }
   }
   if (found.empty() && (miss.names.empty() || depth > miss.depth)) {
@@ -151,6 +153,13 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
 }
 
 } // namespace
+
+StyleTarget StyleTarget::of_child(
+    const std::string& child_name,
+    torch::nn::Module& child) const {
+  return {
+      child, detail::full_name(name, child_name), mesh, src_data_rank, changes};
+}
 
 void parallelize_module(
     torch::nn::Module& module,

@@ -133,11 +133,6 @@ namespace {
 
 using SharedInputPtr = std::shared_ptr<SharedInput>;
 
-std::string text_of(const at::Tensor& t) {
-  return c10::str(
-      short_name(t.scalar_type()), "[", c10::Join(", ", t.sizes()), "]");
-}
-
 // Uneven features are no riddle: the module knows how many there are.
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
@@ -172,7 +167,7 @@ void check_features(
       "the input of ",
       describe_module(ModuleScope::current()),
       ", ",
-      text_of(x),
+      shape_text(x.scalar_type(), x.sizes()),
       ", has ",
       x.size(-1),
       " features, and this rank's part of ",

@@ -95,11 +95,7 @@ std::string state_text(const at::Tensor& value) {
     return "undefined";
   }
   return is_dtensor(value) ? to_string(*DTensor(value).spec())
-                           : c10::str(
-                                 short_name(value.scalar_type()),
-                                 "[",
-                                 c10::Join(", ", value.sizes()),
-                                 "]");
+                           : shape_text(value.scalar_type(), value.sizes());
 }
 
 StateDict broadcast_state(const StateDict& state) {

@@ -41,6 +41,10 @@ struct StyleTarget {
   /// Where the styles of this library note what they will do, which is done
   /// once no style of the plan refuses its module; null: they do it at once.
   detail::PlanChanges* changes = nullptr;
+
+  /// The same of `child`, a module registered in this one as `child_name`.
+  DTENSOR_API StyleTarget
+  of_child(const std::string& child_name, torch::nn::Module& child) const;
 };
 
 class DTENSOR_API ParallelStyle {

@@ -37,18 +37,6 @@ void check_kind(const char* style, const StyleTarget& target) {
       "children instead, or give it PairwiseParallel.");
 }
 
-StyleTarget child_of(
-    const StyleTarget& parent,
-    const std::string& name,
-    torch::nn::Module& child) {
-  return {
-      child,
-      parent.name.empty() ? name : parent.name + "." + name,
-      parent.mesh,
-      parent.src_data_rank,
-      parent.changes};
-}
-
 // PairwiseParallel on a module and all below it.
 class Pairing {
  public:
@@ -67,7 +55,7 @@ class Pairing {
       style_linears(linears);
     } else {
       for (const auto& child : target.module.named_children()) {
-        visit(child_of(target, child.key(), *child.value()));
+        visit(target.of_child(child.key(), *child.value()));
       }
     }
   }
@@ -83,7 +71,7 @@ class Pairing {
     for (const auto& child : target.module.named_children()) {
       if (child.value()->as<torch::nn::Linear>() != nullptr &&
           seen.insert(child.value().get()).second) {
-        linears.push_back(child_of(target, child.key(), *child.value()));
+        linears.push_back(target.of_child(child.key(), *child.value()));
       }
     }
     return linears;
@@ -148,7 +136,7 @@ class Pairing {
         target.mesh,
         ". A rank computes whole heads.");
     for (const auto& child : attention.named_children()) {
-      const auto linear = child_of(target, child.key(), *child.value());
+      const auto linear = target.of_child(child.key(), *child.value());
       if (child.key() == "proj") {
         rows(linear, /*last=*/true);
       } else {
@@ -218,7 +206,7 @@ class FullNames final : public ParallelStyle {
             name,
             "\". Give it one, as PairwiseParallel().");
         auto& module = find(target.module, name);
-        style->apply(name.empty() ? root : child_of(root, name, module));
+        style->apply(name.empty() ? root : root.of_child(name, module));
       }
     });
   }

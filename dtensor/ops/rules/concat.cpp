@@ -229,21 +229,26 @@ bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
       range.begin % piece == 0 && range.end % piece == 0;
 }
 
-Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
+// Of a slice and of its gradient, whose operand and result change places:
+// `whole` are the sizes of what the range is taken of.
+Strategies range_rule(const OpCall& call, int64_t mesh_dim, SizesRef whole) {
   const auto& input = call.inputs[0];
-  auto strategies =
-      move_strategies(call, mesh_dim, slice_map(call, input.sizes()));
+  auto strategies = move_strategies(call, mesh_dim, slice_map(call, whole));
   const auto along = call.dim_arg("dim", input.dim());
-  const auto whole = input.sizes()[static_cast<size_t>(along)];
-  const auto range = slice_range(call, whole);
+  const auto size = whole[static_cast<size_t>(along)];
+  const auto range = slice_range(call, size);
   const auto pieces = pieces_of(input, mesh_dim, along);
-  if (pieces && !range.is_all(whole) &&
-      takes_pieces(range, whole, pieces->size)) {
+  if (pieces && !range.is_all(size) &&
+      takes_pieces(range, size, pieces->size)) {
+    const auto made = call.outputs[0].sizes[static_cast<size_t>(along)];
     strategies.push_back(
-        {{in_pieces(along, (range.end - range.begin) / pieces->size)},
-         {input.placement(mesh_dim)}});
+        {{in_pieces(along, made / pieces->size)}, {input.placement(mesh_dim)}});
   }
   return strategies;
+}
+
+Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
+  return range_rule(call, mesh_dim, call.inputs[0].sizes());
 }
 
 // Taking all of a dimension, local slices take all of theirs; taking pieces of
@@ -272,19 +277,7 @@ void localize_slice(const OpCall& call, Decision& decision) {
 
 // The gradient of a part, in a tensor of zeros as large as the whole.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto& grad = call.inputs[0];
-  const auto& sizes = call.outputs[0].sizes;
-  auto strategies = move_strategies(call, mesh_dim, slice_map(call, sizes));
-  const auto along = call.dim_arg("dim", grad.dim());
-  const auto whole = sizes[static_cast<size_t>(along)];
-  const auto range = slice_range(call, whole);
-  const auto pieces = pieces_of(grad, mesh_dim, along);
-  if (pieces && !range.is_all(whole) &&
-      takes_pieces(range, whole, pieces->size)) {
-    strategies.push_back(
-        {{in_pieces(along, whole / pieces->size)}, {grad.placement(mesh_dim)}});
-  }
-  return strategies;
+  return range_rule(call, mesh_dim, call.outputs[0].sizes);
 }
 
 void localize_slice_backward(const OpCall& call, Decision& decision) {
