@@ -7,6 +7,7 @@
 # make matrix  the library and its tests with each LibTorch, in one table
 # make bench   the benchmarks and their anchors in turn, in one table
 # make bench-instructions  instructions of warm operators, which repeat exactly
+# make pictures  those of docs/concepts/debugging.md anew
 # make format  clang-format every source
 # make clean   remove what was built
 #
@@ -17,7 +18,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build clang format clean setup
+.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build pictures clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -66,6 +67,13 @@ bench-build:
 
 setup:
 	@tools/setup.sh
+
+pictures: setup
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target 05_debugging
+	mkdir -p build/pictures
+	build/release/examples/05_debugging build/pictures
+	tools/pictures.py build/pictures docs/images
 
 format: setup
 	git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format -i

@@ -293,6 +293,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/call_key.cpp
   dtensor/ops/call_key_impl.h
   dtensor/ops/decide.cpp
+  dtensor/ops/decide_impl.h
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
   dtensor/ops/dim_map.cpp
@@ -457,6 +458,7 @@ set(DTENSOR_PARALLEL_SOURCES
 
 set(DTENSOR_DEBUG_HEADERS
   dtensor/debug/comm_debug_mode.h
+  dtensor/debug/explain.h
   dtensor/debug/layout_table.h
   dtensor/debug/trace.h
   dtensor/debug/visualize_sharding.h
@@ -465,6 +467,11 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/comm_debug_mode.cpp
   dtensor/debug/comm_report.cpp
   dtensor/debug/comm_report_impl.h
+  dtensor/debug/explain.cpp
+  dtensor/debug/explain_call.cpp
+  dtensor/debug/explain_call_impl.h
+  dtensor/debug/explain_choice.cpp
+  dtensor/debug/explain_text.cpp
   dtensor/debug/json.cpp
   dtensor/debug/json_impl.h
   dtensor/debug/layout_table.cpp

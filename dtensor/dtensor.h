@@ -20,6 +20,7 @@
 #include <dtensor/comm/run_world.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/debug/explain.h>
 #include <dtensor/debug/layout_table.h>
 #include <dtensor/debug/trace.h>
 #include <dtensor/debug/visualize_sharding.h>

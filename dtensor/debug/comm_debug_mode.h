@@ -58,6 +58,7 @@ struct CommTotal {
   int64_t count = 0;
   int64_t payload_bytes = 0;
   double wire_bytes = 0;
+  friend bool operator==(const CommTotal&, const CommTotal&) = default;
 };
 
 /// What to count: all that is given must agree.

@@ -61,7 +61,7 @@ void OperatorLog::on_begin(const at::RecordFunction& call) {
   running_.push_back(it->second);
 }
 
-void OperatorLog::on_end() {
+void OperatorLog::on_end(const at::RecordFunction&) {
   if (running_.empty()) {
     return; // it began before a reset
   }

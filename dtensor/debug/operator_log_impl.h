@@ -39,7 +39,7 @@ class OperatorLog final : public OperatorObserver {
   void reset();
 
   void on_begin(const at::RecordFunction& call) override;
-  void on_end() override;
+  void on_end(const at::RecordFunction& call) override;
 
  private:
   std::vector<SeenOperator> seen_;

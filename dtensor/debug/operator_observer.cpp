@@ -32,7 +32,7 @@ struct Listeners {
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
 };
 
-RankLocal<std::array<Listeners, 2>> listeners;
+RankLocal<std::array<Listeners, 3>> listeners;
 
 Listeners& listeners_to(Heard heard) {
   return listeners.get()[static_cast<size_t>(heard)];
@@ -49,7 +49,7 @@ bool is_operator(std::string_view name) {
 
 template <Heard heard>
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
-  if (heard == Heard::kOperators && !is_operator(call.name())) {
+  if (heard != Heard::kRanges && !is_operator(call.name())) {
     return nullptr;
   }
   for (auto* observer : listeners_to(heard).observers) {
@@ -59,27 +59,34 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 }
 
 template <Heard heard>
-void end(const at::RecordFunction&, at::ObserverContext* told) {
+void end(const at::RecordFunction& call, at::ObserverContext* told) {
   if (told == nullptr) {
     return;
   }
   for (auto* observer : listeners_to(heard).observers) {
-    observer->on_end();
+    observer->on_end(call);
   }
 }
 
-at::CallbackHandle add_callback(Heard heard) {
+at::RecordFunctionCallback callback_for(Heard heard) {
+  using at::RecordFunctionCallback;
   using at::RecordScope;
-  return at::addThreadLocalCallback(
-      heard == Heard::kOperators
-          ? at::RecordFunctionCallback(
-                begin<Heard::kOperators>, end<Heard::kOperators>)
-                .needsInputs(true)
-                .scopes({RecordScope::FUNCTION})
-          : at::RecordFunctionCallback(
-                begin<Heard::kRanges>, end<Heard::kRanges>)
-                .scopes(
-                    {RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
+  switch (heard) {
+    case Heard::kOperators:
+      return RecordFunctionCallback(
+                 begin<Heard::kOperators>, end<Heard::kOperators>)
+          .needsInputs(true)
+          .scopes({RecordScope::FUNCTION});
+    case Heard::kResults:
+      return RecordFunctionCallback(
+                 begin<Heard::kResults>, end<Heard::kResults>)
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({RecordScope::FUNCTION});
+    default:
+      return RecordFunctionCallback(begin<Heard::kRanges>, end<Heard::kRanges>)
+          .scopes({RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE});
+  }
 }
 
 } // namespace
@@ -95,7 +102,7 @@ OperatorObserverGuard::OperatorObserverGuard(
       heard_(heard) {
   auto& all = listeners_to(heard);
   if (all.observers.empty()) {
-    all.callback = add_callback(heard);
+    all.callback = at::addThreadLocalCallback(callback_for(heard));
   }
   all.observers.push_back(observer_);
 }

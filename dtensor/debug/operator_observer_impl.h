@@ -15,7 +15,7 @@ class OperatorObserver {
   virtual ~OperatorObserver() = default;
   /// Between the two, what it calls begins and ends.
   virtual void on_begin(const at::RecordFunction& call) = 0;
-  virtual void on_end() = 0;
+  virtual void on_end(const at::RecordFunction& call) = 0;
 };
 
 /// The inputs of a call that begins. at::RecordFunction::inputs() is not for a
@@ -26,7 +26,8 @@ c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& call);
 /// What to hear of.
 enum class Heard : uint8_t {
   kOperators, // with their inputs
-  kRanges,    // nodes of the graph, collectives, and ranges of programs
+  kResults, // the same, and at their end call.outputs(): none of one that threw
+  kRanges,  // nodes of the graph, collectives, and ranges of programs
 };
 
 /// Installs an observer for this rank while it lives, on the thread that made

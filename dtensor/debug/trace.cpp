@@ -145,7 +145,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     lane.running.push_back(std::move(event));
   }
 
-  void on_end() override {
+  void on_end(const at::RecordFunction&) override {
     const auto end = now();
     const std::lock_guard lock(mutex_);
     auto& lane = this->lane();

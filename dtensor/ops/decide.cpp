@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A decision for a call: the one that this thread made before, or a new one.
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/decide_impl.h>
 
 #include <ATen/ops/ones.h>
 #include <dtensor/comm/owner_impl.h>
@@ -10,7 +10,6 @@
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
-#include <dtensor/ops/propagate.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/moves_impl.h>
@@ -242,9 +241,12 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
   }
 }
 
-std::shared_ptr<const Decision> decide_cold(
+} // namespace
+
+std::shared_ptr<const Decision> decide_anew(
     const OpInfo& info,
-    c10::ArrayRef<c10::IValue> args) {
+    c10::ArrayRef<c10::IValue> args,
+    std::vector<Choice>* choices) {
   const auto first = first_spec(args);
   TORCH_INTERNAL_ASSERT(first != nullptr, info.name, " without a DTensor");
   OpCall call(
@@ -270,8 +272,8 @@ std::shared_ptr<const Decision> decide_cold(
       check_fits_in_place(info, call);
     }
   }
-  auto decision =
-      std::make_shared<Decision>(propagate(call, *info.rule, constraints));
+  auto decision = std::make_shared<Decision>(
+      propagate(call, *info.rule, constraints, choices));
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
     decision->parts_are_equal = has_equal_parts(call, *decision);
@@ -279,15 +281,13 @@ std::shared_ptr<const Decision> decide_cold(
   return decision;
 }
 
-} // namespace
-
 std::shared_ptr<const Decision>
 decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key) {
   auto& cache = decision_cache(info.slot);
   if (const auto* found = cache.find(key)) {
     return *found;
   }
-  auto decision = decide_cold(info, args);
+  auto decision = decide_anew(info, args);
   if (takes_whole(*decision)) {
     return decision; // an error outside of the scope
   }
@@ -300,7 +300,7 @@ std::shared_ptr<const Decision> decide(
   const auto args = last_args(stack, info.num_args);
   const auto key = key_of(info, args);
   return key.usable() ? decide(info, args, key.words())
-                      : decide_cold(info, args); // each time anew
+                      : decide_anew(info, args); // each time anew
 }
 
 } // namespace dtensor::detail

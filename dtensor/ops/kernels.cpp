@@ -166,17 +166,6 @@ bool writes_out(const c10::FunctionSchema& schema) {
   });
 }
 
-bool keeps_its_kernel(const c10::OperatorHandle& op) {
-  const auto& registry = RuleRegistry::global();
-  if (registry.find(op.operator_name()) != nullptr) {
-    return false;
-  }
-  return registry.keeps_composite(op.operator_name()) ||
-      decomposes_by_itself(op) ||
-      (is_composite(op) && !is_functional(op.schema()) &&
-       !writes_out(op.schema()));
-}
-
 using When = ReplicatedKernel::When;
 
 torch::CppFunction replicated_kernel(
@@ -260,6 +249,17 @@ std::optional<torch::CppFunction> autograd_kernel(
 }
 
 } // namespace
+
+bool keeps_its_kernel(const c10::OperatorHandle& op) {
+  const auto& registry = RuleRegistry::global();
+  if (registry.find(op.operator_name()) != nullptr) {
+    return false;
+  }
+  return registry.keeps_composite(op.operator_name()) ||
+      decomposes_by_itself(op) ||
+      (is_composite(op) && !is_functional(op.schema()) &&
+       !writes_out(op.schema()));
+}
 
 // Taken from a backend that nobody has, whose entry in the operator's table
 // stays as it is.

@@ -15,6 +15,9 @@ struct Kernels {
   std::optional<torch::CppFunction> above_autograd;
 };
 
+/// Whether LibTorch's own kernels serve: they call other operators.
+bool keeps_its_kernel(const c10::OperatorHandle& op);
+
 /// For the rules as they are now; none where LibTorch's own kernels serve.
 Kernels kernels_of(const c10::OperatorHandle& op);
 

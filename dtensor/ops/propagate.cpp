@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace dtensor {
 namespace {
@@ -70,12 +71,6 @@ Strategy replicated(const OpCall& call) {
   return s;
 }
 
-struct Cost {
-  double bytes = 0;
-  int changes = 0;
-  friend auto operator<=>(const Cost&, const Cost&) = default;
-};
-
 // A dimension is cut anew only if every rank gets something, or if there is no
 // other way (an in-place operator whose self is cut like that).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
@@ -94,25 +89,34 @@ bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
 
 // Bytes are those of the layouts that the call came with, whatever the mesh
 // dimensions before have chosen; `planned` has those choices.
-Cost cost_of(
+Weighed weigh(
     const OpCall& call,
     const OpCall& planned,
-    const Strategy& strategy,
+    Strategy strategy,
     int64_t mesh_dim) {
-  Cost cost;
+  Weighed option{std::move(strategy)};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const auto& input = call.inputs[i];
-    const auto& to = strategy.inputs[i];
+    const auto& to = option.strategy.inputs[i];
     if (input.placement(mesh_dim) == to) {
       continue;
     }
     if (too_small(planned.inputs[i], mesh_dim, to)) {
-      cost.bytes = kLastResort;
+      option.standing = Standing::kLastResort;
     }
-    cost.bytes += transition_cost(*input.spec, mesh_dim, to);
-    ++cost.changes;
+    option.bytes += transition_cost(*input.spec, mesh_dim, to);
+    ++option.changes;
   }
-  return cost;
+  if (option.bytes == kImpossible) {
+    option.standing = Standing::kUnreachable;
+  }
+  return option;
+}
+
+// Last resorts are not compared by bytes.
+std::pair<double, int> cost_of(const Weighed& option) {
+  const bool last = option.standing == Standing::kLastResort;
+  return {last ? kLastResort : option.bytes, option.changes};
 }
 
 bool allowed(
@@ -177,38 +181,46 @@ bool mixes_reductions(const MeshStrategy& chosen, const Strategy& strategy) {
       ". Redistribute self first, or use the out-of-place operator.");
 }
 
-Strategy choose(
+Choice choose(
     const OpCall& call,
     const OpCall& planned,
     const MeshStrategy& chosen,
     const OpRule& rule,
     int64_t mesh_dim,
     const Constraints& constraints) {
-  auto options = candidates(planned, rule, mesh_dim);
-  const Strategy* best = nullptr;
-  Cost best_cost{kImpossible, std::numeric_limits<int>::max()};
-  for (const auto& option : options) {
-    if (!allowed(call, option, mesh_dim, constraints) ||
-        mixes_reductions(chosen, option)) {
-      continue;
+  Choice choice;
+  auto& options = choice.options;
+  for (auto& candidate : candidates(planned, rule, mesh_dim)) {
+    options.push_back(weigh(call, planned, std::move(candidate), mesh_dim));
+    auto& option = options.back();
+    if (!allowed(call, option.strategy, mesh_dim, constraints)) {
+      option.standing = Standing::kChangesWritten;
+    } else if (mixes_reductions(chosen, option.strategy)) {
+      option.standing = Standing::kMixesReductions;
     }
-    const auto cost = cost_of(call, planned, option, mesh_dim);
-    if (cost.bytes < kImpossible && cost < best_cost) {
-      best = &option;
-      best_cost = cost;
+    if (option.may_be_taken() &&
+        (!choice.taken || cost_of(option) < cost_of(options[*choice.taken]))) {
+      choice.taken = options.size() - 1;
     }
   }
-  if (best == nullptr && constraints.written_input >= 0) {
+  return choice;
+}
+
+void check_taken(
+    const OpCall& call,
+    const Choice& choice,
+    int64_t mesh_dim,
+    const Constraints& constraints) {
+  if (!choice.taken && constraints.written_input >= 0) {
     refuse_in_place(call, mesh_dim, constraints);
   }
   DTENSOR_CHECK(
-      best != nullptr,
+      choice.taken,
       call.name(),
       "no way to bring the operands to layouts that the operator can compute "
       "on mesh dim ",
       call.mesh.dim_label(mesh_dim),
       ". Redistribute them to Replicate first.");
-  return *best;
 }
 
 // The next mesh dimensions see what this one has chosen, and that they cannot
@@ -232,13 +244,19 @@ void plan(
 MeshStrategy choose_per_dim(
     const OpCall& call,
     const OpRule& rule,
-    const Constraints& constraints) {
+    const Constraints& constraints,
+    std::vector<Choice>* choices) {
   MeshStrategy chosen;
   chosen.inputs.resize(call.inputs.size());
   chosen.outputs.resize(call.outputs.size());
   OpCall planned = call; // with what the mesh dimensions before m have chosen
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    const auto strategy = choose(call, planned, chosen, rule, m, constraints);
+    auto choice = choose(call, planned, chosen, rule, m, constraints);
+    if (choices != nullptr) {
+      choices->push_back(choice);
+    }
+    check_taken(call, choice, m, constraints);
+    const auto& strategy = choice.options[*choice.taken].strategy;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       chosen.inputs[i].push_back(strategy.inputs[i]);
       plan(planned.inputs[i], m, strategy.inputs[i], call.name());
@@ -313,9 +331,11 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
 Decision propagate(
     const OpCall& call,
     const OpRule& rule,
-    const Constraints& constraints) {
-  const auto chosen = rule.mesh_rule ? rule.mesh_rule(call)
-                                     : choose_per_dim(call, rule, constraints);
+    const Constraints& constraints,
+    std::vector<Choice>* choices) {
+  const auto chosen = rule.mesh_rule
+      ? rule.mesh_rule(call)
+      : choose_per_dim(call, rule, constraints, choices);
   Decision decision;
   const auto where = call.name();
   for (size_t i = 0; i < call.inputs.size(); ++i) {

@@ -8,6 +8,9 @@
 
 #include <dtensor/ops/strategy.h>
 
+#include <optional>
+#include <vector>
+
 namespace dtensor {
 
 /// What propagation must respect besides the rule.
@@ -17,13 +20,42 @@ struct Constraints {
   int written_input = -1;
 };
 
+/// Whether a mesh dimension may take a strategy.
+enum class Standing : uint8_t {
+  kPossible,
+  kLastResort,      // it cuts a dimension anew that has fewer elements than
+                    // ranks: taken if there is nothing else
+  kUnreachable,     // an input would go from one reduction to another
+  kChangesWritten,  // what is written in place would get another layout
+  kMixesReductions, // a layout would have two reductions
+};
+
+/// A strategy of one mesh dimension, and what it asks for there.
+struct Weighed {
+  Strategy strategy;
+  Standing standing = Standing::kPossible;
+  double bytes = 0; // the transition_cost of all inputs
+  int changes = 0;  // inputs that get another placement
+  bool may_be_taken() const {
+    return standing <= Standing::kLastResort;
+  }
+};
+
+/// What one mesh dimension chose among, in the order of candidates().
+struct Choice {
+  std::vector<Weighed> options;
+  std::optional<size_t> taken; // nothing if none may be
+};
+
 /// Decides a call. `call.outputs` holds the global shapes of the results.
-/// Throws RuntimeError if an in-place operator would have to change the layout
-/// of the tensor it writes.
+/// `choices`, unless null, gets that of each mesh dimension; none from a rule
+/// of the whole mesh. Throws RuntimeError if an in-place operator would have to
+/// change the layout of the tensor it writes.
 DTENSOR_API Decision propagate(
     const OpCall& call,
     const OpRule& rule,
-    const Constraints& constraints);
+    const Constraints& constraints,
+    std::vector<Choice>* choices = nullptr);
 
 /// The strategies of one mesh dimension that propagate chooses among: those of
 /// the rule, their strided variants, and "everything replicated".

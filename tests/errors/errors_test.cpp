@@ -11,6 +11,7 @@
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
@@ -197,6 +198,20 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) { CommDebugMode().get_parameter_info(); }},
       {"a file that cannot be written",
        [](const DeviceMesh&) { Trace().write("/no/such/folder/trace.json"); }},
+      {"explaining what is no operator",
+       [](const DeviceMesh&) { explain("mmm", {}); }},
+      {"explaining an operator with too few layouts",
+       [](const DeviceMesh& mesh) {
+         explain("mm", {DTensor(rows(mesh)).spec()});
+       }},
+      {"explaining an operator without an argument that it needs",
+       [](const DeviceMesh& mesh) {
+         explain("cumsum", {DTensor(rows(mesh)).spec()});
+       }},
+      {"explaining an operator with an argument of another one",
+       [](const DeviceMesh& mesh) {
+         explain("relu", {DTensor(rows(mesh)).spec()}, {{"dim", 0}});
+       }},
       {"an unknown reduction", [](const DeviceMesh&) { Partial("median"); }},
       {"a layout that cannot be read",
        [](const DeviceMesh&) { parse_placements("S(0) Q"); }},

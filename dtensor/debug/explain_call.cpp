@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/explain_call_impl.h>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/on_missing_rule_impl.h>
+#include <dtensor/ops/replicated_impl.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/with_boundary_impl.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/replication_key_impl.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+bool is_composite(const OpInfo& info) {
+  return info.op.hasKernelForDispatchKey(
+      c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (becomes_whole(info, args)) {
+    return DecidedBy::kMadeWhole;
+  }
+  const bool decomposes =
+      info.is_out || (is_composite(info) && !is_computed_whole(info, args));
+  return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
+}
+
+// As ops/kernels.cpp gives kernels.
+DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (keeps_its_kernel(info.op)) {
+    return DecidedBy::kOperators;
+  }
+  if (info.rule == nullptr) {
+    return without_rule(info, args);
+  }
+  return info.rule->kernel   ? DecidedBy::kKernel
+      : info.rule->mesh_rule ? DecidedBy::kViewRule
+                             : DecidedBy::kRule;
+}
+
+// The boundary that the call will apply: what a style has put on its parameter.
+const LayoutBoundary* boundary_of_call(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto& role = info.traits.boundary;
+  if (!role || !args[role->parameter].isTensor()) {
+    return nullptr;
+  }
+  const auto* boundary =
+      boundary_of(args[role->parameter].toTensor(), role->kind);
+  return boundary == applied_boundary
+      ? nullptr
+      : dynamic_cast<const LayoutBoundary*>(boundary);
+}
+
+// A plain input as the style takes it. Parts whose sum the module does not know
+// are taken to be alike.
+SpecPtr spec_of_plain_input(
+    const LayoutBoundary& boundary,
+    const at::Tensor& t) {
+  const auto& layouts = boundary.layouts().input;
+  auto sizes = t.sizes().vec();
+  if (layouts.plain.cuts()) {
+    const auto dim = (layouts.plain.dim() + t.dim()) % t.dim();
+    const bool known = dim == t.dim() - 1 && layouts.features > 0;
+    auto& size = sizes[static_cast<size_t>(dim)];
+    size = known ? layouts.features : size * boundary.mesh().size();
+  }
+  return Spec::make(boundary.mesh(), {layouts.plain}, sizes, t.scalar_type());
+}
+
+SpecPtr spec_of_styled(const LayoutBoundary& boundary, const at::Tensor& t) {
+  const auto given =
+      is_dtensor(t) ? spec_of(t) : spec_of_plain_input(boundary, t);
+  return given->with_placements({boundary.layouts().input.desired});
+}
+
+bool becomes_replicated(const OpInfo& info, const at::Tensor& t) {
+  return !is_dtensor(t) && t.numel() != 1 && t.layout() == at::kStrided &&
+      (info.traits.takes_plain || in_implicit_replication());
+}
+
+// What the decision is about: scopes and styles have placed tensors by then.
+torch::jit::Stack as_decided(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    ExplainedCall& call) {
+  torch::jit::Stack stack(args.begin(), args.end());
+  if (const auto* boundary = boundary_of_call(info, args)) {
+    auto& input = stack[info.traits.boundary->input];
+    const auto spec = spec_of_styled(*boundary, input.toTensor());
+    call.module = boundary->module_name();
+    call.note = c10::str(
+        "its style brings the input to ", to_string(spec->placements()));
+    input = without_data(spec);
+  }
+  const auto like = first_spec(args);
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t) {
+    return becomes_replicated(info, t) ? without_data(replicated_spec(*like, t))
+                                       : t;
+  });
+  return stack;
+}
+
+ExplainedOperand operand_of(
+    const OpInfo& info,
+    const Spec& like,
+    const at::Tensor& t,
+    size_t arg,
+    int item) {
+  ExplainedOperand operand;
+  operand.name = info.op.schema().arguments()[arg].name();
+  if (item >= 0) {
+    operand.name += c10::str("[", item, "]");
+  }
+  operand.is_plain = !is_dtensor(t);
+  operand.spec = operand.is_plain ? replicated_spec(like, t) : spec_of(t);
+  return operand;
+}
+
+void add_way(ExplainedOperand& operand, const SpecPtr& to) {
+  if (to == nullptr) {
+    return;
+  }
+  operand.becomes = to;
+  const auto way = plan(operand.spec, to);
+  operand.steps = way->steps;
+  operand.wire_bytes = way->wire_bytes;
+}
+
+void say(ExplainedCall& call, std::string_view what) {
+  call.note += call.note.empty() ? "" : "; ";
+  call.note += what;
+}
+
+// What the decision does not tell.
+void say_how_it_runs(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args,
+    ExplainedCall& call) {
+  if (info.is_region && wants_gradients(args)) {
+    say(call,
+        call.module.empty() && takes_stock_autograd(info, decision, args)
+            ? "LibTorch's own formula, on DTensors"
+            : "a region: LibTorch's autograd records the local operator");
+    return;
+  }
+  if (info.rule != nullptr && info.rule->local_kernel &&
+      !decision.is_plain_call) {
+    say(call, "a kernel of the library computes the parts");
+  }
+  if (call.module.empty() && is_local_only(info, decision) &&
+      find_fast_op(info.op.operator_name()) != nullptr) {
+    say(call, "from the next call on by its unboxed kernel");
+  }
+}
+
+std::string name_of(const DeviceMesh& mesh, size_t dim) {
+  const auto& names = mesh.mesh_dim_names();
+  return names.empty() ? std::to_string(dim) : names[dim];
+}
+
+void add_choices(
+    const OpInfo& info,
+    const DeviceMesh& mesh,
+    const std::vector<Choice>& choices,
+    ExplainedCall& call) {
+  const bool writes = info.in_place && !info.inplace_view;
+  const auto written = writes ? info.op.schema().arguments()[0].name() : "";
+  for (size_t m = 0; m < choices.size(); ++m) {
+    call.mesh_dims.push_back(
+        explain_choice(choices[m], name_of(mesh, m), written));
+  }
+}
+
+void add_decision(
+    const OpInfo& info,
+    const Decision& decision,
+    c10::ArrayRef<c10::IValue> args,
+    ExplainedCall& call) {
+  if (decision.shapes_from_results) {
+    call.by = takes_whole(decision) ? DecidedBy::kMadeWhole : DecidedBy::kWhole;
+  }
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    add_way(call.operands[i], decision.inputs[i]);
+  }
+  call.results = decision.outputs;
+  say_how_it_runs(info, decision, args, call);
+}
+
+void explain_into(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args,
+    ExplainedCall& call) {
+  const auto stack = as_decided(info, args, call);
+  const auto like = first_spec(stack);
+  visit_tensors(stack, [&](const at::Tensor& t, size_t arg, int item) {
+    call.operands.push_back(operand_of(info, *like, t, arg, item));
+  });
+  call.by = decided_by(info, stack);
+  if (call.by == DecidedBy::kOperators || call.by == DecidedBy::kKernel) {
+    return;
+  }
+  std::vector<Choice> choices;
+  try {
+    const auto decision = decide_anew(info, stack, &choices);
+    add_decision(info, *decision, args, call);
+  } catch (const c10::Error& e) {
+    call.by = DecidedBy::kNobody;
+    call.note = e.what_without_backtrace();
+  }
+  add_choices(info, like->mesh(), choices, call);
+}
+
+} // namespace
+
+at::Tensor without_data(const SpecPtr& spec) {
+  const auto options =
+      at::TensorOptions().dtype(spec->dtype()).device(c10::kMeta);
+  return wrap(at::empty(spec->local_sizes(), options), spec);
+}
+
+ExplainedCall explain_call(
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> args) {
+  const at::RecordFunctionGuard nobody_hears(false);
+  ExplainedCall call;
+  call.name = info.name;
+  call.mesh = to_string(first_spec(args)->mesh());
+  call.backward = in_backward();
+  try {
+    explain_into(info, args, call);
+  } catch (const c10::Error& e) {
+    call.by = DecidedBy::kNobody;
+    call.note = e.what_without_backtrace();
+  }
+  return call;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Why a mesh dimension takes one strategy and no other: the order in which
+// propagate compares them, in words.
+#include <dtensor/debug/explain_call_impl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// What strategies are compared by, from the first.
+enum class Beats : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
+
+Beats how_beats(const Weighed& better, const Weighed& worse) {
+  if (better.standing != worse.standing) {
+    return Beats::kByStanding;
+  }
+  const bool last = better.standing == Standing::kLastResort;
+  return !last && better.bytes != worse.bytes ? Beats::kByBytes
+      : better.changes != worse.changes       ? Beats::kByChanges
+                                              : Beats::kByOrder;
+}
+
+std::string why_impossible(Standing standing, const std::string& written) {
+  switch (standing) {
+    case Standing::kUnreachable:
+      return "no way from one reduction to another";
+    case Standing::kChangesWritten:
+      return "would change " + written + ", which is written";
+    case Standing::kMixesReductions:
+      return "a layout would have two reductions";
+    default:
+      return "";
+  }
+}
+
+std::string why_not(const Weighed& option, const Weighed& taken) {
+  switch (how_beats(taken, option)) {
+    case Beats::kByStanding:
+      return "cuts fewer elements than ranks";
+    case Beats::kByBytes:
+      return "more bytes";
+    case Beats::kByChanges:
+      return "as many bytes, changes more inputs";
+    default:
+      return "as good, listed later";
+  }
+}
+
+// By the closest of those that could be taken instead.
+std::string why_taken(const Choice& choice, const std::string& written) {
+  const auto& taken = choice.options[*choice.taken];
+  auto closest = Beats::kByStanding;
+  size_t others = 0;
+  for (const auto& option : choice.options) {
+    if (&option != &taken && option.may_be_taken()) {
+      closest = std::max(closest, how_beats(taken, option));
+      ++others;
+    }
+  }
+  if (others == 0) {
+    return choice.options.size() == 1 ? "everything replicated: always possible"
+        : written.empty()             ? "the only one possible"
+                                      : "the only one in which " + written +
+            ", which is written, keeps its layout";
+  }
+  if (closest == Beats::kByOrder) {
+    return "as good as others, listed first";
+  }
+  if (taken.changes == 0) {
+    return "the inputs are so";
+  }
+  switch (closest) {
+    case Beats::kByChanges:
+      return "fewest bytes, then fewest changed inputs";
+    case Beats::kByBytes:
+      return "fewest bytes";
+    default:
+      return "the only one that leaves no rank without elements";
+  }
+}
+
+} // namespace
+
+ExplainedMeshDim explain_choice(
+    const Choice& choice,
+    const std::string& mesh_dim,
+    const std::string& written) {
+  ExplainedMeshDim explained{mesh_dim, {}};
+  for (size_t i = 0; i < choice.options.size(); ++i) {
+    const auto& option = choice.options[i];
+    const bool is_taken = choice.taken == i;
+    auto why = is_taken         ? why_taken(choice, written)
+        : option.may_be_taken() ? why_not(option, choice.options[*choice.taken])
+                                : why_impossible(option.standing, written);
+    explained.strategies.push_back(
+        {option.strategy,
+         option.bytes,
+         option.changes,
+         is_taken,
+         std::move(why)});
+  }
+  return explained;
+}
+
+} // namespace dtensor::detail

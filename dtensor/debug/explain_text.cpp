@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What explanations print.
+#include <dtensor/debug/explain.h>
+
+#include <c10/util/StringUtil.h>
+#include <dtensor/debug/text_table_impl.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/rule_text.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+#include <sstream>
+
+namespace dtensor {
+namespace {
+
+using detail::aligned;
+using detail::TextRow;
+
+std::string bytes_text(double bytes) {
+  if (std::isinf(bytes)) {
+    return "-";
+  }
+  char text[64];
+  const bool whole = bytes == std::floor(bytes);
+  std::snprintf(text, sizeof(text), "%.*f", whole ? 0 : 1, bytes);
+  return text;
+}
+
+std::string layout_text(const Spec& spec) {
+  return shape_text(spec.dtype(), spec.sizes()) + " " +
+      to_string(spec.placements());
+}
+
+// Each line of `text`, `by` blanks to the right.
+std::string indented(const std::string& text, size_t by) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    all += std::string(line.empty() ? 0 : by, ' ') + line + '\n';
+  }
+  return all;
+}
+
+std::string title(const ExplainedCall& call) {
+  auto text = call.name + " on " + call.mesh;
+  if (call.count > 1) {
+    text += c10::str(", ", call.count, " times");
+  }
+  if (call.backward) {
+    text += ", backward";
+  }
+  if (!call.module.empty()) {
+    text += ", in module \"" + call.module + "\"";
+  }
+  return text + ", " + std::string(to_string(call.by));
+}
+
+std::string steps_text(const std::vector<Step>& steps) {
+  std::string text;
+  for (const auto& step : steps) {
+    text += (text.empty() ? "" : ", ") + std::string(to_string(step.kind));
+  }
+  return text;
+}
+
+std::string operand_table(const std::vector<ExplainedOperand>& operands) {
+  std::vector<TextRow> rows = {{"operand", "layout", "becomes", "by", "bytes"}};
+  for (const auto& operand : operands) {
+    rows.push_back(
+        {operand.name,
+         operand.is_plain
+             ? shape_text(operand.spec->dtype(), operand.spec->sizes()) +
+                 " plain"
+             : layout_text(*operand.spec),
+         operand.becomes ? to_string(operand.becomes->placements()) : "",
+         steps_text(operand.steps),
+         bytes_text(operand.wire_bytes)});
+  }
+  return aligned(rows, 4);
+}
+
+// The reasons stand behind the numbers.
+std::string strategy_table(const ExplainedMeshDim& dim) {
+  std::vector<TextRow> rows = {
+      {dim.mesh_dim, "inputs -> results", "bytes", "changed"}};
+  for (const auto& option : dim.strategies) {
+    rows.push_back(
+        {option.taken ? "*" : "",
+         to_string(option.strategy),
+         bytes_text(option.bytes),
+         c10::str(option.changes)});
+  }
+  std::istringstream lines(aligned(rows, 2));
+  std::string text;
+  std::string line;
+  std::getline(lines, line);
+  text += line + '\n';
+  for (const auto& option : dim.strategies) {
+    std::getline(lines, line);
+    text += line + "  " + option.why + '\n';
+  }
+  return text;
+}
+
+// Equal ones that follow each other, as of split, are one line.
+std::string results_text(const std::vector<SpecPtr>& results) {
+  std::string text;
+  for (auto from = results.begin(); from != results.end();) {
+    const auto to = std::find_if(from, results.end(), [&](const SpecPtr& spec) {
+      return spec != *from;
+    });
+    const auto many = to - from;
+    text += many == 1 ? "result  " : c10::str(many, " results  ");
+    text += (*from ? layout_text(**from) : "no DTensor") + "\n";
+    from = to;
+  }
+  return text;
+}
+
+std::string total_text(const CommTotal& total) {
+  return c10::str(
+      total.count,
+      total.count == 1 ? " collective, " : " collectives, ",
+      bytes_text(total.wire_bytes),
+      " bytes sent\n");
+}
+
+} // namespace
+
+std::string_view to_string(DecidedBy by) {
+  switch (by) {
+    case DecidedBy::kRule:
+      return "by its rule";
+    case DecidedBy::kViewRule:
+      return "by the rule of views";
+    case DecidedBy::kKernel:
+      return "by a kernel of its own";
+    case DecidedBy::kOperators:
+      return "by other operators";
+    case DecidedBy::kWhole:
+      return "whole on every rank";
+    case DecidedBy::kMadeWhole:
+      return "made whole on every rank";
+    case DecidedBy::kNobody:
+      return "an error";
+  }
+  return "";
+}
+
+std::string to_string(const ExplainedCall& call) {
+  auto text = call.note.empty() ? "" : call.note + "\n";
+  text += operand_table(call.operands);
+  for (const auto& dim : call.mesh_dims) {
+    text += strategy_table(dim);
+  }
+  text += results_text(call.results);
+  if (call.communicated.count > 0) {
+    text += total_text(call.communicated);
+  }
+  for (const auto& inner : call.calls) {
+    text += "\n" + to_string(inner);
+  }
+  return title(call) + "\n" + indented(text, 2);
+}
+
+std::string to_string(const ExplainMode& mode) {
+  std::string text;
+  for (const auto& call : mode.calls()) {
+    text += (text.empty() ? "" : "\n") + to_string(call);
+  }
+  if (const auto& outside = mode.communicated_outside(); outside.count > 0) {
+    text += (text.empty() ? "" : "\n") +
+        ("outside of operators: " + total_text(outside));
+  }
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& os, const ExplainedCall& c) {
+  return os << to_string(c);
+}
+
+std::ostream& operator<<(std::ostream& os, const ExplainMode& m) {
+  return os << to_string(m);
+}
+
+} // namespace dtensor

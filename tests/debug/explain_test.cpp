@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// explain: that what it says is what operators do.
+#include <dtensor/debug/explain.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/ops/decision_cache_impl.h>
+#include <dtensor/ops/implicit_replication.h>
+#include <dtensor/ops/on_missing_rule.h>
+#include <dtensor/parallel/autocast.h>
+#include <tests/parallel/modules.h>
+
+#include <cmath>
+#include <random>
+#include <sstream>
+
+namespace dtensor {
+namespace {
+
+using namespace dtensor::testing;
+using Texts = std::vector<std::string>;
+
+SpecPtr layout(const std::string& text) {
+  return parse_spec(text).spec();
+}
+
+// Of two ranks.
+ExplainedCall explain_mm(const std::string& a, const std::string& b) {
+  const auto spec = [](const char* shape, const std::string& placement) {
+    return layout(shape + (" on (tp=2): " + placement));
+  };
+  return explain("mm", {spec("f32[8, 6]", a), spec("f32[6, 4]", b)});
+}
+
+const ExplainedStrategy& taken(const ExplainedMeshDim& dim) {
+  const ExplainedStrategy* found = nullptr;
+  for (const auto& option : dim.strategies) {
+    if (option.taken) {
+      EXPECT_EQ(found, nullptr) << "two of " << dim.mesh_dim;
+      found = &option;
+    }
+  }
+  TORCH_CHECK(found != nullptr, "none of ", dim.mesh_dim);
+  return *found;
+}
+
+const std::string& why_taken(const ExplainedCall& call) {
+  return taken(call.mesh_dims.at(0)).why;
+}
+
+// Why that of these inputs is or is not.
+std::string why(const ExplainedCall& call, const Placements& inputs) {
+  for (const auto& option : call.mesh_dims.at(0).strategies) {
+    if (option.strategy.inputs == inputs) {
+      return option.why;
+    }
+  }
+  return "not listed";
+}
+
+std::string message(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  }
+  return "no error";
+}
+
+template <class Fn>
+void on_two_ranks(const Fn& fn) {
+  run_ranks(2, [&] { fn(init_device_mesh(at::kCPU, {2}, {"tp"})); });
+}
+
+const ExplainedCall& only(const ExplainMode& mode) {
+  EXPECT_EQ(mode.calls().size(), 1) << to_string(mode);
+  return mode.calls().at(0);
+}
+
+// Without data.
+
+TEST(Explain, PrintsATable) {
+  EXPECT_EQ(to_string(explain_mm("S(1)", "R")), "");
+}
+
+TEST(Explain, SaysWhyAStrategyIsTakenOrNot) {
+  EXPECT_EQ(why_taken(explain_mm("S(0)", "R")), "the inputs are so");
+  EXPECT_EQ(why_taken(explain_mm("S(1)", "R")), "fewest bytes");
+  auto call = explain_mm("S(1)", "R");
+  EXPECT_EQ(why(call, {Shard(0), Replicate()}), "more bytes");
+  EXPECT_EQ(why(call, {Replicate(), Replicate()}), "more bytes");
+}
+
+TEST(Explain, TheWrittenTensorKeepsItsLayout) {
+  const auto call = explain(
+      "add_.Tensor",
+      {layout("f32[8] on (tp=2): R"), layout("f32[8] on (tp=2): S(0)")});
+  EXPECT_EQ(to_string(call), "");
+}
+
+TEST(Explain, FewElementsAreNoReasonToCut) {
+  const auto call = explain(
+      "mm",
+      {layout("f32[2, 64] on (tp=4): S(1)"),
+       layout("f32[64, 2] on (tp=4): R")});
+  EXPECT_EQ(to_string(call), "");
+}
+
+TEST(Explain, AReductionIsNotMixedWithAnother) {
+  const auto call = explain(
+      "add.Tensor",
+      {layout("f32[8] on (dp=2, tp=2): P(sum) R"),
+       layout("f32[8] on (dp=2, tp=2): R P(max)")});
+  EXPECT_EQ(to_string(call), "");
+}
+
+TEST(Explain, TakesOtherArgumentsByName) {
+  const auto x = layout("f32[8, 6] on (tp=2): S(0)");
+  const auto sum =
+      explain("sum.dim_IntList", {x}, {{"dim", std::vector<int64_t>{0}}});
+  ASSERT_EQ(sum.results.size(), 1);
+  EXPECT_EQ(to_string(*sum.results[0]), "f32[6] on (tp=2): P(sum)");
+  const auto cat = explain("cat", {x, x, x}, {{"dim", 1}});
+  EXPECT_EQ(to_string(*cat.results.at(0)), "f32[8, 18] on (tp=2): S(0)");
+  EXPECT_EQ(cat.operands.at(2).name, "tensors[2]");
+  const auto norm = explain(
+      "native_layer_norm",
+      {x, layout("f32[6] on (tp=2): R")},
+      {{"normalized_shape", std::vector<int64_t>{6}}, {"eps", 1e-5}});
+  EXPECT_EQ(norm.operands.size(), 2);
+  EXPECT_EQ(norm.operands[1].name, "weight");
+  EXPECT_EQ(norm.results.size(), 3);
+}
+
+TEST(Explain, NamesWhatDecidesOtherwise) {
+  const auto whole = layout("f32[4, 6] on (tp=2): R");
+  const auto rows = layout("f32[4, 6] on (tp=2): S(0)");
+  EXPECT_EQ(explain("trace", {whole}).by, DecidedBy::kWhole);
+  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kNobody);
+  EXPECT_EQ(
+      explain("trace", {rows}).note,
+      "[aten::trace] no sharding rule; the operands are f32[4, 6] on (tp=2): "
+      "S(0). Redistribute them to Replicate first.");
+  EXPECT_EQ(explain("nonzero", {rows}).by, DecidedBy::kKernel);
+  EXPECT_EQ(explain("rot90", {rows}).by, DecidedBy::kOperators);
+  const auto view =
+      explain("view", {rows}, {{"size", std::vector<int64_t>{24}}});
+  EXPECT_EQ(view.by, DecidedBy::kViewRule);
+  EXPECT_TRUE(view.mesh_dims.empty());
+  EXPECT_EQ(to_string(*view.results.at(0)), "f32[24] on (tp=2): S(0)");
+  const auto scope = on_missing_rule(Replicate());
+  EXPECT_EQ(explain("trace", {rows}).by, DecidedBy::kMadeWhole);
+}
+
+TEST(Explain, RefusesWhatLibTorchDoesNotHave) {
+  const auto x = layout("f32[8, 6] on (tp=2): S(0)");
+  EXPECT_EQ(
+      message([&] { explain("mmm", {x}); }),
+      "[explain] LibTorch has no operator \"mmm\". Name it with its overload, "
+      "if it has one: \"mm\", \"add.Tensor\".");
+  EXPECT_EQ(
+      message([&] { explain("mm", {x}); }),
+      "[explain] 1 layout does not fit the tensors of aten::mm(Tensor self, "
+      "Tensor mat2) -> Tensor. Pass one for each of them.");
+  EXPECT_EQ(message([&] { explain("mm", {x, x, x}); }), "");
+  EXPECT_EQ(message([&] { explain("mm", {}); }), "");
+  EXPECT_EQ(message([&] { explain("cumsum", {x}); }), "");
+  EXPECT_EQ(message([&] { explain("relu", {x}, {{"dim", 0}}); }), "");
+}
+
+// Of what runs.
+
+struct Problem {
+  const char* op;
+  std::vector<std::vector<int64_t>> shapes;
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> call;
+};
+
+std::vector<Problem> problems() {
+  using T = std::vector<at::Tensor>;
+  return {
+      {"mm", {{8, 4}, {4, 12}}, [](const T& t) { return t[0].mm(t[1]); }},
+      {"bmm",
+       {{4, 8, 4}, {4, 4, 8}},
+       [](const T& t) { return t[0].bmm(t[1]); }},
+      {"add.Tensor", {{8, 4}, {8, 4}}, [](const T& t) { return t[0] + t[1]; }},
+      {"mul.Tensor", {{8, 4}, {4}}, [](const T& t) { return t[0] * t[1]; }},
+      {"maximum",
+       {{8, 4}, {8, 4}},
+       [](const T& t) { return at::maximum(t[0], t[1]); }},
+      {"sum", {{8, 4}}, [](const T& t) { return t[0].sum(); }},
+      {"relu", {{8, 4}}, [](const T& t) { return t[0].relu(); }},
+      {"t", {{8, 4}}, [](const T& t) { return t[0].t(); }},
+  };
+}
+
+Placement draw(int64_t ndim, std::mt19937& random) {
+  const auto kind = static_cast<int64_t>(random() % 4);
+  return kind == 0 ? Placement(Partial())
+      : kind == 1  ? Placement(Replicate())
+                   : Shard(static_cast<int64_t>(random()) % ndim);
+}
+
+at::Tensor placed(
+    const std::vector<int64_t>& sizes,
+    const DeviceMesh& mesh,
+    std::mt19937& random) {
+  Placements placements;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    placements.push_back(draw(static_cast<int64_t>(sizes.size()), random));
+  }
+  const auto spec = Spec::make(mesh, placements, sizes, at::kFloat);
+  FromLocalOptions options;
+  options.shape = sizes;
+  return DTensor::from_local(
+      at::ones(spec->local_sizes()), mesh, placements, options);
+}
+
+std::vector<at::Tensor> operands_of(
+    const Problem& problem,
+    const DeviceMesh& mesh,
+    std::mt19937& random) {
+  std::vector<at::Tensor> operands;
+  for (const auto& shape : problem.shapes) {
+    operands.push_back(placed(shape, mesh, random));
+  }
+  return operands;
+}
+
+std::vector<SpecPtr> specs_of(const std::vector<at::Tensor>& operands) {
+  std::vector<SpecPtr> specs;
+  for (const auto& t : operands) {
+    specs.push_back(DTensor(t).spec());
+  }
+  return specs;
+}
+
+double bytes_of_ways(const ExplainedCall& call) {
+  double bytes = 0;
+  for (const auto& operand : call.operands) {
+    bytes += operand.wire_bytes;
+  }
+  return bytes;
+}
+
+// Whether mesh dimension 0 of an operand goes from a partial sum to a part of
+// it, which the choice counts as an all-reduce.
+bool cuts_a_sum(const ExplainedCall& call) {
+  return std::any_of(
+      call.operands.begin(), call.operands.end(), [](const auto& operand) {
+        return operand.becomes != nullptr &&
+            operand.spec->placements()[0].is_partial() &&
+            operand.becomes->placements()[0].cuts();
+      });
+}
+
+// One call, and what a mode and the prediction say of it.
+void expect_as_explained(
+    const Problem& problem,
+    const DeviceMesh& mesh,
+    std::mt19937& random) {
+  const auto operands = operands_of(problem, mesh, random);
+  const auto told = explain(problem.op, specs_of(operands));
+  const CommDebugMode comm;
+  const ExplainMode mode;
+  const auto y = problem.call(operands);
+  const auto& call = only(mode);
+  const auto what = to_string(mode);
+  ASSERT_EQ(call.results.size(), 1) << what;
+  EXPECT_EQ(call.results[0], DTensor(y).spec()) << what;
+  EXPECT_EQ(told.results, call.results) << what << told;
+  EXPECT_EQ(told.mesh_dims, call.mesh_dims) << what << told;
+  EXPECT_EQ(told.operands, call.operands) << what << told;
+  EXPECT_EQ(call.communicated, comm.total()) << what;
+  EXPECT_DOUBLE_EQ(bytes_of_ways(call), comm.total().wire_bytes) << what;
+  for (size_t m = 0; m < call.mesh_dims.size(); ++m) {
+    EXPECT_EQ(
+        taken(call.mesh_dims[m]).strategy.outputs.at(0),
+        DTensor(y).placements()[m])
+        << what;
+  }
+  if (mesh.ndim() == 1 && !call.mesh_dims.empty() && !cuts_a_sum(call)) {
+    EXPECT_DOUBLE_EQ(taken(call.mesh_dims[0]).bytes, comm.total().wire_bytes)
+        << what;
+  }
+}
+
+void expect_all_as_explained(const DeviceMesh& mesh) {
+  std::mt19937 random(7); // the same on every rank
+  for (const auto& problem : problems()) {
+    for (int i = 0; i < 40; ++i) {
+      expect_as_explained(problem, mesh, random);
+    }
+  }
+}
+
+TEST(ExplainMode, OneMeshDimensionIsAsExplained) {
+  on_two_ranks(expect_all_as_explained);
+}
+
+TEST(ExplainMode, TwoMeshDimensionsAreAsExplained) {
+  run_ranks(4, [] {
+    expect_all_as_explained(init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"}));
+  });
+}
+
+TEST(ExplainMode, DecidesNothingForTheProgram) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(1)});
+    const auto b = distribute_tensor(uniform({6, 2}, 2), mesh, {Replicate()});
+    const auto plain = at::mm(a, b);
+    const auto made = detail::decision_counts();
+    const ExplainMode mode;
+    const auto explained = at::mm(a, b);
+    EXPECT_EQ(detail::decision_counts().made, made.made);
+    EXPECT_EQ(detail::decision_counts().kept, made.kept);
+    EXPECT_EQ(DTensor(plain).spec(), DTensor(explained).spec());
+    EXPECT_TRUE(
+        at::equal(DTensor(plain).to_local(), DTensor(explained).to_local()));
+  });
+}
+
+TEST(ExplainMode, EqualCallsAreOneUntilTheyAreForgotten) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    const auto b = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(1)});
+    ExplainMode mode;
+    for (int i = 0; i < 3; ++i) {
+      a.relu();
+    }
+    b.relu();
+    at::rand({4}).relu(); // is no DTensor
+    ASSERT_EQ(mode.calls().size(), 2);
+    EXPECT_EQ(mode.calls()[0].count, 3);
+    EXPECT_EQ(mode.calls()[1].count, 1);
+    mode.reset();
+    EXPECT_TRUE(mode.calls().empty());
+  });
+}
+
+TEST(ExplainMode, HearsTheBackwardPass) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    a.requires_grad_();
+    const auto b = distribute_tensor(uniform({6, 2}, 2), mesh, {Replicate()});
+    const ExplainMode mode;
+    at::mm(a, b).sum().backward();
+    EXPECT_EQ(to_string(mode), "");
+  });
+}
+
+TEST(ExplainMode, AStyledModuleComputesOnWhatItsStyleMakes) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = filled(Mlp(4, 8));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    const ExplainMode mode;
+    const CommDebugMode comm;
+    mlp(uniform({3, 4}, 3)).sum().backward();
+    EXPECT_EQ(to_string(mode), "");
+    auto total = mode.communicated_outside().count;
+    for (const auto& call : mode.calls()) {
+      total += call.communicated.count;
+    }
+    EXPECT_EQ(total, comm.get_total_counts());
+  });
+}
+
+TEST(ExplainMode, ScopesThatChangeOperandsAreSeen) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    const auto plain = uniform({4, 6}, 2);
+    const auto implicit = implicit_replication();
+    const ExplainMode mode;
+    a + plain;
+    EXPECT_EQ(to_string(mode), "");
+  });
+}
+
+TEST(ExplainMode, AutocastCallsTheSameOperatorOnOthers) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(at::rand({4, 6}), mesh, {Shard(0)});
+    const auto b = distribute_tensor(at::rand({6, 2}), mesh, {Replicate()});
+    const Autocast scope(torch::kCPU, torch::kBFloat16);
+    const ExplainMode mode;
+    at::mm(a, b);
+    const auto& call = only(mode);
+    EXPECT_EQ(to_string(call), "");
+  });
+}
+
+TEST(ExplainMode, AnErrorIsExplained) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    auto b = distribute_tensor(uniform({4, 6}, 1), mesh, {Replicate()});
+    const ExplainMode mode;
+    const auto error = message([&] { a.trace(); });
+    EXPECT_EQ(only(mode).by, DecidedBy::kNobody);
+    EXPECT_EQ(only(mode).note, error);
+    EXPECT_TRUE(only(mode).results.empty());
+  });
+}
+
+TEST(ExplainMode, OperatorsThatCallOthersAreTrees) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto a = distribute_tensor(uniform({4, 6}, 1), mesh, {Shard(0)});
+    auto out = distribute_tensor(at::zeros({4, 6}), mesh, {Shard(1)});
+    const ExplainMode mode;
+    at::rot90(a);
+    a.equal(a);
+    a.norm();
+    at::relu_out(out, a);
+    at::_foreach_add({a, a}, 1);
+    EXPECT_EQ(to_string(mode), "");
+  });
+}
+
+} // namespace
+} // namespace dtensor
