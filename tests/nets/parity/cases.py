@@ -316,6 +316,20 @@ def factory_cases():
            dtype="!int64"), show("d")])
 
 
+def placement_cases():
+    rows = ["Placement", "Placement.is_partial", "Placement.is_replicate",
+            "Placement.is_shard"]
+    for text in ("R", "S(0)", "S(1)", "P(sum)", "P(max)", "SS(0, sf=2)"):
+        case(f"what {text} is", rows, [do("ask_placement", of=text)])
+    for size, parts in ((5, 4), (4, 4), (2, 4), (0, 2), (7, 3)):
+        case(f"{size} cut in {parts}", [
+            "Shard.local_shard_size_and_offset",
+            "Shard.local_shard_size_and_offset(curr_local_size)",
+            "Shard.local_shard_size_and_offset(num_chunks)",
+            "Shard.local_shard_size_and_offset(rank)"], [
+                do("ask_chunks", size=size, parts=parts)])
+
+
 # --- operators
 
 # name, sizes of the tensors, arguments after them
@@ -843,14 +857,17 @@ def prepare_cases():
     def rows(name, *options):
         return [name] + [f"{name}({option})" for option in options]
 
-    def called(kind, plan, inputs, shown):
+    def called(kind, plan, inputs, shown, kwargs=None):
+        given = {"args": ["$" + name for name in inputs]}
+        if kwargs:
+            given = {"args": given["args"][:-len(kwargs)], "kwargs": kwargs}
         return [
             do("module", to="m", kind=kind),
             do("parallelize", of="m", plan=plan),
             *(tensor(name, [8, 3] if name == "z" else [4, 6], seed=seed + 1,
                      differs=True) for seed, name in enumerate(inputs)),
             do("call", to=shown if len(shown) > 1 else shown[0], of="m",
-               args=["$" + name for name in inputs]), show(*shown)]
+               **given), show(*shown)]
 
     inside = rows("PrepareModuleInput", "input_layouts",
                   "desired_input_layouts", "use_local_output")
@@ -884,6 +901,17 @@ def prepare_cases():
             "pair", style("prepare_output", output_layouts=["S(0)", "R"],
                           desired_output_layouts=["R", "S(1)"],
                           use_local_output=local), ["x"], ["y", "z"]))
+    for name, row in (("prepare_input", "PrepareModuleInput"),
+                      ("prepare_input_output", "PrepareModuleInputOutput")):
+        after = ({"output_layouts": ["R"], "desired_output_layouts": ["S(0)"]}
+                 if name == "prepare_input_output" else {})
+        case(f"an input by its name, {name}",
+             rows(row, "input_kwarg_layouts", "desired_input_kwarg_layouts"),
+             called("sum", style(
+                 name, input_layouts=["S(0)"], desired_input_layouts=["R"],
+                 input_kwarg_layouts={"y": "S(1)"},
+                 desired_input_kwarg_layouts={"y": "R"}, **after),
+                 ["x", "z"], ["y"], kwargs={"y": "$z"}))
     both = rows("PrepareModuleInputOutput", "input_layouts",
                 "desired_input_layouts", "use_local_input", "output_layouts",
                 "desired_output_layouts", "use_local_output")
@@ -913,6 +941,13 @@ def distribute_module_cases():
         do("show_parameters", of="m"),
         tensor("t", [3, 4]), distribute("x", "t", ["R"]),
         do("call", to="y", of="m", args=["$x"]), show("y")])
+    for given, wanted in (("S(0)", "R"), ("S(1)", "S(0)"), ("R", "S(1)")):
+        case(f"a module between functions, {given} to {wanted}", [
+            "distribute_module(input_fn)", "distribute_module(output_fn)"], [
+                do("module", to="m", kind="relu"),
+                do("distribute_module", of="m", input=[given],
+                   output=[wanted]), tensor("x", [4, 6], differs=True),
+                do("call", to="y", of="m", args=["$x"]), show("y")])
     case("a module distributed twice", rows, [
         do("module", to="m", kind="affine", sizes=[6]),
         do("distribute_module", of="m"), do("distribute_module", of="m")])
@@ -1006,6 +1041,10 @@ def experimental_cases():
         *two("S(0)", "R"),
         do("local_map", to="y", fn="scale", out=["S(0)"],
            in_=[["S(0)"], None], args=["$a", 2.0]), show("y")])
+    case("local_map on a mesh that is said", "local_map(device_mesh)", [
+        *two("S(0)", "R"),
+        do("local_map", to="y", fn="scale", out=["S(0)"],
+           in_=[["S(0)"], None], args=["$a", 2.0], mesh="$mesh"), show("y")])
     case("local_map with two results", mapped, [
         *two("S(0)", "R"),
         do("local_map", to=["y", "z"], fn="two", out=[["S(0)"], ["S(0)"]],
@@ -1052,6 +1091,7 @@ def cases():
     CASES.clear()
     for make in (distribute_tensor_cases, from_local_cases,
                  redistribute_cases, to_local_cases, factory_cases,
+                 placement_cases,
                  pointwise_cases, reduction_cases, matmul_cases, shape_cases,
                  network_cases, mixed_cases, mesh_cases, linear_style_cases,
                  plan_cases, sequence_cases, prepare_cases,

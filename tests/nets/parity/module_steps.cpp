@@ -148,11 +148,21 @@ Placement placement_of(const Json& text) {
   return placements_of(Json::array({text}))[0];
 }
 
-OptionalPlacements optional_placements(const Json& style, const char* name) {
+// C++ has no keyword arguments: those of Python follow by their positions.
+OptionalPlacements optional_placements(
+    const Json& style,
+    const std::string& name) {
   OptionalPlacements layouts;
-  for (const auto& text : style.value(name, Json::array())) {
+  const auto add = [&](const Json& text) {
     layouts.push_back(
         text.is_null() ? std::nullopt : std::optional(placement_of(text)));
+  };
+  for (const auto& text : style.value(name, Json::array())) {
+    add(text);
+  }
+  const auto named = name.substr(0, name.find("layouts")) + "kwarg_layouts";
+  for (const auto& text : style.value(named, Json::object())) {
+    add(text);
   }
   return layouts;
 }
@@ -267,14 +277,37 @@ void distribute(Machine& machine, const Json& step) {
           }
         }
       };
+  ModuleTensorsFn before;
+  ModuleTensorsFn after;
+  if (step.contains("input")) {
+    before = [layouts = placements_of(step["input"])](
+                 const std::vector<at::Tensor*>& inputs,
+                 const DeviceMesh& mesh) {
+      for (auto* input : inputs) {
+        *input = DTensor::from_local(*input, mesh, layouts);
+      }
+    };
+    after = [layouts = placements_of(step["output"])](
+                const std::vector<at::Tensor*>& outputs, const DeviceMesh&) {
+      for (auto* output : outputs) {
+        *output = DTensor(*output).redistribute(layouts).to_local();
+      }
+    };
+  }
   distribute_module(
-      *machine.module(step["of"]).module, machine.mesh_of(step), cut);
+      *machine.module(step["of"]).module,
+      machine.mesh_of(step),
+      cut,
+      before,
+      after);
 }
 
 void call(Machine& machine, const Json& step) {
-  machine.bind_all(
-      step["to"],
-      machine.module(step["of"]).call(machine.tensors(step["args"])));
+  auto inputs = machine.tensors(step["args"]);
+  for (const auto& name : step.value("kwargs", Json::object())) {
+    inputs.push_back(machine.tensor(name));
+  }
+  machine.bind_all(step["to"], machine.module(step["of"]).call(inputs));
 }
 
 void show_parameters(Machine& machine, const Json& step) {

@@ -156,6 +156,9 @@ void map_locals(Machine& machine, const Json& step) {
   const auto inputs = layouts_of(step.value("in", Json::array()));
   LocalMapOptions options;
   options.in_grad_placements = layouts_of(step.value("in_grad", Json::array()));
+  if (step.contains("mesh")) {
+    options.device_mesh = machine.mesh_of(step);
+  }
   options.redistribute_inputs = step.value("redistribute_inputs", false);
   const std::string name = step["fn"];
   const auto& args = step["args"];

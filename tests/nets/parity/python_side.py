@@ -194,14 +194,20 @@ def module_of(step):
     return made
 
 
+def layouts_of(given):
+    if isinstance(given, list):
+        return tuple(map(placement_of, given))
+    if isinstance(given, dict):
+        return {name: placement_of(text) for name, text in given.items()}
+    return placement_of(given)
+
+
 def style_of(given):
     options = dict(given)
     kind = options.pop("style")
     for name, value in options.items():
         if name.endswith("layouts"):
-            options[name] = (tuple(map(placement_of, value))
-                             if isinstance(value, list)
-                             else placement_of(value))
+            options[name] = layouts_of(value)
     return {
         "colwise": ColwiseParallel,
         "rowwise": RowwiseParallel,
@@ -418,6 +424,22 @@ class Machine:
             self.get(step["of"]), self.mesh_of(step),
             placements_of(step.get("placements")), **options))
 
+    def do_ask_placement(self, step):
+        placement = placement_of(step["of"])
+        self.note(step["of"], {
+            "replicate": placement.is_replicate(),
+            "partial": placement.is_partial(),
+            "shard": placement.is_shard(),
+            "first": placement.is_shard(0),
+            "equal": [placement == placement_of(text)
+                      for text in ("R", "S(0)", "P(sum)")]})
+
+    def do_ask_chunks(self, step):
+        self.note("chunks", [
+            list(Shard.local_shard_size_and_offset(
+                step["size"], step["parts"], index))
+            for index in range(step["parts"])])
+
     def do_from_local(self, step):
         options = {name: step[name] for name in ("run_check", "shape", "stride")
                    if name in step}
@@ -496,6 +518,7 @@ class Machine:
         function = local_map(
             LOCAL_FUNCTIONS[step["fn"]], out, layouts(step.get("in")),
             layouts(step.get("in_grad")),
+            self.get(step["mesh"]) if "mesh" in step else None,
             redistribute_inputs=step.get("redistribute_inputs", False))
         self.bind(step["to"], function(*self.value(step["args"])))
 
@@ -597,11 +620,25 @@ class Machine:
                         distribute_tensor(parameter.detach(), mesh,
                                           placements_of(partition[full_name]))))
 
+        def input_fn(module, inputs, mesh):
+            return tuple(
+                DTensor.from_local(x, mesh, placements_of(step["input"]))
+                for x in inputs)
+
+        def output_fn(module, output, mesh):
+            return output.redistribute(
+                placements=placements_of(step["output"])).to_local()
+
         distribute_module(self.get(step["of"]), self.mesh_of(step),
-                          partition_fn if partition else None)
+                          partition_fn if partition else None,
+                          input_fn if "input" in step else None,
+                          output_fn if "output" in step else None)
 
     def do_call(self, step):
-        self.bind(step["to"], self.get(step["of"])(*self.value(step["args"])))
+        named = {name: self.value(given)
+                 for name, given in step.get("kwargs", {}).items()}
+        self.bind(step["to"], self.get(step["of"])(
+            *self.value(step["args"]), **named))
 
     def do_show_parameters(self, step):
         module = self.get(step["of"])

@@ -114,18 +114,10 @@ REASONS = [
 
 # Rows of docs/reference/api.md that have no case, and why.
 EXCEPTED = [
-    # A function of other arguments than Python's: placement by placement.
-    r"^Shard\.local_shard_size_and_offset", r"^Placement", r"^Partial\.",
-    # Hooks on any module, which C++ has not.
-    r"^distribute_module\((input|output)_fn\)",
-    # C++ has no keyword arguments.
-    r"kwarg_layouts\)$",
     # A backend is chosen by names that differ.
     r"backend_override\)$",
     # What is printed is for people, and differs: tests/debug.
     r"^CommDebugMode\.(generate|log)", r"^visualize_sharding",
-    # Another rule for gradients: tests/tensor/local_map_test.cpp.
-    r"^local_map\(device_mesh\)",
     # Random numbers of Python's CPU meshes.
     r"^_random\.manual_seed",
     # PyTorch 2.0: not in the installed package. tests/parallel/torch_2_0*.

@@ -150,6 +150,31 @@ void show_local(Machine& machine, const Json& step) {
       record_of(DTensor(machine.tensor(step["of"]).detach()).to_local()));
 }
 
+void ask_placement(Machine& machine, const Json& step) {
+  const std::string text = step["of"];
+  const auto placement = placements_of(Json::array({text}))[0];
+  machine.note(
+      text,
+      {{"replicate", placement.is_replicate()},
+       {"partial", placement.is_partial()},
+       {"shard", placement.is_shard()},
+       {"first", placement.is_shard(0)},
+       {"equal",
+        {placement == Replicate(),
+         placement == Shard(0),
+         placement == Partial()}}});
+}
+
+void ask_chunks(Machine& machine, const Json& step) {
+  const int64_t parts = step["parts"];
+  Json chunks = Json::array();
+  for (int64_t index = 0; index < parts; ++index) {
+    const auto [begin, end] = chunk(step["size"], parts, index);
+    chunks.push_back({end - begin, begin});
+  }
+  machine.note("chunks", chunks);
+}
+
 } // namespace
 
 Steps tensor_steps() {
@@ -162,6 +187,8 @@ Steps tensor_steps() {
       {"to_local", to_local},
       {"full_tensor", whole},
       {"factory", make_by_factory},
+      {"ask_placement", ask_placement},
+      {"ask_chunks", ask_chunks},
       {"show", show},
       {"show_local", show_local}};
 }
