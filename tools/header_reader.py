@@ -37,6 +37,8 @@ class Declaration:
 
 
 class Reader:
+    """A place in a text, and what follows it."""
+
     def __init__(self, text: str):
         self.text = text
         self.at = 0
@@ -147,6 +149,8 @@ def shown(text: str, indent: int) -> str:
 
 
 class HeaderReader(Reader):
+    """What a header declares."""
+
     def read(self) -> list[Declaration]:
         self.at = self.text.index("#pragma once") + len("#pragma once")
         return self.scope(len(self.text), "public")

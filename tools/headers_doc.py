@@ -195,6 +195,13 @@ class Anchors:
         return base if count == 0 else f"{base}-{count}"
 
 
+def namespace_of(text: str) -> str:
+    """What is said of it: nothing of `dtensor` and of macros."""
+    found = re.findall(r"^namespace (dtensor[\w:]*) \{", text, re.M)
+    inner = [name for name in found if name != "dtensor" and "detail" not in name]
+    return f"; namespace `{inner[0]}`" if inner else ""
+
+
 def headers_of(layer: str) -> list[str]:
     text = (ROOT / "cmake/sources.cmake").read_text()
     listed = re.search(rf"set\(DTENSOR_{layer.upper()}_HEADERS\n(.*?)\)", text, re.S)
@@ -213,7 +220,7 @@ def page_of(layer: str) -> tuple[str, list[tuple[str, str]]]:
         short = header.removeprefix("dtensor/")
         place = anchors.of(short)
         body = [f"## {short}", as_markdown(head_of(text)),
-                f"[The file](../../../{header})"]
+                f"[The file](../../../{header}){namespace_of(text)}"]
         links = []
         for items in merged(HeaderReader(text).read()):
             first, *others = items
