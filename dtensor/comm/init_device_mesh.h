@@ -12,6 +12,7 @@
 
 namespace dtensor {
 
+/// Options of the functions that make meshes.
 struct MeshOptions {
   /// What is said of the groups of single dimensions, by name, or by number
   /// ("0") where they have none: {{"tp", {.backend = "gloo"}}}.
