@@ -8,7 +8,7 @@ foreach(lint layers headers)
   set_tests_properties(lint.${lint} PROPERTIES LABELS lint)
 endforeach()
 
-foreach(doc errors operators)
+foreach(doc errors operators headers snippets)
   add_test(NAME lint.${doc}_doc
     COMMAND Python3::Interpreter
       ${PROJECT_SOURCE_DIR}/tools/${doc}_doc.py --check)

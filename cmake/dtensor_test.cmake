@@ -1,4 +1,5 @@
-# dtensor_test(<layer> <sources>...): the test program of one layer.
+# dtensor_test(<layer> [EACH] <sources>...): the test program of one layer. ctest
+# runs it suite by suite, or, EACH, test by test: for those that mostly wait.
 # dtensor_test_program(<target> <sources>...): one with a main of its own.
 #
 # All programs share one precompiled header: torch/torch.h, gtest, gmock.
@@ -27,18 +28,21 @@ function(dtensor_test_program target)
 endfunction()
 
 function(dtensor_test layer)
-  if(NOT ARGN)
-    return()
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "EACH" "" "")
   set(target dtensor_${layer}_tests)
-  dtensor_test_program(${target} ${ARGN})
+  dtensor_test_program(${target} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${target} PRIVATE dtensor_test_main)
-  if(DTENSOR_TEST_EACH)
+  if(DTENSOR_TEST_EACH AND arg_EACH)
     gtest_discover_tests(${target}
       TEST_PREFIX "${layer}."
       DISCOVERY_MODE PRE_TEST
       DISCOVERY_TIMEOUT 120
       PROPERTIES TIMEOUT 300 LABELS "${layer}")
+  elseif(DTENSOR_TEST_EACH)
+    set(suites ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+    configure_file(
+      ${PROJECT_SOURCE_DIR}/cmake/gtest_suites.cmake.in ${suites} @ONLY)
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${suites})
   else()
     add_test(NAME ${layer} COMMAND ${target})
     set_tests_properties(${layer} PROPERTIES TIMEOUT 1800 LABELS "${layer}")

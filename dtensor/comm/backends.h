@@ -48,9 +48,11 @@ struct MeetingPlace {
   /// Of each member: names that are equal where processes share memory.
   std::vector<std::string> hosts;
 
+  /// Whether all members share memory.
   bool is_on_one_host() const;
 };
 
+/// Makes one member's backend of a group; every member calls it.
 using MakeBackend =
     std::function<GroupBackendPtr(GroupMembers, const MeetingPlace&)>;
 

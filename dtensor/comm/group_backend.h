@@ -64,6 +64,7 @@ struct BackendNeeds {
 struct AsyncCollective {
   /// kAllReduce, kAllGather, kReduceScatter or kAllToAll (shard_dim_alltoall).
   CollectiveKind kind = CollectiveKind::kAllReduce;
+  /// What this rank gives, and how terms are combined.
   at::Tensor input;
   ReduceOp op = ReduceOp::kSum;
   int64_t dim = 0;       // that is gathered or, in a reduce_scatter, cut
@@ -87,6 +88,7 @@ class DTENSOR_API GroupBackend {
   GroupBackend(const GroupBackend&) = delete;
   GroupBackend& operator=(const GroupBackend&) = delete;
 
+  /// What it was made with.
   const GroupMembers& members() const {
     return members_;
   }

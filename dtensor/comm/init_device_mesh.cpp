@@ -5,6 +5,7 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/text.h>
 
 #include <algorithm>
 #include <numeric>
@@ -383,6 +384,16 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
 }
 
 } // namespace
+
+Group& get_group(const DeviceMesh& mesh) {
+  DTENSOR_CHECK(
+      mesh.ndim() == 1,
+      "get_group",
+      "which dimension? The mesh is ",
+      mesh,
+      ". Pass a dimension or its name.");
+  return get_group(mesh, 0);
+}
 
 Group& get_group(const DeviceMesh& mesh, int64_t dim) {
   return *group_along(mesh, dim);

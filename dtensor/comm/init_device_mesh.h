@@ -12,6 +12,7 @@
 
 namespace dtensor {
 
+/// Options of the functions that make meshes.
 struct MeshOptions {
   /// What is said of the groups of single dimensions, by name, or by number
   /// ("0") where they have none: {{"tp", {.backend = "gloo"}}}.
@@ -64,10 +65,12 @@ DTENSOR_API DeviceMesh from_group(
     std::vector<int64_t> ranks,
     std::vector<std::string> mesh_dim_names = {});
 
-/// The group of this rank along one mesh dimension.
+/// The group of this rank along one mesh dimension, which may be left out on a
+/// 1-D mesh only.
 /// Throws RuntimeError on a pure mesh and on a rank outside the mesh.
 /// Python: DeviceMesh.get_group.
-DTENSOR_API Group& get_group(const DeviceMesh& mesh, int64_t dim = 0);
+DTENSOR_API Group& get_group(const DeviceMesh& mesh);
+DTENSOR_API Group& get_group(const DeviceMesh& mesh, int64_t dim);
 DTENSOR_API Group& get_group(const DeviceMesh& mesh, std::string_view name);
 
 /// Those along all dimensions. Python: DeviceMesh.get_all_groups.

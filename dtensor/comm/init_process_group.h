@@ -26,6 +26,7 @@
 
 namespace dtensor {
 
+/// Options of init_process_group.
 struct ProcessGroupOptions {
   /// What carries tensors: a name (comm/backends.h), or one for each type of
   /// device, "cpu:gloo,cuda:nccl". Empty: what the environment's

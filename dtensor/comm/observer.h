@@ -20,6 +20,7 @@ struct CollectiveEvent {
   /// Bytes this rank sends with a bandwidth-optimal algorithm (the table in
   /// docs/concepts/communication.md).
   double wire_bytes = 0;
+  /// The number of ranks in the group.
   int64_t group_size = 0;
   /// Group::label(): the mesh dimension.
   std::string_view label;
@@ -30,9 +31,12 @@ struct CollectiveEvent {
   bool backward = false;
 };
 
+/// Who hears of collectives: derive from it, and install it with a
+/// CommObserverGuard.
 class DTENSOR_API CommObserver {
  public:
   virtual ~CommObserver() = default;
+  /// Called by the rank that enters a collective, in its thread.
   virtual void on_collective(const CollectiveEvent& event) = 0;
 };
 

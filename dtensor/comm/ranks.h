@@ -33,6 +33,7 @@ namespace detail {
 class RankThreads;
 }
 
+/// Options of run_ranks and Ranks.
 struct RunRanksOptions {
   /// A collective that waits longer than this for a rank that never arrives is
   /// an error naming the ranks that are missing.

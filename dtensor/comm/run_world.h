@@ -36,6 +36,7 @@ struct Launched {
 /// launcher's variables contradict each other.
 DTENSOR_API std::optional<Launched> launched();
 
+/// Options of run_world.
 struct RunWorldOptions {
   /// Of a launcher's processes: how many threads of each are ranks, the same in
   /// all. 0: what the environment's DTENSOR_RANKS_PER_PROCESS says, else 1.

@@ -60,6 +60,7 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  /// Which rank this is, and of how many.
   int64_t rank() const {
     return rank_;
   }
@@ -82,6 +83,7 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   /// Worlds that have groups end before they are let go: models that a rank
   /// keeps hold groups, and those hold the world.
   void end();
+  /// Whether it has been called.
   bool has_ended() const {
     return ended_.load(std::memory_order_relaxed);
   }

@@ -43,10 +43,12 @@ struct CommRecord {
   /// Full name of the styled module that communicated; "gradients" for the
   /// reduction of parameter gradients; empty outside styled modules.
   std::string module;
+  /// Whether it happened in a backward pass, and what it was.
   bool backward = false;
   CollectiveKind kind = CollectiveKind::kBarrier;
   /// The mesh dimension.
   std::string mesh_dim;
+  /// How many there were.
   int64_t count = 0;
   /// Bytes of this rank's inputs, and bytes that it sends with
   /// bandwidth-optimal algorithms.
@@ -54,6 +56,7 @@ struct CommRecord {
   double wire_bytes = 0;
 };
 
+/// Sums over records.
 struct CommTotal {
   int64_t count = 0;
   int64_t payload_bytes = 0;
@@ -85,6 +88,7 @@ struct CommFilter {
 /// Python: torch.distributed.tensor.debug.CommDebugMode.
 class DTENSOR_API CommDebugMode final : public CommObserver {
  public:
+  /// Modules have the names that styles have given them.
   CommDebugMode();
   /// What modules of `model` do is theirs also where no style has named them:
   /// what reads their parameters, and all of those declared with

@@ -22,6 +22,7 @@
 
 namespace dtensor {
 
+/// Options of visualize_sharding.
 struct VisualizeShardingOptions {
   /// Stands before the layout, as a name of the tensor.
   std::string header = "";

@@ -16,6 +16,7 @@
 
 namespace dtensor {
 
+/// The collectives of a Group (comm/group.h), for all who count them.
 enum class CollectiveKind : uint8_t {
   kAllReduce,
   kAllGather,

@@ -49,10 +49,13 @@ class DTENSOR_API DeviceMesh {
       std::vector<std::string> mesh_dim_names = {},
       int64_t rank = 0);
 
+  /// Whether it is a mesh.
   bool defined() const {
     return state_ != nullptr;
   }
 
+  /// The type of device that its tensors are on, how many dimensions it has,
+  /// and the number of ranks along each.
   c10::DeviceType device_type() const;
   int64_t ndim() const;
   c10::ArrayRef<int64_t> shape() const;

@@ -42,11 +42,13 @@ DTENSOR_API ReduceOp parse_reduce_op(std::string_view name);
 /// Shard, StridedShard, Replicate and Partial below.
 class Placement {
  public:
+  /// Which of the four it is.
   enum class Kind : uint8_t { kReplicate, kShard, kStridedShard, kPartial };
 
   /// Replicate.
   constexpr Placement() = default;
 
+  /// Which one it is, and the same as a question.
   constexpr Kind kind() const {
     return kind_;
   }
@@ -60,6 +62,7 @@ class Placement {
   constexpr bool is_shard(int64_t dim) const {
     return is_shard() && dim_ == dim;
   }
+  /// True of StridedShard only.
   constexpr bool is_strided_shard() const {
     return kind_ == Kind::kStridedShard;
   }
@@ -70,6 +73,7 @@ class Placement {
   constexpr bool cuts(int64_t dim) const {
     return cuts() && dim_ == dim;
   }
+  /// True of Partial, of any reduction or of this one.
   constexpr bool is_partial() const {
     return kind_ == Kind::kPartial;
   }

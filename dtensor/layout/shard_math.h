@@ -14,6 +14,7 @@
 
 namespace dtensor {
 
+/// Sizes or strides of a tensor, one for each dimension.
 using Sizes = c10::SmallVector<int64_t, 5>;
 using SizesRef = c10::ArrayRef<int64_t>;
 
@@ -26,6 +27,7 @@ struct Interval {
   }
   friend bool operator==(const Interval&, const Interval&) = default;
 };
+/// In the order of the local tensor.
 using Intervals = c10::SmallVector<Interval, 2>;
 
 /// The part of [0, size) that torch.chunk(parts) gives to `index`:

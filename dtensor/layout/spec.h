@@ -24,6 +24,7 @@
 namespace dtensor {
 
 class Spec;
+/// How specs are held and compared.
 using SpecPtr = std::shared_ptr<const Spec>;
 
 class DTENSOR_API Spec {
@@ -48,6 +49,8 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
+  /// The same tensor in another layout, and of another dtype. The first throws
+  /// as make().
   SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
       const;
   SpecPtr with_dtype(at::ScalarType dtype) const;
@@ -55,6 +58,8 @@ class DTENSOR_API Spec {
   SpecPtr
   with_tensor(PlacementsRef placements, SizesRef sizes, SizesRef strides) const;
 
+  /// Mesh, placements, global sizes and strides, and dtype: what make() was
+  /// given, in the form in which it stores them; and what follows from sizes.
   const DeviceMesh& mesh() const {
     return mesh_;
   }
@@ -87,6 +92,7 @@ class DTENSOR_API Spec {
     return local_sizes_;
   }
 
+  /// Whether every placement is Replicate, and whether one is Partial.
   bool is_replicated() const {
     return is_replicated_;
   }

@@ -52,6 +52,9 @@ struct DTENSOR_API ParsedSpec {
   /// The spec on a pure mesh of that shape over ranks 0..n-1, seen from `rank`.
   SpecPtr spec(int64_t rank = 0) const;
 };
+
+/// Reads what to_string wrote of a spec: "f32[8, 6] on (tp=2): S(0)".
+/// Throws ValueError pointing at the first thing it cannot read.
 DTENSOR_API ParsedSpec parse_spec(std::string_view text);
 
 } // namespace dtensor

@@ -16,7 +16,9 @@
 
 namespace dtensor {
 
+/// Options of an ExplicitRedistributionContext.
 struct ExplicitRedistributionOptions {
+  /// An error, or a warning.
   enum class Mode : uint8_t { kRaise, kWarn };
 
   /// False: inside of another one, allow everything again.

@@ -57,6 +57,7 @@ class DTENSOR_API OnMissingRule {
   std::map<std::string, MissingRuleCost> costs_;
 };
 
+/// The scope, named as the others are.
 [[nodiscard]] inline OnMissingRule on_missing_rule(const Placement& operands) {
   return OnMissingRule(operands);
 }

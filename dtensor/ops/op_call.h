@@ -14,10 +14,10 @@ namespace dtensor {
 
 /// One tensor among the arguments; lists of tensors are flattened.
 struct OpInput {
-  SpecPtr spec;  // a plain scalar tensor counts as replicated
-  int arg = 0;   // position in the schema
-  int item = -1; // position in the list, -1 outside lists
-  bool is_plain = false;
+  SpecPtr spec;          // a plain scalar tensor counts as replicated
+  int arg = 0;           // position in the schema
+  int item = -1;         // position in the list, -1 outside lists
+  bool is_plain = false; // no DTensor
 
   SizesRef sizes() const {
     return spec->sizes();
@@ -39,6 +39,7 @@ struct OutputMeta {
   bool defined = true;
   /// Where it begins in the memory of the first input, if it is a view of it.
   int64_t offset = 0;
+  /// The number of dimensions.
   int64_t dim() const {
     return static_cast<int64_t>(sizes.size());
   }
@@ -69,6 +70,7 @@ class OpCall {
 
   /// Position of argument `name` in the schema.
   size_t arg_index(std::string_view name) const;
+  /// Argument `name`, and whether the schema has it.
   const c10::IValue& arg(std::string_view name) const {
     return args[arg_index(name)];
   }
@@ -76,11 +78,13 @@ class OpCall {
   /// Position in `inputs` of the (non-list) tensor argument `name`; -1 if it
   /// is undefined.
   int input_index(std::string_view name) const;
+  /// The same as a pointer, null if it is undefined.
   const OpInput* input(std::string_view name) const {
     const int i = input_index(name);
     return i < 0 ? nullptr : &inputs[static_cast<size_t>(i)];
   }
 
+  /// Argument `name`, which is an int or a bool.
   int64_t int_arg(std::string_view name) const {
     return arg(name).toInt();
   }

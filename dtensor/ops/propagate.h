@@ -62,9 +62,9 @@ DTENSOR_API Decision propagate(
 DTENSOR_API Strategies
 candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim);
 
-/// Bytes moved to bring this mesh dimension of a tensor from `from` to `to`,
-/// infinite if it cannot be done. Partial to Shard counts as Partial to
-/// Replicate, so that results of partial sums come out whole unless asked.
+/// Bytes moved to bring this mesh dimension of a tensor to `to`, infinite if it
+/// cannot be done. Partial to Shard counts as Partial to Replicate, so that
+/// results of partial sums come out whole unless asked.
 DTENSOR_API double
 transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to);
 

@@ -49,6 +49,7 @@ class DTENSOR_API RuleRegistry {
 
   /// Null if there is none.
   const OpRule* find(const c10::OperatorName& name) const;
+  /// Whether keep_composite() was said of it.
   bool keeps_composite(const c10::OperatorName& name) const;
   /// Those said of it alone, or of its rule; null if it has neither.
   const OpTraits* find_traits(const c10::OperatorName& name) const;

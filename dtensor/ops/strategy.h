@@ -28,6 +28,7 @@ struct Strategy {
   Placements inputs;
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
+/// What one mesh dimension may do.
 using Strategies = std::vector<Strategy>;
 
 /// A whole-mesh choice: the layout each input must have and each output gets.
@@ -41,6 +42,7 @@ struct MeshStrategy {
 struct Decision {
   /// Layout each flattened input is brought to; null: it is plain, or has it.
   std::vector<SpecPtr> inputs;
+  /// Whether any input is brought to another one.
   bool redistributes = false;
   /// Layout of each flattened tensor output; null for an undefined one.
   std::vector<SpecPtr> outputs;
@@ -108,8 +110,11 @@ struct OpRule {
   /// It may also decide otherwise where the gradient goes through a write to a
   /// view.
   bool in_view_gradients = false;
+  /// What is true of it in any layout.
   OpTraits traits;
 
+  /// Each sets what it is named after and returns the rule, so that one
+  /// expression says it all.
   OpRule& with_meta(MetaRule m) {
     meta = std::move(m);
     return *this;

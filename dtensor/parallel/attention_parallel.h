@@ -13,6 +13,7 @@
 
 namespace dtensor {
 
+/// Options of AttentionParallel.
 struct AttentionOptions {
   /// Layout of the output.
   Placement output_layouts = Replicate();

@@ -59,6 +59,7 @@ using HeldArg = std::conditional_t<
 /// replaced through the pointers.
 class DTENSOR_API ModuleHooks {
  public:
+  /// Gets the tensors among the arguments, or results.
   using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
 
   virtual ~ModuleHooks() = default;
@@ -80,6 +81,7 @@ class DTENSOR_API ModuleHooks {
   void set_module_name(std::string_view name) {
     name_ = name;
   }
+  /// Whether mark_styled() has noted it.
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }

@@ -13,6 +13,7 @@
 
 namespace dtensor {
 
+/// Options of ColwiseParallel.
 struct ColwiseOptions {
   /// Layout of a plain input (a DTensor input knows its own).
   Placement input_layouts = Replicate();
@@ -34,11 +35,14 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
   ColwiseOptions options_;
 };
 
+/// Options of RowwiseParallel.
 struct RowwiseOptions {
   /// Layout of a plain input; default: Shard(-1) for a Linear, Replicate() for
   /// an Embedding (Python: Shard(-1), which cuts the ids).
   std::optional<Placement> input_layouts = std::nullopt;
+  /// Layout of the output.
   Placement output_layouts = Replicate();
+  /// Return the local part of the output instead of a DTensor.
   bool use_local_output = true;
   /// Of a Linear: multiply and reduce in so many chunks of rows, so that a
   /// chunk is reduced while the next is multiplied. It takes as many

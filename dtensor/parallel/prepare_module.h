@@ -18,9 +18,13 @@
 
 namespace dtensor {
 
+/// One for each tensor; nullopt passes that tensor through.
 using OptionalPlacements = std::vector<std::optional<Placement>>;
 
+/// Options of PrepareModuleInput.
 struct PrepareModuleInputOptions {
+  /// Layout of each plain tensor argument, and the layout in which forward gets
+  /// it. (A DTensor knows its own.)
   OptionalPlacements input_layouts;
   OptionalPlacements desired_input_layouts;
   /// Give the module local parts instead of DTensors.
@@ -39,7 +43,10 @@ class DTENSOR_API PrepareModuleInput : public ParallelStyle {
   PrepareModuleInputOptions options_;
 };
 
+/// Options of PrepareModuleOutput.
 struct PrepareModuleOutputOptions {
+  /// Layout of each plain tensor that forward returns, and the layout in which
+  /// the caller gets it.
   OptionalPlacements output_layouts;
   OptionalPlacements desired_output_layouts;
   /// Return local parts instead of DTensors.
@@ -56,6 +63,8 @@ class DTENSOR_API PrepareModuleOutput : public ParallelStyle {
   PrepareModuleOutputOptions options_;
 };
 
+/// Options of PrepareModuleInputOutput: those of both, where use_local_input is
+/// PrepareModuleInput's use_local_output.
 struct PrepareModuleInputOutputOptions {
   OptionalPlacements input_layouts;
   OptionalPlacements desired_input_layouts;

@@ -6,8 +6,11 @@
 
 namespace dtensor {
 
+/// Options of SequenceParallel.
 struct SequenceParallelOptions {
+  /// The dimension that is cut.
   int64_t sequence_dim = 1;
+  /// Return the local part of the output instead of a DTensor.
   bool use_local_output = false;
 };
 

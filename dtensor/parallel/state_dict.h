@@ -28,8 +28,11 @@ class Optimizer;
 
 namespace dtensor {
 
+/// Tensors by full name, in the order of the model.
 using StateDict = torch::OrderedDict<std::string, at::Tensor>;
 
+/// Options of the functions below.
+/// Python: torch.distributed.checkpoint.state_dict.StateDictOptions.
 struct StateDictOptions {
   /// Plain tensors of the global shape, on every rank: what torch::save takes.
   /// All ranks call it.

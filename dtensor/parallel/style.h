@@ -33,6 +33,7 @@ class PlanChanges;
 
 /// What a style is told of the module it is applied to.
 struct StyleTarget {
+  /// What the style is to change.
   torch::nn::Module& module;
   std::string name; // full name, as "blocks.0.attn.wq"
   DeviceMesh mesh;  // one-dimensional
@@ -47,6 +48,8 @@ struct StyleTarget {
   of_child(const std::string& child_name, torch::nn::Module& child) const;
 };
 
+/// How one kind of module becomes parallel; docs/guides/write_a_style.md writes
+/// one. Python: torch.distributed.tensor.parallel.ParallelStyle.
 class DTENSOR_API ParallelStyle {
  public:
   virtual ~ParallelStyle() = default;
@@ -75,8 +78,10 @@ struct ParallelizePlanEntry {
       const std::pair<const std::string, std::shared_ptr<Style>>& entry)
       : ParallelizePlanEntry(entry.first, entry.second) {}
 };
+/// In the order in which styles are applied.
 using ParallelizePlan = std::vector<ParallelizePlanEntry>;
 
+/// Options of parallelize_module.
 struct ParallelizeOptions {
   /// Rank of the mesh dimension whose parameter values are scattered; nullopt:
   /// no communication, every rank cuts its own values.

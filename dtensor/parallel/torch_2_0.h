@@ -91,6 +91,7 @@ DTENSOR_API at::Tensor make_sharded_output_tensor(
 // output, which a function does not tell. They may stand in a plan of today's
 // parallelize_module, too.
 
+/// Options of ColwiseParallel.
 struct ColwiseOptions {
   /// Layout of a plain input: R for make_input_replicate_1d.
   Placement input_layouts = Replicate();
@@ -113,11 +114,14 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
   ColwiseOptions options_;
 };
 
+/// Options of RowwiseParallel.
 struct RowwiseOptions {
   /// Layout of a plain input; default: S(-1), as make_input_shard_1d_last_dim,
   /// for a Linear, R for an Embedding.
   std::optional<Placement> input_layouts = std::nullopt;
+  /// R for make_output_replicate_1d.
   Placement output_layouts = Replicate();
+  /// Return this rank's part of the output instead of a DTensor.
   bool use_local_output = false;
 };
 
@@ -133,6 +137,7 @@ class DTENSOR_API RowwiseParallel : public ParallelStyle {
   RowwiseOptions options_;
 };
 
+/// Options of PairwiseParallel.
 struct PairwiseOptions {
   /// Layout of a plain input: R for make_input_replicate_1d.
   Placement input_layouts = Replicate();

@@ -87,12 +87,15 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
   /// and vdim, RuntimeError if one of the two is parallel already.
   void copy(const torch::nn::MultiheadAttention& that);
 
+  /// Of the whole module, not of this rank.
   int64_t num_heads() const {
     return num_heads_;
   }
   /// The Linears whose columns are cut: qkv, or query, key and value.
   std::vector<torch::nn::Linear> projections() const;
 
+  /// With self_attention `qkv`, else `query`, `key` and `value`; the others are
+  /// null. `proj` makes the output.
   torch::nn::Linear qkv{nullptr};
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
   torch::nn::Linear proj{nullptr};
@@ -116,6 +119,7 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
   AttentionOptions options_;
 };
 
+/// The holder of the module.
 TORCH_MODULE(TensorParallelMultiheadAttention);
 
 } // namespace dtensor::torch_2_0

@@ -21,6 +21,7 @@
 
 namespace dtensor {
 
+/// What one step does, and from which placements to which.
 enum class StepKind : uint8_t {
   kSlice,         // R -> S(d), SS(d): keep my part; nothing is sent
   kAllGather,     // S(d), SS(d) -> R
@@ -50,6 +51,7 @@ struct DTENSOR_API Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
+/// What plan() finds; empty if there is nothing to do.
 struct DTENSOR_API Plan {
   std::vector<Step> steps;
   /// Bytes a rank sends if every collective is bandwidth-optimal. Of ranks

@@ -25,6 +25,7 @@
 
 namespace dtensor {
 
+/// Options of DTensor::from_local.
 struct FromLocalOptions {
   /// Compare shape and dtype between ranks, and give replicas rank 0's data.
   bool run_check = false;
@@ -37,6 +38,7 @@ struct FromLocalOptions {
   std::optional<Placements> grad_placements = std::nullopt;
 };
 
+/// Options of DTensor::redistribute.
 struct RedistributeOptions {
   /// Cast before communicating; the result has this dtype.
   std::optional<at::ScalarType> forward_dtype = std::nullopt;
@@ -76,6 +78,8 @@ class DTENSOR_API DTensor : public at::Tensor {
       PlacementsRef placements = {},
       const FromLocalOptions& options = {});
 
+  /// The mesh that it is spread over, and its placement on each mesh dimension.
+  /// Python: DTensor.device_mesh, DTensor.placements.
   const DeviceMesh& device_mesh() const;
   PlacementsRef placements() const;
   /// Everything that is known of it but its data.

@@ -15,9 +15,11 @@
 
 namespace dtensor {
 
+/// Options of the functions below.
 struct FactoryOptions {
   /// Default: the default dtype; full: that of the number.
   std::optional<at::ScalarType> dtype = std::nullopt;
+  /// The result is a leaf that gets a gradient.
   bool requires_grad = false;
 };
 

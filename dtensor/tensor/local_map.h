@@ -51,6 +51,7 @@ class MaybePlacements {
 /// optional, pair or tuple is one, and so is each value that is no tensor.
 using PlacementsList = std::vector<MaybePlacements>;
 
+/// Options of local_map.
 struct LocalMapOptions {
   /// The layouts in which the function makes the gradients of its arguments;
   /// nullopt or nothing: those of the arguments, Partial -> Replicate. Of a

@@ -60,6 +60,7 @@ class DTENSOR_API CollectiveLog : public CommObserver {
   double wire_bytes() const;
   /// In order: "all_gather, all_reduce"; "" if there were none.
   std::string text() const;
+  /// Forgets them.
   void clear();
 
  private:

@@ -72,6 +72,16 @@ TEST(InitDeviceMesh, SlicesAndFlattenedDimensionsCommunicate) {
   });
 }
 
+TEST(InitDeviceMesh, HasAGroupForEachDimension) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
+    EXPECT_EQ(
+        error_of([&] { get_group(mesh); }),
+        "[get_group] which dimension? The mesh is (dp=1, tp=2). Pass a "
+        "dimension or its name.");
+  });
+}
+
 TEST(InitDeviceMesh, LeavesRanksOutside) {
   run_ranks(3, [](int64_t rank) {
     const DeviceMesh mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

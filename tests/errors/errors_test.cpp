@@ -178,6 +178,10 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) {
          get_group(DeviceMesh(at::kCPU, {2}, {0, 1}), int64_t{0});
        }},
+      {"the group of a mesh of several dimensions",
+       [](const DeviceMesh&) {
+         get_group(init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+       }},
       // Layouts.
       {"a Shard dimension out of range",
        [](const DeviceMesh& mesh) { rows(mesh, Shard(2)); }},

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a program that uses dtensor is tested on one machine: ranks as threads,
+// expectations, counts, one rank of a large world, plans as texts.
+#include "../check.h"
+#include "../tutorial/model.h"
+
+#include <dtensor/dtensor.h>
+#include <dtensor/testing/expect.h>
+#include <dtensor/testing/fake_world.h>
+#include <torch/torch.h>
+
+#include <iostream>
+
+using namespace dtensor;
+using tutorial::Model;
+
+// [subject]
+// What is tested: softmax of x (N, C) along C in any layout of x.
+torch::Tensor my_softmax(const torch::Tensor& x) {
+  const auto e = (x - x.amax({1}, /*keepdim=*/true)).exp();
+  return e / e.sum({1}, /*keepdim=*/true);
+}
+// [/subject]
+
+// [values]
+void has_the_values_of_one_device() {
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"tp"});
+      const auto whole = testing::seeded_randn({5, 7}, torch::kDouble, 1);
+      for (const auto& layout : {Shard(0), Shard(1), Replicate()}) {
+        const auto x = distribute_tensor(whole, mesh, {layout});
+        testing::expect_close(my_softmax(x), torch::softmax(whole, 1));
+      }
+    });
+  }
+}
+// [/values]
+
+// [communication]
+void communicates_twice_where_columns_are_cut() {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+    const auto whole = testing::seeded_randn({4, 6}, torch::kDouble, 1);
+    const DTensor rows = distribute_tensor(whole, mesh, {Shard(0)});
+    const DTensor columns = distribute_tensor(whole, mesh, {Shard(1)});
+
+    testing::CollectiveLog log;
+    testing::expect_layout(my_softmax(rows), "S(0)");
+    CHECK_THAT(log.text().empty());
+    testing::expect_layout(my_softmax(columns), "S(1)");
+    CHECK_THAT(log.text() == "all_reduce, all_reduce");
+  });
+}
+// [/communication]
+
+const ParallelizePlan kPlan = {
+    {"*.up", ColwiseParallel()},
+    {"*.down", RowwiseParallel()},
+    {"head", ColwiseParallel({.output_layouts = Replicate()})},
+};
+
+// [counts]
+void a_step_costs_as_much_as_we_think() {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(torch::kCPU, {4}, {"tp"});
+    Model model;
+    parallelize_module(*model, mesh, kPlan);
+    const CommDebugMode comm;
+    tutorial::loss_of(model, tutorial::next_batch()).backward();
+    CHECK_THAT(comm.total({.backward = false}).count == 3);
+    CHECK_THAT(comm.total({.backward = true}).count == 3);
+    CHECK_THAT(comm.total({.module = "first.down"}).count == 1);
+    CHECK_THAT(comm.get_comm_counts()[CollectiveKind::kAllGather] == 1);
+  });
+}
+// [/counts]
+
+// [fake]
+void fits_on_many_ranks() {
+  testing::with_fake_world(5, 16, [] {
+    const auto mesh = init_device_mesh(torch::kCPU, {2, 8}, {"dp", "tp"});
+    CHECK_THAT(mesh.get_local_rank("tp") == 5);
+    Model model;
+    parallelize_module(*model, mesh["tp"], kPlan);
+    const auto& weight = model->first->up->weight; // (192, 48)
+    CHECK_THAT(DTensor(weight).to_local().size(0) == 192 / 8);
+    const auto logits = model(torch::zeros({2, 3}, torch::kLong));
+    CHECK_THAT(logits.size(2) == tutorial::kVocab); // the values are no good
+  });
+}
+// [/fake]
+
+// [golden]
+void goes_the_way_that_we_wrote_down() {
+  const auto from = parse_spec("f32[8, 6] on (dp=2, tp=2): S(0) P(sum)").spec();
+  const auto to = from->with_placements({Replicate(), Replicate()});
+  const auto found = plan(from, to);
+  CHECK_THAT(
+      to_string(*found, from->mesh()) ==
+      "all_reduce on \"tp\": S(0) P(sum) -> S(0) R\n"
+      "all_gather dim 0 on \"dp\": S(0) R -> R R");
+  CHECK_THAT(found->collectives() == 2);
+}
+// [/golden]
+
+// [pure]
+void every_rank_holds_what_we_think() {
+  const auto layout = parse_spec("f32[5, 3] on (tp=4): S(0)");
+  CHECK_THAT(layout.spec(2)->local_sizes() == SizesRef({1, 3}));
+  CHECK_THAT(layout.spec(3)->local_sizes() == SizesRef({0, 3}));
+}
+// [/pure]
+
+// [error]
+void says_which_rank_failed() {
+  std::string text;
+  try {
+    run_ranks(2, [](int64_t rank) {
+      const auto group = new_group({0, 1}, "tp");
+      TORCH_CHECK_VALUE(rank == 0, "no such row");
+      group->barrier(); // rank 0 waits for rank 1
+    });
+  } catch (const c10::ValueError& error) {
+    text = error.what_without_backtrace();
+  }
+  CHECK_THAT(
+      text ==
+      "[run_ranks] 1 of 2 ranks failed. rank 1: no such row; rank 0 was ended "
+      "in barrier on \"tp\"");
+}
+// [/error]
+
+int main() {
+  has_the_values_of_one_device();
+  communicates_twice_where_columns_are_cut();
+  a_step_costs_as_much_as_we_think();
+  fits_on_many_ranks();
+  goes_the_way_that_we_wrote_down();
+  every_rank_holds_what_we_think();
+  says_which_rank_failed();
+  std::cout << "seven tests passed\n";
+}

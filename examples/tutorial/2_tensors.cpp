@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Step 2 of the tutorial: a tensor that no rank holds whole.
+#include "../check.h"
+#include "model.h"
+
+#include <dtensor/dtensor.h>
+#include <torch/torch.h>
+
+#include <iostream>
+
+using namespace dtensor;
+
+// Where the parts lie.
+void parts(const DeviceMesh& mesh) {
+  // [parts]
+  const auto whole = torch::arange(32.0).view({8, 4}); // on every rank
+  const DTensor rows = distribute_tensor(whole, mesh, {Shard(0)});
+  CHECK_THAT(rows.sizes() == whole.sizes());
+  CHECK_THAT(rows.to_local().size(0) == 8 / mesh.size());
+  CHECK_THAT(torch::equal(rows.full_tensor(), whole));
+  // [/parts]
+}
+
+// What operators make of them.
+void operators(const DeviceMesh& mesh) {
+  const auto x = torch::rand({8, 4}, torch::kDouble);
+  const auto w = torch::rand({4, 6}, torch::kDouble);
+  // [operators]
+  const DTensor columns = distribute_tensor(x, mesh, {Shard(1)});
+  const DTensor rows = distribute_tensor(w, mesh, {Shard(0)});
+  const DTensor product(torch::mm(columns, rows));
+  CHECK_THAT(product.placements()[0] == Partial());
+
+  const DTensor sum = product.redistribute({Replicate()}); // an all-reduce
+  CHECK_THAT(torch::allclose(sum.to_local(), torch::mm(x, w)));
+  // [/operators]
+  // [print]
+  if (get_rank() == 0) {
+    std::cout << *product.spec() << "\n";
+    std::cout << to_string(*plan(product.spec(), sum.spec()), mesh) << "\n";
+  }
+  // [/print]
+}
+
+int main(int argc, char** argv) {
+  run_world(tutorial::ranks_of(argc, argv), [] {
+    const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
+    parts(mesh);
+    operators(mesh);
+  });
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "machine.h"
+
+namespace dtensor::parity {
+namespace {
+
+using torch::nn::Module;
+
+struct MlpImpl : Module {
+  MlpImpl(int64_t width, int64_t hidden, bool bias)
+      : w1(register_module(
+            "w1",
+            torch::nn::Linear(
+                torch::nn::LinearOptions(width, hidden).bias(bias)))),
+        w2(register_module(
+            "w2",
+            torch::nn::Linear(
+                torch::nn::LinearOptions(hidden, width).bias(bias)))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return w2(torch::relu(w1(x)));
+  }
+  torch::nn::Linear w1;
+  torch::nn::Linear w2;
+};
+TORCH_MODULE(Mlp);
+
+struct StackImpl : Module {
+  StackImpl(int64_t width, int64_t hidden, bool bias) {
+    for (int i = 0; i < 2; ++i) {
+      layers->push_back(Mlp(width, hidden, bias));
+    }
+    register_module("layers", layers);
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& layer : *layers) {
+      x = layer->as<Mlp>()->forward(x);
+    }
+    return x;
+  }
+  torch::nn::ModuleList layers;
+};
+TORCH_MODULE(Stack);
+
+struct ReluImpl : Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::relu(x);
+  }
+};
+DTENSOR_MODULE(Relu);
+
+struct SumImpl : Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    return x * 2 + y;
+  }
+};
+DTENSOR_MODULE(Sum);
+
+struct PairImpl : Module {
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
+    return {x * 2, x + 1};
+  }
+};
+DTENSOR_MODULE(Pair);
+
+struct AffineImpl : Module {
+  explicit AffineImpl(int64_t width)
+      : weight(register_parameter("weight", torch::empty(width))),
+        shift(register_buffer("shift", pattern({{"sizes", {width}}}, 9))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return x * weight + shift;
+  }
+  at::Tensor weight;
+  at::Tensor shift;
+};
+TORCH_MODULE(Affine);
+
+template <class Holder>
+Callable of_one(Holder holder) {
+  return {holder.ptr(), [holder](const Tensors& inputs) mutable -> Tensors {
+            return {holder->forward(inputs.at(0))};
+          }};
+}
+
+Callable sum_of_two() {
+  Sum sum;
+  return {sum.ptr(), [sum](const Tensors& inputs) mutable -> Tensors {
+            TORCH_CHECK(inputs.size() == 2);
+            return {sum->forward(inputs[0], inputs[1])};
+          }};
+}
+
+Callable pair_of_one() {
+  Pair pair;
+  return {pair.ptr(), [pair](const Tensors& inputs) mutable -> Tensors {
+            auto [first, second] = pair->forward(inputs.at(0));
+            return {first, second};
+          }};
+}
+
+Callable
+made_of(const std::string& kind, const std::vector<int64_t>& sizes, bool bias) {
+  if (kind == "linear") {
+    return of_one(torch::nn::Linear(
+        torch::nn::LinearOptions(sizes[0], sizes[1]).bias(bias)));
+  }
+  if (kind == "embedding") {
+    return of_one(torch::nn::Embedding(sizes[0], sizes[1]));
+  }
+  if (kind == "layer_norm") {
+    return of_one(torch::nn::LayerNorm(torch::nn::LayerNormOptions(sizes)));
+  }
+  if (kind == "dropout") {
+    return of_one(hooked::Dropout(torch::nn::DropoutOptions(0.0)));
+  }
+  if (kind == "mlp") {
+    return of_one(Mlp(sizes[0], sizes[1], bias));
+  }
+  if (kind == "stack") {
+    return of_one(Stack(sizes[0], sizes[1], bias));
+  }
+  if (kind == "affine") {
+    return of_one(Affine(sizes[0]));
+  }
+  if (kind == "sum") {
+    return sum_of_two();
+  }
+  if (kind == "pair") {
+    return pair_of_one();
+  }
+  TORCH_CHECK(kind == "relu", "no module ", kind);
+  return of_one(Relu());
+}
+
+void make_module(Machine& machine, const Json& step) {
+  auto made = made_of(
+      step["kind"],
+      step.value("sizes", std::vector<int64_t>()),
+      step.value("bias", true));
+  const c10::NoGradGuard no_grad;
+  int64_t seed = 0;
+  for (auto& parameter : made.module->parameters()) {
+    parameter.copy_(pattern({{"sizes", parameter.sizes().vec()}}, ++seed));
+  }
+  machine.bind(step["to"], std::move(made));
+}
+
+Placement placement_of(const Json& text) {
+  return placements_of(Json::array({text}))[0];
+}
+
+// C++ has no keyword arguments: those of Python follow by their positions.
+OptionalPlacements optional_placements(
+    const Json& style,
+    const std::string& name) {
+  OptionalPlacements layouts;
+  const auto add = [&](const Json& text) {
+    layouts.push_back(
+        text.is_null() ? std::nullopt : std::optional(placement_of(text)));
+  };
+  for (const auto& text : style.value(name, Json::array())) {
+    add(text);
+  }
+  const auto named = name.substr(0, name.find("layouts")) + "kwarg_layouts";
+  for (const auto& text : style.value(named, Json::object())) {
+    add(text);
+  }
+  return layouts;
+}
+
+using StylePtr = std::shared_ptr<const ParallelStyle>;
+
+StylePtr colwise(const Json& style) {
+  ColwiseOptions options;
+  if (style.contains("input_layouts")) {
+    options.input_layouts = placement_of(style["input_layouts"]);
+  }
+  if (style.contains("output_layouts")) {
+    options.output_layouts = placement_of(style["output_layouts"]);
+  }
+  options.use_local_output = style.value("use_local_output", true);
+  return std::make_shared<ColwiseParallel>(options);
+}
+
+StylePtr rowwise(const Json& style) {
+  RowwiseOptions options;
+  if (style.contains("input_layouts")) {
+    options.input_layouts = placement_of(style["input_layouts"]);
+  }
+  if (style.contains("output_layouts")) {
+    options.output_layouts = placement_of(style["output_layouts"]);
+  }
+  options.use_local_output = style.value("use_local_output", true);
+  return std::make_shared<RowwiseParallel>(options);
+}
+
+StylePtr sequence(const Json& style) {
+  return std::make_shared<SequenceParallel>(SequenceParallelOptions{
+      .sequence_dim = style.value("sequence_dim", int64_t{1}),
+      .use_local_output = style.value("use_local_output", false)});
+}
+
+StylePtr prepare_input(const Json& style) {
+  return std::make_shared<PrepareModuleInput>(PrepareModuleInputOptions{
+      .input_layouts = optional_placements(style, "input_layouts"),
+      .desired_input_layouts =
+          optional_placements(style, "desired_input_layouts"),
+      .use_local_output = style.value("use_local_output", false)});
+}
+
+StylePtr prepare_output(const Json& style) {
+  return std::make_shared<PrepareModuleOutput>(PrepareModuleOutputOptions{
+      .output_layouts = optional_placements(style, "output_layouts"),
+      .desired_output_layouts =
+          optional_placements(style, "desired_output_layouts"),
+      .use_local_output = style.value("use_local_output", true)});
+}
+
+StylePtr prepare_both(const Json& style) {
+  return std::make_shared<PrepareModuleInputOutput>(
+      PrepareModuleInputOutputOptions{
+          .input_layouts = optional_placements(style, "input_layouts"),
+          .desired_input_layouts =
+              optional_placements(style, "desired_input_layouts"),
+          .use_local_input = style.value("use_local_input", false),
+          .output_layouts = optional_placements(style, "output_layouts"),
+          .desired_output_layouts =
+              optional_placements(style, "desired_output_layouts"),
+          .use_local_output = style.value("use_local_output", true)});
+}
+
+StylePtr style_of(const Json& style) {
+  static const std::map<std::string, StylePtr (*)(const Json&)> makers = {
+      {"colwise", colwise},
+      {"rowwise", rowwise},
+      {"sequence", sequence},
+      {"prepare_input", prepare_input},
+      {"prepare_output", prepare_output},
+      {"prepare_input_output", prepare_both}};
+  return makers.at(style["style"])(style);
+}
+
+void parallelize(Machine& machine, const Json& step) {
+  auto& module = *machine.module(step["of"]).module;
+  const auto mesh = machine.mesh_of(step);
+  ParallelizeOptions options;
+  if (step.contains("src_data_rank")) {
+    const auto& source = step["src_data_rank"];
+    options.src_data_rank =
+        source.is_null() ? std::nullopt : std::optional(source.get<int64_t>());
+  }
+  if (!step.contains("plan")) {
+    parallelize_module(std::as_const(module), mesh);
+    return;
+  }
+  const auto& given = step["plan"];
+  if (given.contains("style")) {
+    parallelize_module(module, mesh, *style_of(given), options);
+    return;
+  }
+  std::map<std::string, StylePtr> plan;
+  for (const auto& [pattern, style] : given.items()) {
+    plan.emplace(pattern, style_of(style));
+  }
+  parallelize_module(module, mesh, plan, options);
+}
+
+void distribute(Machine& machine, const Json& step) {
+  const auto partition = step.value("partition", Json::object());
+  const auto cut =
+      [&](const std::string& name, Module& module, const DeviceMesh& mesh) {
+        for (auto& item : module.named_parameters(/*recurse=*/false)) {
+          const auto full_name =
+              name.empty() ? item.key() : name + "." + item.key();
+          if (partition.contains(full_name)) {
+            distribute_parameter(
+                item.value(), mesh, placements_of(partition[full_name]));
+          }
+        }
+      };
+  ModuleTensorsFn before;
+  ModuleTensorsFn after;
+  if (step.contains("input")) {
+    before = [layouts = placements_of(step["input"])](
+                 const std::vector<at::Tensor*>& inputs,
+                 const DeviceMesh& mesh) {
+      for (auto* input : inputs) {
+        *input = DTensor::from_local(*input, mesh, layouts);
+      }
+    };
+    after = [layouts = placements_of(step["output"])](
+                const std::vector<at::Tensor*>& outputs, const DeviceMesh&) {
+      for (auto* output : outputs) {
+        *output = DTensor(*output).redistribute(layouts).to_local();
+      }
+    };
+  }
+  distribute_module(
+      *machine.module(step["of"]).module,
+      machine.mesh_of(step),
+      cut,
+      before,
+      after);
+}
+
+void call(Machine& machine, const Json& step) {
+  auto inputs = machine.tensors(step["args"]);
+  for (const auto& name : step.value("kwargs", Json::object())) {
+    inputs.push_back(machine.tensor(name));
+  }
+  machine.bind_all(step["to"], machine.module(step["of"]).call(inputs));
+}
+
+void show_parameters(Machine& machine, const Json& step) {
+  const auto& module = *machine.module(step["of"]).module;
+  for (const auto& item : module.named_parameters()) {
+    machine.note(item.key(), record_of(item.value()));
+    machine.note(item.key() + ".grad", record_of(item.value().grad()));
+  }
+  for (const auto& item : module.named_buffers()) {
+    machine.note(item.key(), record_of(item.value()));
+  }
+}
+
+void sharding_info(Machine& machine, const Json& step) {
+  const auto& model = machine.module(step["of"]);
+  const CommDebugMode comm(*model.module);
+  model.call(machine.tensors(step["args"]));
+  Json shardings;
+  for (const auto& [name, placements] : comm.get_sharding_info()) {
+    shardings[name] = texts_of(placements);
+  }
+  Json parameters;
+  for (const auto& [module, tensors] : comm.get_parameter_info()) {
+    for (const auto& [name, tensor] : tensors) {
+      const auto full_name = module.empty() ? name : module + "." + name;
+      parameters[full_name] = tensor.sizes().vec();
+    }
+  }
+  machine.note("shardings", shardings);
+  machine.note("parameters", parameters);
+  machine.note("total", comm.get_total_counts());
+}
+
+} // namespace
+
+Steps module_steps() {
+  return {
+      {"module", make_module},
+      {"parallelize", parallelize},
+      {"distribute_module", distribute},
+      {"call", call},
+      {"show_parameters", show_parameters},
+      {"sharding_info", sharding_info}};
+}
+
+} // namespace dtensor::parity

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The same programs in Python and in C++: what differs, and why.
+
+parity.py RUNNER [--only REGEX] [--update]
+
+Runs the cases of cases.py with torch.distributed.tensor and with RUNNER
+(dtensor_parity), and compares placements, local shapes, strides, values,
+gradients, counts of collectives and classes of errors. What differs has to be
+what differences.txt says, under a reason that reasons.py gives. --update writes
+that file anew. Exits with 77 without a Python that has the package.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import cases
+import reasons
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+DIFFERENCES = HERE / "differences.txt"
+
+# In a gradient's strides nobody is interested.
+IS_GRADIENT = re.compile(r"^g[abwxg]?$|^h$|\.grad$")
+
+
+def close(a, b):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(close, a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        return (not isinstance(a, str) and not isinstance(b, str)
+                and math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-5))
+    return a == b
+
+
+def brief(value):
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def differences_of_records(label, python, ours):
+    """(facet, Python's, ours) of one shown value of one rank."""
+    if not isinstance(python, dict) or not isinstance(ours, dict):
+        if not close(python, ours):
+            yield label, brief(python), brief(ours)
+        return
+    elsewhere = python.get("placements") != ours.get("placements")
+    partial = any(text.startswith("P") for text in
+                  ours.get("placements", []))
+    for facet, value in python.items():
+        # Another layout has other parts, and terms of a sum are any.
+        if facet in ("local", "local_shape") and (
+                elsewhere or partial and facet == "local"):
+            continue
+        if facet == "stride" and IS_GRADIENT.search(label):
+            continue
+        if not close(value, ours.get(facet)):
+            yield f"{label}.{facet}", brief(value), brief(ours.get(facet))
+
+
+def error_text(error):
+    return error and f"{error['class']} at {error['at'].split()[-1]}"
+
+
+def gathered(counts):
+    """Python on CPU gathers where one part for each rank would do."""
+    return [[label, sum(found.get(kind, 0) for kind in
+                        ("all_gather", "all_to_all")),
+             {kind: count for kind, count in found.items()
+              if kind not in ("all_gather", "all_to_all")}]
+            for label, found in counts]
+
+
+def counts_text(counts):
+    return "; ".join(
+        f"{label.split()[-1]} " + " ".join(
+            f"{count} {kind}" for kind, count in sorted(found.items()))
+        for label, found in counts) or "none"
+
+
+def differences_of_ranks(python, ours):
+    """(facet, Python's, ours) of one rank."""
+    first, second = error_text(python["error"]), error_text(ours["error"])
+    if first != second:
+        yield "error", first or "none", second or "none"
+    for (label, value), (name, other) in zip(
+            python["records"], ours["records"]):
+        if label != name:
+            yield "records", label, name
+            return
+        yield from differences_of_records(label, value, other)
+    if first == second and gathered(python["counts"]) != gathered(
+            ours["counts"]):
+        yield "counts", counts_text(python["counts"]), counts_text(
+            ours["counts"])
+
+
+def differences_of(python, ours):
+    """Those of all ranks, each once: (facet, Python's, ours)."""
+    found = {}
+    for first, second in zip(python, ours):
+        for facet, *values in differences_of_ranks(first, second):
+            found.setdefault(facet, values)
+    return [(facet, *values) for facet, values in found.items()]
+
+
+def by_reason(all_differences):
+    """reason -> its lines; None -> those that nobody has a reason for."""
+    lines = {}
+    for name, found in all_differences.items():
+        for facet, python, ours in found:
+            why = reasons.reason_of(name, facet, python, ours)
+            lines.setdefault(why, []).append(
+                f"{name} | {facet} | {python} | {ours}")
+    return lines
+
+
+def text_of(lines):
+    parts = ["# case | what differs | in Python | here. Written by parity.py "
+             "--update;\n# the reasons are those of reasons.py.\n"]
+    for why in reasons.all_reasons():
+        if why in lines:
+            parts.append(f"\n## {why}\n" + "\n".join(lines[why]) + "\n")
+    return "".join(parts)
+
+
+def uncovered(made):
+    """Rows of the API table that no case is about and no reason excepts."""
+    known = {row for case in made for row in case["rows"]}
+    rows = set()
+    for line in (ROOT / "tools" / "api_rows.txt").read_text().splitlines():
+        fields = [field.strip() for field in line.split(" | ")]
+        if len(fields) > 1 and fields[1] != "not yet" and line[0] == " ":
+            rows.add(fields[0])
+    excepted = {row for row in rows - known if reasons.is_excepted(row)}
+    return sorted(rows - known - excepted), sorted(known - rows)
+
+
+def results_of(runner, made):
+    try:
+        import python_side
+    except ImportError as error:
+        print(f"parity: skipped, {error}; tools/setup.sh installs it")
+        sys.exit(77)
+    python = python_side.run(made)
+    with tempfile.TemporaryDirectory() as folder:
+        given, results = f"{folder}/cases.json", f"{folder}/results.json"
+        pathlib.Path(given).write_text(json.dumps(made))
+        subprocess.run([runner, "--cases", given, "--results", results],
+                       check=True)
+        return python, json.loads(pathlib.Path(results).read_text())
+
+
+def report(lines, only):
+    """Prints what is wrong; whether anything is."""
+    wrong = False
+    for line in lines.get(None, []):
+        print(f"parity: nobody has a reason for: {line}")
+        wrong = True
+    before = [line for line in DIFFERENCES.read_text().splitlines()
+              if " | " in line and not line.startswith("#")
+              and re.search(only, line.split(" | ")[0])]
+    now = [line for why, some in lines.items() if why for line in some]
+    for line in sorted(set(before) - set(now)):
+        print(f"parity: no longer so: {line}")
+        wrong = True
+    for line in sorted(set(now) - set(before)):
+        print(f"parity: new: {line}")
+        wrong = True
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runner")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--update", action="store_true")
+    options = parser.parse_args()
+    everything = cases.cases()
+    made = [case for case in everything
+            if re.search(options.only, case["name"])]
+    python, ours = results_of(options.runner, made)
+    lines = by_reason({
+        case["name"]: differences_of(python[case["name"]], ours[case["name"]])
+        for case in made})
+    if options.update and not options.only:
+        DIFFERENCES.write_text(text_of(lines))
+    wrong = report(lines, options.only)
+    missing, unknown = uncovered(everything)
+    for row in missing:
+        print(f"parity: no case is about {row}")
+    for row in unknown:
+        print(f"parity: no row of the API table is {row}")
+    differing = sum(map(len, lines.values()))
+    print(f"parity: {len(made)} cases, {differing} differences with a reason")
+    return 1 if wrong or missing or unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

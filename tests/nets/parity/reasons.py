@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Why a parity case may differ from Python, and what has no case."""
+
+import re
+
+# Python's class of an error: ours, where the two mean the same. Ours are those
+# that at::Tensor's own checks throw.
+SAME_ERROR = {
+    ("AssertionError", "ValueError"), ("AssertionError", "TypeError"),
+    ("KeyError", "IndexError"), ("KeyError", "ValueError"),
+    ("RuntimeError", "ValueError"), ("RuntimeError", "IndexError"),
+    ("RuntimeError", "TypeError"),
+}
+BAD_ARGUMENT = (
+    "A bad argument is a ValueError, IndexError or TypeError, as LibTorch's own "
+    "checks have it; Python asserts, or raises what is at hand")
+
+# (reason, regex of the case, regex of what differs)
+REASONS = [
+    # Python is wrong.
+    ("Random factories: Python has no random numbers on CPU meshes and fails "
+     "an assertion", r"^randn? ", r"^error$"),
+    ("Ranks in no order: Python sorts the ranks of a group, so that the place "
+     "of a rank in the group is another than its coordinate, and a shard goes "
+     "to another rank than the layout says",
+     r"^a mesh of (the|some) ranks \[+[23]", r"local_ranks|groups|values"),
+    ("Placements too many for the mesh: Python ignores them",
+     r"^redistribute with too many placements", r"^error$"),
+    ("Gradients in a layout that has another shape: Python fails in the "
+     "backward pass, or returns a gradient of another shape",
+     r"^(from_local|to_local of) .*with gradient", r"^error$"),
+    ("argmax along a cut dimension: Python gathers values and indices of all "
+     "ranks; one all-to-all makes that dimension whole",
+     r"^argmax", r"counts|placements"),
+    ("Embedding cut along its rows: Python leaves the gradient whole on every "
+     "rank, ours is cut as the weight is",
+     r"^rowwise of an Embedding", r"placements"),
+    ("A pattern that matches nothing is most often a typing error: an error, "
+     "where Python warns", r"^a pattern that matches nothing", r"error|warned"),
+    ("Warnings: Python writes this one to a log, not as a warning",
+     r"^explicit .*warn", r"warned"),
+    ("Values that are the same on every rank would add up: an error, where "
+     "Python makes a tensor of other values than asked for",
+     r"^(ones|full) as a partial sum", r"^error$"),
+    ("An unknown reduction is an error where it is named, not where it is used",
+     r"^from_local of an unknown reduction", r"^error$"),
+    # We can do more.
+    ("Into a partial sum: one rank keeps the values, the others have zeros; "
+     "Python refuses", r"^redistribute .*to (P\(sum\)|a partial sum)",
+     r"^error$"),
+    ("A shape alone is enough: strides are row-major by default",
+     r"^from_local with a shape alone", r"^error$"),
+    ("Loss parallel on a batch that is cut: Python refuses",
+     r"^loss parallel on S\(0\)", r"^error$"),
+    ("What is distributed stays so: to do it again does nothing; Python "
+     "refuses", r"^a module distributed twice", r"^error$"),
+    # We do it otherwise.
+    ("Gradients are never left partial sums by a redistribution",
+     r"^full_tensor of P\(sum\) with gradient \['P\(sum\)'\]",
+     r"placements|counts"),
+    ("Terms of a gradient in layout P(sum): the first rank has it all, Python "
+     "divides it; both add up to the same",
+     r"^from_local .* with gradient P\(sum\)", r"values"),
+    ("Gradients of replicated parameters of a norm are summed over the ranks, "
+     "once per backward pass, where Python leaves partial sums; and its "
+     "parameters are made equal at the start, where Python takes them to be so",
+     r"^a LayerNorm (along|of)", r"placements|counts"),
+    ("run_check compares as texts, not as pickled objects, which is not counted",
+     r"^from_local with run_check=True", r"counts"),
+    ("Along a mesh dimension of one rank nothing is sent",
+     r"^operands on two meshes", r"counts"),
+    ("Means over a cut dimension are sums of this rank's share, P(sum), which "
+     "is right for uneven parts too, where Python has P(avg)",
+     r"^mean", r"placements"),
+    ("A norm over a cut dimension comes out whole: a norm of norms is no "
+     "reduction that a layout can name",
+     r"^linalg_vector_norm", r"placements|counts"),
+    ("any and all of parts are a maximum and a minimum of bools",
+     r"^(any|all)\.dim", r"placements"),
+    ("The mean of a loss over a cut batch comes out whole, since it is the "
+     "quotient of two sums", r"^a loss outside of it on S\(0\)",
+     r"placements|counts"),
+    ("The bias is added after the sum over ranks, once, so its gradient is "
+     "reduced, or gathered, by itself", r"^rowwise with output_layouts S",
+     r"counts"),
+    ("torch::nn::Linear of C++ adds the bias of an input of three dimensions to "
+     "its output, which has left the module's layout: it is gathered for that",
+     r"^colwise with output_layouts", r"counts"),
+    ("A sum beside a shard: the shard is put among zeros and the result stays a "
+     "sum, which sends nothing; a product takes the shard whole",
+     r"^(add|mul)\.Tensor of P\(sum\) and S", r"placements|counts"),
+    ("Gradients of max() and min() of everything: LibTorch's formula on CPU "
+     "fills a tensor of zeros, which is not cut",
+     r"^(max|min) of S", r"placements|counts"),
+    ("The gradient of prod() takes one more gather: LibTorch's formula on CPU "
+     "asks for a value first", r"^prod of S", r"counts"),
+    ("One operand moves, as in Python, but another one: both cost the same",
+     r"^b?mm of S\(\d\) and S", r"placements|counts"),
+    ("A DTensor in another layout than the style wants: moved by one "
+     "all-to-all, and the sum is reduced; Python gathers input and weight",
+     r"^rowwise of a DTensor", r"counts"),
+    ("Rows of a table by indices that are cut: the result is a sum to which "
+     "each rank adds its rows, in place of a gathered table",
+     r"^embedding S\(0\) of S\(0\)", r"placements|counts"),
+    ("A dimension that has to be whole: the cut goes to another one, by one "
+     "all-to-all, where Python gathers everything",
+     r"^(softmax|log_softmax|layer_norm|split|chunk|slice|select|flip|roll|"
+     r"constant_pad_nd|cat|index_select|gather|topk|sort|cumsum|var)\b|^var\.|"
+     r"^constant_pad_nd", r"placements|counts"),
+    # We cannot do it yet.
+    ("Not there yet: Python computes it piece by piece",
+     r"^an operator without a rule", r"^error$"),
+]
+
+# Rows of docs/reference/api.md that have no case, and why.
+EXCEPTED = [
+    # A backend is chosen by names that differ.
+    r"backend_override\)$",
+    # What is printed is for people, and differs: tests/debug.
+    r"^CommDebugMode\.(generate|log)", r"^visualize_sharding",
+    # Random numbers of Python's CPU meshes.
+    r"^_random\.manual_seed",
+    # PyTorch 2.0: not in the installed package. tests/parallel/torch_2_0*.
+    r"^PairwiseParallel|^TensorParallelMultiheadAttention|^make_(in|out)put",
+    r"tp_mesh_dim\)$", r"^the swap to it",
+]
+
+
+def reason_of(name, facet, python, ours):
+    if facet == "error" and python != "none" and ours != "none":
+        first, at = python.split(" at ")
+        second, there = ours.split(" at ")
+        if at == there and (first, second) in SAME_ERROR:
+            return BAD_ARGUMENT
+    for why, case, what in REASONS:
+        if re.search(case, name) and re.search(what, facet):
+            return why
+    return None
+
+
+def all_reasons():
+    return [BAD_ARGUMENT, *(why for why, _, _ in REASONS)]
+
+
+def is_excepted(row):
+    return any(re.search(one, row) for one in EXCEPTED)

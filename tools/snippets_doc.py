@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies pieces of the examples, which are built and run as tests, into docs.
+
+A page says above a code block where its text comes from:
+
+    <!-- examples/tutorial/3_train.cpp plan -->
+    ```cpp
+
+That is what stands between `// [plan]` and `// [/plan]` in the file, or, without
+a name, the whole file; a file may also be one of CMake's. With --check: fails if
+a block is not what would be copied, if a piece is not there or in no page, and
+if a page that has such blocks has another of C++ with more than three lines.
+"""
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SHORT = 3  # lines that need not be copied
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<file>[\w./]+)(?: (?P<name>\w+))? -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.M | re.S,
+)
+MARK = re.compile(r"^ *(//|#) \[/?\w+\]\n", re.M)
+BEGIN = re.compile(r"^ *(?://|#) \[(\w+)\]$", re.M)
+
+
+def piece(file: str, name: str | None) -> str:
+    """What a block shows. Raises ValueError if it is not there."""
+    path = ROOT / file
+    if not path.exists():
+        raise ValueError(f"there is no {file}")
+    text = path.read_text()
+    if name is None:
+        return MARK.sub("", text.split("\n", 1)[1])
+    found = re.findall(
+        rf"^ *(?://|#) \[{name}\]\n(.*?)^ *(?://|#) \[/{name}\]$", text, re.M | re.S)
+    if len(found) != 1:
+        raise ValueError(f"{file} has {len(found)} pieces called {name}")
+    return MARK.sub("", textwrap.dedent(found[0])).strip("\n") + "\n"
+
+
+def update(page: str, text: str, shown: set, problems: list[str]) -> str:
+    """The page with its blocks as they are to be."""
+    copies = any(match["file"] for match in BLOCK.finditer(text))
+
+    def block(match: re.Match) -> str:
+        if match["file"]:
+            shown.add((match["file"], match["name"]))
+            try:
+                new = piece(match["file"], match["name"])
+            except ValueError as error:
+                problems.append(f"{page}: {error}")
+                return match[0]
+            begin = match[0].index("```")
+            return f"{match[0][:begin]}```{match['language']}\n{new}```"
+        is_long = match["text"].count("\n") > SHORT
+        if copies and match["language"] == "cpp" and is_long:
+            first = match["text"].split("\n")[0]
+            problems.append(f"{page}: comes from no program: {first}")
+        return match[0]
+
+    return BLOCK.sub(block, text)
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    problems: list[str] = []
+    shown: set[tuple[str, str | None]] = set()
+    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
+        page, old = str(path.relative_to(ROOT)), path.read_text()
+        new = update(page, old, shown, problems)
+        if check and new != old:
+            problems.append(f"{page} is old: run tools/snippets_doc.py")
+        elif new != old:
+            path.write_text(new)
+    for path in sorted((ROOT / "examples").rglob("*.*")):
+        file = str(path.relative_to(ROOT))
+        for name in BEGIN.findall(path.read_text()):
+            if (file, name) not in shown:
+                problems.append(f"{file}: no page shows {name}")
+    print("\n".join(problems), end="\n" if problems else "")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
