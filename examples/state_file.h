@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State dictionaries in files, as dicts of names and plain tensors: what Python's
-// torch.save writes of such a dict, and torch.load(weights_only=False) reads.
+// State dictionaries in files, as dicts of names and plain tensors: what
+// Python's torch.save writes of such a dict, and torch.load(weights_only=False)
+// reads.
 #pragma once
 
 #include <dtensor/parallel/state_dict.h>
