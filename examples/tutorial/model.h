@@ -36,8 +36,9 @@ struct ModelImpl : torch::nn::Module {
       register_module("embedding", torch::nn::Embedding(kVocab, kWidth));
   Block first = register_module("first", Block());
   Block second = register_module("second", Block());
-  torch::nn::Linear head =
-      register_module("head", torch::nn::Linear(kWidth, kVocab));
+  torch::nn::Linear head = register_module(
+      "head",
+      torch::nn::Linear(torch::nn::LinearOptions(kWidth, kVocab).bias(false)));
 };
 TORCH_MODULE(Model);
 // [/model]
