@@ -4,6 +4,7 @@
 #include <dtensor/debug/explain_call_impl.h>
 #include <dtensor/debug/operator_observer_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 namespace dtensor {
@@ -152,10 +152,11 @@ class Explainer final : public OperatorObserver, public CommObserver {
   };
 
   void begin(const c10::OperatorName& name, Values inputs, Running& running) {
-    const auto* const info = info_of(name);
-    if (info == nullptr) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op) {
       return;
     }
+    const auto info = info_of(*op);
     const auto args = last_of(inputs, info->num_args);
     if (has_dtensor(args)) {
       running.call = explain_call(*info, args);
@@ -177,7 +178,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
       leave_to_operators(
           call, "in a way of its own; by the one path: " + call.note);
     } else if (defers(call)) {
-      leave_to_operators(call, "on other operands");
+      leave_to_operators(call, "it calls itself on other operands");
     }
   }
 
@@ -189,21 +190,9 @@ class Explainer final : public OperatorObserver, public CommObserver {
     return found == running_.rend() ? nullptr : &*found->call;
   }
 
-  // Null for what is no operator.
-  const OpInfo* info_of(const c10::OperatorName& name) {
-    auto& info = infos_[name];
-    if (info == nullptr) {
-      if (const auto op = c10::Dispatcher::singleton().findSchema(name)) {
-        info = std::make_unique<OpInfo>(*op);
-      }
-    }
-    return info.get();
-  }
-
   std::vector<ExplainedCall> calls_;
   CommTotal outside_;
   std::vector<Running> running_; // from the outermost in
-  std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>> infos_;
   CommObserverGuard collectives_{*this};
   OperatorObserverGuard operators_{*this, Heard::kResults};
 };
@@ -333,10 +322,10 @@ ExplainedCall explain(
     std::string_view op,
     const std::vector<SpecPtr>& layouts,
     const std::map<std::string, c10::IValue>& arguments) {
-  const detail::OpInfo info(detail::find_operator(op));
-  detail::check_names(info, arguments);
+  const auto info = detail::info_of(detail::find_operator(op));
+  detail::check_names(*info, arguments);
   return detail::explain_call(
-      info, detail::CallOfLayouts(info, layouts).make(arguments));
+      *info, detail::CallOfLayouts(*info, layouts).make(arguments));
 }
 
 ExplainMode::ExplainMode()

@@ -3,15 +3,15 @@
 // one it takes and why. Without data, for layouts alone:
 //
 //   std::cout << explain("mm", {a.spec(), b.spec()});
-//   // aten::mm on (tp=4), by its rule
-//   //   operand  layout           becomes  by     bytes
-//   //   self     f32[8, 6] S(1)                       0
-//   //   mat2     f32[6, 4] R      S(0)     slice      0
-//   //   tp  inputs     results  bytes  changed
-//   //       S(0) R     S(0)       144        1  more bytes
-//   //   *   S(1) S(0)  P(sum)       0        1  fewest bytes
+//   // aten::mm on (tp=2), by its rule
+//   //   operand  layout          becomes  by     bytes
+//   //   self     f32[8, 6] S(1)                      0
+//   //   mat2     f32[6, 4] R     S(0)     slice      0
+//   //   tp  inputs -> results    bytes  changed
+//   //       S(0) R -> S(0)          48        1  more bytes
+//   //   *   S(1) S(0) -> P(sum)      0        1  fewest bytes
 //   //       ...
-//   //   result f32[8, 4] P(sum)
+//   //   result  f32[8, 4] P(sum)
 //
 // or of all operators on DTensors that a program calls:
 //
@@ -60,7 +60,8 @@ struct ExplainedStrategy {
   Strategy strategy;
   /// By which strategies are compared: what a rank would send to bring this
   /// mesh dimension of all inputs there; infinite where there is no way. A
-  /// partial sum counts as an all-reduce, also where it is to be cut.
+  /// partial sum counts as an all-reduce also where it is to be cut, and a cut
+  /// as an all-gather also where it is to be partial, so less may be sent.
   double bytes = 0;
   /// Inputs that would get another placement: the second thing compared.
   int changes = 0;

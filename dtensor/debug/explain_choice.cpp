@@ -69,7 +69,7 @@ std::string why_taken(const Choice& choice, const std::string& written) {
     return "as good as others, listed first";
   }
   if (taken.changes == 0) {
-    return "the inputs are so";
+    return "the inputs are so already";
   }
   switch (closest) {
     case Beats::kByChanges:

@@ -66,18 +66,29 @@ std::string steps_text(const std::vector<Step>& steps) {
   return text;
 }
 
+std::string operand_text(const ExplainedOperand& operand) {
+  const auto& spec = *operand.spec;
+  return operand.is_plain ? shape_text(spec.dtype(), spec.sizes()) + " plain"
+                          : layout_text(spec);
+}
+
+// The ways to other layouts only where there are any.
 std::string operand_table(const std::vector<ExplainedOperand>& operands) {
+  const bool any_changes = std::any_of(
+      operands.begin(), operands.end(), [](const ExplainedOperand& operand) {
+        return operand.becomes != nullptr;
+      });
   std::vector<TextRow> rows = {{"operand", "layout", "becomes", "by", "bytes"}};
   for (const auto& operand : operands) {
     rows.push_back(
         {operand.name,
-         operand.is_plain
-             ? shape_text(operand.spec->dtype(), operand.spec->sizes()) +
-                 " plain"
-             : layout_text(*operand.spec),
+         operand_text(operand),
          operand.becomes ? to_string(operand.becomes->placements()) : "",
          steps_text(operand.steps),
          bytes_text(operand.wire_bytes)});
+  }
+  for (auto& row : rows) {
+    row.resize(any_changes ? row.size() : 2);
   }
   return aligned(rows, 4);
 }

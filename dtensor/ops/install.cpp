@@ -71,7 +71,19 @@ void autograd_fallback(
 struct Installed {
   std::optional<torch::Library> backend;
   std::optional<torch::Library> autograd;
+  std::shared_ptr<const OpInfo> info;
 };
+
+struct InstalledOps {
+  std::mutex mutex;
+  std::unordered_map<c10::OperatorName, Installed> by_name;
+};
+
+// Never destroyed: operators are called until the process ends.
+InstalledOps& installed_ops() {
+  static auto& all = *new InstalledOps;
+  return all;
+}
 
 void register_kernel(
     std::optional<torch::Library>& library,
@@ -92,11 +104,9 @@ void register_kernel(
 }
 
 void install(const c10::OperatorHandle& op) {
-  // Never destroyed: operators are called until the process ends.
-  static auto& all = *new std::unordered_map<c10::OperatorName, Installed>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  auto& installed = all[op.operator_name()];
+  auto& all = installed_ops();
+  const std::lock_guard lock(all.mutex);
+  auto& installed = all.by_name[op.operator_name()];
   installed = {};
   auto kernels = kernels_of(op);
   register_kernel(
@@ -106,6 +116,7 @@ void install(const c10::OperatorHandle& op) {
       op,
       kDTensorAutogradKey,
       std::move(kernels.above_autograd));
+  installed.info = std::move(kernels.info);
 }
 
 bool install_all() {
@@ -124,6 +135,20 @@ bool install_all() {
 const bool is_installed = install_all();
 
 } // namespace
+
+// Two threads must not make one: LibTorch notes who holds a kernel without a
+// lock.
+std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op) {
+  {
+    auto& all = installed_ops();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_name.find(op.operator_name());
+    if (found != all.by_name.end() && found->second.info != nullptr) {
+      return found->second.info;
+    }
+  }
+  return info_of_other(op);
+}
 
 void install_anew(const c10::OperatorHandle& op) {
   install(op);

@@ -220,7 +220,7 @@ Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
             : std::nullopt,
         above_autograd));
   };
-  Kernels kernels{kernel(false), std::nullopt};
+  Kernels kernels{kernel(false), std::nullopt, info};
   if (is_composite(info->op) ||
       !info->op.hasKernelForDispatchKey(DispatchKey::Autograd)) {
     kernels.above_autograd = kernel(true);
@@ -281,9 +281,10 @@ Kernels kernels_of(const c10::OperatorHandle& op) {
   if (info->rule == nullptr && is_composite(op)) {
     return {
         replicated_kernel(info, false, When::kAlways),
-        replicated_kernel(info, true, When::kAlways)};
+        replicated_kernel(info, true, When::kAlways),
+        info};
   }
-  return {kernel_of(info, false), autograd_kernel(info)};
+  return {kernel_of(info, false), autograd_kernel(info), info};
 }
 
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd) {

@@ -6,6 +6,7 @@
 
 #include <torch/library.h>
 
+#include <memory>
 #include <optional>
 
 namespace dtensor::detail {
@@ -13,6 +14,7 @@ namespace dtensor::detail {
 struct Kernels {
   std::optional<torch::CppFunction> backend;
   std::optional<torch::CppFunction> above_autograd;
+  std::shared_ptr<const OpInfo> info; // that they have
 };
 
 /// Whether LibTorch's own kernels serve: they call other operators.
@@ -20,6 +22,10 @@ bool keeps_its_kernel(const c10::OperatorHandle& op);
 
 /// For the rules as they are now; none where LibTorch's own kernels serve.
 Kernels kernels_of(const c10::OperatorHandle& op);
+
+/// What the operator's kernels know of it; of one that keeps LibTorch's, what
+/// they would. From any thread.
+std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
 
 /// LibTorch's own kernel for a backend.
 c10::SafeKernelFunction stock_kernel(
