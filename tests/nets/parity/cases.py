@@ -825,6 +825,18 @@ def plan_cases():
         do("slice", to="tp", of="mesh", names=["tp"]),
         *trained({"kind": "mlp", "sizes": [4, 8]}, pair, [3, 4],
                  mesh="$tp")], (2, 2), names=["dp", "tp"])
+    case("what CommDebugMode writes of an MLP", [
+        "CommDebugMode.generate_json_dump",
+        "CommDebugMode.generate_json_dump(file_name)",
+        "CommDebugMode.generate_json_dump(noise_level)",
+        "CommDebugMode.generate_comm_debug_tracing_table",
+        "CommDebugMode.generate_comm_debug_tracing_table(noise_level)",
+        "CommDebugMode.log_comm_debug_tracing_table_to_file",
+        "CommDebugMode.log_comm_debug_tracing_table_to_file(file_name)",
+        "CommDebugMode.log_comm_debug_tracing_table_to_file(noise_level)"], [
+        do("module", to="m", kind="mlp", sizes=[4, 8]),
+        do("parallelize", of="m", plan=pair), tensor("x", [3, 4]),
+        do("comm_texts", of="m", args=["$x"])])
     case("what CommDebugMode says of an MLP", [
         "CommDebugMode", "CommDebugMode.get_sharding_info",
         "CommDebugMode.get_parameter_info", "CommDebugMode.get_total_counts",

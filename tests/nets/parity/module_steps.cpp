@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "machine.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
 namespace dtensor::parity {
 namespace {
 
@@ -341,6 +346,39 @@ void sharding_info(Machine& machine, const Json& step) {
   machine.note("total", comm.get_total_counts());
 }
 
+bool is_json(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return !Json::parse(stream).empty();
+}
+
+void comm_texts(Machine& machine, const Json& step) {
+  const auto& model = machine.module(step["of"]);
+  const CommDebugMode comm(*model.module);
+  model.call(machine.tensors(step["args"]));
+  const auto stem = std::filesystem::temp_directory_path() /
+      ("parity_" + std::to_string(getpid()) + "_" + std::to_string(get_rank()));
+  auto longer = Json::array();
+  auto named = Json::array();
+  auto files = Json::array();
+  size_t before = 0;
+  for (int64_t level = 0; level < 4; ++level) {
+    const auto table = comm.generate_comm_debug_tracing_table(level);
+    if (level > 0) {
+      longer.push_back(table.size() > before);
+    }
+    before = table.size();
+    named.push_back(table.find("all_reduce") != std::string::npos);
+    comm.log_comm_debug_tracing_table_to_file(stem.string(), level);
+    const bool has_table = std::filesystem::file_size(stem) > 0;
+    comm.generate_json_dump(stem.string(), level);
+    files.push_back({has_table, is_json(stem)});
+  }
+  std::filesystem::remove(stem);
+  machine.note("each level says more", longer);
+  machine.note("name the collective", named);
+  machine.note("files", files);
+}
+
 } // namespace
 
 Steps module_steps() {
@@ -350,7 +388,8 @@ Steps module_steps() {
       {"distribute_module", distribute},
       {"call", call},
       {"show_parameters", show_parameters},
-      {"sharding_info", sharding_info}};
+      {"sharding_info", sharding_info},
+      {"comm_texts", comm_texts}};
 }
 
 } // namespace dtensor::parity

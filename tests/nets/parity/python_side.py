@@ -251,6 +251,11 @@ def define_custom_operator():
     return library
 
 
+def is_json(name):
+    with open(name) as file:
+        return bool(json.load(file))
+
+
 # --- results
 
 def values_of(tensor):
@@ -664,6 +669,26 @@ class Machine:
             for module, parameters in comm.get_parameter_info().items()
             for name, tensor in parameters.items()})
         self.note("total", comm.get_total_counts())
+
+    def do_comm_texts(self, step):
+        model = self.get(step["of"])
+        with CommDebugMode() as comm:
+            model(*self.value(step["args"]))
+        tables = [comm.generate_comm_debug_tracing_table(noise_level=level)
+                  for level in range(4)]
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = []
+            for level in range(4):
+                table, dump = f"{folder}/{level}.txt", f"{folder}/{level}.json"
+                comm.log_comm_debug_tracing_table_to_file(table, level)
+                comm.generate_json_dump(dump, level)
+                sizes.append([os.path.getsize(table) > 0,
+                              is_json(dump)])
+        self.note("each level says more", [
+            len(less) < len(more) for less, more in zip(tables, tables[1:])])
+        self.note("name the collective", [
+            "all_reduce" in table for table in tables])
+        self.note("files", sizes)
 
     # --- results
 
