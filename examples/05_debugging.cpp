@@ -69,8 +69,8 @@ void why_in_a_program(const DeviceMesh& mesh) {
   CHECK_THAT(mode.calls()[1].communicated.count == 1); // relu of a sum
 }
 
-// A step of training on every rank; the first one would show what is decided
-// once.
+// A step of training on every rank, from the same moment on; the first one
+// would show what is decided once.
 void when(const DeviceMesh& mesh, Trace& trace) {
   torch::manual_seed(0);
   MLP model;
@@ -78,6 +78,7 @@ void when(const DeviceMesh& mesh, Trace& trace) {
       *model, mesh, {{"w1", ColwiseParallel()}, {"w2", RowwiseParallel()}});
   const auto x = torch::randn({128, 256}).requires_grad_();
   model(x).sum().backward();
+  get_group(mesh).barrier();
   const TraceMode mode(trace, *model);
   RECORD_USER_SCOPE("step");
   model(x).sum().backward();

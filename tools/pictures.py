@@ -64,7 +64,7 @@ FILLS = {
     "collective": "#f1948a",
     "wait": "#d2b4de",
 }
-WIDTH, DEPTH, ROW = 1000, 5, 22  # of the time axis, rows of a rank, their height
+WIDTH, DEPTH, ROW = 1000, 4, 22  # of the time axis, rows of a rank, their height
 
 
 def kind_of(event: dict) -> str:
