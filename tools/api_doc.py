@@ -15,6 +15,8 @@ import re
 import sys
 from pathlib import Path
 
+import golden_doc
+
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "tools/api_rows.txt"
 PAGE = ROOT / "docs/reference/api.md"
@@ -152,13 +154,10 @@ def main() -> None:
     sections = read_rows()
     problems = problems_of(sections)
     page = page_of(sections)
-    if options.check:
-        if not PAGE.exists() or PAGE.read_text() != page:
-            problems.append(f"{PAGE.name} is out of date: run tools/api_doc.py")
-    else:
-        PAGE.write_text(page)
+    is_old = golden_doc.settle({PAGE: page}, options.check)
     if problems:
         sys.exit("\n".join(problems))
+    sys.exit(is_old)
 
 
 if __name__ == "__main__":

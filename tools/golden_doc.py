@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page of the docs that a tool writes from a golden file of the tests."""
+"""Pages of the docs that tools write, from golden files of the tests among them."""
 import pathlib
 import sys
 from typing import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def settle(pages: dict[pathlib.Path, str], check: bool) -> int:
+    """Writes the pages; or, to check, says which are not so, and then is 1."""
+    old = [page for page, text in pages.items()
+           if not page.exists() or page.read_text() != text]
+    for page in old:
+        if check:
+            print(f"{page.relative_to(ROOT)} is old: run tools/{pathlib.Path(sys.argv[0]).name}")
+        else:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(pages[page])
+    return int(check and bool(old))
 
 
 def main(golden_name: str, page_name: str, render: Callable[[str], str]) -> int:
@@ -14,13 +27,5 @@ def main(golden_name: str, page_name: str, render: Callable[[str], str]) -> int:
     written.
     """
     golden = ROOT / "tests" / "golden" / golden_name
-    page = ROOT / "docs" / "reference" / page_name
-    text = render(golden.read_text())
-    if "--check" in sys.argv[1:]:
-        if not page.exists() or page.read_text() != text:
-            print(f"{page.relative_to(ROOT)} is old: run tools/{pathlib.Path(sys.argv[0]).name}")
-            return 1
-        return 0
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(text)
-    return 0
+    pages = {ROOT / "docs" / "reference" / page_name: render(golden.read_text())}
+    return settle(pages, "--check" in sys.argv[1:])

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from golden_doc import settle
 from header_reader import Declaration, HeaderReader, head_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -270,17 +271,12 @@ def main() -> int:
     for layer in LAYERS:
         pages[f"{layer}.md"], names[layer] = page_of(layer)
     pages["README.md"] = index_of(names)
-    old = [name for name, text in pages.items()
-           if not (PAGES / name).exists() or (PAGES / name).read_text() != text]
-    old += [p.name for p in PAGES.glob("*") if p.name not in pages]
-    if "--check" in sys.argv[1:]:
-        for name in old:
-            print(f"docs/reference/headers/{name} is old: run tools/headers_doc.py")
-        return bool(old)
-    PAGES.mkdir(parents=True, exist_ok=True)
-    for name, text in pages.items():
-        (PAGES / name).write_text(text)
-    return 0
+    stray = [page.name for page in PAGES.glob("*") if page.name not in pages]
+    for name in stray:
+        print(f"docs/reference/headers/{name} is of no layer: remove it")
+    old = settle({PAGES / name: text for name, text in pages.items()},
+                 "--check" in sys.argv[1:])
+    return int(old or bool(stray))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/explain_call_impl.h>
 
-#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/fast_kernel_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -21,17 +21,12 @@
 namespace dtensor::detail {
 namespace {
 
-bool is_composite(const OpInfo& info) {
-  return info.op.hasKernelForDispatchKey(
-      c10::DispatchKey::CompositeImplicitAutograd);
-}
-
 DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (becomes_whole(info, args)) {
     return DecidedBy::kMadeWhole;
   }
   const bool decomposes =
-      info.is_out || (is_composite(info) && !is_computed_whole(info, args));
+      info.is_out || (is_composite(info.op) && !is_computed_whole(info, args));
   return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
 }
 
@@ -226,9 +221,7 @@ void explain_into(
 } // namespace
 
 at::Tensor without_data(const SpecPtr& spec) {
-  const auto options =
-      at::TensorOptions().dtype(spec->dtype()).device(c10::kMeta);
-  return wrap(at::empty(spec->local_sizes(), options), spec);
+  return wrap(local_without_data(*spec), spec);
 }
 
 ExplainedCall explain_call(

@@ -6,6 +6,7 @@
 #include <dtensor/ops/implicit_replication.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -52,7 +53,7 @@ std::optional<size_t> styled_input(
 // one of which may be that of a styled module.
 bool is_taken_apart(const c10::OperatorHandle& op) {
   return RuleRegistry::global().find(op.operator_name()) == nullptr &&
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+      is_composite(op);
 }
 
 // A plain tensor of one element means the same anyway.

@@ -155,10 +155,6 @@ bool decomposes_by_itself(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
-bool is_composite(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
-}
-
 bool writes_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
@@ -249,6 +245,10 @@ std::optional<torch::CppFunction> autograd_kernel(
 }
 
 } // namespace
+
+bool is_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+}
 
 bool keeps_its_kernel(const c10::OperatorHandle& op) {
   const auto& registry = RuleRegistry::global();

@@ -17,6 +17,9 @@ struct Kernels {
   std::shared_ptr<const OpInfo> info; // that they have
 };
 
+/// Whether LibTorch decomposes it above autograd.
+bool is_composite(const c10::OperatorHandle& op);
+
 /// Whether LibTorch's own kernels serve: they call other operators.
 bool keeps_its_kernel(const c10::OperatorHandle& op);
 

@@ -39,13 +39,6 @@ void push_results(
   }
 }
 
-at::Tensor empty_meta(const Spec& spec) {
-  return at::empty_strided(
-      spec.local_sizes(),
-      dense_strides(spec.local_sizes(), spec.strides()),
-      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
-}
-
 // What an operator on parts without data results in, where LibTorch has no
 // kernel for those: the shapes are known.
 void results_without_data(
@@ -54,12 +47,19 @@ void results_without_data(
     torch::jit::Stack* stack) {
   std::vector<at::Tensor> results;
   for (const auto& spec : decision.outputs) {
-    results.push_back(spec ? empty_meta(*spec) : at::Tensor());
+    results.push_back(spec ? local_without_data(*spec) : at::Tensor());
   }
   push_results(info, std::move(results), stack);
 }
 
 } // namespace
+
+at::Tensor local_without_data(const Spec& spec) {
+  return at::empty_strided(
+      spec.local_sizes(),
+      dense_strides(spec.local_sizes(), spec.strides()),
+      at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
+}
 
 SpecPtr any_spec(
     const Decision& decision,

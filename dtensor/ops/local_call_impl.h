@@ -20,6 +20,9 @@ at::Tensor placed_plain(
     const SpecPtr& wanted,
     const Spec& mesh_like);
 
+/// This rank's part of a tensor of that layout, on the meta device.
+at::Tensor local_without_data(const Spec& spec);
+
 /// Runs the operator, or what its rule has in its place, on the local tensors
 /// that stand on the stack, with the arguments that were decided.
 void call_local(

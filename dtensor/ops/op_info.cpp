@@ -2,6 +2,7 @@
 #include <dtensor/ops/op_info_impl.h>
 
 #include <ATen/core/enum_tag.h>
+#include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <atomic>
@@ -74,8 +75,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   traits = traits_of(op.operator_name(), rule);
   // In place the stock autograd serves: a region makes new tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
-      ((rule->region && !in_place) ||
-       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
+      ((rule->region && !in_place) || is_composite(op));
   TORCH_INTERNAL_ASSERT(num_args <= value_matters.size(), name);
   for (size_t i = 0; i < num_args; ++i) {
     value_matters[i] = value_decides(arguments[i]) ||

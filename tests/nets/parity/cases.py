@@ -25,9 +25,8 @@ def case(name, rows, steps, mesh=(2,), names=None, ranks=None):
 
 
 def do(what, **step):
-    for word in ("of_", "in_"):
-        if word in step:
-            step[word[:-1]] = step.pop(word)
+    if "in_" in step:
+        step["in"] = step.pop("in_")
     return {"do": what, **step}
 
 
@@ -40,9 +39,8 @@ def distribute(to, of, placements, **options):
               **options)
 
 
-def op(to, name, *args, **kwargs):
-    return do("op", to=to, name="aten::" + name, args=list(args),
-              kwargs=kwargs)
+def op(to, name, *args):
+    return do("op", to=to, name="aten::" + name, args=list(args))
 
 
 def show(*names):
@@ -263,18 +261,16 @@ def to_local_cases():
     for given in ("R", "S(0)", "S(1)", "P(sum)"):
         for gradient in (None, ["R"], ["S(0)"], ["P(sum)"]):
             if gradient == ["S(0)"] and given != "S(0)":
-                continue
+                continue  # has another shape
             wanted = {"grad_placements": gradient} if gradient else {}
             start = (partial_of("d", [4, 6]) if given == "P(sum)" else
                      [tensor("t", [4, 6], requires_grad=True),
                       distribute("d", "t", [given])])
-            if gradient != ["S(0)"] or given == "S(0)":
-                case(f"to_local of {given} with gradient {gradient}",
-                     ["DTensor.to_local", "DTensor.to_local(grad_placements)"],
-                     [*start, do("to_local", to="l", of="d", **wanted),
-                      op("s", "sum", "$l"), show("l"),
-                      do("grad", of="s", inputs=["$d"], to=["g"]),
-                      show("g")])
+            case(f"to_local of {given} with gradient {gradient}",
+                 ["DTensor.to_local", "DTensor.to_local(grad_placements)"],
+                 [*start, do("to_local", to="l", of="d", **wanted),
+                  op("s", "sum", "$l"), show("l"),
+                  do("grad", of="s", inputs=["$d"], to=["g"]), show("g")])
             case(f"full_tensor of {given} with gradient {gradient}",
                  ["DTensor.full_tensor", "DTensor.full_tensor(grad_placements)"],
                  [*start, do("full_tensor", to="l", of="d", **(
@@ -438,11 +434,9 @@ def matmul_cases():
             do("full_tensor", to="f", of="y"), op("s", "sum", "$f"),
             do("grad", of="s", inputs=["$x", "$w", "$b"],
                to=["gx", "gw", "gb"]), show("gx", "gw", "gb")])
-    for a in ("P(sum)",):
-        case("mm of a partial sum", "DTensor", [
-            *partial_of("a", [4, 4]), tensor("u", [4, 6]),
-            distribute("b", "u", ["R"]), op("y", "mm", "$a", "$b"),
-            show("y")])
+    case("mm of a partial sum", "DTensor", [
+        *partial_of("a", [4, 4]), tensor("u", [4, 6]),
+        distribute("b", "u", ["R"]), op("y", "mm", "$a", "$b"), show("y")])
 
 
 def shape_cases():
@@ -707,8 +701,6 @@ def trained(module, plan, sizes, shown=(), **options):
                **options.pop("input", {})),
         do("parallelize", of="m", plan=plan, **options),
         do("call", to="y", of="m", args=["$x"]), op("s", "sum", "$y"),
-        *([do("full_tensor", to="s", of="s")]
-          if options.get("whole") else []),
         show("y"), do("backward", of="s"), show("x.grad", *shown),
         do("show_parameters", of="m")]
 
@@ -746,8 +738,8 @@ def linear_style_cases():
                     {"kind": "linear", "sizes": [8, 8]},
                     style(kind, **{option: value}), [2, 4, width]))
         case(f"{kind} of an uneven Linear", rows, trained(
-            {"kind": "linear", "sizes": [6, 5] if kind == "colwise" else
-             [6, 5]}, style(kind), [4, 6 if kind == "colwise" else 3]))
+            {"kind": "linear", "sizes": [6, 5]}, style(kind),
+            [4, 6 if kind == "colwise" else 3]))
         case(f"{kind} of an Embedding", rows, [
             do("module", to="m", kind="embedding", sizes=[8, 6]),
             tensor("i", [4, 3], dtype="int64", below=8),

@@ -169,13 +169,7 @@ const Callable& Machine::module(const std::string& name) const {
   return std::get<Callable>(named_.at(bare(name)));
 }
 
-void Machine::bind(const std::string& name, at::Tensor value) {
-  named_[name] = std::move(value);
-}
-void Machine::bind(const std::string& name, DeviceMesh value) {
-  named_[name] = std::move(value);
-}
-void Machine::bind(const std::string& name, Callable value) {
+void Machine::bind(const std::string& name, Value value) {
   named_[name] = std::move(value);
 }
 

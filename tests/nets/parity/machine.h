@@ -40,9 +40,8 @@ class Machine {
   /// What step.mesh says: "mesh" if nothing, undefined if null.
   DeviceMesh mesh_of(const Json& step) const;
   const Callable& module(const std::string& name) const;
-  void bind(const std::string& name, at::Tensor value);
-  void bind(const std::string& name, DeviceMesh value);
-  void bind(const std::string& name, Callable value);
+  using Value = std::variant<at::Tensor, DeviceMesh, Callable>;
+  void bind(const std::string& name, Value value);
   /// `to` is a name, a list of names or null.
   void bind_all(const Json& to, const Tensors& values);
   void note(const std::string& label, Json record);
@@ -52,7 +51,6 @@ class Machine {
   void run_step(const Json& step, const std::string& label);
   void run_within(const Json& step, const std::string& prefix);
 
-  using Value = std::variant<at::Tensor, DeviceMesh, Callable>;
   const Json& case_;
   std::map<std::string, Value> named_;
   Json result_;
@@ -69,6 +67,8 @@ Steps module_steps();
 // What both sides write alike.
 Placements placements_of(const Json& texts);
 at::ScalarType dtype_of(const std::string& name);
+/// Whose data count: the first rank's, unless the step says so.
+std::optional<int64_t> src_data_rank(const Json& step);
 Json record_of(const at::Tensor& tensor);
 Json record_of(const DeviceMesh& mesh);
 Json texts_of(PlacementsRef placements);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "machine.h"
 
+#include <tests/parallel/modules.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -11,23 +13,7 @@ namespace {
 
 using torch::nn::Module;
 
-struct MlpImpl : Module {
-  MlpImpl(int64_t width, int64_t hidden, bool bias)
-      : w1(register_module(
-            "w1",
-            torch::nn::Linear(
-                torch::nn::LinearOptions(width, hidden).bias(bias)))),
-        w2(register_module(
-            "w2",
-            torch::nn::Linear(
-                torch::nn::LinearOptions(hidden, width).bias(bias)))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    return w2(torch::relu(w1(x)));
-  }
-  torch::nn::Linear w1;
-  torch::nn::Linear w2;
-};
-TORCH_MODULE(Mlp);
+using dtensor::testing::Mlp;
 
 struct StackImpl : Module {
   StackImpl(int64_t width, int64_t hidden, bool bias) {
@@ -174,8 +160,9 @@ OptionalPlacements optional_placements(
 
 using StylePtr = std::shared_ptr<const ParallelStyle>;
 
-StylePtr colwise(const Json& style) {
-  ColwiseOptions options;
+template <class Style, class Options>
+StylePtr linear_style(const Json& style) {
+  Options options;
   if (style.contains("input_layouts")) {
     options.input_layouts = placement_of(style["input_layouts"]);
   }
@@ -183,19 +170,7 @@ StylePtr colwise(const Json& style) {
     options.output_layouts = placement_of(style["output_layouts"]);
   }
   options.use_local_output = style.value("use_local_output", true);
-  return std::make_shared<ColwiseParallel>(options);
-}
-
-StylePtr rowwise(const Json& style) {
-  RowwiseOptions options;
-  if (style.contains("input_layouts")) {
-    options.input_layouts = placement_of(style["input_layouts"]);
-  }
-  if (style.contains("output_layouts")) {
-    options.output_layouts = placement_of(style["output_layouts"]);
-  }
-  options.use_local_output = style.value("use_local_output", true);
-  return std::make_shared<RowwiseParallel>(options);
+  return std::make_shared<Style>(options);
 }
 
 StylePtr sequence(const Json& style) {
@@ -235,8 +210,8 @@ StylePtr prepare_both(const Json& style) {
 
 StylePtr style_of(const Json& style) {
   static const std::map<std::string, StylePtr (*)(const Json&)> makers = {
-      {"colwise", colwise},
-      {"rowwise", rowwise},
+      {"colwise", linear_style<ColwiseParallel, ColwiseOptions>},
+      {"rowwise", linear_style<RowwiseParallel, RowwiseOptions>},
       {"sequence", sequence},
       {"prepare_input", prepare_input},
       {"prepare_output", prepare_output},
@@ -247,12 +222,7 @@ StylePtr style_of(const Json& style) {
 void parallelize(Machine& machine, const Json& step) {
   auto& module = *machine.module(step["of"]).module;
   const auto mesh = machine.mesh_of(step);
-  ParallelizeOptions options;
-  if (step.contains("src_data_rank")) {
-    const auto& source = step["src_data_rank"];
-    options.src_data_rank =
-        source.is_null() ? std::nullopt : std::optional(source.get<int64_t>());
-  }
+  const ParallelizeOptions options{.src_data_rank = src_data_rank(step)};
   if (!step.contains("plan")) {
     parallelize_module(std::as_const(module), mesh);
     return;

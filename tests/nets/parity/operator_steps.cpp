@@ -88,14 +88,10 @@ torch::jit::Stack stack_of(
     const c10::FunctionSchema& schema) {
   torch::jit::Stack stack;
   const auto& args = step["args"];
-  const auto named = step.value("kwargs", Json::object());
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
     if (i < args.size()) {
       stack.push_back(value_of(machine, args[i], argument.real_type()));
-    } else if (named.contains(argument.name())) {
-      stack.push_back(
-          value_of(machine, named[argument.name()], argument.real_type()));
     } else {
       stack.push_back(argument.default_value().value());
     }
@@ -119,13 +115,8 @@ void call_operator(Machine& machine, const Json& step) {
   machine.bind_all(step["to"], results);
 }
 
-at::Tensor gradient_of(const Machine& machine, const Json& step) {
-  return step.contains("gradient") ? machine.tensor(step["gradient"])
-                                   : at::Tensor();
-}
-
 void backward(Machine& machine, const Json& step) {
-  machine.tensor(step["of"]).backward(gradient_of(machine, step));
+  machine.tensor(step["of"]).backward();
 }
 
 void grad(Machine& machine, const Json& step) {
@@ -135,7 +126,7 @@ void grad(Machine& machine, const Json& step) {
       torch::autograd::grad(
           {machine.tensor(step["of"])},
           machine.tensors(step["inputs"]),
-          {gradient_of(machine, step)},
+          {},
           again,
           again));
 }

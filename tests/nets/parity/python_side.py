@@ -138,7 +138,7 @@ class Mlp(nn.Module):
         self.w2 = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x):
-        return self.w2(torch.relu(self.w1(x)))
+        return self.w2(nn.functional.gelu(self.w1(x)))
 
 
 class Stack(nn.Module):
@@ -224,7 +224,6 @@ def twice_and_one_more(x):
 
 LOCAL_FUNCTIONS = {
     "mm": torch.mm,
-    "add": torch.add,
     "scale": lambda x, by: x * by,
     "two": twice_and_one_more,
 }
@@ -266,14 +265,17 @@ def values_of(tensor):
             for value in map(float, tensor.reshape(-1).tolist())]
 
 
-def plain_record(tensor):
+def meta_record(tensor):
     return {
         "shape": list(tensor.shape),
         "stride": list(tensor.stride()),
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "requires_grad": tensor.requires_grad,
-        "values": values_of(tensor),
     }
+
+
+def plain_record(tensor):
+    return {**meta_record(tensor), "values": values_of(tensor)}
 
 
 def record_of(tensor):
@@ -282,18 +284,14 @@ def record_of(tensor):
     if not isinstance(tensor, DTensor):
         return plain_record(tensor)
     local = tensor.detach().to_local()
-    record = {
+    return {
+        **meta_record(tensor),
         "placements": [text_of(p) for p in tensor.placements],
         "mesh": mesh_record(tensor.device_mesh),
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride()),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "requires_grad": tensor.requires_grad,
         "local_shape": list(local.shape),
         "local": values_of(local),
         "whole": values_of(tensor.detach().full_tensor()),
     }
-    return record
 
 
 def mesh_record(mesh):
@@ -303,6 +301,16 @@ def mesh_record(mesh):
         "names": list(mesh.mesh_dim_names or []),
         "coordinate": mesh.get_coordinate() and list(mesh.get_coordinate()),
     }
+
+
+def names_in(step):
+    names = step.get("names")
+    return tuple(names) if names else None
+
+
+def options_in(step, *names):
+    """Those that are given."""
+    return {name: step[name] for name in names if name in step}
 
 
 class Stop(Exception):
@@ -317,9 +325,7 @@ class Machine:
         self.result = {"records": [], "counts": [], "error": None}
         if "mesh" in case:
             self.named["mesh"] = init_device_mesh(
-                "cpu", tuple(case["mesh"]),
-                mesh_dim_names=tuple(case["names"]) if "names" in case
-                else None)
+                "cpu", tuple(case["mesh"]), mesh_dim_names=names_in(case))
 
     def get(self, name):
         name = name.removeprefix("$")
@@ -392,7 +398,6 @@ class Machine:
         return {
             "loss_parallel": loss_parallel,
             "implicit_replication": implicit_replication,
-            "no_grad": torch.no_grad,
             "explicit": lambda: ExplicitRedistributionContext(
                 **step.get("options", {})),
         }[kind]()
@@ -400,8 +405,7 @@ class Machine:
     # --- tensors
 
     def do_tensor(self, step):
-        options = {name: step[name] for name in ("dtype", "below", "positive")
-                   if name in step}
+        options = options_in(step, "dtype", "below", "positive")
         seed = step.get("seed", 1) + 11 * dist.get_rank() * step.get(
             "differs", False)
         made = pattern(step["sizes"], seed, **options)
@@ -422,9 +426,7 @@ class Machine:
         return None if given is None else self.get(given)
 
     def do_distribute_tensor(self, step):
-        options = {}
-        if "src_data_rank" in step:
-            options["src_data_rank"] = step["src_data_rank"]
+        options = options_in(step, "src_data_rank")
         self.bind(step["to"], distribute_tensor(
             self.get(step["of"]), self.mesh_of(step),
             placements_of(step.get("placements")), **options))
@@ -446,8 +448,7 @@ class Machine:
             for index in range(step["parts"])])
 
     def do_from_local(self, step):
-        options = {name: step[name] for name in ("run_check", "shape", "stride")
-                   if name in step}
+        options = options_in(step, "run_check", "shape", "stride")
         for name in ("shape", "stride"):
             if name in options:
                 options[name] = torch.Size(options[name])
@@ -458,9 +459,9 @@ class Machine:
             placements_of(step.get("placements")), **options))
 
     def do_redistribute(self, step):
-        options = {name: self.value(step[name])
-                   for name in ("async_op", "forward_dtype", "backward_dtype")
-                   if name in step}
+        options = options_in(
+            step, "async_op", "forward_dtype", "backward_dtype")
+        options = {name: self.value(given) for name, given in options.items()}
         mesh = self.get(step["mesh"]) if "mesh" in step else None
         self.bind(step["to"], self.get(step["of"]).redistribute(
             mesh, placements_of(step["placements"]), **options))
@@ -497,18 +498,14 @@ class Machine:
         op = getattr(getattr(getattr(torch.ops, space), name),
                      overload or "default")
         args = [self.value(given) for given in step["args"]]
-        kwargs = {key: self.value(given)
-                  for key, given in step.get("kwargs", {}).items()}
-        self.bind(step.get("to"), op(*args, **kwargs))
+        self.bind(step.get("to"), op(*args))
 
     def do_backward(self, step):
-        gradient = self.value(step.get("gradient"))
-        self.get(step["of"]).backward(gradient)
+        self.get(step["of"]).backward()
 
     def do_grad(self, step):
-        gradient = self.value(step.get("gradient"))
         self.bind(step["to"], torch.autograd.grad(
-            self.get(step["of"]), self.value(step["inputs"]), gradient,
+            self.get(step["of"]), self.value(step["inputs"]),
             create_graph=step.get("create_graph", False)))
 
     def do_local_map(self, step):
@@ -530,27 +527,24 @@ class Machine:
     # --- meshes
 
     def do_init_device_mesh(self, step):
-        names = step.get("names")
         self.bind(step["to"], init_device_mesh(
-            step.get("device", "cpu"), tuple(step["shape"]),
-            mesh_dim_names=tuple(names) if names else None))
+            "cpu", tuple(step["shape"]), mesh_dim_names=names_in(step)))
 
     def do_device_mesh(self, step):
-        names = step.get("names")
         self.bind(step["to"], DeviceMesh(
             "cpu", torch.tensor(step["ranks"]),
-            mesh_dim_names=tuple(names) if names else None))
+            mesh_dim_names=names_in(step)))
 
     def do_from_group(self, step):
         mesh = self.get(step["of"])
         if "dim" in step:
             self.bind(step["to"], DeviceMesh.from_group(
                 mesh.get_group(step["dim"]), "cpu",
-                mesh_dim_names=step.get("names")))
+                mesh_dim_names=names_in(step)))
             return
         self.bind(step["to"], DeviceMesh.from_group(
             mesh.get_all_groups(), "cpu", mesh=mesh.mesh,
-            mesh_dim_names=tuple(step["names"])))
+            mesh_dim_names=names_in(step)))
 
     def do_slice(self, step):
         names = step["names"]
@@ -608,9 +602,7 @@ class Machine:
         if plan is not None:
             plan = (style_of(plan) if "style" in plan else
                     {name: style_of(style) for name, style in plan.items()})
-        options = {}
-        if "src_data_rank" in step:
-            options["src_data_rank"] = step["src_data_rank"]
+        options = options_in(step, "src_data_rank")
         parallelize_module(
             self.get(step["of"]), self.mesh_of(step), plan, **options)
 

@@ -42,13 +42,12 @@ Json values_of(const at::Tensor& given) {
   return values;
 }
 
-Json plain_record(const at::Tensor& t) {
+Json meta_record(const at::Tensor& t) {
   return {
       {"shape", t.sizes().vec()},
       {"stride", t.strides().vec()},
       {"dtype", name_of(t.scalar_type())},
-      {"requires_grad", t.requires_grad()},
-      {"values", values_of(t)}};
+      {"requires_grad", t.requires_grad()}};
 }
 
 int64_t product(const std::vector<int64_t>& sizes) {
@@ -78,6 +77,11 @@ Placements placements_of(const Json& texts) {
   return placements;
 }
 
+std::optional<int64_t> src_data_rank(const Json& step) {
+  const auto given = step.value("src_data_rank", Json(0));
+  return given.is_null() ? std::nullopt : std::optional(given.get<int64_t>());
+}
+
 at::ScalarType dtype_of(const std::string& name) {
   return kDtypes.at(name.starts_with("!") ? name.substr(1) : name);
 }
@@ -95,21 +99,19 @@ Json record_of(const at::Tensor& t) {
   if (!t.defined()) {
     return nullptr;
   }
+  auto record = meta_record(t);
   if (!is_dtensor(t)) {
-    return plain_record(t);
+    record["values"] = values_of(t);
+    return record;
   }
   const DTensor d(t.detach());
   const auto local = d.to_local();
-  return {
-      {"placements", texts_of(d.placements())},
-      {"mesh", record_of(d.device_mesh())},
-      {"shape", t.sizes().vec()},
-      {"stride", t.strides().vec()},
-      {"dtype", name_of(t.scalar_type())},
-      {"requires_grad", t.requires_grad()},
-      {"local_shape", local.sizes().vec()},
-      {"local", values_of(local)},
-      {"whole", values_of(d.full_tensor())}};
+  record["placements"] = texts_of(d.placements());
+  record["mesh"] = record_of(d.device_mesh());
+  record["local_shape"] = local.sizes().vec();
+  record["local"] = values_of(local);
+  record["whole"] = values_of(d.full_tensor());
+  return record;
 }
 
 at::Tensor pattern(const Json& step, int64_t seed) {

@@ -37,19 +37,13 @@ std::optional<Placements> grad_placements(const Json& step) {
 }
 
 void distribute(Machine& machine, const Json& step) {
-  std::optional<int64_t> source = 0;
-  if (step.contains("src_data_rank")) {
-    const auto& given = step["src_data_rank"];
-    source =
-        given.is_null() ? std::nullopt : std::optional(given.get<int64_t>());
-  }
   machine.bind(
       step["to"],
       distribute_tensor(
           machine.tensor(step["of"]),
           machine.mesh_of(step),
           placements_in(step),
-          source));
+          src_data_rank(step)));
 }
 
 void from_local(Machine& machine, const Json& step) {
