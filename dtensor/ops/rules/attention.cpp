@@ -126,7 +126,7 @@ int64_t heads_of(const OpCall& call, size_t operand) {
 // head is every query's.
 int64_t count_groups(const OpCall& call) {
   int64_t groups = 0;
-  for (const size_t i : {1, 2}) {
+  for (size_t i = 1; i <= 2; ++i) {
     groups =
         heads_of(call, i) == 1 ? groups : std::gcd(groups, heads_of(call, i));
   }
@@ -156,7 +156,7 @@ Strategy by_groups(const OpCall& call, int64_t groups) {
     return std::max<int64_t>(heads_of(call, operand) / groups, 1);
   };
   auto s = each_by_itself(call, Shard(call.outputs[0].dim() - 3, unit(0)));
-  for (const size_t i : {1, 2}) {
+  for (size_t i = 1; i <= 2; ++i) {
     s.inputs[i] = heads_of(call, i) == 1
         ? Replicate()
         : Shard(call.inputs[i].dim() - 3, unit(i));
@@ -246,7 +246,7 @@ bool picks_keys(const OpCall& call, const Decision& decision) {
 // which keys and values are whose.
 void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
-  for (const size_t i : {1, 2}) {
+  for (size_t i = 1; i <= 2; ++i) {
     if (picks && decision.inputs[i] == nullptr) {
       decision.inputs[i] = call.inputs[i].spec;
     }
