@@ -2,7 +2,11 @@
 # runs it suite by suite, or, EACH, test by test: for those that mostly wait.
 # dtensor_test_program(<target> <sources>...): one with a main of its own.
 #
-# All programs share one precompiled header: torch/torch.h, gtest, gmock.
+# All programs share one precompiled header: torch/torch.h, gtest, gmock. Three
+# quarters of what GCC does for a source is what those headers leave it to do, so
+# the sources of a program are compiled some at a time. Tests give short names to
+# what they use: TEST_SOURCE is another namespace in each of them, without a name
+# where a source is compiled for itself.
 
 find_package(GTest REQUIRED)
 include(GoogleTest)
@@ -25,6 +29,9 @@ dtensor_test_sources(dtensor_test_main)
 function(dtensor_test_program target)
   add_executable(${target} ${ARGN})
   dtensor_test_sources(${target})
+  target_compile_definitions(${target} PRIVATE TEST_SOURCE=)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${DTENSOR_TEST_UNITY} UNITY_BUILD_UNIQUE_ID TEST_SOURCE)
 endfunction()
 
 function(dtensor_test layer)

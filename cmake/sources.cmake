@@ -365,6 +365,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/replicated_impl.h
   dtensor/ops/rule_text.cpp
   dtensor/ops/rules/attention.cpp
+  dtensor/ops/rules/common_partial.cpp
+  dtensor/ops/rules/common_partial_impl.h
   dtensor/ops/rules/composite.cpp
   dtensor/ops/rules/concat.cpp
   dtensor/ops/rules/copy.cpp
@@ -390,6 +392,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/shape.cpp
   dtensor/ops/rules/shape_impl.h
   dtensor/ops/rules/shapes_impl.h
+  dtensor/ops/rules/slicing.cpp
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/view.cpp

@@ -40,16 +40,16 @@ Outcome silent(const std::string& who) {
       fmt::format("{} does not answer any more. The ranks were ended.", who)};
 }
 
-// A node's count, and when it last changed.
-struct Beat {
-  int64_t count = 0;
-  Clock::time_point since;
-  bool dead = false;
-};
-
 } // namespace
 
 struct Nodes::Shared {
+  /// A node's count, and when it last changed.
+  struct Beat {
+    int64_t count = 0;
+    Clock::time_point since;
+    bool dead = false;
+  };
+
   Shared(
       std::shared_ptr<Store> its_store,
       int its_node,

@@ -186,6 +186,13 @@ void read_mesh(Reader& reader, ParsedSpec& spec) {
   reader.expect(")");
 }
 
+// "sf=4"
+int64_t read_named(Reader& reader, std::string_view name, const char* what) {
+  reader.expect(name);
+  reader.expect("=");
+  return read_size(reader, 1, what);
+}
+
 Placement read_shard(Reader& reader, bool is_strided) {
   reader.expect("(");
   const int64_t dim =
@@ -193,12 +200,12 @@ Placement read_shard(Reader& reader, bool is_strided) {
   int64_t split_factor = 1;
   if (is_strided) {
     reader.expect(",");
-    reader.expect("sf");
-    reader.expect("=");
-    split_factor = read_size(reader, 1, "a positive split factor");
+    split_factor = read_named(reader, "sf", "a positive split factor");
   }
+  const int64_t unit =
+      reader.accept(",") ? read_named(reader, "u", "a positive unit") : 1;
   reader.expect(")");
-  return is_strided ? StridedShard(dim, split_factor) : Shard(dim);
+  return is_strided ? StridedShard(dim, split_factor, unit) : Shard(dim, unit);
 }
 
 Placement read_partial(Reader& reader) {
@@ -229,7 +236,7 @@ Placement read_placement(Reader& reader) {
     return read_partial(reader);
   }
   reader.go_to(begin);
-  reader.fail("R, S(dim), SS(dim, sf=n) or P(op)");
+  reader.fail("R, S(dim), S(dim, u=unit), SS(dim, sf=n) or P(op)");
 }
 
 // "S(0) P(sum)" or "S(0), P(sum)", to the end of the text

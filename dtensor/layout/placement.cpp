@@ -31,7 +31,19 @@ ReduceOp parse_reduce_op(std::string_view name) {
       "\". Use one of sum, avg, min, max, product, band, bor, bxor.");
 }
 
-Placement StridedShard(int64_t dim, int64_t split_factor) {
+Placement Shard(int64_t dim, int64_t unit) {
+  DTENSOR_CHECK_VALUE(
+      unit >= 1,
+      "Shard",
+      "the unit must be positive: ",
+      unit,
+      ". Use Shard(",
+      dim,
+      ") for a cut between any two elements.");
+  return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1, unit};
+}
+
+Placement StridedShard(int64_t dim, int64_t split_factor, int64_t unit) {
   DTENSOR_CHECK_VALUE(
       split_factor >= 1,
       "StridedShard",
@@ -40,7 +52,14 @@ Placement StridedShard(int64_t dim, int64_t split_factor) {
       ". Use Shard(",
       dim,
       ") for a plain cut.");
-  return {Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor};
+  DTENSOR_CHECK_VALUE(
+      unit >= 1,
+      "StridedShard",
+      "the unit must be positive: ",
+      unit,
+      ". Leave it out for a cut between any two elements.");
+  return {
+      Placement::Kind::kStridedShard, ReduceOp::kSum, dim, split_factor, unit};
 }
 
 Placement Partial(std::string_view reduce_op) {

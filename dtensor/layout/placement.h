@@ -55,7 +55,8 @@ class Placement {
   constexpr bool is_replicate() const {
     return kind_ == Kind::kReplicate;
   }
-  /// True of Shard only; a StridedShard is not a Shard (as in Python).
+  /// True of Shard only, of any unit; a StridedShard is not a Shard (as in
+  /// Python).
   constexpr bool is_shard() const {
     return kind_ == Kind::kShard;
   }
@@ -65,6 +66,10 @@ class Placement {
   /// True of StridedShard only.
   constexpr bool is_strided_shard() const {
     return kind_ == Kind::kStridedShard;
+  }
+  /// True of a Shard without a unit: torch.chunk's parts.
+  constexpr bool is_chunk() const {
+    return is_shard() && unit_ == 1;
   }
   /// True of Shard and StridedShard: each rank holds a part of `dim()`.
   constexpr bool cuts() const {
@@ -89,15 +94,25 @@ class Placement {
   constexpr int64_t split_factor() const {
     return split_factor_;
   }
+  /// A cut lies at a multiple of so many elements.
+  constexpr int64_t unit() const {
+    return unit_;
+  }
   /// Only for Partial.
   constexpr ReduceOp reduce_op() const {
     return op_;
   }
 
-  /// The same kind of cut (plain or strided) on another tensor dimension.
+  /// The same kind of cut (plain or strided, in the same units) on another
+  /// tensor dimension, and the same cut in another unit.
   constexpr Placement with_dim(int64_t dim) const {
     Placement p = *this;
     p.dim_ = static_cast<int32_t>(dim);
+    return p;
+  }
+  constexpr Placement with_unit(int64_t unit) const {
+    Placement p = *this;
+    p.unit_ = unit;
     return p;
   }
 
@@ -109,24 +124,33 @@ class Placement {
     return (static_cast<size_t>(kind_) << 60) ^
         (static_cast<size_t>(op_) << 56) ^
         (static_cast<size_t>(static_cast<uint32_t>(dim_)) << 32) ^
-        static_cast<size_t>(split_factor_);
+        static_cast<size_t>(split_factor_) ^ (static_cast<size_t>(unit_) << 20);
   }
 
  private:
-  constexpr Placement(Kind kind, ReduceOp op, int64_t dim, int64_t split_factor)
+  constexpr Placement(
+      Kind kind,
+      ReduceOp op,
+      int64_t dim,
+      int64_t split_factor,
+      int64_t unit = 1)
       : kind_(kind),
         op_(op),
         dim_(static_cast<int32_t>(dim)),
-        split_factor_(split_factor) {}
+        split_factor_(split_factor),
+        unit_(unit) {}
 
   friend constexpr Placement Shard(int64_t dim);
-  friend Placement StridedShard(int64_t dim, int64_t split_factor);
+  friend Placement Shard(int64_t dim, int64_t unit);
+  friend Placement
+  StridedShard(int64_t dim, int64_t split_factor, int64_t unit);
   friend constexpr Placement Partial(ReduceOp op);
 
   Kind kind_ = Kind::kReplicate;
   ReduceOp op_ = ReduceOp::kSum;
   int32_t dim_ = 0;
   int64_t split_factor_ = 1;
+  int64_t unit_ = 1;
 };
 
 /// Cuts tensor dimension `dim` as torch.chunk does: every rank gets
@@ -137,12 +161,26 @@ constexpr Placement Shard(int64_t dim) {
   return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1};
 }
 
+/// Cuts dimension `dim` at multiples of `unit` alone: the parts are those that
+/// torch.chunk makes of ceil(n / unit) units, the last of which may be shorter.
+/// So 9 heads of 64 features stay whole on 2 ranks, which get 5 and 4 of them:
+///
+///   Shard(1, 64)   // of (512, 576): (512, 320) and (512, 256)
+///
+/// A layout has the largest unit that makes the same parts, and none where they
+/// are those of Shard(dim), so equal cuts compare equal. Throws ValueError for
+/// a unit below 1. Python has no such cut.
+DTENSOR_API Placement Shard(int64_t dim, int64_t unit);
+
 /// Cuts dimension `dim` into `split_factor` pieces, cuts each of them into one
-/// part per rank, and gives rank r the r-th parts, concatenated. It describes
-/// a sharding whose mesh dimensions were applied right to left, and what a
-/// view makes of a sharded inner dimension.
-/// Python: torch.distributed.tensor.placement_types._StridedShard.
-DTENSOR_API Placement StridedShard(int64_t dim, int64_t split_factor);
+/// part per rank, at multiples of `unit`, and gives rank r the r-th parts,
+/// concatenated. It describes a sharding whose mesh dimensions were applied
+/// right to left, and what a view makes of a sharded inner dimension. Throws
+/// ValueError for a factor or a unit below 1.
+/// Python: torch.distributed.tensor.placement_types._StridedShard, which has no
+/// units.
+DTENSOR_API Placement
+StridedShard(int64_t dim, int64_t split_factor, int64_t unit = 1);
 
 /// Every rank holds the whole tensor.
 /// Python: torch.distributed.tensor.Replicate.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include <c10/util/Exception.h>
 
@@ -43,6 +45,19 @@ void append_range(Intervals& list, const Intervals& held, Interval range) {
   }
 }
 
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Every part but the last ones has so many elements.
+int64_t chunk_step(int64_t size, int64_t parts, int64_t unit) {
+  if (unit == 1) {
+    return ceil_div(size, parts);
+  }
+  const int64_t one = std::min(unit, std::max<int64_t>(size, 1));
+  return ceil_div(ceil_div(size, one), parts) * one;
+}
+
 // The placements of the mesh dimensions before `mesh_dim`, left to right.
 Intervals intervals_before(
     int64_t size,
@@ -61,19 +76,90 @@ Intervals intervals_before(
   return held;
 }
 
+using SizeSet = std::set<int64_t>;
+
+// The sizes that the pieces of `cut` have in parts of these sizes.
+SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
+  SizeSet pieces;
+  for (const int64_t size : sizes) {
+    const Interval first = chunk(size, cut.split_factor(), 0);
+    pieces.insert(first.size());
+    if (first.size() > 0) {
+      pieces.insert(size % first.size());
+    }
+  }
+  return pieces;
+}
+
+// The sizes that ranks have of a tensor dimension after the cuts.
+SizeSet sizes_found(
+    int64_t size,
+    int64_t dim,
+    SizesRef mesh_shape,
+    PlacementsRef placements) {
+  SizeSet sizes{size};
+  for (size_t m = 0; m < placements.size(); ++m) {
+    if (!placements[m].cuts(dim)) {
+      continue;
+    }
+    SizeSet parts;
+    for (const int64_t whole : sizes) {
+      for (int64_t index = 0; index < mesh_shape[m]; ++index) {
+        parts.insert(
+            total_size(cut({{0, whole}}, placements[m], mesh_shape[m], index)));
+      }
+    }
+    sizes = std::move(parts);
+  }
+  return sizes;
+}
+
+bool makes_same_parts(
+    const SizeSet& sizes,
+    int64_t parts,
+    int64_t unit,
+    int64_t other) {
+  return std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) {
+    const auto step = [&](int64_t u) {
+      return std::min(size, chunk_step(size, parts, u));
+    };
+    return step(unit) == step(other);
+  });
+}
+
+// Of a single size it is the one that divides size and parts, or a part.
+int64_t
+largest_unit(const SizeSet& found, const Placement& cut, int64_t parts) {
+  SizeSet sizes = piece_sizes(found, cut);
+  sizes.erase(0);
+  const int64_t unit = cut.unit();
+  if (makes_same_parts(sizes, parts, unit, 1)) {
+    return 1;
+  }
+  if (sizes.size() > 1) {
+    return unit;
+  }
+  const int64_t size = *sizes.begin();
+  const int64_t step = chunk_step(size, parts, unit);
+  const int64_t divisor = std::gcd(size, step);
+  return makes_same_parts(sizes, parts, unit, divisor) ? divisor : step;
+}
+
 } // namespace
 
-Interval chunk(int64_t size, int64_t parts, int64_t index) {
+Interval chunk(int64_t size, int64_t parts, int64_t index, int64_t unit) {
   TORCH_INTERNAL_ASSERT(
-      size >= 0 && 0 <= index && index < parts,
+      size >= 0 && 0 <= index && index < parts && unit >= 1,
       "chunk(",
       size,
       ", ",
       parts,
       ", ",
       index,
+      ", ",
+      unit,
       ")");
-  const int64_t step = (size + parts - 1) / parts;
+  const int64_t step = chunk_step(size, parts, unit);
   const int64_t begin = std::min(size, step * index);
   return {begin, std::min(size, begin + step)};
 }
@@ -89,7 +175,7 @@ Intervals cut(
   const int64_t size = total_size(held);
   Intervals kept;
   if (placement.is_shard()) {
-    append_range(kept, held, chunk(size, parts, index));
+    append_range(kept, held, chunk(size, parts, index, placement.unit()));
     return kept;
   }
   const int64_t pieces = placement.split_factor();
@@ -98,11 +184,29 @@ Intervals cut(
     if (piece.size() == 0) {
       break; // and so are all that follow
     }
-    const Interval part = chunk(piece.size(), parts, index);
+    const Interval part = chunk(piece.size(), parts, index, placement.unit());
     append_range(
         kept, held, {piece.begin + part.begin, piece.begin + part.end});
   }
   return kept;
+}
+
+Placements with_largest_units(
+    SizesRef global_sizes,
+    SizesRef mesh_shape,
+    Placements placements) {
+  for (size_t m = 0; m < placements.size(); ++m) {
+    Placement& cut = placements[m];
+    if (cut.cuts() && cut.unit() != 1) {
+      const auto found = sizes_found(
+          global_sizes[static_cast<size_t>(cut.dim())],
+          cut.dim(),
+          mesh_shape,
+          PlacementsRef(placements).slice(0, m));
+      cut = cut.with_unit(largest_unit(found, cut, mesh_shape[m]));
+    }
+  }
+  return placements;
 }
 
 Intervals local_intervals(

@@ -36,7 +36,13 @@ using Intervals = c10::SmallVector<Interval, 2>;
 ///   chunk(5, 3, 0) == [0, 2)
 ///   chunk(5, 3, 2) == [4, 5)
 ///   chunk(2, 4, 3) == [2, 2)
-DTENSOR_API Interval chunk(int64_t size, int64_t parts, int64_t index);
+///
+/// With a unit, of ceil(size / unit) units, the last of which may be shorter:
+///
+///   chunk(9, 2, 0, 2) == [0, 6)
+///   chunk(9, 2, 1, 2) == [6, 9)
+DTENSOR_API Interval
+chunk(int64_t size, int64_t parts, int64_t index, int64_t unit = 1);
 
 /// The part of an ordered list of intervals that `placement`, over `parts`
 /// ranks, gives to rank `index`. Adjacent intervals are joined.
@@ -45,6 +51,14 @@ cut(const Intervals& held,
     const Placement& placement,
     int64_t parts,
     int64_t index);
+
+/// `placements` with, of each cut that has a unit, the largest one that makes
+/// the same parts of a tensor of `global_sizes` on every rank; none where the
+/// cut without a unit makes them.
+DTENSOR_API Placements with_largest_units(
+    SizesRef global_sizes,
+    SizesRef mesh_shape,
+    Placements placements);
 
 /// The global indices of tensor dimension `dim`, of `size` elements, that the
 /// rank at `coordinate` holds, in the order of its local tensor.

@@ -88,7 +88,14 @@ Placement normalize(
       ".");
   const int64_t dim = placement.dim() + (placement.dim() < 0 ? ndim : 0);
   // One piece dealt out is a plain cut.
-  return placement.split_factor() == 1 ? Shard(dim) : placement.with_dim(dim);
+  return placement.split_factor() == 1 ? Shard(dim).with_unit(placement.unit())
+                                       : placement.with_dim(dim);
+}
+
+bool has_units(PlacementsRef placements) {
+  return std::any_of(placements.begin(), placements.end(), [](const auto& p) {
+    return p.unit() != 1;
+  });
 }
 
 // The specs that this thread asked for last, found without a lock. They live on
@@ -199,7 +206,7 @@ SpecPtr Spec::make(
     SizesRef strides,
     at::ScalarType dtype,
     const char* where) {
-  const Placements normalized = normalize_placements(
+  Placements normalized = normalize_placements(
       mesh, placements, static_cast<int64_t>(sizes.size()), where);
   DTENSOR_CHECK_VALUE(
       std::all_of(
@@ -219,6 +226,9 @@ SpecPtr Spec::make(
       " for ",
       sizes,
       ". Give one stride per dimension.");
+  if (has_units(normalized)) {
+    normalized = with_largest_units(sizes, mesh.shape(), std::move(normalized));
+  }
   return SpecTable::get({mesh, normalized, sizes, strides, dtype});
 }
 

@@ -29,8 +29,9 @@ using SpecPtr = std::shared_ptr<const Spec>;
 
 class DTENSOR_API Spec {
  public:
-  /// The spec of these parts. Negative shard dims are resolved, and a
-  /// StridedShard of split factor 1 becomes the Shard that it is. Throws
+  /// The spec of these parts. Negative shard dims are resolved, a StridedShard
+  /// of split factor 1 becomes the Shard that it is, and a unit the largest
+  /// that makes the same parts (with_largest_units). Throws
   /// ValueError: number of placements unlike the mesh's dimensions, Partial of
   /// different ops in one layout (sum and avg may mix); IndexError: a shard
   /// dim that the tensor does not have. `where` begins the message.

@@ -33,6 +33,10 @@ void print_list(std::ostream& os, const List& list, const char* separator) {
   }
 }
 
+std::ostream& print_unit(std::ostream& os, const Placement& cut) {
+  return cut.unit() == 1 ? os : os << ", u=" << cut.unit();
+}
+
 template <typename T>
 std::string print(const T& value) {
   std::ostringstream os;
@@ -47,9 +51,11 @@ std::ostream& operator<<(std::ostream& os, const Placement& p) {
     case Placement::Kind::kReplicate:
       return os << "R";
     case Placement::Kind::kShard:
-      return os << "S(" << p.dim() << ")";
+      os << "S(" << p.dim();
+      return print_unit(os, p) << ")";
     case Placement::Kind::kStridedShard:
-      return os << "SS(" << p.dim() << ", sf=" << p.split_factor() << ")";
+      os << "SS(" << p.dim() << ", sf=" << p.split_factor();
+      return print_unit(os, p) << ")";
     case Placement::Kind::kPartial:
       return os << "P(" << to_string(p.reduce_op()) << ")";
   }

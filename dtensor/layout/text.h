@@ -4,7 +4,8 @@
 //
 //   f32[8, 6] on (dp=2, tp=4): S(0) P(sum)
 //
-// Placements: R, S(dim), SS(dim, sf=n), P(op). A mesh without names prints its
+// Placements: R, S(dim), S(dim, u=unit), SS(dim, sf=n), SS(dim, sf=n, u=unit),
+// P(op). A mesh without names prints its
 // sizes alone: (2, 4). Dtypes print short: f32 f64 bf16 f16 i64 i32 i16 i8 u8
 // bool c64 c128.
 #pragma once

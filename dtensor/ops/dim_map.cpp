@@ -10,11 +10,12 @@ namespace {
 
 // How a dimension, or each of the pieces of a StridedShard, lies in the row-
 // major order: `outer` times a row of `size` elements of `inner` each. Cutting
-// it, a rank gets the same part of each of the rows.
+// it at multiples of `unit`, a rank gets the same part of each of the rows.
 struct Rows {
   int64_t outer = 1;
   int64_t size = 1;
   int64_t inner = 1;
+  int64_t unit = 1;
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 
@@ -27,6 +28,7 @@ Rows rows_of(SizesRef sizes, int64_t dim) {
 // length, which makes the parts of the last piece others.
 std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
   auto rows = rows_of(sizes, cut.dim());
+  rows.unit = cut.unit();
   if (cut.is_strided_shard()) {
     if (rows.size % cut.split_factor() != 0) {
       return std::nullopt;
@@ -39,8 +41,8 @@ std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
 
 // Whether rank `index` of `parts` gets the same elements, in the same order.
 bool same_part(const Rows& a, const Rows& b, int64_t parts, int64_t index) {
-  const auto in_a = chunk(a.size, parts, index);
-  const auto in_b = chunk(b.size, parts, index);
+  const auto in_a = chunk(a.size, parts, index, a.unit);
+  const auto in_b = chunk(b.size, parts, index, b.unit);
   const bool none = in_a.size() == 0;
   const bool all = in_a.size() == a.size;
   if (none || all) {
@@ -95,7 +97,8 @@ Sizes cut_sizes(
     return sizes;
   }
   if (const auto rows = cut_rows(sizes, placement)) {
-    size = size / rows->size * chunk(rows->size, parts, index).size();
+    size =
+        size / rows->size * chunk(rows->size, parts, index, rows->unit).size();
     return sizes;
   }
   const auto kept = cut({{0, size}}, placement, parts, index);
@@ -106,34 +109,55 @@ Sizes cut_sizes(
   return sizes;
 }
 
+// In which units a dimension whose elements are `inner` each may be cut where
+// these rows are: in theirs, or by the first rank's whole part.
+c10::SmallVector<int64_t, 3>
+units_in(int64_t inner, const Rows& rows, int64_t parts) {
+  c10::SmallVector<int64_t, 3> units{1};
+  const auto part = chunk(rows.size, parts, 0, rows.unit).size();
+  for (const auto unit : {rows.unit * rows.inner, part * rows.inner}) {
+    if (inner > 0 && unit > 0 && unit % inner == 0) {
+      units.push_back(unit / inner);
+    }
+  }
+  return units;
+}
+
 // What `from` may be called in the sizes `to`, the likeliest first: the cut of
 // a dimension with the same rows, then of one whose pieces are these rows,
 // then whatever comes out the same on ranks that have all or nothing.
-Placements names_in(const LocalShapes& local, const Placement& from) {
+Placements
+names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   Placements names;
   const auto own = rows_of(local.from, from.dim());
   const auto cut = cut_rows(local.from, from);
   const auto ndim = static_cast<int64_t>(local.to.size());
-  const auto add = [&](bool fits, const Placement& name) {
-    if (fits && std::find(names.begin(), names.end(), name) == names.end()) {
+  const auto add = [&](const Placement& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
       names.push_back(name);
     }
   };
   for (int64_t d = 0; d < ndim; ++d) {
-    add(rows_of(local.to, d) == own, from.with_dim(d));
+    if (rows_of(local.to, d) == own) {
+      add(from.with_dim(d));
+    }
   }
-  for (int64_t d = 0; d < ndim && cut; ++d) {
-    add(rows_of(local.to, d).outer == cut->outer, Shard(d));
-  }
-  for (int64_t d = 0; d < ndim && cut; ++d) {
-    const auto outer = rows_of(local.to, d).outer;
-    const bool divides = outer > 0 && cut->outer % outer == 0;
-    add(divides && cut->outer > outer,
-        StridedShard(
-            d, divides ? std::max<int64_t>(cut->outer / outer, 1) : 1));
+  // Dimensions that are fewer rows than these lie in pieces.
+  for (const bool in_pieces : {false, true}) {
+    for (int64_t d = 0; d < ndim && cut; ++d) {
+      const auto rows = rows_of(local.to, d);
+      const auto pieces = rows.outer > 0 ? cut->outer / rows.outer : 0;
+      if (pieces * rows.outer != cut->outer || in_pieces != (pieces > 1)) {
+        continue;
+      }
+      for (const auto unit : units_in(rows.inner, *cut, parts)) {
+        add(in_pieces ? StridedShard(d, pieces, unit) : Shard(d, unit));
+      }
+    }
   }
   for (int64_t d = 0; d < ndim; ++d) {
-    add(true, Shard(d));
+    add(Shard(d));
+    add(Shard(d, std::max<int64_t>(rows_of(local.to, d).size, 1)));
   }
   return names;
 }
@@ -142,7 +166,7 @@ using ShapeSet = std::vector<LocalShapes>;
 
 std::optional<Placement>
 kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
-  for (const auto& name : names_in(shapes.front(), from)) {
+  for (const auto& name : names_in(shapes.front(), from, parts)) {
     if (std::all_of(shapes.begin(), shapes.end(), [&](const auto& local) {
           return same_cut(local, from, name, parts);
         })) {

@@ -32,6 +32,7 @@ void add_all_rules(RuleRegistry& rules) {
   add_reduction_rules(rules);
   add_scan_rules(rules);
   add_shape_rules(rules);
+  add_slicing_rules(rules);
   add_softmax_rules(rules);
   add_squeeze_rules(rules);
   add_triangle_rules(rules);

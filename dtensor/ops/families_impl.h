@@ -42,6 +42,7 @@ void add_recurrent_rules(RuleRegistry& rules);
 void add_reduction_rules(RuleRegistry& rules);
 void add_scan_rules(RuleRegistry& rules);
 void add_shape_rules(RuleRegistry& rules);
+void add_slicing_rules(RuleRegistry& rules);
 void add_softmax_rules(RuleRegistry& rules);
 void add_squeeze_rules(RuleRegistry& rules);
 void add_triangle_rules(RuleRegistry& rules);

@@ -27,25 +27,25 @@ double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
   return bytes;
 }
 
-// The kinds of StridedShard among the inputs on this mesh dimension.
-std::vector<int64_t> split_factors(const OpCall& call, int64_t mesh_dim) {
-  std::vector<int64_t> factors;
+// How inputs are cut on this mesh dimension, other than as Shard.
+Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
+  Placements cuts;
   for (const auto& input : call.inputs) {
-    const auto& p = input.placement(mesh_dim);
-    if (p.is_strided_shard() &&
-        std::find(factors.begin(), factors.end(), p.split_factor()) ==
-            factors.end()) {
-      factors.push_back(p.split_factor());
+    const auto cut = input.placement(mesh_dim).with_dim(0);
+    if (cut.cuts() && !cut.is_chunk() &&
+        std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) {
+      cuts.push_back(cut);
     }
   }
-  return factors;
+  return cuts;
 }
 
-Strategy with_split_factor(Strategy strategy, int64_t factor) {
+// With that cut in place of every Shard.
+Strategy with_cut(Strategy strategy, const Placement& cut) {
   const auto change = [&](Placements& placements) {
     for (auto& p : placements) {
       if (p.is_shard()) {
-        p = StridedShard(p.dim(), factor);
+        p = cut.with_dim(p.dim());
       }
     }
   };
@@ -54,14 +54,44 @@ Strategy with_split_factor(Strategy strategy, int64_t factor) {
   return strategy;
 }
 
-// A rule that names strided shards itself says how they go with others.
-bool may_be_strided(const Strategy& s) {
-  const auto any = [&](bool (Placement::*is)() const) {
+// As a spec of these sizes stores it, if the mesh dimensions before have these
+// placements: with the largest unit.
+Placement as_stored(
+    const OpCall& call,
+    SizesRef sizes,
+    PlacementsRef before,
+    const Placement& placement) {
+  if (placement.unit() == 1) {
+    return placement;
+  }
+  Placements layout(before);
+  layout.push_back(placement);
+  return with_largest_units(sizes, call.mesh.shape(), std::move(layout)).back();
+}
+
+// So that equal cuts compare equal.
+Strategy
+as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    auto& input = strategy.inputs[i];
+    input = as_stored(call, call.inputs[i].sizes(), before.inputs[i], input);
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    auto& output = strategy.outputs[i];
+    output = as_stored(call, call.outputs[i].sizes, before.outputs[i], output);
+  }
+  return strategy;
+}
+
+// A rule that names other cuts itself says how they go with each other.
+bool may_be_cut_otherwise(const Strategy& s) {
+  const auto count = [&](bool (Placement::*is)() const) {
     const auto found = [is](const Placement& p) { return (p.*is)(); };
-    return std::any_of(s.inputs.begin(), s.inputs.end(), found) ||
-        std::any_of(s.outputs.begin(), s.outputs.end(), found);
+    return std::count_if(s.inputs.begin(), s.inputs.end(), found) +
+        std::count_if(s.outputs.begin(), s.outputs.end(), found);
   };
-  return any(&Placement::is_shard) && !any(&Placement::is_strided_shard);
+  const auto chunks = count(&Placement::is_chunk);
+  return chunks > 0 && chunks == count(&Placement::cuts);
 }
 
 Strategy replicated(const OpCall& call) {
@@ -84,7 +114,8 @@ bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
       parts *= mesh.size(m);
     }
   }
-  return input.sizes()[static_cast<size_t>(to.dim())] < parts;
+  return input.sizes()[static_cast<size_t>(to.dim())] <=
+      (parts - 1) * to.unit();
 }
 
 // Bytes are those of the layouts that the call came with, whatever the mesh
@@ -191,6 +222,7 @@ Choice choose(
   Choice choice;
   auto& options = choice.options;
   for (auto& candidate : candidates(planned, rule, mesh_dim)) {
+    candidate = as_stored(call, chosen, std::move(candidate));
     options.push_back(weigh(call, planned, std::move(candidate), mesh_dim));
     auto& option = options.back();
     if (!allowed(call, option.strategy, mesh_dim, constraints)) {
@@ -311,13 +343,11 @@ candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
         " and ",
         call.outputs.size());
   }
-  if (rule.strided) {
-    const auto plain = all.size();
-    for (const auto factor : split_factors(call, mesh_dim)) {
-      for (size_t i = 0; i < plain; ++i) {
-        if (may_be_strided(all[i])) {
-          all.push_back(with_split_factor(all[i], factor));
-        }
+  const auto plain = all.size();
+  for (const auto& cut : other_cuts(call, mesh_dim)) {
+    for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {
+      if (may_be_cut_otherwise(all[i])) {
+        all.push_back(with_cut(all[i], cut));
       }
     }
   }

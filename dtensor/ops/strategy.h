@@ -94,7 +94,8 @@ struct OpRule {
   LocalKernel local_kernel;
   DTensorKernel kernel; // instead of everything above
 
-  /// The rule may be applied with StridedShard in place of Shard.
+  /// The rule may be applied with StridedShard in place of Shard. (It always
+  /// may with units: the part of a rank is one range then too.)
   bool strided = true;
   /// The decision depends on the values of floating-point and Scalar
   /// arguments; else only their types are part of the cache key.

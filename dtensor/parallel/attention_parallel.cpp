@@ -14,9 +14,6 @@ namespace {
 
 using torch::nn::MultiheadAttentionImpl;
 
-// q, k and v one after the other, and of each the heads of this rank.
-const Placement kFused = StridedShard(0, 3);
-
 MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
   auto* attention = target.module.as<torch::nn::MultiheadAttention>();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
@@ -27,17 +24,6 @@ MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
       ", a ",
       target.module.name(),
       ": it does torch::nn::MultiheadAttention.");
-  const auto heads = attention->options.num_heads();
-  const auto ranks = target.mesh.size();
-  DTENSOR_CHECK_VALUE(
-      heads % ranks == 0,
-      "AttentionParallel",
-      detail::describe(target),
-      " has ",
-      heads,
-      " heads, which do not divide by ",
-      ranks,
-      " ranks. Use a number of ranks that divides them.");
   return *attention;
 }
 
@@ -47,17 +33,21 @@ struct Parameter {
   const char* name;
 };
 
-// Those that are there.
+// Those that are there, cut between heads.
 std::vector<Parameter> parameters_of(const MultiheadAttentionImpl& module) {
+  const auto unit = module.head_dim;
+  // q, k and v one after the other, and of each the heads of this rank.
+  const auto fused = StridedShard(0, 3, unit);
+  const auto rows = Shard(0, unit);
   std::vector<Parameter> found;
   for (const auto& parameter : std::vector<Parameter>{
-           {module.in_proj_weight, kFused, "in_proj_weight"},
-           {module.q_proj_weight, Shard(0), "q_proj_weight"},
-           {module.k_proj_weight, Shard(0), "k_proj_weight"},
-           {module.v_proj_weight, Shard(0), "v_proj_weight"},
-           {module.in_proj_bias, kFused, "in_proj_bias"},
-           {module.bias_k, Shard(2), "bias_k"},
-           {module.bias_v, Shard(2), "bias_v"}}) {
+           {module.in_proj_weight, fused, "in_proj_weight"},
+           {module.q_proj_weight, rows, "q_proj_weight"},
+           {module.k_proj_weight, rows, "k_proj_weight"},
+           {module.v_proj_weight, rows, "v_proj_weight"},
+           {module.in_proj_bias, fused, "in_proj_bias"},
+           {module.bias_k, Shard(2, unit), "bias_k"},
+           {module.bias_v, Shard(2, unit), "bias_v"}}) {
     if (parameter.tensor.defined()) {
       found.push_back(parameter);
     }
@@ -87,7 +77,8 @@ void AttentionParallel::apply(const StyleTarget& target) const {
     auto out_proj = target.of_child("out_proj", *module.out_proj);
     out_proj.changes = &changes;
     RowwiseParallel({.output_layouts = options_.output_layouts,
-                     .use_local_output = options_.use_local_output})
+                     .use_local_output = options_.use_local_output,
+                     .unit = module.head_dim})
         .apply(out_proj);
   });
 }

@@ -21,20 +21,21 @@ struct AttentionOptions {
   bool use_local_output = true;
 };
 
-/// torch::nn::MultiheadAttention: every rank has whole heads. The fused weight
-/// of q, k and v (3E, E) is cut in each of the three, SS(0, sf=3), separate
-/// ones S(0), bias_k and bias_v S(2), out_proj as by RowwiseParallel: one
-/// all-reduce forward, and one backward for each of query, key and value that
-/// is another tensor. Attention weights, where they are asked for, come as a
-/// DTensor, P(sum) if averaged over the heads and else S(1).
+/// torch::nn::MultiheadAttention: every rank has whole heads, of D features,
+/// and where they do not divide by the ranks the last ones have fewer, or none.
+/// The fused weight of q, k and v (3E, E) is cut in each of the three, SS(0,
+/// sf=3, u=D), separate ones S(0, u=D), bias_k and bias_v S(2, u=D), out_proj
+/// as by RowwiseParallel: one all-reduce forward, and one backward for each of
+/// query, key and value that is another tensor. Attention weights, where they
+/// are asked for, come as a DTensor, P(sum) if averaged over the heads and else
+/// S(1).
 ///
 /// Plain queries, keys and values are whole, since the module reads their
 /// sizes; those that are cut have to be DTensors. Masks are plain tensors
 /// beside DTensors in the module, and so are the zeros of add_zero_attn: wrap
 /// the call in implicit_replication() for them. Throws NotImplementedError for
-/// another module, ValueError if the heads do not divide by the ranks. Python
-/// has no such style; TensorParallelMultiheadAttention of PyTorch 2.0 stood in
-/// for the module.
+/// another module. Python has no such style; TensorParallelMultiheadAttention
+/// of PyTorch 2.0 stood in for the module.
 class DTENSOR_API AttentionParallel : public ParallelStyle {
  public:
   explicit AttentionParallel(AttentionOptions options = {})

@@ -61,15 +61,43 @@ void apply_to(
   });
 }
 
+// A unit divides the dimension of the weight that it cuts.
+void check_unit(
+    const StyleTarget& target,
+    const char* style,
+    int64_t unit,
+    int64_t linear_dim,
+    int64_t embedding_dim) {
+  auto* linear = target.module.as<torch::nn::Linear>();
+  auto* embedding = target.module.as<torch::nn::Embedding>();
+  if (linear == nullptr && embedding == nullptr) {
+    return; // refused for that
+  }
+  const auto size = linear != nullptr ? linear->weight.size(linear_dim)
+                                      : embedding->weight.size(embedding_dim);
+  DTENSOR_CHECK_VALUE(
+      unit >= 1 && size % unit == 0,
+      style,
+      detail::describe(target),
+      " has a dimension of ",
+      size,
+      " to cut, which is no whole number of units of ",
+      unit,
+      ". Give a unit that divides it, the features of a head for example.");
+}
+
 } // namespace
 
 void ColwiseParallel::apply(const StyleTarget& target) const {
+  const auto unit = options_.unit;
+  check_unit(target, "ColwiseParallel", unit, 0, 1);
   apply_to(
       target,
       "ColwiseParallel",
-      {Shard(0), Shard(0), Shard(1), Replicate()},
+      {Shard(0, unit), Shard(0, unit), Shard(1, unit), Replicate()},
       {{.plain = options_.input_layouts, .desired = Replicate()},
-       options_.output_layouts,
+       options_.output_layouts == Shard(-1) ? Shard(-1, unit)
+                                            : options_.output_layouts,
        options_.use_local_output});
 }
 
@@ -85,12 +113,14 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
       ", cannot be computed in ",
       chunks,
       " chunks. Set overlap_chunks to 1, or to more for a torch::nn::Linear.");
+  const auto unit = options_.unit;
+  check_unit(target, "RowwiseParallel", unit, 1, 0);
   apply_to(
       target,
       "RowwiseParallel",
-      {Shard(1), Replicate(), Shard(0), Shard(-1)},
+      {Shard(1, unit), Replicate(), Shard(0, unit), Shard(-1, unit)},
       {{.plain = options_.input_layouts.value_or(
-            is_linear ? Shard(-1) : Replicate()),
+            is_linear ? Shard(-1, unit) : Replicate()),
         .desired = Replicate()},
        options_.output_layouts,
        options_.use_local_output,

@@ -21,11 +21,17 @@ struct ColwiseOptions {
   Placement output_layouts = Shard(-1);
   /// Return the local part of the output instead of a DTensor.
   bool use_local_output = true;
+  /// Cut the output features at multiples of so many, which divides their
+  /// number: 64 leaves heads of 64 features whole on any number of ranks.
+  int64_t unit = 1;
 };
 
 /// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it
-/// is brought to output_layouts. Embedding: weight (rows, features) S(1).
-/// Python: torch.distributed.tensor.parallel.ColwiseParallel.
+/// is brought to output_layouts. Embedding: weight (rows, features) S(1). With
+/// a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), the default of
+/// output_layouts too. apply() throws ValueError for a unit that does not
+/// divide the output features.
+/// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
  public:
   explicit ColwiseParallel(ColwiseOptions options = {}) : options_(options) {}
@@ -49,13 +55,18 @@ struct RowwiseOptions {
   /// collectives forward, and the same backward. Does nothing where the output
   /// is sharded along dim 0. docs/performance.md says when it pays.
   int64_t overlap_chunks = 1;
+  /// Cut the input features (of an Embedding, the rows) at multiples of so
+  /// many, which divides their number: the unit of the ColwiseParallel before.
+  int64_t unit = 1;
 };
 
 /// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
 /// before it is brought to output_layouts. Embedding: weight (rows, features)
-/// S(0), input R. apply() throws ValueError for overlap_chunks below 1, or
-/// above 1 of an Embedding.
-/// Python: torch.distributed.tensor.parallel.RowwiseParallel.
+/// S(0), input R. With a unit u they are S(1, u=u), S(-1, u=u) and S(0, u=u),
+/// the default of input_layouts too. apply() throws ValueError for
+/// overlap_chunks below 1, or above 1 of an Embedding, and for a unit that does
+/// not divide what it cuts.
+/// Python: torch.distributed.tensor.parallel.RowwiseParallel, without units.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:
   explicit RowwiseParallel(RowwiseOptions options = {}) : options_(options) {}

@@ -121,7 +121,7 @@ bool can_overlap(
       (!bias.defined() || is_laid_out(bias, mesh, Replicate())) &&
       dtype == weight_t.scalar_type() &&
       (!bias.defined() || dtype == bias.scalar_type()) &&
-      (output.is_replicate() || (output.is_shard() && output.dim() > 0));
+      (output.is_replicate() || (output.is_chunk() && output.dim() > 0));
 }
 
 // This rank's term of the sum for some rows; one rank adds the bias.

@@ -70,6 +70,8 @@ at::Tensor part_of(const at::Tensor& x) {
   return is_dtensor(x) ? local_of(x) : x.detach();
 }
 
+} // namespace
+
 // What the program can see of a tensor.
 class Facts {
  public:
@@ -101,8 +103,6 @@ class Facts {
   uint32_t version_;
   bool grad_mode_;
 };
-
-} // namespace
 
 struct SharedInput {
   Facts facts; // of the input
@@ -159,7 +159,9 @@ void check_features(
   const bool cut =
       plain.cuts() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
   const auto expected = cut
-      ? chunk(layouts.features, mesh.size(), mesh.get_local_rank()).size()
+      ? chunk(
+            layouts.features, mesh.size(), mesh.get_local_rank(), plain.unit())
+            .size()
       : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
@@ -240,8 +242,11 @@ given_for(const at::Tensor& kept, const at::Tensor& part, const Spec& from) {
     return part.clone();
   }
   const auto dim = layout.dim();
-  const Interval mine =
-      chunk(kept.size(dim), from.mesh().size(), from.mesh().get_local_rank());
+  const Interval mine = chunk(
+      kept.size(dim),
+      from.mesh().size(),
+      from.mesh().get_local_rank(),
+      layout.unit());
   return kept.narrow(dim, mine.begin, mine.size());
 }
 

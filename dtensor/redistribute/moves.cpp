@@ -4,17 +4,16 @@
 namespace dtensor::detail {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Size of the first rank's part: no other is larger.
 int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
   if (size == 0 || parts == 1) {
     return size;
   }
-  const int64_t piece = ceil_div(size, cut.split_factor());
-  return size / piece * ceil_div(piece, parts) + ceil_div(size % piece, parts);
+  const auto part = [&](int64_t piece) {
+    return chunk(piece, parts, 0, cut.unit()).size();
+  };
+  const int64_t piece = chunk(size, cut.split_factor(), 0).size();
+  return size / piece * part(piece) + part(size % piece);
 }
 
 // Whether all parts are equally large.
@@ -24,7 +23,9 @@ bool makes_equal_parts(int64_t size, const Placement& cut, int64_t parts) {
 
 // Whether all pieces, and all their parts, are equally large.
 bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
-  return parts == 1 || size % (cut.split_factor() * parts) == 0;
+  return parts == 1 ||
+      (size % (cut.split_factor() * parts) == 0 &&
+       makes_equal_parts(size, cut, parts));
 }
 
 // The size that mesh dim `mesh_dim` finds in tensor dimension `dim`, if it is
@@ -63,7 +64,7 @@ int64_t parts_after(
 }
 
 // Whether the mesh dims after `mesh_dim`, given `blocks` equal blocks of `dim`,
-// leave every rank one whole block.
+// leave every rank one whole block. A cut in units of elements may not.
 bool deal_out_blocks(
     const Frame& frame,
     PlacementsRef placements,
@@ -72,7 +73,8 @@ bool deal_out_blocks(
     int64_t blocks) {
   for (size_t i = mesh_dim + 1; i < placements.size(); ++i) {
     if (placements[i].cuts(dim)) {
-      if (!cuts_evenly(blocks, placements[i], frame.mesh_shape[i])) {
+      if (placements[i].unit() != 1 ||
+          !cuts_evenly(blocks, placements[i], frame.mesh_shape[i])) {
         return false;
       }
       blocks /= frame.mesh_shape[i];
@@ -106,7 +108,7 @@ bool can_pad(ReduceOp op) {
       op == ReduceOp::kBor || op == ReduceOp::kBxor;
 }
 
-// reduce_scatter gives out torch.chunks, so strided parts must be equal.
+// Its strided parts must be equal.
 bool can_reduce_scatter(
     const Frame& frame,
     PlacementsRef before,
@@ -142,7 +144,9 @@ std::optional<Placement> last_cut(
       !deal_out_blocks(frame, placements, at, dim, later)) {
     return std::nullopt;
   }
-  return factor == later ? Shard(dim) : StridedShard(dim, factor / later);
+  const Placement last =
+      factor == later ? Shard(dim) : StridedShard(dim, factor / later);
+  return last.with_unit(cut.unit());
 }
 
 std::optional<StepKind> step_kind(

@@ -82,6 +82,10 @@ class Sharing {
   bool in_order() const {
     return cut_.is_shard();
   }
+  /// Whether, besides, they are those of torch.chunk.
+  bool is_chunk() const {
+    return cut_.is_chunk();
+  }
 
   Intervals part(int64_t rank) const {
     return cut({{0, size_}}, cut_, ranks_, rank);
@@ -195,8 +199,13 @@ at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
   const Sharing to = move.sharing(move.step.to);
   const at::Tensor parts =
       to.in_order() ? local : take(local, to.dim(), to.all_positions());
+  // Parts out of order are equally large.
+  const bool in_units = to.in_order() && !to.is_chunk();
   return move.group().reduce_scatter(
-      parts, to.dim(), move.step.from.reduce_op());
+      parts,
+      to.dim(),
+      move.step.from.reduce_op(),
+      in_units ? to.sizes() : Sizes());
 }
 
 // Each rank's part of `from`, cut as `to` says, goes to its new owner.
@@ -205,7 +214,7 @@ at::Tensor exchange_dims(
     const at::Tensor& local,
     const Sharing& from,
     const Sharing& to) {
-  if (from.in_order() && to.in_order()) {
+  if (from.in_order() && to.is_chunk()) {
     Group& group = move.group();
     return group.shard_dim_alltoall(
         local, from.dim(), to.dim(), told_sizes(group, from));
@@ -346,6 +355,9 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
     }
     case StepKind::kReduceScatter: {
       const Sharing to = move.sharing(step.to);
+      if (to.in_order() && !to.is_chunk()) {
+        return nullptr;
+      }
       return move.group().reduce_scatter_async(
           to.in_order() ? std::move(local)
                         : take(local, to.dim(), to.all_positions()),
@@ -358,7 +370,7 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
     case StepKind::kAllToAll: {
       const Sharing old = move.sharing(step.from);
       const Sharing to = move.sharing(step.to);
-      return old.dim() != to.dim() && old.in_order() && to.in_order()
+      return old.dim() != to.dim() && old.in_order() && to.is_chunk()
           ? move.group().shard_dim_alltoall_async(
                 std::move(local),
                 old.dim(),

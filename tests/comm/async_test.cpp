@@ -14,7 +14,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -352,5 +352,5 @@ TEST(AsyncErrors, DeadlocksAreSeen) {
       "of a group in the same order on all its ranks.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -8,7 +8,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
@@ -161,5 +161,5 @@ TEST(C10dBackend, ChecksItsLists) {
       "outputs as large as the result.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -152,5 +152,5 @@ TEST(C10dGroup, RefusesATensorOfAnotherDevice) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -486,5 +486,5 @@ TEST(CollectiveErrors, CountTheInputs) {
       "differ in dtype: f32 and i64. Convert them to one dtype.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

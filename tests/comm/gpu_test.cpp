@@ -8,7 +8,7 @@
 #include "collective_inputs.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -108,5 +108,5 @@ TEST(GpuRanks, BesideRanksOfTheCpu) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -11,7 +11,7 @@
 #include "store_world.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -287,5 +287,5 @@ TEST(CheckedBackend, ComparesWhatRanksAssume) {
   expect_same_text(body);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,7 +7,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 using Ranks = std::vector<int64_t>;
@@ -275,5 +275,5 @@ TEST(BackendOverride, IsSaidOfSingleDimensions) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -15,7 +15,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -237,5 +237,5 @@ TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

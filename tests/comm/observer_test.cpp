@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 struct Recorder : CommObserver {
   void on_collective(const CollectiveEvent& event) override {
@@ -197,5 +197,5 @@ TEST(Observer, WireOfAllReduceIsThatOfItsTwoHalves) {
   EXPECT_DOUBLE_EQ(all_reduce, halves);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

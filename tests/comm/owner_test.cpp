@@ -12,7 +12,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -214,5 +214,5 @@ TEST(ForeignResult, ThatCannotComeAnyMoreIsRefused) {
           kAdvice);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

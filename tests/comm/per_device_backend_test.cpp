@@ -13,7 +13,7 @@
 #include "store_world.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 using detail::DeviceBackend;
@@ -216,5 +216,5 @@ TEST(PerDeviceBackend, CheckedRanksAgreeAboutTheDevice) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

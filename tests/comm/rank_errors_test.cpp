@@ -14,7 +14,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -539,5 +539,5 @@ TEST(FailingRank, IsToldWhereverItWasEnded) {
       "[run_ranks] 1 of 2 ranks failed. rank 1: gone; rank 0 was ended");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,7 +10,7 @@
 #include <thread>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using Draw = std::function<at::Tensor()>;
 
@@ -286,5 +286,5 @@ TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {
   EXPECT_GT(covered, 50);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

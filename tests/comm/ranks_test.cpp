@@ -15,7 +15,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -212,5 +212,5 @@ TEST(SlowRanks, KeepFreedMemoryWhileTheyLive) {
   EXPECT_LT(left_of_freed_blocks(), 100 << 10);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

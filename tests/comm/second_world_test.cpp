@@ -14,7 +14,7 @@
 #include "store_world.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 // Over a file, as ranks that are processes could.
 void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
@@ -151,5 +151,5 @@ TEST(SecondWorld, RefusesWhatBelongsToAnother) {
   EXPECT_THROW(get_group(of_rank_0).barrier(), c10::Error);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

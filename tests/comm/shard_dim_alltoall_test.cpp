@@ -9,7 +9,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -138,5 +138,5 @@ TEST(ShardDimAllToAllErrors, NameWhatTheRanksCall) {
           tail);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -19,7 +19,7 @@
 #include "on_processes.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -303,5 +303,5 @@ TEST(SharedMemoryFaults, StrangersAreRefused) {
   EXPECT_EQ(ends, std::vector<int>(1, 0));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,7 +10,7 @@
 #include "on_processes.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -346,5 +346,5 @@ TEST(SharedMemory, LastsForManyRounds) {
   on_processes(4, [](int64_t rank) { mix(rank, 3000); });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

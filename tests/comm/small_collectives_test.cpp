@@ -11,7 +11,7 @@
 #include <thread>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 constexpr ReduceOp kFloatOps[] = {
     ReduceOp::kSum,
@@ -434,5 +434,5 @@ TEST(SmallCollectivesOfGroups, DoNotMix) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,7 +10,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -225,5 +225,5 @@ TEST(SmallCollectivesEnd, ForGoodAfterAnError) {
   EXPECT_NE(text, "nothing was thrown");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -13,7 +13,7 @@
 #include "expect_error.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test::error_of;
 
@@ -201,5 +201,5 @@ TEST(RankLocal, IsDroppedWhenTheRankEnds) {
   EXPECT_EQ(watched.use_count(), 1);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 // module pass kind mesh_dim count payload wire
 std::vector<std::string> lines(const CommDebugMode& comm) {
@@ -190,5 +190,5 @@ TEST(CommDebugModeTest, DumpsJson) {
       "]\n");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -12,9 +12,9 @@
 #include <random>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 using Texts = std::vector<std::string>;
 
 SpecPtr layout(const std::string& text) {
@@ -547,5 +547,5 @@ TEST(ExplainMode, OperatorsThatCallOthersAreTrees) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

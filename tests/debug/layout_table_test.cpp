@@ -4,9 +4,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 TEST(LayoutTable, HasALineForEachParameter) {
   run_ranks(2, [] {
@@ -74,5 +74,5 @@ TEST(LayoutTable, CountsATensorOnceAndBuffersToo) {
   EXPECT_NE(table.find("56     56\n"), std::string::npos) << table;
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

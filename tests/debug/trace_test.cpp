@@ -12,8 +12,9 @@
 #include <sstream>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
+using namespace dtensor::test_modules;
 using namespace dtensor::testing;
 
 // Those with a time, of one rank.
@@ -211,5 +212,5 @@ TEST(Trace, ARangeThatBeganBeforeItIsNotInIt) {
   EXPECT_EQ(ranges[0]["name"].text, "inside");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -15,7 +15,7 @@
 #include <set>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 std::string shown(const char* layout) {
   return visualize_sharding(*parse_spec(layout).spec());
@@ -282,5 +282,5 @@ TEST(ShardingSvg, OfADTensorIsThatOfItsLayout) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -43,7 +43,7 @@
 #include <thread>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 std::filesystem::path golden_path() {
   return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "errors.txt";
@@ -217,6 +217,7 @@ const std::map<std::string, Provocation>& provocations() {
          explain("relu", {DTensor(rows(mesh)).spec()}, {{"dim", 0}});
        }},
       {"an unknown reduction", [](const DeviceMesh&) { Partial("median"); }},
+      {"a unit of nothing", [](const DeviceMesh&) { Shard(0, 0); }},
       {"a layout that cannot be read",
        [](const DeviceMesh&) { parse_placements("S(0) Q"); }},
       // from_local.
@@ -632,6 +633,10 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", RowwiseParallel({.overlap_chunks = 0})}});
        }},
+      {"a unit that does not divide",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", ColwiseParallel({.unit = 5})}});
+       }},
       // Styles of PyTorch 2.0.
       {"an input without a mesh",
        [](const DeviceMesh&) {
@@ -973,5 +978,5 @@ TEST(Errors, HaveOneForm) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace gpt {
-namespace {
+namespace TEST_SOURCE {
 
 Options small() {
   Options options;
@@ -99,5 +99,5 @@ TEST(GptOfALauncher, TrainsAsOnOneRank) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace gpt

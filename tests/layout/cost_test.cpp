@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 // n ranks in a ring reduce n chunks of a buffer: in each round rank r sends one
 // chunk on. Returns how many chunks rank 0 has sent when all ranks have `want`
@@ -69,5 +69,5 @@ TEST(Cost, OnlyOfCollectivesInRings) {
       "reduce_scatter, all_to_all or scatter.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using detail::mesh_groups;
 using detail::MeshGroups;
@@ -488,5 +488,5 @@ TEST(DeviceMeshErrors, MeshesThatDoNotGoSideBySide) {
       "dimensions of all or none.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

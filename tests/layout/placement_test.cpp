@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 struct Answers {
   Placement placement;
@@ -39,6 +39,7 @@ TEST(Placement, PredicatesSayWhatAPlacementIs) {
        false,
        false},
       {StridedShard(1, 2), false, false, false, true, true, true, false, false},
+      {Shard(1, 64), false, true, true, false, true, true, false, false},
       {Partial(), false, false, false, false, false, false, true, true},
       {Partial("max"), false, false, false, false, false, false, true, false},
   };
@@ -65,6 +66,10 @@ TEST(Placement, DifferentPlacementsAreUnequalAndHashApart) {
       StridedShard(0, 1),
       StridedShard(0, 2),
       StridedShard(1, 2),
+      Shard(0, 2),
+      Shard(0, 3),
+      Shard(1, 2),
+      StridedShard(0, 2, 2),
       Partial("sum"),
       Partial("avg"),
       Partial("min"),
@@ -86,6 +91,17 @@ TEST(Placement, DifferentPlacementsAreUnequalAndHashApart) {
 TEST(Placement, WithDimKeepsTheKindOfCut) {
   EXPECT_EQ(Shard(0).with_dim(3), Shard(3));
   EXPECT_EQ(StridedShard(0, 4).with_dim(3), StridedShard(3, 4));
+  EXPECT_EQ(Shard(0, 64).with_dim(3), Shard(3, 64));
+  EXPECT_EQ(StridedShard(0, 4, 64).with_dim(3), StridedShard(3, 4, 64));
+}
+
+TEST(Placement, AUnitOfOneIsNone) {
+  EXPECT_EQ(Shard(1, 1), Shard(1));
+  EXPECT_EQ(StridedShard(1, 3, 1), StridedShard(1, 3));
+  EXPECT_EQ(Shard(1, 64).with_unit(1), Shard(1));
+  EXPECT_TRUE(Shard(1).is_chunk());
+  EXPECT_FALSE(Shard(1, 64).is_chunk());
+  EXPECT_FALSE(StridedShard(1, 3).is_chunk());
 }
 
 TEST(Placement, ReduceOpsHaveTheNamesOfPython) {
@@ -122,5 +138,16 @@ TEST(Placement, SplitFactorMustBePositive) {
       "a plain cut.");
 }
 
-} // namespace
+TEST(Placement, UnitsMustBePositive) {
+  EXPECT_EQ(
+      value_error_of([] { Shard(1, 0); }),
+      "[Shard] the unit must be positive: 0. Use Shard(1) for a cut between "
+      "any two elements.");
+  EXPECT_EQ(
+      value_error_of([] { StridedShard(1, 3, -2); }),
+      "[StridedShard] the unit must be positive: -2. Leave it out for a cut "
+      "between any two elements.");
+}
+
+} // namespace TEST_SOURCE
 } // namespace dtensor

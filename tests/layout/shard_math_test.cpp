@@ -10,15 +10,31 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 // What rank `index` of `parts` gets of the 1-D tensor, by the words of
 // placement.h: at::chunk leaves the empty trailing parts out.
-at::Tensor chunk_of(const at::Tensor& whole, int64_t parts, int64_t index) {
-  const auto chunks = at::chunk(whole, parts);
-  return index < static_cast<int64_t>(chunks.size())
-      ? chunks[static_cast<size_t>(index)]
-      : whole.slice(0, 0, 0);
+at::Tensor chunk_of(
+    const at::Tensor& whole,
+    int64_t parts,
+    int64_t index,
+    int64_t unit = 1) {
+  const auto none = whole.slice(0, 0, 0);
+  if (whole.numel() == 0) {
+    return none;
+  }
+  const auto units = whole.split(unit);
+  const auto chunks =
+      at::chunk(at::arange(static_cast<int64_t>(units.size())), parts);
+  if (index >= static_cast<int64_t>(chunks.size())) {
+    return none;
+  }
+  const auto& mine = chunks[static_cast<size_t>(index)];
+  std::vector<at::Tensor> kept;
+  for (int64_t i = 0; i < mine.numel(); ++i) {
+    kept.push_back(units[static_cast<size_t>(mine[i].item<int64_t>())]);
+  }
+  return at::cat(kept);
 }
 
 at::Tensor part_of(
@@ -33,7 +49,8 @@ at::Tensor part_of(
   const int64_t pieces =
       placement.is_shard() ? int64_t{1} : placement.split_factor();
   for (int64_t i = 0; i < pieces; ++i) {
-    kept.push_back(chunk_of(chunk_of(whole, pieces, i), parts, index));
+    kept.push_back(
+        chunk_of(chunk_of(whole, pieces, i), parts, index, placement.unit()));
   }
   return at::cat(kept);
 }
@@ -59,6 +76,10 @@ std::vector<Placement> cuts_up_to(int64_t split_factor) {
   for (int64_t sf = 1; sf <= split_factor; ++sf) {
     all.push_back(StridedShard(0, sf));
   }
+  for (const int64_t unit : {2, 3, 20}) {
+    all.push_back(Shard(0, unit));
+    all.push_back(StridedShard(0, 2, unit));
+  }
   return all;
 }
 
@@ -82,6 +103,83 @@ TEST(ShardMath, ChunkOfTheHeader) {
   EXPECT_EQ(chunk(5, 3, 0), (Interval{0, 2}));
   EXPECT_EQ(chunk(5, 3, 2), (Interval{4, 5}));
   EXPECT_EQ(chunk(2, 4, 3), (Interval{2, 2}));
+  EXPECT_EQ(chunk(9, 2, 0, 2), (Interval{0, 6}));
+  EXPECT_EQ(chunk(9, 2, 1, 2), (Interval{6, 9}));
+}
+
+TEST(ShardMath, NineHeadsOnTwoRanks) {
+  EXPECT_EQ(
+      local_sizes({512, 576}, {2}, {Shard(1, 64)}, {0}), (Sizes{512, 320}));
+  EXPECT_EQ(
+      local_sizes({512, 576}, {2}, {Shard(1, 64)}, {1}), (Sizes{512, 256}));
+}
+
+std::vector<Intervals> parts_of(int64_t size, int64_t parts, Placement cut) {
+  std::vector<Intervals> all;
+  for (int64_t rank = 0; rank < parts; ++rank) {
+    all.push_back(dtensor::cut({{0, size}}, cut, parts, rank));
+  }
+  return all;
+}
+
+Placement largest(int64_t size, int64_t parts, const Placement& cut) {
+  return with_largest_units({size}, {parts}, {cut})[0];
+}
+
+// Equal cuts compare equal, and have no unit where none is needed.
+TEST(Units, OfOneCutAreEqualWhereItsPartsAre) {
+  for (int64_t size = 0; size <= 24; ++size) {
+    for (int64_t parts = 1; parts <= 5; ++parts) {
+      for (int64_t a = 1; a <= size + 2; ++a) {
+        const auto cut = largest(size, parts, Shard(0, a));
+        const auto mine = parts_of(size, parts, Shard(0, a));
+        ASSERT_EQ(parts_of(size, parts, cut), mine);
+        ASSERT_EQ(cut == Shard(0), mine == parts_of(size, parts, Shard(0)))
+            << size << " over " << parts << " in units of " << a;
+        for (int64_t b = 1; b < a; ++b) {
+          ASSERT_EQ(
+              cut == largest(size, parts, Shard(0, b)),
+              mine == parts_of(size, parts, Shard(0, b)))
+              << size << " over " << parts << " in units of " << a << " and "
+              << b;
+        }
+      }
+    }
+  }
+}
+
+TEST(Units, AreTheHeadsThatTheUserMeant) {
+  EXPECT_EQ(largest(576, 2, Shard(0, 64)), Shard(0, 64));
+  EXPECT_EQ(largest(576, 2, Shard(0, 192)), Shard(0, 192));
+  EXPECT_EQ(largest(576, 3, Shard(0, 64)), Shard(0));
+  EXPECT_EQ(largest(192, 4, Shard(0, 64)), Shard(0, 64));
+  EXPECT_EQ(largest(576, 1, Shard(0, 64)), Shard(0));
+  EXPECT_EQ(largest(10, 2, Shard(0, 8)), Shard(0, 8));
+  EXPECT_EQ(largest(1728, 2, StridedShard(0, 3, 64)), StridedShard(0, 3, 64));
+  EXPECT_EQ(largest(1536, 2, StridedShard(0, 3, 64)), StridedShard(0, 3));
+}
+
+// Of every rank on two mesh dimensions.
+TEST(Units, KeepThePartsOfNestedCuts) {
+  const auto kinds = cuts_up_to(3);
+  for (const int64_t n : {0, 1, 5, 6, 8, 9, 12, 13, 18}) {
+    for (const Sizes& mesh : {Sizes{2, 2}, Sizes{2, 3}, Sizes{3, 2}}) {
+      for (const Placement& outer : kinds) {
+        for (const Placement& inner : kinds) {
+          const Placements given{outer, inner};
+          const auto kept = with_largest_units({n, 4}, mesh, given);
+          for (int64_t rank = 0; rank < mesh[0] * mesh[1]; ++rank) {
+            const Sizes at{rank / mesh[1], rank % mesh[1]};
+            ASSERT_EQ(
+                local_intervals(n, 0, mesh, kept, at),
+                local_intervals(n, 0, mesh, given, at))
+                << n << " on (" << mesh[0] << ", " << mesh[1] << ")";
+          }
+          ASSERT_EQ(with_largest_units({n, 4}, mesh, kept), kept);
+        }
+      }
+    }
+  }
 }
 
 TEST(ShardMath, CutJoinsAdjacentIntervals) {
@@ -134,8 +232,9 @@ TEST(ShardMath, NestedCutsAreChunksOfChunks) {
 
 TEST(ShardMath, EveryElementIsHeldOnce) {
   for (int64_t n = 0; n <= 13; ++n) {
-    for (const Placement& outer : {Shard(0), StridedShard(0, 3)}) {
-      for (const Placement& inner : {Shard(0), StridedShard(0, 2)}) {
+    for (const Placement& outer : {Shard(0), Shard(0, 4), StridedShard(0, 3)}) {
+      for (const Placement& inner :
+           {Shard(0), StridedShard(0, 2), StridedShard(0, 2, 2)}) {
         std::multiset<int64_t> held;
         for (int64_t rank = 0; rank < 6; ++rank) {
           for (const int64_t e : elements(local_intervals(
@@ -229,5 +328,5 @@ TEST(ShardMath, DenseStridesKeepTheOrderInMemory) {
   EXPECT_EQ(dense_strides({0, 3}, {1, 7}), (Sizes{1, 1}));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

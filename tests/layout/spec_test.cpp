@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -78,6 +78,10 @@ TEST(Spec, EqualSpecsAreOneObject) {
   EXPECT_EQ(spec, spec->with_placements(placements));
   EXPECT_EQ(spec, spec->with_placements({Shard(-2), Replicate()}));
   EXPECT_EQ(spec, spec->with_placements({StridedShard(0, 1), Replicate()}));
+  EXPECT_EQ(spec, spec->with_placements({Shard(0, 4), Replicate()}));
+  EXPECT_EQ(
+      spec->with_placements({Replicate(), Shard(1, 4)}),
+      spec->with_placements({Replicate(), StridedShard(-1, 1, 4)}));
   EXPECT_EQ(spec, spec->with_dtype(at::kHalf)->with_dtype(at::kFloat));
   EXPECT_EQ(
       spec,
@@ -254,5 +258,5 @@ TEST(SpecErrors, NoMesh) {
       "init_device_mesh.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

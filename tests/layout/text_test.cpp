@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using Names = std::vector<std::string>;
 
@@ -29,6 +29,8 @@ TEST(Text, PlacementsPrintShort) {
   EXPECT_EQ(to_string(Shard(0)), "S(0)");
   EXPECT_EQ(to_string(Shard(-1)), "S(-1)");
   EXPECT_EQ(to_string(StridedShard(1, 4)), "SS(1, sf=4)");
+  EXPECT_EQ(to_string(Shard(1, 64)), "S(1, u=64)");
+  EXPECT_EQ(to_string(StridedShard(0, 3, 64)), "SS(0, sf=3, u=64)");
   EXPECT_EQ(to_string(Partial("max")), "P(max)");
   EXPECT_EQ(
       to_string(PlacementsRef(Placements{Shard(0), Partial()})), "S(0) P(sum)");
@@ -42,7 +44,9 @@ TEST(Text, EveryPlacementReadsBack) {
       Shard(-2),
       StridedShard(0, 1),
       StridedShard(3, 16),
-      StridedShard(-1, 2)};
+      StridedShard(-1, 2),
+      Shard(1, 64),
+      StridedShard(-1, 2, 64)};
   for (int op = 0; op <= static_cast<int>(ReduceOp::kBxor); ++op) {
     all.push_back(Partial(static_cast<ReduceOp>(op)));
   }
@@ -141,9 +145,10 @@ TEST(Text, RandomLayoutsReadBack) {
       const std::vector<Placement> choices = {
           Replicate(),
           Shard(below(2 * ndim) - ndim),
-          StridedShard(below(ndim), 1 + below(4)),
+          StridedShard(below(ndim), 1 + below(4), 1 + below(3)),
+          Shard(below(ndim), 1 + below(4)),
           Partial(op)};
-      parts.placements.push_back(choices[static_cast<size_t>(below(4))]);
+      parts.placements.push_back(choices[static_cast<size_t>(below(5))]);
     }
     const SpecPtr spec = parts.spec();
     EXPECT_EQ(parse_spec(to_string(*spec)).spec(), spec) << *spec;
@@ -165,8 +170,8 @@ TEST(TextErrors, TheWholeMessage) {
       "Write layouts as f32[8, 6] on (dp=2, tp=4): S(0) P(sum).");
   EXPECT_EQ(
       value_error_of([] { parse_placements("S(0) Q"); }),
-      "[parse_placements] expected R, S(dim), SS(dim, sf=n) or P(op) at "
-      "position 5: \"S(0) Q\". Write placements as S(0) P(sum).");
+      "[parse_placements] expected R, S(dim), S(dim, u=unit), SS(dim, sf=n) "
+      "or P(op) at position 5: \"S(0) Q\". Write placements as S(0) P(sum).");
 }
 
 TEST(TextErrors, PointAtTheFirstThingThatCannotBeRead) {
@@ -197,10 +202,15 @@ TEST(TextErrors, PointAtTheFirstThingThatCannotBeRead) {
       {"f32[2] on (1): SS(0)", "\",\" at position 19"},
       {"f32[2] on (1): SS(0, 2)", "\"sf\" at position 21"},
       {"f32[2] on (1): SS(0, sf=0)", "a positive split factor at position 24"},
+      {"f32[2] on (1): S(0, 2)", "\"u\" at position 20"},
+      {"f32[2] on (1): S(0, u=0)", "a positive unit at position 22"},
+      {"f32[2] on (1): SS(0, sf=2, u)", "\"=\" at position 28"},
       {"f32[2] on (1): P(mean)",
        "sum, avg, min, max, product, band, bor or bxor at position 17"},
-      {"f32[2] on (1): R,", "R, S(dim), SS(dim, sf=n) or P(op) at position 17"},
-      {"f32[2] on (1): RR", "R, S(dim), SS(dim, sf=n) or P(op) at position 15"},
+      {"f32[2] on (1): R,",
+       "R, S(dim), S(dim, u=unit), SS(dim, sf=n) or P(op) at position 17"},
+      {"f32[2] on (1): RR",
+       "R, S(dim), S(dim, u=unit), SS(dim, sf=n) or P(op) at position 15"},
   };
   for (const auto& [text, expected] : table) {
     EXPECT_EQ(layout_error(text), "[parse_spec] expected " + expected) << text;
@@ -214,5 +224,5 @@ TEST(TextErrors, ALayoutThatReadsButDoesNotExist) {
       "Give one placement per mesh dimension.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -3,7 +3,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -118,5 +118,5 @@ TEST(AsStrided, AWriteToAViewOfAComplexTensorIsSeenByIt) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

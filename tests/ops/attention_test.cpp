@@ -4,7 +4,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -61,6 +61,67 @@ TEST(AttentionTest, GroupedHeads) {
          {kAll, kAll, kAll},
          [](const Tensors& t) { return attend(t, {}, true, {}, true); }});
   }
+}
+
+TEST(AttentionTest, GroupsThatDoNotDivide) {
+  const Placements kinds = {
+      Replicate(), Shard(0), Shard(1), Shard(1, 3), Partial(ReduceOp::kSum)};
+  for (const auto heads : {1, 3, 9}) {
+    expect_same_as_plain(
+        {"9 heads, " + std::to_string(heads) + " of keys",
+         {variable({2, 9, 3, 2}, 1),
+          variable({2, heads, 3, 2}, 2),
+          variable({2, heads, 3, 2}, 3)},
+         {kinds, kinds, kinds},
+         [](const Tensors& t) { return attend(t, {}, true, {}, true); }});
+  }
+  expect_same_as_plain(
+      {"other heads of values, and a mask of each head",
+       {variable({2, 12, 3, 2}, 1),
+        variable({2, 6, 3, 2}, 2),
+        variable({2, 4, 3, 2}, 3),
+        uniform({1, 12, 3, 3}, 4)},
+       {kinds, kinds, kinds, {Replicate(), Shard(1)}},
+       [](const Tensors& t) { return attend(t, t[3], false, {}, true); }});
+}
+
+// Nothing is communicated for query and key heads in these layouts.
+void expect_no_communication(
+    int64_t ranks,
+    int64_t queries,
+    const Placement& query,
+    int64_t keys,
+    const Placement& key,
+    const Placement& key_gradient) {
+  run_ranks(ranks, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {ranks});
+    Tensors t = {
+        spread(uniform({2, queries, 3, 2}, 1), mesh, {query}),
+        spread(uniform({2, keys, 3, 2}, 2), mesh, {key}),
+        spread(uniform({2, keys, 3, 2}, 3), mesh, {key})};
+    for (auto& each : t) {
+      each.set_requires_grad(true);
+    }
+    Collectives collectives;
+    const auto y = attend(t, {}, true, {}, true);
+    EXPECT_EQ(DTensor(y).placements()[0], DTensor(t[0]).placements()[0]);
+    y.backward(y.detach());
+    EXPECT_EQ(collectives.take(), "");
+    EXPECT_EQ(DTensor(t[1].grad()).placements()[0], key_gradient);
+  });
+}
+
+TEST(AttentionTest, GroupsStayWithTheirKeys) {
+  for (const int64_t ranks : {2, 3, 4}) {
+    expect_no_communication(ranks, 9, Shard(1, 3), 3, Shard(1), Shard(1));
+  }
+}
+
+// Their gradients are terms of a sum, one for each rank.
+TEST(AttentionTest, QueriesPickFromKeysThatAreWhole) {
+  expect_no_communication(4, 8, Shard(1), 2, Replicate(), Partial());
+  expect_no_communication(2, 9, Shard(1), 3, Replicate(), Partial());
+  expect_no_communication(2, 6, Shard(1, 5), 3, Replicate(), Partial());
 }
 
 TEST(AttentionTest, OtherShapes) {
@@ -191,5 +252,5 @@ TEST(AttentionTest, DropsTheSameWeightsInEveryLayout) {
   EXPECT_FALSE(close(value, attend(t, {}, true, {}, true)));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -8,7 +8,7 @@
 #include "same_or_error.h"
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using detail::LongKey;
 using detail::ShortKey;
@@ -291,5 +291,5 @@ TEST_F(CallKey, OfAnotherKindOfArgumentIsUnusable) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

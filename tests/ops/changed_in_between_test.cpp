@@ -8,7 +8,7 @@
 #include <functional>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using T = at::Tensor;
 using Use = std::function<T(const T& x, const T& w)>;
@@ -174,5 +174,5 @@ TEST(ChangedInBetween, LocalTensorsAndTheirDTensors) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -3,7 +3,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -123,5 +123,5 @@ TEST(Creation, SaysWhatItCannotMake) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

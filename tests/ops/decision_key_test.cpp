@@ -4,7 +4,7 @@
 #include "same_or_error.h"
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 // Of a partial sum: only zeros may be added without reducing it first.
 at::Tensor padded(const at::Tensor& x, const at::Scalar& value) {
@@ -39,5 +39,5 @@ TEST(DecisionKey, NumbersOfEveryKind) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

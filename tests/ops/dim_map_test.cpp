@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using Elements = std::vector<int64_t>;
 
@@ -94,6 +94,8 @@ Placements kinds_for(const Sizes& sizes) {
     for (const int64_t factor : {2, 3}) {
       kinds.push_back(StridedShard(static_cast<int64_t>(d), factor));
     }
+    kinds.push_back(Shard(static_cast<int64_t>(d), 2));
+    kinds.push_back(StridedShard(static_cast<int64_t>(d), 2, 2));
   }
   return kinds;
 }
@@ -193,16 +195,20 @@ bool is_on_one_rank(const View& v) {
 }
 
 // What is given up on could not have been kept.
-void expect_no_layout(const View& v) {
+void expect_no_layout(View v) {
+  v.layout = with_largest_units(v.from, v.mesh, v.layout);
   if (!v.layout[0].is_shard() || is_on_one_rank(v) ||
       view_layout(v.from, v.to, v.mesh, v.layout).lost_mesh_dim < 0) {
     return;
   }
   for (size_t d = 0; d < v.to.size(); ++d) {
     for (int64_t factor = 1; factor <= numel(v.to); ++factor) {
-      const Placements out{StridedShard(static_cast<int64_t>(d), factor)};
-      EXPECT_FALSE(same_elements(v.from, v.layout, v.to, out, v.mesh))
-          << v.describe() << " could be " << to_string(out);
+      for (int64_t unit = 1; unit <= v.to[d]; ++unit) {
+        const Placements out{
+            StridedShard(static_cast<int64_t>(d), factor, unit)};
+        EXPECT_FALSE(same_elements(v.from, v.layout, v.to, out, v.mesh))
+            << v.describe() << " could be " << to_string(out);
+      }
     }
   }
 }
@@ -241,6 +247,31 @@ TEST(ViewLayout, NamesTheLayoutOneExpects) {
   expect({5, 2}, {10}, {4}, "R", "R");
 }
 
+TEST(ViewLayout, HeadsThatDoNotDivide) {
+  const auto expect = [](const Sizes& from,
+                         const Sizes& to,
+                         const Sizes& mesh,
+                         const char* in,
+                         const char* out) {
+    const auto got = view_layout(from, to, mesh, parse_placements(in));
+    EXPECT_EQ(got.lost_mesh_dim, -1) << in;
+    EXPECT_EQ(to_string(with_largest_units(to, mesh, got.outputs)), out);
+  };
+  expect({4, 576}, {4, 9, 64}, {2}, "S(1, u=64)", "S(1)");
+  expect({4, 9, 64}, {4, 576}, {2}, "S(1)", "S(1, u=64)");
+  // Three query heads to a key head.
+  expect({4, 576}, {4, 9, 64}, {2}, "S(1, u=192)", "S(1, u=3)");
+  expect({4, 9, 64}, {4, 576}, {2}, "S(1, u=3)", "S(1, u=192)");
+  expect({4, 192}, {4, 3, 64}, {4}, "S(1, u=64)", "S(1)");
+  // Batch and heads together, as torch::nn::MultiheadAttention has them.
+  expect({5, 2, 576}, {5, 18, 64}, {2}, "S(2, u=64)", "SS(1, sf=2)");
+  expect({5, 18, 64}, {5, 2, 576}, {2}, "SS(1, sf=2)", "S(2, u=64)");
+  // Query, key and value in one.
+  expect({4, 1728}, {4, 3, 9, 64}, {2}, "SS(1, sf=3, u=64)", "S(2)");
+  expect({4, 3, 9, 64}, {4, 1728}, {2}, "S(2)", "SS(1, sf=3, u=64)");
+  expect({5, 2}, {10}, {2}, "S(0)", "S(0, u=2)");
+}
+
 TEST(ViewLayout, SaysWhichMeshDimensionIsLost) {
   const auto lost = view_layout({12}, {3, 4}, {2, 2}, {Replicate(), Shard(0)});
   EXPECT_EQ(lost.lost_mesh_dim, 1);
@@ -251,8 +282,8 @@ TEST(ViewLayout, SaysWhichMeshDimensionIsLost) {
   EXPECT_EQ(half.lost_mesh_dim, 0);
   EXPECT_EQ(to_string(half.inputs), "R S(1)");
   EXPECT_EQ(to_string(half.outputs), "R S(2)");
-  // 5 rows of 2 elements: 6 and 4 elements; 10 are cut 5 and 5.
-  EXPECT_EQ(view_layout({5, 2}, {10}, {2}, {Shard(0)}).lost_mesh_dim, 0);
+  // 10 elements are cut 5 and 5, which are no rows of 2.
+  EXPECT_EQ(view_layout({10}, {5, 2}, {2}, {Shard(0)}).lost_mesh_dim, 0);
   EXPECT_EQ(view_layout({1}, {}, {2}, {Shard(0)}).lost_mesh_dim, 0);
 }
 
@@ -268,5 +299,5 @@ TEST(ViewLayout, TakesManyRanks) {
   EXPECT_EQ(to_string(got.outputs), "S(0) S(1)");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

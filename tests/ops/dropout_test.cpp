@@ -5,7 +5,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -94,5 +94,5 @@ TEST(DropoutTest, KeepsTheRightShare) {
   EXPECT_NEAR(full(y.ne(0)).to(at::kDouble).mean().item<double>(), 0.7, 3e-3);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,7 +7,7 @@
 #include <ATen/core/Reduction.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 const Placements kMatrix = {Replicate(), Shard(0), Shard(1)};
 const Placements kWithSum = {Replicate(), Shard(0), Shard(1), Partial()};
@@ -217,5 +217,5 @@ TEST(Dtypes, ReductionsOfUnsignedIntegers) {
   EXPECT_EQ(failures.text(), "");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -2,7 +2,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -98,5 +98,5 @@ TEST(EmbeddingTest, RefusesIndicesThatNoRankHas) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -12,7 +12,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 using Options = ExplicitRedistributionOptions;
@@ -253,5 +253,5 @@ TEST_F(ExplicitRedistribution, OneRankSendsNothing) {
   matrix(mesh, Shard(0)) + matrix(mesh, Shard(1));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include <map>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using Call = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
@@ -316,5 +316,5 @@ TEST(FastPath, ChangingShapesNeitherGrowTheCacheNorDefeatIt) {
   EXPECT_LT(decisions_of_last_round(kCapacity * 5 / 4, 5), kCapacity * 5 / 6);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

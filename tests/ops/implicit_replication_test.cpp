@@ -8,7 +8,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 namespace F = torch::nn::functional;
@@ -313,5 +313,5 @@ TEST(ImplicitReplication, DTensorsOfTwoMeshesStayAnError) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

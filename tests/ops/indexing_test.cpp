@@ -3,7 +3,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -347,5 +347,5 @@ TEST(Indexing, RefusesWhatDependsOnTheData) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -4,7 +4,7 @@
 #include <ATen/core/Reduction.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -231,5 +231,5 @@ TEST(ElementwiseLossTest, MeanOfUnevenShardsStaysPartial) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

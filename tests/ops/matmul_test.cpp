@@ -4,7 +4,7 @@
 #include "same_or_error.h"
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 const Placements kVector = {Replicate(), Shard(0), Partial()};
 const Placements kMatrix = {Replicate(), Shard(0), Shard(1), Partial()};
@@ -140,5 +140,5 @@ TEST(Matmul, LinearWithAVectorOfWeights) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

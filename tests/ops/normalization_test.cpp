@@ -2,7 +2,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -285,5 +285,5 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
   EXPECT_EQ(failures.text(), "");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

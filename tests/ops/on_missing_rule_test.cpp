@@ -9,7 +9,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -282,5 +282,5 @@ TEST(OnMissingRule, TakesReplicateOnly) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

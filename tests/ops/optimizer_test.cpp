@@ -8,7 +8,7 @@
 #include <limits>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using Params = std::vector<at::Tensor>;
 using MakeOptimizer =
@@ -310,5 +310,5 @@ TEST(Optimizer, AModuleOfDTensorsConvertsAndClones) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -5,7 +5,7 @@
 #include <torch/library.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -122,5 +122,5 @@ TEST(OtherLibrary, WhatDiffersBetweenRanksIsRefused) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

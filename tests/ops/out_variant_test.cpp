@@ -5,7 +5,7 @@
 #include <ATen/ops/cat.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using Into = std::function<void(at::Tensor& out, const at::Tensor& x)>;
 
@@ -146,5 +146,5 @@ TEST(OutVariants, SayWhichDtypesDoNotFit) {
       "result.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -7,7 +7,7 @@
 #include <dtensor/parallel/style.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -114,5 +114,5 @@ TEST(OutsideMesh, AStyledModuleCanBeCalled) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

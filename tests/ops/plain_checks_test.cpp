@@ -6,7 +6,7 @@
 #include <limits>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 TEST(PlainChecks, TheGreatestOfNoElements) {
   EXPECT_EQ(
@@ -149,5 +149,5 @@ TEST(PlainChecks, TheGreatestNormOfNoElements) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -4,7 +4,7 @@
 #include "tests/torch_version.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -128,5 +128,5 @@ TEST(PlainGradient, HasTheLayoutOfTheOperand) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -113,5 +113,5 @@ TEST(PlainOperand, IsRefusedBesideAShardAndWithAGradient) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -6,7 +6,7 @@
 #include <tests/ops/operands.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 TEST(Pointwise, ComplexNumbersForwardAndBackward) {
   run_ranks(2, [] {
@@ -175,5 +175,5 @@ TEST(Registry, EveryRuleIsForAnOperatorThatExists) {
   EXPECT_THAT(RuleRegistry::global().unknown_names(), ::testing::IsEmpty());
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using torch::jit::Stack;
 
@@ -407,5 +407,5 @@ TEST(SlowPointwise, EveryOperatorInEveryLayoutOnThreeRanksWithEmptyShards) {
   sweep_all(3, {1, 4});
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

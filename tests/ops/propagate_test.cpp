@@ -12,7 +12,7 @@
 #include <random>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 // A call whose tensors are given by their shapes; the rest of the arguments.
 struct Problem {
@@ -215,5 +215,5 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<int64_t>{2, 4},
         std::vector<int64_t>{2, 2, 2}));
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -11,7 +11,7 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -308,5 +308,5 @@ TEST(RandomTest, RefusesWhatItCannotDo) {
       "Shard or Replicate.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

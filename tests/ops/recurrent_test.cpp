@@ -2,7 +2,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 
@@ -69,5 +69,5 @@ TEST(RecurrentTest, ABiasOfItsOwnForEachSample) {
       8);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,7 +10,7 @@
 #include <limits>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -361,5 +361,5 @@ TEST(Reduction, AMeanOfIntegersIsRefusedAsInLibTorch) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -8,7 +8,7 @@
 #include "oracle.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::testing;
 using test_text::nodes_below;
@@ -180,5 +180,5 @@ TEST(RegionTest, TakesOneTensorTwice) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

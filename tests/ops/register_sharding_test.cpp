@@ -8,7 +8,7 @@
 #include <torch/library.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -292,5 +292,5 @@ TEST(RegisterSharding, Mistakes) {
       "may call it. Register it before run_ranks.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,7 +7,7 @@
 #include <tests/error_of.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -82,5 +82,5 @@ TEST(Registry, AnEinsumThatMakesNoSense) {
       "and output as \"mk,kn->mn\", a letter for each dimension.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -7,7 +7,7 @@
 #include <dtensor/parallel/distribute_module.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using Tensors = std::vector<at::Tensor>;
 using Inputs = std::vector<at::Tensor>;
@@ -299,5 +299,5 @@ TEST(ReplicatedModules, DropoutBetweenLayersIsTheSameOnAllRanks) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -4,7 +4,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -163,5 +163,5 @@ TEST(ReplicatedOut, ShardedInputsAndRandomResultsAreRefused) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -23,7 +23,7 @@
 #include <sstream>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using detail::OpInfo;
 using detail::visit_tensors;
@@ -310,5 +310,5 @@ TEST(Rules, TextOfAStrategy) {
       "S(1) -> nothing");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -3,7 +3,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -178,5 +178,5 @@ TEST(Shape, ChangesStridesInPlace) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -3,7 +3,7 @@
 #include <tests/ops/operands.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using Softmax = at::Tensor (*)(const at::Tensor&, int64_t);
 
@@ -77,5 +77,5 @@ TEST(Softmax, OtherDimensionsStayShardedAndThePartialGradientPartial) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

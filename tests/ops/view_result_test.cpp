@@ -5,7 +5,7 @@
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
@@ -371,5 +371,5 @@ TEST(ViewResult, WritesWithoutGradOnALeaf) {
       60);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

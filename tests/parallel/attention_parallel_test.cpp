@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 namespace nn = torch::nn;
 
 constexpr int64_t kWidth = 24;
@@ -157,6 +157,18 @@ TEST(AttentionParallel, IsLikeThePlainModule) {
   }
 }
 
+// 12 heads: 3 a rank and none for the last; 2 a rank and none for the last.
+TEST(AttentionParallel, TakesHeadsThatDoNotDivide) {
+  for (const int64_t ranks : {5, 7}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for (const auto& c : cases()) {
+        expect_like_plain(c, mesh);
+      }
+    });
+  }
+}
+
 // What a rank communicates does not grow with what goes on inside.
 TEST(AttentionParallel, CostsOneAllReduceEachWayAndInput) {
   on_four_ranks([](const DeviceMesh& mesh) {
@@ -185,6 +197,24 @@ TEST(AttentionParallel, CutsHeads) {
   });
 }
 
+TEST(AttentionParallel, GivesWholeHeads) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto module = filled(nn::MultiheadAttention(12, 3));
+    const auto whole = module->in_proj_weight.detach().clone();
+    parallelize_module(*module, mesh, AttentionParallel());
+    EXPECT_EQ(layout_of(module->in_proj_weight), StridedShard(0, 3, 4));
+    EXPECT_EQ(layout_of(module->out_proj->weight), Shard(1, 4));
+    const auto rank = mesh.get_local_rank();
+    const auto rows = [&](int64_t of) {
+      return whole.narrow(0, 12 * of + 8 * rank, rank == 0 ? 8 : 4);
+    };
+    EXPECT_TRUE(at::equal(
+        DTensor(module->in_proj_weight).to_local(),
+        at::cat({rows(0), rows(1), rows(2)})));
+  });
+}
+
 TEST(AttentionParallel, TakesAndGivesDTensorsInOtherLayouts) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -208,12 +238,6 @@ TEST(AttentionParallel, TakesAndGivesDTensorsInOtherLayouts) {
 TEST(AttentionParallel, RefusesWhatItCannotDo) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-    nn::MultiheadAttention odd(9, 3);
-    EXPECT_EQ(
-        error_of([&] { parallelize_module(*odd, mesh, AttentionParallel()); }),
-        "[AttentionParallel] the module itself has 3 heads, which do not "
-        "divide by 2 ranks. Use a number of ranks that divides them.");
-    EXPECT_FALSE(is_dtensor(odd->in_proj_weight));
     nn::Linear linear(2, 2);
     EXPECT_EQ(
         error_of(
@@ -336,5 +360,5 @@ TEST(Transformers, Whole) {
       "transformer");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 using test_text::nodes_below;
 
 // A Linear cut by columns whose output is scaled by a learned vector.
@@ -204,5 +204,5 @@ TEST(StyledModule, CommunicatesNoGradientThatNobodyAsksFor) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -6,9 +6,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct TwiceImpl : torch::nn::Cloneable<TwiceImpl> {
   void reset() override {}
@@ -129,5 +129,5 @@ TEST(CloneTest, WithoutHooksNothingChanges) {
       std::dynamic_pointer_cast<NetImpl>(copy->clone())->forward(x), plain(x)));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-namespace dtensor::testing {
+namespace dtensor::test_modules {
 
 /// "2 all_gather, 1 all_reduce" of one pass, without the
 /// reduction of parameter gradients.
@@ -32,4 +32,4 @@ void on_four_ranks(const Fn& fn) {
   run_ranks(4, [&] { fn(init_device_mesh(at::kCPU, {4}, {"tp"})); });
 }
 
-} // namespace dtensor::testing
+} // namespace dtensor::test_modules

@@ -5,9 +5,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct Counted {
   std::string forward;
@@ -249,5 +249,5 @@ TEST(CommCountsTest, TransformerLayerWithSequenceParallel) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

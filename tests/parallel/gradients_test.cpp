@@ -10,9 +10,9 @@
 #include <limits>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 // Half of a batch for each row of ranks, a half of the model for each column;
 // the second Linear is plain and whole.
@@ -161,5 +161,5 @@ TEST(AutocastScope, CastsUntilItEndsAndNests) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct MixImpl : torch::nn::Module {
   std::tuple<at::Tensor, int64_t, at::Tensor> forward(
@@ -366,5 +366,5 @@ TEST(HooksTest, ALayerNormWithoutAffine) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -5,9 +5,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct Case {
   Placement input = Replicate();
@@ -397,5 +397,5 @@ TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

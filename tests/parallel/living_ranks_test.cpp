@@ -9,9 +9,9 @@
 #include <future>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 at::Tensor trained(Mlp& model, uint64_t step) {
   torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -125,5 +125,5 @@ TEST(BackwardInAnotherThread, IsTheRanks) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -8,7 +8,7 @@
 #include <ATen/core/Reduction.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -253,5 +253,5 @@ TEST(LossParallelTest, Errors) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -11,8 +11,8 @@
 
 #include "modules.h"
 
-namespace dtensor::testing {
-namespace {
+namespace dtensor::test_modules {
+namespace TEST_SOURCE {
 
 std::string text_of(const std::function<void()>& fn) {
   try {
@@ -130,5 +130,5 @@ TEST(SharedModule, MeshOfEndedRanksIsRefused) {
       "run_ranks, and take plain tensors out of it.");
 }
 
-} // namespace
-} // namespace dtensor::testing
+} // namespace TEST_SOURCE
+} // namespace dtensor::test_modules

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace dtensor::testing {
+namespace dtensor::test_modules {
 
 /// Uniform in (-1, 1), float64, the same on every rank.
 inline at::Tensor uniform(at::IntArrayRef sizes, uint64_t seed) {
@@ -144,4 +144,4 @@ void train(Model& model, torch::optim::Optimizer& optimizer) {
   }
 }
 
-} // namespace dtensor::testing
+} // namespace dtensor::test_modules

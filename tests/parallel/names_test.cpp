@@ -10,7 +10,7 @@ namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 namespace optim = torch::optim;
 
-namespace {
+namespace TEST_SOURCE {
 
 struct NetImpl : nn::Module {
   NetImpl() : linear(register_module("linear", nn::Linear(4, 4))) {}
@@ -38,4 +38,4 @@ TEST(NamesTest, OursStandBesideThoseOfPrograms) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE

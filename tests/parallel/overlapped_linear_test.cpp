@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct Case {
   std::vector<int64_t> sizes;
@@ -254,5 +254,5 @@ TEST(OverlappedLinear, RanksWithoutFeatures) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -7,9 +7,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 // Notes the names it is applied to.
 class Notes final : public ParallelStyle {
@@ -282,5 +282,5 @@ TEST(ParallelizeModuleTest, AModuleIsStyledOnceInOnePlan) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -5,9 +5,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 struct RmsNormImpl : torch::nn::Module {
   explicit RmsNormImpl(int64_t width)
@@ -106,5 +106,5 @@ TEST(SequenceParallelTest, DropoutDrawsByGlobalPosition) {
   EXPECT_GT(results[0].eq(2).sum().item<int64_t>(), 0);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,9 +10,9 @@
 #include <cstring>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 // x is what siblings share. `make` gives it anew.
 using MakeInput = std::function<at::Tensor(const at::Tensor& leaf)>;
@@ -445,5 +445,5 @@ TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -6,9 +6,9 @@
 #include <sstream>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 
 std::vector<std::string> keys(const StateDict& state) {
   return state.keys();
@@ -234,5 +234,5 @@ TEST(OptimizerStateDict, SaysWhatIsWrong) {
       "other names.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,9 +9,9 @@
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 using torch::nn::MultiheadAttention;
 using torch::nn::MultiheadAttentionOptions;
 using torch_2_0::AttentionOptions;
@@ -344,5 +344,5 @@ TEST(Torch20AttentionTest, CopiesOfSomethingElseAreErrors) {
       "already. Copy first, and call parallelize_module then.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

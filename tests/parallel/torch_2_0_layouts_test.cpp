@@ -8,9 +8,9 @@
 #include <functional>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 using namespace dtensor::torch_2_0;
 
 using Function = std::function<at::Tensor(const at::Tensor&)>;
@@ -298,5 +298,5 @@ TEST(Torch20LayoutsTest, WrongOutputsAreErrors) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,9 +10,9 @@
 #include <functional>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
-using namespace dtensor::testing;
+using namespace dtensor::test_modules;
 namespace tp = dtensor::torch_2_0;
 
 // gelu between `widths.size() - 1` Linears, children of one module.
@@ -530,7 +530,7 @@ TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"first", tp::ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\", a "
-      "dtensor::testing::MlpImpl: it does torch::nn::Linear and "
+      "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead, or give it "
       "PairwiseParallel.");
   EXPECT_EQ(
@@ -542,7 +542,7 @@ TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
   EXPECT_EQ(
       error_of_plan<c10::NotImplementedError>({{"first", ColwiseParallel()}}),
       "[ColwiseParallel] cannot style module \"first\", a "
-      "dtensor::testing::MlpImpl: it does torch::nn::Linear and "
+      "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead.");
   EXPECT_EQ(
       error_of_plan<c10::Error>(
@@ -595,5 +595,5 @@ TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

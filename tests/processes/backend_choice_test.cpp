@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using detail::choose_backends;
 using detail::ChosenBackends;
@@ -153,5 +153,5 @@ TEST(GpuClaim, IsForOneMember) {
       "for threads, or for \"cuda:gloo\".");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

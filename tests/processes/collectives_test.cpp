@@ -18,7 +18,7 @@
 #include <thread>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -328,5 +328,5 @@ TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
   EXPECT_LE(resident_kb() - memory, 16384);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 class FakeProcess : public ::testing::Test {
  protected:
@@ -75,5 +75,5 @@ TEST(FakeThreads, AreNoRanks) {
   unsetenv("WORLD_SIZE");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace TEST_SOURCE {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
@@ -357,4 +357,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("gloo", "shm"),
     [](const auto& backend) { return backend.param; });
 
-} // namespace
+} // namespace TEST_SOURCE

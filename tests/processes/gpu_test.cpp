@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -79,5 +79,5 @@ TEST_F(Gpu, TensorsOfTheCpuGoBesideThem) {
   expect_equal(group->all_reduce(mine, ReduceOp::kSum), sum);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

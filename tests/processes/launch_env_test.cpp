@@ -12,7 +12,7 @@
 #include <string>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using detail::LaunchEnv;
 using ::testing::HasSubstr;
@@ -243,5 +243,5 @@ TEST(RunWorld, RunsThreadsWithoutALauncher) {
   EXPECT_EQ(sum, 3 + 90);
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace TEST_SOURCE {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
@@ -172,4 +172,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::ValuesIn(names()),
     [](const auto& launcher) { return launcher.param; });
 
-} // namespace
+} // namespace TEST_SOURCE

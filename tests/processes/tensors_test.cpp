@@ -8,8 +8,9 @@
 #include <tests/redistribute/layouts.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
+using namespace dtensor::test_modules;
 using namespace dtensor::testing;
 
 // 2-D in a world of four.
@@ -91,5 +92,5 @@ TEST_ON_RANKS(ProcessTensors, DifferentiateTwice) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

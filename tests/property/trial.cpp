@@ -21,7 +21,7 @@ struct Results {
   Tensors grads; // of each operand; undefined for those without
 };
 
-c10::OperatorHandle find(const std::string& op) {
+c10::OperatorHandle find_operator(const std::string& op) {
   const auto name = parse_operator_name(op);
   return c10::Dispatcher::singleton().findSchemaOrThrow(
       name.name.c_str(), name.overload_name.c_str());
@@ -57,6 +57,9 @@ Placement draw_placement(
   }
   if (kind < 53 && ndim > 0) {
     return StridedShard(random.below(ndim), 2);
+  }
+  if (kind < 60 && ndim > 0) {
+    return Shard(random.below(ndim), 2);
   }
   if (kind < 75 && operand.dtype != at::kBool) {
     static const std::vector<ReduceOp> floating = {
@@ -137,7 +140,7 @@ at::Tensor loss_of(const at::Tensor& value, uint64_t seed) {
 }
 
 Results compute(const Case& c, const Tensors& operands, bool with_grads) {
-  const auto op = find(c.op);
+  const auto op = find_operator(c.op);
   auto inputs = operands;
   for (auto& input : inputs) {
     input = input.detach();
@@ -292,7 +295,8 @@ Case draw_case(
     Random& random) {
   Case c;
   c.op = op;
-  for (const auto& operand : draw_operands(find(op).schema(), random)) {
+  for (const auto& operand :
+       draw_operands(find_operator(op).schema(), random)) {
     std::optional<ReduceOp> reduce;
     Placements layout;
     for (size_t m = 0; m < mesh_shape.size(); ++m) {

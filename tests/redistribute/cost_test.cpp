@@ -14,7 +14,7 @@
 #include <set>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using dtensor::testing::all_layouts;
 using dtensor::testing::all_pairs;
@@ -56,6 +56,11 @@ class Exhaustive {
 
   SpecPtr spec(const Placements& placements) const {
     return Spec::make(mesh_, placements, sizes_, at::kFloat);
+  }
+
+  /// As a spec has them.
+  Placements stored(const Placements& placements) const {
+    return Placements(spec(placements)->placements());
   }
 
   Cost best(const Placements& from, const Placements& to) {
@@ -283,7 +288,8 @@ void expect_cheapest(
     const std::vector<int64_t>& shape,
     const std::vector<Pair>& pairs) {
   Exhaustive search(sizes, shape);
-  for (const Pair& pair : pairs) {
+  for (const Pair& given : pairs) {
+    const Pair pair{search.stored(given.from), search.stored(given.to)};
     const auto found = plan(search.spec(pair.from), search.spec(pair.to));
     if (changes(pair) == 1 && found->steps.size() == 1) {
       continue; // one step by rule
@@ -312,6 +318,15 @@ TEST(Cost, PlansAreCheapestOnTwoByTwo) {
   }
 }
 
+// Of every layout in units, plain cuts among them.
+TEST(Cost, PlansAreCheapestInUnits) {
+  const std::vector<Placement> kinds = {
+      Replicate(), Shard(0), Shard(1), Partial("sum"), Shard(0, 3)};
+  for (const Sizes& sizes : {Sizes{9, 4}, Sizes{15, 2}}) {
+    expect_cheapest(sizes, {2, 2}, all_pairs(all_layouts(2, kinds)));
+  }
+}
+
 TEST(Cost, PlansAreCheapestOnTwoByThree) {
   for (const Sizes& sizes : {Sizes{12, 6}, Sizes{5, 7}}) {
     expect_cheapest(sizes, {2, 3}, all_pairs(all_layouts(2, kinds(3))));
@@ -324,5 +339,5 @@ TEST(Cost, PlansAreCheapestOnThreeDims) {
   expect_cheapest({8, 9}, {2, 3, 2}, some_pairs(all_layouts(3, kinds(2)), 200));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

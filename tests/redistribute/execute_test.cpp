@@ -12,7 +12,7 @@
 #include <torch/torch.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using dtensor::testing::all_layouts;
 using dtensor::testing::all_pairs;
@@ -56,7 +56,10 @@ std::vector<Placement> every_kind() {
       StridedShard(0, 2),
       StridedShard(0, 3),
       StridedShard(1, 2),
-      StridedShard(1, 6)};
+      StridedShard(1, 6),
+      Shard(0, 2),
+      Shard(1, 3),
+      StridedShard(1, 2, 2)};
 }
 
 TEST(Execute, EveryPairOnOneMeshDim) {
@@ -70,6 +73,25 @@ TEST(SlowExecute, EveryPairOnTwoByTwo) {
       Replicate(), Shard(0), Shard(1), Partial("sum"), StridedShard(0, 2)};
   expect_all_right(
       {2, 2}, odd_and_even_sizes(), all_pairs(all_layouts(2, kinds)));
+}
+
+TEST(SlowExecute, EveryPairInUnitsOnTwoByTwo) {
+  const std::vector<Placement> kinds{
+      Replicate(), Shard(0), Shard(0, 2), Shard(0, 3), Partial("sum")};
+  expect_all_right({2, 2}, {{9, 2}, {6, 3}}, all_pairs(all_layouts(2, kinds)));
+}
+
+TEST(Execute, HeadsOnTwoToFiveRanks) {
+  const std::vector<Placement> kinds{
+      Replicate(),
+      Shard(1),
+      Shard(1, 64),
+      Shard(1, 192),
+      Shard(0),
+      Partial("sum")};
+  for (const int64_t ranks : {2, 3, 4, 5}) {
+    expect_all_right({ranks}, {{4, 576}}, all_pairs(all_layouts(1, kinds)));
+  }
 }
 
 TEST(SlowExecute, EveryPairOnTwoByThree) {
@@ -252,5 +274,5 @@ TEST(Execute, ALocalTensorOfAnotherShapeIsRefused) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -14,7 +14,7 @@
 #include <sstream>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using dtensor::testing::all_layouts;
 using dtensor::testing::all_pairs;
@@ -307,5 +307,5 @@ TEST(Plan, GoldenTexts) {
   EXPECT_EQ(actual.str(), expected.str());
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

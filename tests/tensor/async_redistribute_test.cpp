@@ -7,7 +7,7 @@
 #include "support.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -272,5 +272,5 @@ TEST(AsyncRedistribute, UnlikeTensorsAreAnErrorAtFirstUse) {
       "from_local on every rank.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include "support.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -91,5 +91,5 @@ TEST(Autocast, CacheIsOffInRanksAlone) {
   EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -6,7 +6,7 @@
 #include <thread>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -319,5 +319,5 @@ TEST_F(GivenGradients, APlainNumberIsTheSameOnEveryRank) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -4,7 +4,7 @@
 #include <dtensor/tensor/memory_order_impl.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -166,5 +166,5 @@ TEST(DistributeTensor, EveryDtype) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -5,7 +5,7 @@
 #include <sstream>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -139,5 +139,5 @@ TEST_F(OutsideMesh, ProgramsWithABackwardPassRun) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -11,7 +11,7 @@
 #include "support.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -126,5 +126,5 @@ TEST(Factories, SayWhatIsWrong) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -11,7 +11,7 @@
 #include <sstream>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -247,5 +247,5 @@ TEST(Facts, TorchScriptRunsOnParametersThatBecameDTensors) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

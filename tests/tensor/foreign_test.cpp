@@ -14,7 +14,7 @@
 #include <map>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using Use = std::function<void(const at::Tensor&)>;
 
@@ -280,5 +280,5 @@ TEST(ForeignDTensor, UnderWayWhenItsRanksEndMayBeRead) {
   EXPECT_TRUE(DTensor(x).to_local().equal(torch::arange(16.0).reshape({4, 4})));
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

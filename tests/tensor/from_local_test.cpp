@@ -2,7 +2,7 @@
 #include "support.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -235,5 +235,5 @@ TEST(FromLocalRunCheck, GivesReplicasTheDataOfTheFirstRank) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -8,7 +8,7 @@
 #include <memory>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -423,5 +423,5 @@ TEST(LocalMap, RefusesResults) {
       "Give std::nullopt.");
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

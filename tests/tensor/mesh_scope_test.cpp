@@ -16,7 +16,7 @@
 #include <map>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -179,5 +179,5 @@ TEST(Helpers, ReplicateAndFullTensor) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

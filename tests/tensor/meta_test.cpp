@@ -6,7 +6,7 @@
 #include <dtensor/parallel/distribute_module.h>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace dtensor::test;
 
@@ -150,5 +150,5 @@ TEST(Meta, AParameterIsDistributedAndComesToLife) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

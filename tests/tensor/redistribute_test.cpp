@@ -4,7 +4,7 @@
 #include "support.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -284,5 +284,5 @@ TEST(RedistributeDtypes, CastTheGradientBeforeCommunicating) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -9,7 +9,7 @@
 #include <memory>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 
@@ -223,5 +223,5 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
   }
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -34,6 +34,7 @@ inline const std::vector<Placement> kKinds = {
     Shard(0),
     Shard(1),
     StridedShard(0, 2),
+    Shard(0, 3),
     Partial(),
     Partial(ReduceOp::kAvg)};
 

@@ -19,7 +19,7 @@
 #include "tests/error_of.h"
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 using Names = std::vector<std::string>;
@@ -251,5 +251,5 @@ TEST(TorchInternals, RandomKey) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

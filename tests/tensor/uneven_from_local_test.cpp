@@ -7,7 +7,7 @@
 #include <functional>
 
 namespace dtensor {
-namespace {
+namespace TEST_SOURCE {
 
 using namespace test;
 using Use = std::function<void(const DTensor&)>;
@@ -208,5 +208,5 @@ TEST(UnevenFromLocal, OfEqualPartsIsRightEveryTime) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor

@@ -10,7 +10,7 @@
 #include <torch/torch.h>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -69,5 +69,5 @@ TEST(Expect, LogHearsOnlyWhileItLives) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

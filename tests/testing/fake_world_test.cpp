@@ -13,7 +13,7 @@
 #include <optional>
 
 namespace dtensor::testing {
-namespace {
+namespace TEST_SOURCE {
 
 using test_text::error_of;
 
@@ -111,5 +111,5 @@ TEST(FakeWorld, RefusesARankOutsideAndNesting) {
   });
 }
 
-} // namespace
+} // namespace TEST_SOURCE
 } // namespace dtensor::testing

@@ -1,61 +1,122 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention that the plain operator does not compute on a rank's part: dropout
-// of the weights by global index (random/random.h), and no elements.
+// of the weights by global index (random/random.h), no elements, and keys and
+// values of more query heads than this rank has.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 namespace dtensor {
 namespace {
 
-// Weights of the plain operator, dropped by global index, times the values.
+// What one rank attends to.
+struct Attention {
+  explicit Attention(const detail::KernelArgs& args)
+      : query(args.tensor("query")),
+        key(args.tensor("key")),
+        value(args.tensor("value")),
+        mask(args.optional_tensor("attn_mask")),
+        causal(args.flag("is_causal")),
+        grouped(args.flag("enable_gqa")) {
+    if (!args.is_none("scale")) {
+      scale = args.real("scale");
+    }
+  }
+
+  std::tuple<at::Tensor, at::Tensor> by_steps(const at::Tensor& values) const {
+    return at::_scaled_dot_product_attention_math(
+        query, key, values, mask, 0, causal, std::nullopt, scale, grouped);
+  }
+
+  at::Tensor query;
+  at::Tensor key;
+  at::Tensor value;
+  std::optional<at::Tensor> mask;
+  bool causal;
+  bool grouped;
+  std::optional<double> scale;
+};
+
+std::vector<int64_t> heads_here(const Spec& spec) {
+  std::vector<int64_t> heads;
+  const auto& coordinate = spec.mesh().get_coordinate();
+  if (!coordinate) {
+    return heads; // a rank outside the mesh has none
+  }
+  const auto dim = spec.dim() - 3;
+  for (const auto& interval : local_intervals(
+           spec.sizes()[static_cast<size_t>(dim)],
+           dim,
+           spec.mesh().shape(),
+           spec.placements(),
+           *coordinate)) {
+    for (auto head = interval.begin; head < interval.end; ++head) {
+      heads.push_back(head);
+    }
+  }
+  return heads;
+}
+
+// Of the keys or values `held`, for each query head of this rank its own.
 at::Tensor
-with_dropout(const detail::KernelArgs& args, const Spec& output, double p) {
-  const auto query = args.tensor("query");
-  auto value = args.tensor("value");
-  const auto scale =
-      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale"));
-  auto weights = std::get<1>(at::_scaled_dot_product_attention_math(
-      query,
-      args.tensor("key"),
-      value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1))),
-      args.optional_tensor("attn_mask"),
-      0,
-      args.flag("is_causal"),
-      std::nullopt,
-      scale,
-      args.flag("enable_gqa")));
+for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
+  const auto all = output.sizes()[static_cast<size_t>(output.dim() - 3)];
+  const auto kept = layout.sizes()[static_cast<size_t>(layout.dim() - 3)];
+  const auto here = heads_here(layout);
+  std::vector<int64_t> positions;
+  for (const auto query : heads_here(output)) {
+    const auto head = query / (all / kept);
+    const auto found = std::find(here.begin(), here.end(), head);
+    TORCH_INTERNAL_ASSERT(found != here.end(), layout, " for ", output);
+    positions.push_back(found - here.begin());
+  }
+  return held.index_select(
+      -3, at::tensor(positions, at::kLong).to(held.device()));
+}
+
+// Weights of the plain operator, dropped by global index, times the values.
+at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
+  auto value = args.value;
+  auto weights = std::get<1>(
+      args.by_steps(value.narrow(-1, 0, std::min<int64_t>(1, value.size(-1)))));
   Sizes sizes(output.sizes().begin(), output.sizes().end());
   sizes.back() = weights.size(-1);
   const auto spec = Spec::make(
       output.mesh(), output.placements(), sizes, weights.scalar_type());
   const auto keep = detail::sample_bernoulli(*spec, detail::next_draw(), 1 - p);
   weights = weights * keep * (p == 1 ? 0 : 1 / (1 - p));
-  if (args.flag("enable_gqa") && value.size(-3) != 0) {
+  if (args.grouped && value.size(-3) != 0) {
     value = value.repeat_interleave(weights.size(-3) / value.size(-3), -3);
   }
   return weights.matmul(value);
 }
 
 // The fused kernels refuse tensors without elements.
-at::Tensor of_no_elements(const detail::KernelArgs& args) {
-  return std::get<0>(at::_scaled_dot_product_attention_math(
-      args.tensor("query"),
-      args.tensor("key"),
-      args.tensor("value"),
-      args.optional_tensor("attn_mask"),
-      0,
-      args.flag("is_causal"),
-      std::nullopt,
-      args.is_none("scale") ? std::nullopt : std::optional(args.real("scale")),
-      args.flag("enable_gqa")));
+at::Tensor without_dropout(const Attention& args) {
+  return args.query.numel() == 0 || args.key.numel() == 0
+      ? std::get<0>(args.by_steps(args.value))
+      : at::scaled_dot_product_attention(
+            args.query,
+            args.key,
+            args.value,
+            args.mask,
+            0,
+            args.causal,
+            args.scale,
+            args.grouped);
 }
 
 } // namespace
@@ -73,8 +134,19 @@ void detail::attention_local(
   }
   detail::KernelArgs args(op, *stack);
   const auto p = args.real("dropout_p");
+  Attention local(args);
+  const auto& key = decision.inputs[1];
+  const auto& value = decision.inputs[2];
+  if (local.grouped && key != nullptr && value != nullptr) {
+    local.key = for_each_query(local.key, *key, output);
+    local.value = for_each_query(local.value, *value, output);
+    local.grouped = false;
+  }
+  if (local.query.dim() > 2 && local.query.size(-3) == 0) {
+    local.grouped = false; // the plain operator divides by no heads
+  }
   args.returns(detail::in_memory_order(
-      p > 0 ? with_dropout(args, output, p) : of_no_elements(args),
+      p > 0 ? with_dropout(local, output, p) : without_dropout(local),
       output.strides()));
 }
 

@@ -171,10 +171,12 @@ Interval CrossEntropyPlan::my_classes() const {
     return {0, classes()};
   }
   const auto& mesh = logits->mesh();
+  const auto& cut = logits->placements()[static_cast<size_t>(class_mesh_dim)];
   return chunk(
       classes(),
       mesh.size(class_mesh_dim),
-      mesh.get_local_rank(class_mesh_dim));
+      mesh.get_local_rank(class_mesh_dim),
+      cut.unit());
 }
 
 CrossEntropyState cross_entropy_forward(

@@ -46,6 +46,10 @@ LocalKernelFunction least_local;
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;
 
+/// A split into as many parts as the whole has, all of them empty: LibTorch
+/// counts them by the size of one.
+LocalKernelFunction empty_split_local;
+
 /// The view of this rank's part in the shape of its part of the result, never a
 /// copy.
 LocalKernelFunction view_local;

@@ -2,12 +2,30 @@
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/reshape.h>
+#include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/view.h>
 
+#include <vector>
+
 namespace dtensor {
+
+void detail::empty_split_local(
+    const c10::OperatorHandle& op,
+    const Decision& decision,
+    torch::jit::Stack* stack) {
+  if (decision.is_plain_call) {
+    op.callBoxed(stack);
+    return;
+  }
+  detail::KernelArgs args(op, *stack);
+  const std::vector<int64_t> sizes(decision.outputs.size(), 0);
+  args.returns(
+      at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
+}
 
 // The view of the local tensor, never a copy.
 void detail::view_local(

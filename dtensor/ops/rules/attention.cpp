@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scaled_dot_product_attention: batches and heads are independent of each
-// other, so those dimensions may be sharded; sequences are whole.
+// other, so those dimensions may be sharded; sequences are whole. Where groups
+// of query heads share a key and a value head, either whole groups go to a
+// rank, with their keys and values,
+//
+//   9 query heads, 3 of keys, on (2):   q S(1, u=3), k S(1), v S(1)
+//
+// or each rank picks from all keys and values those of its query heads:
+//
+//   8 query heads, 2 of keys, on (4):   q S(1), k R, v R
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
@@ -11,6 +19,8 @@
 #include <ATen/ExpandUtils.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace dtensor {
 namespace {
@@ -103,53 +113,114 @@ std::vector<OutputMeta> attention_meta(const OpCall& call) {
        true}};
 }
 
-// Groups of query heads stay with their key and value head: both head counts
-// must divide by the number of ranks that cut them.
-bool groups_divide(const OpCall& call, int64_t mesh_dim, int64_t head_dim) {
-  int64_t parts = 1;
-  for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
-    bool cut = m == mesh_dim;
-    for (size_t i = 0; i < 3; ++i) {
-      cut |= call.inputs[i].placement(m).cuts(head_dim);
-    }
-    parts *= cut ? call.mesh.size(m) : 1;
-  }
-  const auto heads = [&](size_t i) {
-    return call.inputs[i].sizes()[static_cast<size_t>(head_dim)];
-  };
-  return heads(0) % parts == 0 && (heads(1) % parts == 0 || heads(1) == 1) &&
-      (heads(2) % parts == 0 || heads(2) == 1);
+bool is_grouped(const OpCall& call) {
+  return call.bool_arg("enable_gqa") && call.outputs[0].dim() > 2;
 }
 
-// Dimension `d` of the output is cut; where is that in an operand?
-Placement operand_placement(
-    const OpCall& call,
-    size_t operand,
-    int64_t d,
-    bool grouped_heads) {
+int64_t heads_of(const OpCall& call, size_t operand) {
+  const auto sizes = call.inputs[operand].sizes();
+  return sizes[sizes.size() - 3];
+}
+
+// How many groups of heads are independent of each other. A single key or value
+// head is every query's.
+int64_t count_groups(const OpCall& call) {
+  int64_t groups = 0;
+  for (size_t i = 1; i <= 2; ++i) {
+    groups =
+        heads_of(call, i) == 1 ? groups : std::gcd(groups, heads_of(call, i));
+  }
+  return groups == 0 ? heads_of(call, 0) : groups;
+}
+
+// Dimension `d` of the output is cut as `cut` says; how is an operand?
+Placement
+operand_placement(const OpCall& call, size_t operand, const Placement& cut) {
   const auto& input = call.inputs[operand];
-  const auto own = d - (call.outputs[0].dim() - input.dim());
-  const bool shared =
-      grouped_heads && own >= 0 && input.sizes()[static_cast<size_t>(own)] != 1;
-  return shared
-      ? Shard(own)
-      : detail::operand_shard(input.sizes(), call.outputs[0].sizes, d);
+  const auto as_chunk =
+      detail::operand_shard(input.sizes(), call.outputs[0].sizes, cut.dim());
+  return as_chunk.cuts() ? cut.with_dim(as_chunk.dim()) : as_chunk;
+}
+
+Strategy each_by_itself(const OpCall& call, const Placement& cut) {
+  Strategy s{{cut}, {}};
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    s.inputs.push_back(operand_placement(call, i, cut));
+  }
+  return s;
+}
+
+// Each operand is cut between groups of its own heads.
+Strategy by_groups(const OpCall& call, int64_t groups) {
+  const auto unit = [&](size_t operand) {
+    return std::max<int64_t>(heads_of(call, operand) / groups, 1);
+  };
+  auto s = each_by_itself(call, Shard(call.outputs[0].dim() - 3, unit(0)));
+  for (size_t i = 1; i <= 2; ++i) {
+    s.inputs[i] = heads_of(call, i) == 1
+        ? Replicate()
+        : Shard(call.inputs[i].dim() - 3, unit(i));
+  }
+  return s;
+}
+
+// The queries are cut as they are, and all keys and values are here.
+Strategy with_all_keys(const OpCall& call, const Placement& cut) {
+  auto s = each_by_itself(call, cut);
+  s.inputs[1] = s.inputs[2] = Replicate();
+  return s;
+}
+
+// Whether a rank has, by the placements on `mesh_dim`, the keys and values of
+// more query heads than it has.
+bool has_more_keys(
+    const OpCall& call,
+    const std::function<Placement(size_t)>& on_mesh_dim) {
+  const auto cuts_heads = [&](size_t operand) {
+    return on_mesh_dim(operand).cuts(call.inputs[operand].dim() - 3);
+  };
+  return cuts_heads(0) &&
+      ((heads_of(call, 1) != 1 && !cuts_heads(1)) ||
+       (heads_of(call, 2) != 1 && !cuts_heads(2)));
+}
+
+// Where keys and values were not cut with the queries, what a later mesh
+// dimension cut of them would not be the queries' own.
+bool has_more_keys_before(const OpCall& call, int64_t mesh_dim) {
+  for (int64_t m = 0; m < mesh_dim; ++m) {
+    if (has_more_keys(
+            call, [&](size_t i) { return call.inputs[i].placement(m); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void add_grouped_heads(const OpCall& call, int64_t mesh_dim, Strategies& all) {
+  const auto groups = count_groups(call);
+  if (groups == 0 || heads_of(call, 0) % groups != 0) {
+    return;
+  }
+  if (!has_more_keys_before(call, mesh_dim)) {
+    all.push_back(by_groups(call, groups));
+  }
+  const auto& query = call.inputs[0];
+  const auto& now = query.placement(mesh_dim);
+  if (now.is_shard() && now.dim() == query.dim() - 3 &&
+      query.dim() == call.outputs[0].dim()) {
+    all.push_back(with_all_keys(call, now));
+  }
 }
 
 Strategies attention(const OpCall& call, int64_t mesh_dim) {
   const auto dim = call.outputs[0].dim();
   Strategies all;
   for (int64_t d = 0; d + 2 < dim; ++d) {
-    const bool grouped_heads = call.bool_arg("enable_gqa") && d == dim - 3;
-    if (grouped_heads && !groups_divide(call, mesh_dim, d)) {
-      continue;
+    if (is_grouped(call) && d == dim - 3) {
+      add_grouped_heads(call, mesh_dim, all);
+    } else {
+      all.push_back(each_by_itself(call, Shard(d)));
     }
-    Strategy s;
-    s.outputs = {Shard(d)};
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      s.inputs.push_back(operand_placement(call, i, d, grouped_heads && i < 3));
-    }
-    all.push_back(std::move(s));
   }
   return all;
 }
@@ -159,9 +230,28 @@ bool has_elements(const Spec& layout) {
   return std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
 }
 
-// Without dropout the operator itself does it.
+bool picks_keys(const OpCall& call, const Decision& decision) {
+  for (int64_t m = 0; is_grouped(call) && m < call.mesh.ndim(); ++m) {
+    if (has_more_keys(call, [&](size_t i) {
+          return decision.layout_of(call, i)
+              .placements()[static_cast<size_t>(m)];
+        })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Without dropout the operator itself does it, unless its kernel has to know
+// which keys and values are whose.
 void note_plain_call(const OpCall& call, Decision& decision) {
-  decision.is_plain_call = call.arg("dropout_p").toDouble() == 0 &&
+  const bool picks = picks_keys(call, decision);
+  for (size_t i = 1; i <= 2; ++i) {
+    if (picks && decision.inputs[i] == nullptr) {
+      decision.inputs[i] = call.inputs[i].spec;
+    }
+  }
+  decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
       has_elements(decision.layout_of(call, 0)) &&
       has_elements(decision.layout_of(call, 1));
 }
@@ -173,8 +263,7 @@ DTENSOR_RULES(attention) {
       .with_meta(attention_meta)
       .with_localize(note_plain_call)
       .with_local_kernel(detail::attention_local)
-      .scalar_values()
-      .no_strided();
+      .scalar_values();
 }
 
 } // namespace dtensor

@@ -1,62 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Putting tensors together and taking parts out. A dimension along which parts
-// are counted is whole on every rank; the others may be sharded. All of these
-// only move elements, so partial values stay partial if all operands are.
+// Putting tensors together and splitting them. A dimension along which parts
+// are counted is whole on every rank, or in pieces that all are; the others may
+// be sharded. These only move elements, so partial values stay partial if all
+// operands are.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/common_partial_impl.h>
 #include <dtensor/ops/rules/pieces_impl.h>
-#include <dtensor/ops/rules/pointwise_impl.h>
-#include <dtensor/ops/rules/shapes_impl.h>
-
-#include <algorithm>
-#include <limits>
 
 namespace dtensor {
 namespace {
 
-using detail::dense;
+using detail::add_common_partial;
 using detail::in_pieces;
-using detail::local_pieces;
+using detail::Pieces;
 using detail::pieces_of;
-
-constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-
-// All operands Partial with the same op. Terms may not be rounded or wrapped to
-// the dtype of the result one by one.
-void add_common_partial(
-    const OpCall& call,
-    int64_t mesh_dim,
-    Strategies& strategies) {
-  const auto& first = call.inputs[0].placement(mesh_dim);
-  const bool common = first.is_partial() &&
-      std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& in) {
-                        return in.placement(mesh_dim) == first &&
-                            detail::keeps_partial_dtype(
-                                   in.spec->dtype(), call.outputs[0].dtype);
-                      });
-  if (common) {
-    strategies.push_back(
-        {Placements(call.outputs.size(), first),
-         Placements(call.inputs.size(), first)});
-  }
-}
 
 // cat skips tensors of shape [0], whatever the shape of the others.
 bool is_skipped(const OpInput& input, int64_t ndim) {
   return input.dim() != ndim;
 }
 
-// The first operand that is cut along `dim` says how large the pieces are.
-int64_t piece_size(const OpCall& call, int64_t mesh_dim, int64_t dim) {
+// The first operand that is cut along `dim` says what the pieces are.
+std::optional<Pieces>
+first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
   for (const auto& input : call.inputs) {
     if (input.dim() > dim) {
       if (const auto pieces = pieces_of(input, mesh_dim, dim)) {
-        return pieces->size;
+        return pieces;
       }
     }
   }
-  return 0;
+  return std::nullopt;
 }
 
 // Gradients of the parts of a split, each of them whole pieces: forward the
@@ -67,8 +44,8 @@ void add_cat_of_pieces(
     int64_t mesh_dim,
     int64_t along,
     Strategies& strategies) {
-  const auto size = piece_size(call, mesh_dim, along);
-  if (!call.in_backward || size == 0) {
+  const auto like = first_pieces(call, mesh_dim, along);
+  if (!call.in_backward || !like) {
     return;
   }
   Strategy s;
@@ -77,13 +54,13 @@ void add_cat_of_pieces(
     const auto whole = is_skipped(input, call.outputs[0].dim())
         ? 0
         : input.sizes()[static_cast<size_t>(along)];
-    if (whole == 0 || whole % size != 0) {
+    if (whole == 0 || whole % like->size != 0) {
       return;
     }
-    s.inputs.push_back(in_pieces(along, whole / size));
-    count += whole / size;
+    s.inputs.push_back(in_pieces(along, whole / like->size, *like));
+    count += whole / like->size;
   }
-  s.outputs.push_back(in_pieces(along, count));
+  s.outputs.push_back(in_pieces(along, count, *like));
   strategies.push_back(std::move(s));
 }
 
@@ -118,7 +95,7 @@ Strategies stack_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Every part is some whole pieces, and of each every rank has as much.
+// Every part is some whole pieces.
 void add_split_of_pieces(
     const OpCall& call,
     int64_t mesh_dim,
@@ -126,7 +103,7 @@ void add_split_of_pieces(
     Strategies& strategies) {
   const auto& input = call.inputs[0];
   const auto pieces = pieces_of(input, mesh_dim, along);
-  if (!pieces || pieces->size % call.mesh.size(mesh_dim) != 0) {
+  if (!pieces) {
     return;
   }
   Strategy s{{}, {input.placement(mesh_dim)}};
@@ -135,7 +112,7 @@ void add_split_of_pieces(
     if (size == 0 || size % pieces->size != 0) {
       return;
     }
-    s.outputs.push_back(in_pieces(along, size / pieces->size));
+    s.outputs.push_back(in_pieces(along, size / pieces->size, *pieces));
   }
   strategies.push_back(std::move(s));
 }
@@ -153,6 +130,7 @@ Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
 // Sizes of parts are those of whole tensors: this rank's are as many times
 // smaller as its part of the dimension.
 void localize_split(const OpCall& call, Decision& decision) {
+  decision.is_plain_call = true;
   const auto along = call.dim_arg("dim", call.inputs[0].dim());
   const auto& layout = decision.layout_of(call, 0);
   if (!layout.mesh().contains_this_rank()) {
@@ -166,8 +144,9 @@ void localize_split(const OpCall& call, Decision& decision) {
   const bool is_one = call.has_arg("split_size");
   const auto index = call.arg_index(is_one ? "split_size" : "split_sizes");
   if (is_one) {
-    decision.args.emplace_back(
-        index, call.int_arg("split_size") * local / whole);
+    const auto size = call.int_arg("split_size") * local / whole;
+    decision.is_plain_call = size > 0;
+    decision.args.emplace_back(index, size);
     return;
   }
   auto sizes = call.ints_arg("split_sizes");
@@ -175,187 +154,6 @@ void localize_split(const OpCall& call, Decision& decision) {
     size = size * local / whole;
   }
   decision.args.emplace_back(index, sizes);
-}
-
-// A map of the dimensions of a tensor of `ndim` to those of one without `dim`.
-DimMap dropping(int64_t dim, int64_t ndim) {
-  DimMap map;
-  for (int64_t d = 0; d < ndim; ++d) {
-    map.push_back(d < dim ? d : d - 1);
-  }
-  map[static_cast<size_t>(dim)] = -1;
-  return map;
-}
-
-Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.inputs[0].dim();
-  return move_strategies(
-      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
-}
-
-// What slice arguments leave of a dimension of `size`.
-struct Range {
-  int64_t begin;
-  int64_t end;
-  int64_t step;
-
-  bool is_all(int64_t size) const {
-    return begin == 0 && end == size && step == 1;
-  }
-};
-
-Range slice_range(const OpCall& call, int64_t size) {
-  const auto bound = [&](const char* name, int64_t otherwise) {
-    const auto at = call.arg(name).isNone() ? otherwise : call.int_arg(name);
-    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
-  };
-  const auto begin = bound("start", 0);
-  return {begin, std::max(begin, bound("end", size)), call.int_arg("step")};
-}
-
-DimMap slice_map(const OpCall& call, SizesRef whole) {
-  const auto ndim = static_cast<int64_t>(whole.size());
-  auto map = identity_map(ndim);
-  const auto along = static_cast<size_t>(call.dim_arg("dim", ndim));
-  if (!slice_range(call, whole[along]).is_all(whole[along])) {
-    map[along] = -1;
-  }
-  return map;
-}
-
-// The slice, of a tensor of sizes `whole`, is some whole pieces of that size.
-bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
-  return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
-      range.begin % piece == 0 && range.end % piece == 0;
-}
-
-// Of a slice and of its gradient, whose operand and result change places:
-// `whole` are the sizes of what the range is taken of.
-Strategies range_rule(const OpCall& call, int64_t mesh_dim, SizesRef whole) {
-  const auto& input = call.inputs[0];
-  auto strategies = move_strategies(call, mesh_dim, slice_map(call, whole));
-  const auto along = call.dim_arg("dim", input.dim());
-  const auto size = whole[static_cast<size_t>(along)];
-  const auto range = slice_range(call, size);
-  const auto pieces = pieces_of(input, mesh_dim, along);
-  if (pieces && !range.is_all(size) &&
-      takes_pieces(range, size, pieces->size)) {
-    const auto made = call.outputs[0].sizes[static_cast<size_t>(along)];
-    strategies.push_back(
-        {{in_pieces(along, made / pieces->size)}, {input.placement(mesh_dim)}});
-  }
-  return strategies;
-}
-
-Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
-  return range_rule(call, mesh_dim, call.inputs[0].sizes());
-}
-
-// Taking all of a dimension, local slices take all of theirs; taking pieces of
-// it, this rank's part of each.
-void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
-  const auto along = call.dim_arg("dim", static_cast<int64_t>(whole.size()));
-  const auto size = whole[static_cast<size_t>(along)];
-  const auto range = slice_range(call, size);
-  int64_t begin = 0;
-  int64_t end = kEnd;
-  if (!range.is_all(size)) {
-    const auto pieces = local_pieces(decision.layout_of(call, 0), along);
-    if (!pieces) {
-      return;
-    }
-    begin = range.begin / pieces->whole.size * pieces->local;
-    end = range.end / pieces->whole.size * pieces->local;
-  }
-  decision.args.emplace_back(call.arg_index("start"), begin);
-  decision.args.emplace_back(call.arg_index("end"), end);
-}
-
-void localize_slice(const OpCall& call, Decision& decision) {
-  local_range(call, call.inputs[0].sizes(), decision);
-}
-
-// The gradient of a part, in a tensor of zeros as large as the whole.
-Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  return range_rule(call, mesh_dim, call.outputs[0].sizes);
-}
-
-void localize_slice_backward(const OpCall& call, Decision& decision) {
-  local_range(call, call.outputs[0].sizes, decision);
-}
-
-DimMap inverse(const DimMap& map, int64_t ndim) {
-  DimMap back(static_cast<size_t>(ndim), -1);
-  for (size_t d = 0; d < map.size(); ++d) {
-    if (map[d] >= 0) {
-      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
-    }
-  }
-  return back;
-}
-
-Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.outputs[0].dim();
-  const auto whole_to_part = dropping(call.dim_arg("dim", ndim), ndim);
-  return move_strategies(
-      call, mesh_dim, inverse(whole_to_part, call.inputs[0].dim()));
-}
-
-Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.outputs[0].dim();
-  const auto a = call.dim_arg("dim1", ndim);
-  const auto b = call.dim_arg("dim2", ndim);
-  DimMap map(static_cast<size_t>(call.inputs[0].dim()), -1);
-  size_t part = 0;
-  for (int64_t d = 0; d < ndim; ++d) {
-    if (d != a && d != b) {
-      map[part++] = d;
-    }
-  }
-  return move_strategies(call, mesh_dim, map);
-}
-
-std::vector<OutputMeta> input_sizes_meta(const OpCall& call) {
-  return {dense(call.ints_arg("input_sizes"), call.inputs[0].spec->dtype())};
-}
-
-Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.outputs[0].dim();
-  auto map = identity_map(call.inputs[0].dim());
-  map.back() = -1;
-  map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
-  auto strategies = move_strategies(call, mesh_dim, map);
-  // Windows overlap and add up.
-  const auto& now = call.inputs[0].placement(mesh_dim);
-  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
-      !now.is_partial(ReduceOp::kAvg)) {
-    strategies.pop_back();
-  }
-  return strategies;
-}
-
-// self with `src` in place of a part; `map` goes from self to src.
-Strategies
-scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
-  Strategies strategies;
-  for (size_t d = 0; d < map.size(); ++d) {
-    if (map[d] >= 0) {
-      const auto whole = Shard(static_cast<int64_t>(d));
-      strategies.push_back({{whole}, {whole, Shard(map[d])}});
-    }
-  }
-  add_common_partial(call, mesh_dim, strategies);
-  return strategies;
-}
-
-Strategies slice_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  return scatter_part(call, mesh_dim, slice_map(call, call.inputs[0].sizes()));
-}
-
-Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
-  const auto ndim = call.inputs[0].dim();
-  return scatter_part(
-      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
 }
 
 // Padding with zeros leaves a sum a sum; any other number would be added once
@@ -384,32 +182,14 @@ DTENSOR_RULES(concat) {
       .sees_backward()
       .with_traits({.gradient_of_sizes = true});
   rules.dim_rule("stack", stack_rule).sees_backward();
-  for (const auto* name :
-       {"split.Tensor",
-        "split_with_sizes",
-        "unsafe_split.Tensor",
-        "unsafe_split_with_sizes"}) {
+  for (const auto* name : {"split.Tensor", "unsafe_split.Tensor"}) {
+    rules.dim_rule(name, split_rule)
+        .with_localize(localize_split)
+        .with_local_kernel(detail::empty_split_local);
+  }
+  for (const auto* name : {"split_with_sizes", "unsafe_split_with_sizes"}) {
     rules.dim_rule(name, split_rule).with_localize(localize_split);
   }
-  rules.dim_rule("unbind.int", select_rule);
-  rules.dim_rule("select.int", select_rule);
-  rules.dim_rule("slice.Tensor", slice_rule)
-      .with_localize(localize_slice)
-      .with_traits({.carries_to_parts = true});
-  rules.dim_rule("select_backward", select_backward_rule)
-      .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("slice_backward", slice_backward_rule)
-      .with_traits({.size_arg = "input_sizes"})
-      .with_localize(localize_slice_backward);
-  rules.dim_rule("diagonal_backward", diagonal_backward_rule)
-      .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("unfold_backward", unfold_backward_rule)
-      .with_meta(input_sizes_meta)
-      .with_traits({.size_arg = "input_sizes"});
-  rules.dim_rule("slice_scatter", slice_scatter_rule)
-      .with_localize(localize_slice)
-      .sees_backward();
-  rules.dim_rule("select_scatter", select_scatter_rule).sees_backward();
   rules.dim_rule("constant_pad_nd", pad_rule).scalar_values();
 }
 

@@ -26,11 +26,12 @@ pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim) {
   if (size == 0 || size % count != 0) {
     return std::nullopt;
   }
-  return Pieces{count, size / count};
+  return Pieces{count, size / count, mine.unit()};
 }
 
-Placement in_pieces(int64_t dim, int64_t count) {
-  return count == 1 ? Placement(Shard(dim)) : StridedShard(dim, count);
+Placement in_pieces(int64_t dim, int64_t count, const Pieces& like) {
+  const auto cut = count == 1 ? Shard(dim) : StridedShard(dim, count);
+  return cut.with_unit(like.unit);
 }
 
 std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim) {
@@ -39,7 +40,8 @@ std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim) {
     if (p.cuts(dim) && spec.mesh().contains_this_rank()) {
       const auto count = count_of(p);
       return LocalPieces{
-          {count, spec.sizes()[d] / count}, spec.local_sizes()[d] / count};
+          {count, spec.sizes()[d] / count, p.unit()},
+          spec.local_sizes()[d] / count};
     }
   }
   return std::nullopt;

@@ -17,6 +17,7 @@ namespace dtensor::detail {
 struct Pieces {
   int64_t count = 1;
   int64_t size = 0; // of each, whole
+  int64_t unit = 1; // in which each is cut
 };
 
 /// The pieces of dimension `dim` of `input`, if this mesh dimension alone cuts
@@ -24,8 +25,8 @@ struct Pieces {
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
-/// Dimension `dim` as `count` pieces.
-Placement in_pieces(int64_t dim, int64_t count);
+/// Dimension `dim` as `count` pieces like these.
+Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 
 /// The same of a layout in which at most one mesh dimension cuts `dim`; nothing
 /// on a rank outside the mesh, which has no part.

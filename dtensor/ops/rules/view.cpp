@@ -15,14 +15,16 @@ namespace dtensor {
 namespace {
 
 std::string as_code(const Placement& p) {
+  const auto unit =
+      p.unit() == 1 ? std::string() : ", " + std::to_string(p.unit());
   switch (p.kind()) {
     case Placement::Kind::kReplicate:
       return "Replicate()";
     case Placement::Kind::kShard:
-      return "Shard(" + std::to_string(p.dim()) + ")";
+      return "Shard(" + std::to_string(p.dim()) + unit + ")";
     case Placement::Kind::kStridedShard:
       return "StridedShard(" + std::to_string(p.dim()) + ", " +
-          std::to_string(p.split_factor()) + ")";
+          std::to_string(p.split_factor()) + unit + ")";
     case Placement::Kind::kPartial:
       return "Partial(\"" + std::string(to_string(p.reduce_op())) + "\")";
   }

@@ -53,6 +53,7 @@ std::vector<Placement> drawn_choices_of(
   if (t.dim() > 0) {
     const auto dim = engine() % static_cast<uint64_t>(t.dim());
     choices.push_back(StridedShard(static_cast<int64_t>(dim), 2));
+    choices.push_back(Shard(static_cast<int64_t>(dim), 2));
   }
   return choices;
 }

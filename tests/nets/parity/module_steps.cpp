@@ -13,7 +13,7 @@ namespace {
 
 using torch::nn::Module;
 
-using dtensor::testing::Mlp;
+using dtensor::test_modules::Mlp;
 
 struct StackImpl : Module {
   StackImpl(int64_t width, int64_t hidden, bool bias) {

@@ -36,7 +36,7 @@ std::optional<Placements> grad_placements(const Json& step) {
   return placements_of(step["grad_placements"]);
 }
 
-void distribute(Machine& machine, const Json& step) {
+void distribute_a_tensor(Machine& machine, const Json& step) {
   machine.bind(
       step["to"],
       distribute_tensor(
@@ -175,7 +175,7 @@ Steps tensor_steps() {
   return {
       {"tensor", make_tensor},
       {"local_part", local_part},
-      {"distribute_tensor", distribute},
+      {"distribute_tensor", distribute_a_tensor},
       {"from_local", from_local},
       {"redistribute", redistribute},
       {"to_local", to_local},

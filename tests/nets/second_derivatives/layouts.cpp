@@ -18,6 +18,9 @@ Placement draw_placement(int64_t ndim, bool may_be_partial, Random& random) {
   if (kind < 52 && ndim > 0) {
     return StridedShard(random.below(ndim), 2);
   }
+  if (kind < 58 && ndim > 0) {
+    return Shard(random.below(ndim), 2);
+  }
   if (kind < 80 && may_be_partial) {
     return Partial(random.chance(75) ? ReduceOp::kSum : ReduceOp::kAvg);
   }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Taking parts out of a tensor, the gradients of that, and putting parts in
+// their place. A dimension along which is counted is whole on every rank, or in
+// pieces that are taken whole; the others may be sharded.
+#include <dtensor/ops/dim_map.h>
+#include <dtensor/ops/families_impl.h>
+#include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/common_partial_impl.h>
+#include <dtensor/ops/rules/pieces_impl.h>
+#include <dtensor/ops/rules/shapes_impl.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace dtensor {
+namespace {
+
+using detail::add_common_partial;
+using detail::dense;
+using detail::in_pieces;
+using detail::local_pieces;
+using detail::pieces_of;
+
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+
+// A map of the dimensions of a tensor of `ndim` to those of one without `dim`.
+DimMap dropping(int64_t dim, int64_t ndim) {
+  DimMap map;
+  for (int64_t d = 0; d < ndim; ++d) {
+    map.push_back(d < dim ? d : d - 1);
+  }
+  map[static_cast<size_t>(dim)] = -1;
+  return map;
+}
+
+Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto ndim = call.inputs[0].dim();
+  return move_strategies(
+      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
+}
+
+// What slice arguments leave of a dimension of `size`.
+struct Range {
+  int64_t begin;
+  int64_t end;
+  int64_t step;
+
+  bool is_all(int64_t size) const {
+    return begin == 0 && end == size && step == 1;
+  }
+};
+
+Range slice_range(const OpCall& call, int64_t size) {
+  const auto bound = [&](const char* name, int64_t otherwise) {
+    const auto at = call.arg(name).isNone() ? otherwise : call.int_arg(name);
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  const auto begin = bound("start", 0);
+  return {begin, std::max(begin, bound("end", size)), call.int_arg("step")};
+}
+
+DimMap slice_map(const OpCall& call, SizesRef whole) {
+  const auto ndim = static_cast<int64_t>(whole.size());
+  auto map = identity_map(ndim);
+  const auto along = static_cast<size_t>(call.dim_arg("dim", ndim));
+  if (!slice_range(call, whole[along]).is_all(whole[along])) {
+    map[along] = -1;
+  }
+  return map;
+}
+
+// The slice, of a tensor of sizes `whole`, is some whole pieces of that size.
+bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
+  return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
+      range.begin % piece == 0 && range.end % piece == 0;
+}
+
+// Of a slice and of its gradient, whose operand and result change places:
+// `whole` are the sizes of what the range is taken of.
+Strategies range_rule(const OpCall& call, int64_t mesh_dim, SizesRef whole) {
+  const auto& input = call.inputs[0];
+  auto strategies = move_strategies(call, mesh_dim, slice_map(call, whole));
+  const auto along = call.dim_arg("dim", input.dim());
+  const auto size = whole[static_cast<size_t>(along)];
+  const auto range = slice_range(call, size);
+  const auto pieces = pieces_of(input, mesh_dim, along);
+  if (pieces && !range.is_all(size) &&
+      takes_pieces(range, size, pieces->size)) {
+    const auto made = call.outputs[0].sizes[static_cast<size_t>(along)];
+    strategies.push_back(
+        {{in_pieces(along, made / pieces->size, *pieces)},
+         {input.placement(mesh_dim)}});
+  }
+  return strategies;
+}
+
+Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
+  return range_rule(call, mesh_dim, call.inputs[0].sizes());
+}
+
+// Taking all of a dimension, local slices take all of theirs; taking pieces of
+// it, this rank's part of each.
+void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
+  const auto along = call.dim_arg("dim", static_cast<int64_t>(whole.size()));
+  const auto size = whole[static_cast<size_t>(along)];
+  const auto range = slice_range(call, size);
+  int64_t begin = 0;
+  int64_t end = kEnd;
+  if (!range.is_all(size)) {
+    const auto pieces = local_pieces(decision.layout_of(call, 0), along);
+    if (!pieces) {
+      return;
+    }
+    begin = range.begin / pieces->whole.size * pieces->local;
+    end = range.end / pieces->whole.size * pieces->local;
+  }
+  decision.args.emplace_back(call.arg_index("start"), begin);
+  decision.args.emplace_back(call.arg_index("end"), end);
+}
+
+void localize_slice(const OpCall& call, Decision& decision) {
+  local_range(call, call.inputs[0].sizes(), decision);
+}
+
+// The gradient of a part, in a tensor of zeros as large as the whole.
+Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  return range_rule(call, mesh_dim, call.outputs[0].sizes);
+}
+
+void localize_slice_backward(const OpCall& call, Decision& decision) {
+  local_range(call, call.outputs[0].sizes, decision);
+}
+
+DimMap inverse(const DimMap& map, int64_t ndim) {
+  DimMap back(static_cast<size_t>(ndim), -1);
+  for (size_t d = 0; d < map.size(); ++d) {
+    if (map[d] >= 0) {
+      back[static_cast<size_t>(map[d])] = static_cast<int64_t>(d);
+    }
+  }
+  return back;
+}
+
+Strategies select_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto ndim = call.outputs[0].dim();
+  const auto whole_to_part = dropping(call.dim_arg("dim", ndim), ndim);
+  return move_strategies(
+      call, mesh_dim, inverse(whole_to_part, call.inputs[0].dim()));
+}
+
+Strategies diagonal_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto ndim = call.outputs[0].dim();
+  const auto a = call.dim_arg("dim1", ndim);
+  const auto b = call.dim_arg("dim2", ndim);
+  DimMap map(static_cast<size_t>(call.inputs[0].dim()), -1);
+  size_t part = 0;
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (d != a && d != b) {
+      map[part++] = d;
+    }
+  }
+  return move_strategies(call, mesh_dim, map);
+}
+
+std::vector<OutputMeta> input_sizes_meta(const OpCall& call) {
+  return {dense(call.ints_arg("input_sizes"), call.inputs[0].spec->dtype())};
+}
+
+Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto ndim = call.outputs[0].dim();
+  auto map = identity_map(call.inputs[0].dim());
+  map.back() = -1;
+  map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
+  auto strategies = move_strategies(call, mesh_dim, map);
+  // Windows overlap and add up.
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
+      !now.is_partial(ReduceOp::kAvg)) {
+    strategies.pop_back();
+  }
+  return strategies;
+}
+
+// self with `src` in place of a part; `map` goes from self to src.
+Strategies
+scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
+  Strategies strategies;
+  for (size_t d = 0; d < map.size(); ++d) {
+    if (map[d] >= 0) {
+      const auto whole = Shard(static_cast<int64_t>(d));
+      strategies.push_back({{whole}, {whole, Shard(map[d])}});
+    }
+  }
+  add_common_partial(call, mesh_dim, strategies);
+  return strategies;
+}
+
+Strategies slice_scatter_rule(const OpCall& call, int64_t mesh_dim) {
+  return scatter_part(call, mesh_dim, slice_map(call, call.inputs[0].sizes()));
+}
+
+Strategies select_scatter_rule(const OpCall& call, int64_t mesh_dim) {
+  const auto ndim = call.inputs[0].dim();
+  return scatter_part(
+      call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
+}
+
+} // namespace
+
+DTENSOR_RULES(slicing) {
+  rules.dim_rule("unbind.int", select_rule);
+  rules.dim_rule("select.int", select_rule);
+  rules.dim_rule("slice.Tensor", slice_rule)
+      .with_localize(localize_slice)
+      .with_traits({.carries_to_parts = true});
+  rules.dim_rule("select_backward", select_backward_rule)
+      .with_traits({.size_arg = "input_sizes"});
+  rules.dim_rule("slice_backward", slice_backward_rule)
+      .with_traits({.size_arg = "input_sizes"})
+      .with_localize(localize_slice_backward);
+  rules.dim_rule("diagonal_backward", diagonal_backward_rule)
+      .with_traits({.size_arg = "input_sizes"});
+  rules.dim_rule("unfold_backward", unfold_backward_rule)
+      .with_meta(input_sizes_meta)
+      .with_traits({.size_arg = "input_sizes"});
+  rules.dim_rule("slice_scatter", slice_scatter_rule)
+      .with_localize(localize_slice)
+      .sees_backward();
+  rules.dim_rule("select_scatter", select_scatter_rule).sees_backward();
+}
+
+} // namespace dtensor

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Styles that cut between heads: 9 query heads and 3 of keys and values on any
+// number of ranks, against the plain module.
+#include <tests/parallel/comm_counts.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+namespace nn = torch::nn;
+
+constexpr int64_t kHead = 4;
+
+// Grouped-query attention as models write it: with as many heads as there are
+// features, so that the same code serves a rank's own.
+struct GroupedAttentionImpl : nn::Module {
+  GroupedAttentionImpl(int64_t heads, int64_t key_heads)
+      : width(heads * kHead),
+        all_heads(heads),
+        all_key_heads(key_heads) {
+    const auto linear = [](int64_t in, int64_t out) {
+      return nn::Linear(nn::LinearOptions(in, out).bias(false));
+    };
+    q = register_module("q", nn::Linear(width, width));
+    k = register_module("k", linear(width, key_heads * kHead));
+    v = register_module("v", linear(width, key_heads * kHead));
+    o = register_module("o", nn::Linear(width, width));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const auto heads = [&](const at::Tensor& t, int64_t count) {
+      const auto known = is_dtensor(t) ? count : t.size(-1) / kHead;
+      return t.view({t.size(0), t.size(1), known, kHead}).transpose(1, 2);
+    };
+    auto y = at::scaled_dot_product_attention(
+        heads(q(x), all_heads),
+        heads(k(x), all_key_heads),
+        heads(v(x), all_key_heads),
+        std::nullopt,
+        0,
+        /*is_causal=*/true,
+        std::nullopt,
+        /*enable_gqa=*/true);
+    y = y.transpose(1, 2);
+    return o(y.reshape({y.size(0), y.size(1), y.size(2) * kHead}));
+  }
+
+  int64_t width;
+  int64_t all_heads;
+  int64_t all_key_heads;
+  nn::Linear q{nullptr};
+  nn::Linear k{nullptr};
+  nn::Linear v{nullptr};
+  nn::Linear o{nullptr};
+};
+TORCH_MODULE(GroupedAttention);
+
+ParallelizePlan plan_of(int64_t group, bool local) {
+  return {
+      {"q",
+       ColwiseParallel({.use_local_output = local, .unit = group * kHead})},
+      {"k", ColwiseParallel({.use_local_output = local, .unit = kHead})},
+      {"v", ColwiseParallel({.use_local_output = local, .unit = kHead})},
+      {"o", RowwiseParallel({.unit = group * kHead})}};
+}
+
+void expect_like_plain(
+    int64_t heads,
+    int64_t key_heads,
+    int64_t ranks,
+    bool local) {
+  run_ranks(ranks, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+    const auto what = c10::str(
+        heads, ":", key_heads, " on ", ranks, local ? "" : ", as DTensors");
+    const auto whole = uniform({2, 3, heads * kHead}, 7);
+    auto plain = filled(GroupedAttention(heads, key_heads));
+    const auto x = whole.clone().requires_grad_();
+    const auto truth = plain->forward(x);
+    truth.square().sum().backward();
+
+    auto module = filled(GroupedAttention(heads, key_heads));
+    parallelize_module(*module, mesh, plan_of(heads / key_heads, local));
+    const auto mine = whole.clone().requires_grad_();
+    CommDebugMode comm;
+    const auto y = module->forward(mine);
+    EXPECT_EQ(counts(comm, false), ranks == 1 ? "" : "1 all_reduce") << what;
+    expect_close(y, truth, what);
+    comm.reset();
+    y.square().sum().backward();
+    EXPECT_EQ(counts(comm, true), ranks == 1 ? "" : "1 all_reduce") << what;
+    expect_same_gradients(*module, *plain, what, 1e-10);
+    expect_close(
+        mine.grad(), x.grad(), what + ": gradient of the input", 1e-10);
+  });
+}
+
+TEST(Units, AttentionIsThePlainOne) {
+  for (const bool local : {true, false}) {
+    for (int64_t ranks = 1; ranks <= 5; ++ranks) {
+      expect_like_plain(9, 3, ranks, local); // the last may have none
+      expect_like_plain(9, 9, ranks, local);
+      expect_like_plain(10, 5, ranks, local);
+    }
+  }
+}
+
+TEST(Units, CutsWhereTheySay) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto module = filled(GroupedAttention(9, 3));
+    parallelize_module(*module, mesh, plan_of(3, true));
+    EXPECT_EQ(layout_of(module->q->weight), Shard(0, 12));
+    EXPECT_EQ(layout_of(module->q->bias), Shard(0, 12));
+    EXPECT_EQ(layout_of(module->k->weight), Shard(0, 4));
+    EXPECT_EQ(layout_of(module->o->weight), Shard(1, 12));
+    const auto first = mesh.get_local_rank() == 0;
+    EXPECT_EQ(DTensor(module->q->weight).to_local().size(0), first ? 24 : 12);
+    EXPECT_EQ(DTensor(module->k->weight).to_local().size(0), first ? 8 : 4);
+    const auto q = module->q(uniform({2, 36}, 3));
+    EXPECT_EQ(q.size(1), first ? 24 : 12);
+  });
+}
+
+TEST(Units, OfAnEmbedding) {
+  for (const int64_t ranks : {2, 4}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      const auto ids = at::arange(10, at::kLong).reshape({2, 5});
+      auto plain = filled(nn::Embedding(10, 9));
+      const auto truth = plain(ids);
+      truth.square().sum().backward();
+      auto columns = filled(nn::Embedding(10, 9));
+      parallelize_module(*columns, mesh, ColwiseParallel({.unit = 3}));
+      const auto y = columns(ids);
+      expect_close(y, part(truth, mesh, Shard(2, 3)), "columns");
+      y.square().sum().backward();
+      expect_same_gradients(*columns, *plain, "columns");
+      auto rows = filled(nn::Embedding(10, 9));
+      parallelize_module(*rows, mesh, RowwiseParallel({.unit = 5}));
+      EXPECT_EQ(layout_of(rows->weight), ranks == 2 ? Shard(0) : Shard(0, 5));
+      const auto z = rows(ids);
+      expect_close(z, truth, "rows");
+      z.square().sum().backward();
+      expect_same_gradients(*rows, *plain, "rows");
+    });
+  }
+}
+
+TEST(Units, ThatDoNotDivideAreAnError) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    GroupedAttention module(9, 3);
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(
+              *module, mesh, {{"q", ColwiseParallel({.unit = 64})}});
+        }),
+        "[ColwiseParallel] module \"q\" has a dimension of 36 to cut, which is "
+        "no "
+        "whole number of units of 64. Give a unit that divides it, the "
+        "features of a head for example.");
+    EXPECT_EQ(
+        error_of([&] {
+          parallelize_module(
+              *module, mesh, {{"o", RowwiseParallel({.unit = 0})}});
+        }),
+        "[RowwiseParallel] module \"o\" has a dimension of 36 to cut, which is "
+        "no "
+        "whole number of units of 0. Give a unit that divides it, the "
+        "features of a head for example.");
+    EXPECT_FALSE(is_dtensor(module->q->weight));
+  });
+}
+
+// A part that was cut elsewhere than the weight is.
+TEST(Units, OfAnInputAreThoseOfTheWeight) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    nn::Linear o(9, 2);
+    parallelize_module(*o, mesh, RowwiseParallel({.unit = 3}));
+    EXPECT_EQ(
+        error_of([&] {
+          o(at::ones({1, 5}));
+        }),
+        c10::str(
+            "[boundary] the input of the module itself, f32[1, 5], has 5 "
+            "features, and this rank's part of 9 in S(-1, u=3) has ",
+            mesh.get_local_rank() == 0 ? 6 : 3,
+            ". Give the module before it the output_layouts that are this "
+            "one's input_layouts."));
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
