@@ -173,8 +173,6 @@ WeightMetadata read_array(Cursor& cursor) {
   }
 }
 
-constexpr uint64_t kMostElements = uint64_t{1} << 48;
-
 struct Entry {
   WeightInfo info;
   const WeightFormat* format = nullptr;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -59,19 +60,27 @@ void add_weight(
   WeightInfo info;
   info.name = name;
   info.format = about.at("dtype").get<std::string>();
-  for (const auto& size : about.at("shape")) {
-    info.sizes.push_back(size.get<int64_t>());
-    if (info.sizes.back() < 0) {
-      refuse("a negative size");
+  const auto whole = [&](const Json& number) {
+    if (!number.is_number_unsigned()) {
+      refuse("a size or an offset that is none: " + number.dump());
     }
+    return number.get<uint64_t>();
+  };
+  uint64_t elements = 1;
+  for (const auto& item : about.at("shape")) {
+    const auto size = whole(item);
+    if (size > kMostElements / std::max<uint64_t>(elements, 1)) {
+      refuse(c10::str("a size of ", size));
+    }
+    elements *= size;
+    info.sizes.push_back(static_cast<int64_t>(size));
   }
-  const auto begin = about.at("data_offsets").at(0).get<uint64_t>();
-  const auto end = about.at("data_offsets").at(1).get<uint64_t>();
+  const auto begin = whole(about.at("data_offsets").at(0));
+  const auto end = whole(about.at("data_offsets").at(1));
   const auto* format = safetensors_format(info.format);
   if (format != nullptr) {
     info.dtype = format->dtype;
-    const auto bytes = static_cast<uint64_t>(numel(info.sizes)) *
-        static_cast<uint64_t>(format->bytes);
+    const auto bytes = elements * static_cast<uint64_t>(format->bytes);
     if (end < begin || end - begin != bytes) {
       refuse(c10::str("offsets for other than ", bytes, " bytes"));
     }

@@ -14,6 +14,10 @@
 namespace dtensor {
 namespace detail {
 
+/// A weight of more is none: their number, and that of their bytes, would not
+/// fit.
+constexpr uint64_t kMostElements = uint64_t{1} << 48;
+
 /// Where the bytes of a weight are, and what they mean.
 struct StoredWeight {
   const std::byte* data = nullptr;

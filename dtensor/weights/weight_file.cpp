@@ -99,6 +99,9 @@ void copy_rows(
     for (int64_t r = begin; r < begin + count; ++r) {
       const auto* row = stored.data + rows[static_cast<size_t>(r)] * row_bytes;
       for (const auto& range : columns) {
+        if (range.size() == 0) {
+          continue;
+        }
         if (format.decode == nullptr) {
           copy_plain(format, row, range, to);
         } else {
