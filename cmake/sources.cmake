@@ -428,6 +428,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/boundary.cpp
   dtensor/parallel/clip_grad_norm.cpp
   dtensor/parallel/distribute_module.cpp
+  dtensor/parallel/glob.cpp
+  dtensor/parallel/glob_impl.h
   dtensor/parallel/grad_layout.cpp
   dtensor/parallel/grad_layout_impl.h
   dtensor/parallel/hook_list.cpp
@@ -457,6 +459,23 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp
+)
+
+set(DTENSOR_WEIGHTS_HEADERS
+  dtensor/weights/load_weights.h
+  dtensor/weights/weight_file.h
+)
+set(DTENSOR_WEIGHTS_SOURCES
+  dtensor/weights/gguf.cpp
+  dtensor/weights/load_weights.cpp
+  dtensor/weights/mapped_file.cpp
+  dtensor/weights/mapped_file_impl.h
+  dtensor/weights/safetensors.cpp
+  dtensor/weights/weight_contents_impl.h
+  dtensor/weights/weight_file.cpp
+  dtensor/weights/weight_format.cpp
+  dtensor/weights/weight_format_impl.h
+  dtensor/weights/weight_names.cpp
 )
 
 set(DTENSOR_DEBUG_HEADERS

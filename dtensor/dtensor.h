@@ -69,3 +69,5 @@
 #include <dtensor/tensor/map_leaves.h>
 #include <dtensor/torch_internals.h>
 #include <dtensor/version.h>
+#include <dtensor/weights/load_weights.h>
+#include <dtensor/weights/weight_file.h>

@@ -14,7 +14,17 @@ import sys
 from pathlib import Path
 
 # From the bottom. A folder includes itself and the folders before it.
-LAYERS = ["", "layout", "comm", "redistribute", "tensor", "random", "ops", "parallel"]
+LAYERS = [
+    "",
+    "layout",
+    "comm",
+    "redistribute",
+    "tensor",
+    "random",
+    "ops",
+    "parallel",
+    "weights",
+]
 # Leaves include all layers; no layer and no other leaf includes them.
 LEAVES = ["debug"]
 # A target of its own on top of the library: includes all, included by none.

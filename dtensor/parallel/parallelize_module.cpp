@@ -4,6 +4,7 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/glob_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
@@ -29,47 +30,6 @@ std::vector<std::string> split_at_dots(const std::string& pattern) {
   return parts;
 }
 
-// The end of the set that starts after '[' at `begin`; npos if it never ends.
-size_t end_of_set(std::string_view pattern, size_t begin) {
-  const bool negated = begin < pattern.size() && pattern[begin] == '!';
-  return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" holds ']'
-}
-
-// Whether `c` is in a set such as "a-z_" or "!0-9".
-bool in_set(std::string_view set, char c) {
-  const bool negated = set.front() == '!';
-  set.remove_prefix(negated ? 1 : 0);
-  bool found = false;
-  for (size_t i = 0; i < set.size(); ++i) {
-    const bool range = i + 2 < set.size() && set[i + 1] == '-';
-    found |= range ? set[i] <= c && c <= set[i + 2] : set[i] == c;
-    i += range ? 2 : 0;
-  }
-  return found != negated;
-}
-
-// Python's fnmatch.fnmatchcase: *, ?, [seq], [!seq], and nothing else.
-bool matches_glob(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) {
-    return name.empty();
-  }
-  if (pattern[0] == '*') {
-    return matches_glob(pattern.substr(1), name) ||
-        (!name.empty() && matches_glob(pattern, name.substr(1)));
-  }
-  if (name.empty()) {
-    return false;
-  }
-  const auto end =
-      pattern[0] == '[' ? end_of_set(pattern, 1) : std::string_view::npos;
-  if (end != std::string_view::npos) {
-    return in_set(pattern.substr(1, end - 1), name[0]) &&
-        matches_glob(pattern.substr(end + 1), name.substr(1));
-  }
-  return (pattern[0] == '?' || pattern[0] == name[0]) &&
-      matches_glob(pattern.substr(1), name.substr(1));
-}
-
 struct Match {
   std::shared_ptr<torch::nn::Module> owner; // keeps `module` alive
   torch::nn::Module* module;
@@ -91,7 +51,7 @@ std::vector<Match> children_matching(
   std::vector<std::string> names;
   for (const auto& child : parent.module->named_children()) {
     names.push_back(child.key());
-    if (matches_glob(token, child.key())) {
+    if (detail::matches_glob(token, child.key())) {
       found.push_back(
           {child.value(),
            child.value().get(),

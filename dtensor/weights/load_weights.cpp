@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/weights/load_weights.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::local_of;
+using detail::spec_of;
+
+constexpr const char* kWhere = "load_weights";
+
+// A tensor of the model, and where it is.
+struct Task {
+  std::string name;
+  at::Tensor target;
+  WeightSource source;
+};
+
+Sizes global_sizes(const at::Tensor& t) {
+  return Sizes(t.sizes().begin(), t.sizes().end());
+}
+
+// Parameters and buffers that are somewhere, each once.
+std::vector<Task> tasks_of(
+    const torch::nn::Module& module,
+    const WeightNames& names) {
+  std::vector<Task> tasks;
+  const auto add = [&](const auto& items) {
+    for (const auto& item : items) {
+      auto source = names ? names(item.key()) : WeightSource{item.key()};
+      if (item.value().defined() && !source.name.empty()) {
+        tasks.push_back({item.key(), item.value(), std::move(source)});
+      }
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return tasks;
+}
+
+bool fits(const Task& task, const WeightInfo& weight) {
+  auto sizes = weight.sizes;
+  const auto heads = task.source.interleaved_heads;
+  if (task.source.transposed) {
+    if (sizes.size() != 2) {
+      return false;
+    }
+    std::swap(sizes[0], sizes[1]);
+  }
+  return sizes == global_sizes(task.target) &&
+      (heads == 0 || (!sizes.empty() && sizes[0] % (2 * heads) == 0));
+}
+
+bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
+  return std::any_of(
+      options.ignored.begin(), options.ignored.end(), [&](const auto& pattern) {
+        return detail::matches_glob(pattern, name);
+      });
+}
+
+void add_list(
+    std::string& text,
+    const char* what,
+    const std::vector<std::string>& names) {
+  if (!names.empty()) {
+    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
+  }
+}
+
+void check_all(
+    const std::vector<Task>& tasks,
+    const WeightFile& file,
+    const LoadWeightsOptions& options) {
+  std::vector<std::string> missing;
+  std::vector<std::string> misshapen;
+  std::set<std::string> wanted;
+  for (const auto& task : tasks) {
+    const auto* weight = file.find(task.source.name);
+    const auto as = task.source.name == task.name
+        ? task.name
+        : c10::str(task.name, " (", task.source.name, ")");
+    wanted.insert(task.source.name);
+    if (weight == nullptr) {
+      missing.push_back(as);
+    } else if (!fits(task, *weight)) {
+      misshapen.push_back(c10::str(
+          as,
+          " is ",
+          shape_text(weight->dtype, weight->sizes),
+          task.source.transposed ? " transposed" : "",
+          " for ",
+          shape_text(task.target.scalar_type(), task.target.sizes())));
+    }
+  }
+  std::vector<std::string> surplus;
+  for (const auto& weight : file.weights()) {
+    if (options.strict && wanted.count(weight.name) == 0 &&
+        !is_ignored(weight.name, options)) {
+      surplus.push_back(weight.name);
+    }
+  }
+  std::string text;
+  add_list(text, "not in the file: ", missing);
+  add_list(text, "not in the model: ", surplus);
+  add_list(text, "of another shape: ", misshapen);
+  DTENSOR_CHECK_VALUE(
+      text.empty(),
+      kWhere,
+      file.path(),
+      ": ",
+      text,
+      ". Say in `names` what the file calls them, in `ignored` what the model "
+      "does without.");
+}
+
+// What this rank has of each dimension.
+std::vector<Intervals> parts_of(const at::Tensor& target) {
+  std::vector<Intervals> parts;
+  const auto sizes = global_sizes(target);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (!is_dtensor(target)) {
+      parts.push_back({{0, sizes[d]}});
+      continue;
+    }
+    const auto& spec = *spec_of(target);
+    parts.push_back(local_intervals(
+        sizes[d],
+        static_cast<int64_t>(d),
+        spec.mesh().shape(),
+        spec.placements(),
+        *spec.mesh().get_coordinate()));
+  }
+  return parts;
+}
+
+// Of `heads` heads of rows, the two halves of each in turn: where the rows of
+// the model stand in the file.
+Intervals interleaved(const Intervals& rows, int64_t all_rows, int64_t heads) {
+  const auto head = all_rows / heads;
+  Intervals places;
+  for (const auto& interval : rows) {
+    for (auto row = interval.begin; row < interval.end; ++row) {
+      const auto within = row % head;
+      const auto half = within / (head / 2);
+      const auto place = row - within + 2 * (within % (head / 2)) + half;
+      places.push_back({place, place + 1});
+    }
+  }
+  return places;
+}
+
+bool has_no_part(const at::Tensor& target) {
+  return is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank();
+}
+
+bool is_a_term(const at::Tensor& target) {
+  return is_dtensor(target) && spec_of(target)->has_partial();
+}
+
+void load(const Task& task, const WeightFile& file) {
+  if (has_no_part(task.target)) {
+    return;
+  }
+  auto local =
+      is_dtensor(task.target) ? local_of(task.target) : task.target.detach();
+  auto parts = parts_of(task.target);
+  if (const auto heads = task.source.interleaved_heads; heads > 0) {
+    parts[0] = interleaved(parts[0], task.target.size(0), heads);
+  }
+  if (!task.source.transposed) {
+    file.read(task.source.name, parts, local);
+    return;
+  }
+  std::swap(parts[0], parts[1]);
+  const auto read = at::empty({local.size(1), local.size(0)}, local.options());
+  file.read(task.source.name, parts, read);
+  local.copy_(read.t());
+}
+
+void check_no_terms(const std::vector<Task>& tasks) {
+  for (const auto& task : tasks) {
+    DTENSOR_CHECK_VALUE(
+        !is_a_term(task.target),
+        kWhere,
+        task.name,
+        " is ",
+        *spec_of(task.target),
+        ", a sum of which no rank has a part. Redistribute it first.");
+  }
+}
+
+} // namespace
+
+void load_weights(
+    torch::nn::Module& module,
+    const WeightFile& file,
+    const LoadWeightsOptions& options) {
+  const auto tasks = tasks_of(module, options.names);
+  check_no_terms(tasks);
+  check_all(tasks, file, options);
+  const c10::NoGradGuard no_grad;
+  for (const auto& task : tasks) {
+    load(task, file);
+    task.target.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+} // namespace dtensor

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/weights/mapped_file_impl.h>
+
+#include <dtensor/error.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace dtensor::detail {
+
+void refuse_file(const std::string& path, const std::string& why) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      "open_weights",
+      path,
+      ": ",
+      why,
+      ". Give a safetensors file, the index of several, or a GGUF file.");
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat about {};
+  if (file < 0 || ::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
+    const std::string why = file < 0 ? std::strerror(errno) : "is no file";
+    if (file >= 0) {
+      ::close(file);
+    }
+    refuse_file(path, why);
+  }
+  size_ = static_cast<size_t>(about.st_size);
+  void* mapped = size_ == 0
+      ? nullptr
+      : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+  const std::string why = std::strerror(errno);
+  ::close(file);
+  if (mapped == MAP_FAILED) {
+    refuse_file(path, "cannot be mapped: " + why);
+  }
+  data_ = static_cast<const std::byte*>(mapped);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) {
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/weights/weight_contents_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::StoredWeight;
+using detail::WeightFormat;
+
+int64_t total_size(const Intervals& intervals) {
+  int64_t size = 0;
+  for (const auto& interval : intervals) {
+    size += interval.size();
+  }
+  return size;
+}
+
+// The bytes of `count` elements that begin with element `first` of a row of
+// them, in `to`, which has their dtype.
+void copy_plain(
+    const WeightFormat& format,
+    const std::byte* row,
+    const Interval& range,
+    std::byte* to) {
+  std::memcpy(
+      to,
+      row + range.begin * format.bytes,
+      static_cast<size_t>(range.size() * format.bytes));
+}
+
+// The same of quantised ones: whole blocks are decoded.
+void copy_decoded(
+    const WeightFormat& format,
+    const std::byte* row,
+    const Interval& range,
+    std::vector<float>& room,
+    std::byte* to) {
+  const auto first = range.begin / format.block;
+  const auto blocks = (range.end + format.block - 1) / format.block - first;
+  room.resize(static_cast<size_t>(blocks * format.block));
+  format.decode(row + first * format.bytes, blocks, room.data());
+  std::memcpy(
+      to,
+      room.data() + (range.begin - first * format.block),
+      static_cast<size_t>(range.size()) * sizeof(float));
+}
+
+// Rows are what the last dimension holds; their numbers, in the order of
+// `parts`.
+std::vector<int64_t> rows_at(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
+  std::vector<int64_t> rows{0};
+  for (size_t d = 0; d + 1 < sizes.size(); ++d) {
+    std::vector<int64_t> next;
+    next.reserve(rows.size() * static_cast<size_t>(total_size(parts[d])));
+    for (const auto before : rows) {
+      for (const auto& interval : parts[d]) {
+        for (auto i = interval.begin; i < interval.end; ++i) {
+          next.push_back(before * sizes[d] + i);
+        }
+      }
+    }
+    rows = std::move(next);
+  }
+  return rows;
+}
+
+// Reads some rows at a time, so that the room for them stays small.
+void copy_rows(
+    const StoredWeight& stored,
+    int64_t row_size,
+    const std::vector<int64_t>& rows,
+    const Intervals& columns,
+    const at::Tensor& out) {
+  constexpr int64_t kElements = 1 << 20;
+  const auto& format = *stored.format;
+  const auto row_bytes = row_size / format.block * format.bytes;
+  const auto width = total_size(columns);
+  const auto all = static_cast<int64_t>(rows.size());
+  const auto step =
+      std::max<int64_t>(kElements / std::max<int64_t>(width, 1), 1);
+  const auto item = static_cast<int64_t>(c10::elementSize(format.dtype));
+  std::vector<float> room;
+  for (int64_t begin = 0; begin < all && width > 0; begin += step) {
+    const auto count = std::min(step, all - begin);
+    const auto some = at::empty({count, width}, format.dtype);
+    auto* to = static_cast<std::byte*>(some.data_ptr());
+    for (int64_t r = begin; r < begin + count; ++r) {
+      const auto* row = stored.data + rows[static_cast<size_t>(r)] * row_bytes;
+      for (const auto& range : columns) {
+        if (range.size() == 0) {
+          continue;
+        }
+        if (format.decode == nullptr) {
+          copy_plain(format, row, range, to);
+        } else {
+          copy_decoded(format, row, range, room, to);
+        }
+        to += range.size() * item;
+      }
+    }
+    out.narrow(0, begin, count).copy_(some);
+  }
+}
+
+void check_parts(
+    const WeightInfo& weight,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  DTENSOR_CHECK_VALUE(
+      parts.size() == weight.sizes.size(),
+      "WeightFile::read",
+      parts.size(),
+      " lists of intervals for ",
+      weight.name,
+      ", ",
+      shape_text(weight.dtype, weight.sizes),
+      ". Give one for each dimension.");
+  Sizes sizes;
+  for (size_t d = 0; d < parts.size(); ++d) {
+    sizes.push_back(total_size(parts[d]));
+    for (const auto& interval : parts[d]) {
+      DTENSOR_CHECK_VALUE(
+          0 <= interval.begin && interval.begin <= interval.end &&
+              interval.end <= weight.sizes[d],
+          "WeightFile::read",
+          "[",
+          interval.begin,
+          ", ",
+          interval.end,
+          ") of dim ",
+          d,
+          " is outside of ",
+          weight.name,
+          ", ",
+          shape_text(weight.dtype, weight.sizes),
+          ". Give intervals within it.");
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      out.defined() && out.sizes() == at::IntArrayRef(sizes),
+      "WeightFile::read",
+      "these parts of ",
+      weight.name,
+      " have the shape ",
+      at::IntArrayRef(sizes),
+      ", and out has ",
+      out.defined() ? c10::str(out.sizes()) : std::string("none"),
+      ". Give a tensor of that shape.");
+}
+
+bool is_gguf(const std::string& path) {
+  const detail::MappedFile file(path);
+  return file.size() >= 4 && std::memcmp(file.data(), "GGUF", 4) == 0;
+}
+
+// Of a folder the file that it is for.
+std::string file_of(const std::string& path) {
+  const std::filesystem::path folder(path);
+  if (!std::filesystem::is_directory(folder)) {
+    return path;
+  }
+  for (const auto* name :
+       {"model.safetensors.index.json", "model.safetensors"}) {
+    if (std::filesystem::exists(folder / name)) {
+      return (folder / name).string();
+    }
+  }
+  detail::refuse_file(path, "a folder without model.safetensors or its index");
+}
+
+} // namespace
+
+void WeightFile::Contents::add(
+    WeightInfo info,
+    const WeightFormat* format,
+    const detail::MappedFile& file,
+    uint64_t offset) {
+  const auto refuse = [&](const std::string& why) {
+    detail::refuse_file(path, c10::str("the weight ", info.name, " ", why));
+  };
+  uint64_t bytes = 0;
+  if (format != nullptr) {
+    const auto row = info.sizes.empty() ? 1 : info.sizes.back();
+    if (row % format->block != 0) {
+      refuse(c10::str(
+          "has rows of ", row, ", no whole blocks of ", format->block));
+    }
+    bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
+        static_cast<uint64_t>(format->bytes);
+  }
+  if (offset > file.size() || bytes > file.size() - offset) {
+    refuse(c10::str(
+        "lies at ",
+        offset,
+        " to ",
+        offset + bytes,
+        " of ",
+        file.size(),
+        " bytes"));
+  }
+  if (!by_name.emplace(info.name, weights.size()).second) {
+    refuse("is there twice");
+  }
+  stored.push_back({file.data() + offset, format});
+  weights.push_back(std::move(info));
+}
+
+WeightFile::WeightFile(std::unique_ptr<Contents> contents)
+    : contents_(std::move(contents)) {}
+WeightFile::~WeightFile() = default;
+
+const std::string& WeightFile::path() const {
+  return contents_->path;
+}
+
+const std::vector<WeightInfo>& WeightFile::weights() const {
+  return contents_->weights;
+}
+
+const WeightInfo* WeightFile::find(std::string_view name) const {
+  const auto found = contents_->by_name.find(name);
+  return found == contents_->by_name.end() ? nullptr
+                                           : &contents_->weights[found->second];
+}
+
+const std::map<std::string, WeightMetadata>& WeightFile::metadata() const {
+  return contents_->metadata;
+}
+
+void WeightFile::read(
+    std::string_view name,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) const {
+  const auto* weight = find(name);
+  DTENSOR_CHECK_VALUE(
+      weight != nullptr,
+      "WeightFile::read",
+      path(),
+      " has no weight ",
+      name,
+      ". weights() lists those that it has.");
+  const auto& stored =
+      contents_->stored[static_cast<size_t>(weight - weights().data())];
+  DTENSOR_CHECK_VALUE(
+      stored.format != nullptr,
+      "WeightFile::read",
+      weight->name,
+      " in ",
+      path(),
+      " is ",
+      weight->format,
+      ", which cannot be read. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
+      "Q6_K.");
+  check_parts(*weight, parts, out);
+  const c10::NoGradGuard no_grad;
+  const auto rows = rows_at(weight->sizes, parts);
+  const bool is_number = weight->sizes.empty();
+  const auto columns = is_number ? Intervals{{0, 1}} : parts.back();
+  const auto width = total_size(columns);
+  const auto count = static_cast<int64_t>(rows.size());
+  const bool in_rows = out.is_contiguous() && out.numel() > 0;
+  const auto target = in_rows ? out.view({count, width})
+                              : at::empty({count, width}, out.options());
+  copy_rows(
+      stored, is_number ? 1 : weight->sizes.back(), rows, columns, target);
+  if (!in_rows && out.numel() > 0) {
+    out.copy_(target.view(out.sizes()));
+  }
+}
+
+at::Tensor WeightFile::read(std::string_view name) const {
+  const auto* weight = find(name);
+  std::vector<Intervals> parts;
+  Sizes sizes;
+  if (weight != nullptr) {
+    sizes = weight->sizes;
+  }
+  for (const auto size : sizes) {
+    parts.push_back({{0, size}});
+  }
+  auto out = at::empty(
+      sizes, at::TensorOptions(weight == nullptr ? at::kFloat : weight->dtype));
+  read(name, parts, out);
+  return out;
+}
+
+WeightFilePtr open_weights(const std::string& path) {
+  auto contents = std::make_unique<WeightFile::Contents>();
+  contents->path = path;
+  const auto file = file_of(path);
+  if (file.ends_with(".json")) {
+    detail::read_safetensors_index(*contents, file);
+  } else if (is_gguf(file)) {
+    detail::read_gguf(*contents, file);
+  } else {
+    detail::read_safetensors(*contents, file);
+  }
+  return std::make_shared<const WeightFile>(std::move(contents));
+}
+
+} // namespace dtensor

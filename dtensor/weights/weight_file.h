@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Files of weights, of which a rank reads the bytes alone that it asks for.
+//
+//   const auto file = open_weights("model.safetensors");
+//   for (const auto& weight : file->weights()) {
+//     std::cout << weight.name << " " << weight.format << "\n";
+//   }
+//   load_weights(*model, *file);  // weights/load_weights.h
+//
+// safetensors, one file or several behind an index, and GGUF.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <dtensor/api.h>
+#include <dtensor/layout/shard_math.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace dtensor {
+
+/// A tensor in a file.
+struct WeightInfo {
+  std::string name;
+  Sizes sizes;
+  /// What it is read as, before it is converted; kFloat of a quantised one.
+  at::ScalarType dtype = at::kFloat;
+  /// What the file calls it: "F16", "BF16", "Q4_K".
+  std::string format;
+};
+
+/// What a file says of itself. Whole numbers of any width are int64_t.
+using WeightMetadata = std::variant<
+    bool,
+    int64_t,
+    double,
+    std::string,
+    std::vector<int64_t>,
+    std::vector<double>,
+    std::vector<std::string>>;
+
+/// A file that is open: it is mapped, and read where it is asked for. Any
+/// number of ranks may read one at the same time.
+class DTENSOR_API WeightFile {
+ public:
+  struct Contents; // weight_file.cpp
+
+  explicit WeightFile(std::unique_ptr<Contents> contents);
+  ~WeightFile();
+  WeightFile(const WeightFile&) = delete;
+  WeightFile& operator=(const WeightFile&) = delete;
+
+  /// What open_weights() was given.
+  const std::string& path() const;
+  /// All weights, in the order of the file; of several files one after the
+  /// other.
+  const std::vector<WeightInfo>& weights() const;
+  /// The weight of that name; null if there is none.
+  const WeightInfo* find(std::string_view name) const;
+
+  /// Copies elements of a weight to `out`, of any dtype, on any device: those
+  /// at `parts`, one list of intervals for each dimension (local_intervals of
+  /// a layout), in their order. `out` has as many elements in each dimension.
+  /// Throws ValueError for a name that the file does not have, for intervals
+  /// outside of the weight, for another shape of `out`, and for a format that
+  /// cannot be read: of GGUF, F32, F16, BF16, F64, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K
+  /// and whole numbers can.
+  void read(
+      std::string_view name,
+      c10::ArrayRef<Intervals> parts,
+      const at::Tensor& out) const;
+  /// All of it, as it is stored; a quantised weight as float32.
+  at::Tensor read(std::string_view name) const;
+
+  /// What the file says of itself, by key: the header's __metadata__ of
+  /// safetensors, all key-value pairs of GGUF.
+  const std::map<std::string, WeightMetadata>& metadata() const;
+
+ private:
+  std::unique_ptr<Contents> contents_;
+};
+
+/// How a file is shared between those who read it.
+using WeightFilePtr = std::shared_ptr<const WeightFile>;
+
+/// Opens a file of weights: what begins with "GGUF" is that, what ends in
+/// ".json" an index of safetensors files beside it, a folder one that holds
+/// model.safetensors or its index, and anything else safetensors. Throws
+/// ValueError for a file that is not there, or is not what it says: offsets
+/// outside of the file, overlapping or unknown types.
+DTENSOR_API WeightFilePtr open_weights(const std::string& path);
+
+} // namespace dtensor

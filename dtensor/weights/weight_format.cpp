@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/weights/weight_format_impl.h>
+
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+float half_at(const std::byte* from) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, from, sizeof(bits));
+  return c10::detail::fp16_ieee_to_fp32_value(bits);
+}
+
+int low(std::byte b) {
+  return std::to_integer<int>(b & std::byte{0xF});
+}
+int high(std::byte b) {
+  return std::to_integer<int>(b >> 4);
+}
+int signed_byte(std::byte b) {
+  return static_cast<int8_t>(std::to_integer<uint8_t>(b));
+}
+
+// Nibbles: the low ones are the first half of a block, the high ones the other.
+void decode_nibbles(
+    const std::byte* from,
+    int64_t count,
+    float scale,
+    float offset,
+    float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(low(from[i])) * scale + offset;
+    to[i + count] = static_cast<float>(high(from[i])) * scale + offset;
+  }
+}
+
+// A scale; 32 nibbles that count from -8.
+void decode_q4_0(const std::byte* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += 18, to += 32) {
+    const float scale = half_at(from);
+    decode_nibbles(from + 2, 16, scale, -8 * scale, to);
+  }
+}
+
+// A scale and a least number; 32 nibbles.
+void decode_q4_1(const std::byte* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += 20, to += 32) {
+    decode_nibbles(from + 4, 16, half_at(from), half_at(from + 2), to);
+  }
+}
+
+// A scale; 32 signed bytes.
+void decode_q8_0(const std::byte* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += 34, to += 32) {
+    const float scale = half_at(from);
+    for (int64_t i = 0; i < 32; ++i) {
+      to[i] = scale * static_cast<float>(signed_byte(from[2 + i]));
+    }
+  }
+}
+
+// Scale and offset of part `i` of eight, six bits each, in twelve bytes: those
+// of the first four in the low bits of the first eight, whose two high bits
+// belong to the last four.
+std::pair<int, int> six_bits(const std::byte* packed, size_t i) {
+  const auto at = [&](size_t k) { return std::to_integer<int>(packed[k]); };
+  if (i < 4) {
+    return {at(i) & 63, at(i + 4) & 63};
+  }
+  return {
+      (at(i + 4) & 15) | (at(i - 4) >> 6 << 4),
+      (at(i + 4) >> 4) | (at(i) >> 6 << 4)};
+}
+
+// A scale of scales and one of offsets; twelve bytes of these; 256 nibbles, 64
+// after 64.
+void decode_q4_k(const std::byte* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += 144) {
+    const float scale = half_at(from);
+    const float offset = half_at(from + 2);
+    for (size_t part = 0; part < 8; part += 2, to += 64) {
+      const auto* nibbles = from + 16 + part * 16;
+      const auto [first, first_off] = six_bits(from + 4, part);
+      const auto [second, second_off] = six_bits(from + 4, part + 1);
+      for (size_t i = 0; i < 32; ++i) {
+        to[i] = scale * static_cast<float>(first) *
+                static_cast<float>(low(nibbles[i])) -
+            offset * static_cast<float>(first_off);
+        to[i + 32] = scale * static_cast<float>(second) *
+                static_cast<float>(high(nibbles[i])) -
+            offset * static_cast<float>(second_off);
+      }
+    }
+  }
+}
+
+// 256 numbers of six bits that count from -32: 128 bytes of low nibbles, 64 of
+// pairs of high bits, 16 signed scales, and their scale.
+void decode_q6_k(const std::byte* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += 210) {
+    const float scale = half_at(from + 208);
+    for (size_t half = 0; half < 2; ++half, to += 128) {
+      const auto* lows = from + half * 64;
+      const auto* highs = from + 128 + half * 32;
+      const auto* scales = from + 192 + half * 8;
+      for (size_t i = 0; i < 128; ++i) {
+        const auto quarter = i / 32;
+        const auto nibbles = lows[i % 64];
+        const auto bits =
+            std::to_integer<int>(highs[i % 32]) >> 2 * quarter & 3;
+        const auto number =
+            (i < 64 ? low(nibbles) : high(nibbles)) + 16 * bits - 32;
+        to[i] = scale * static_cast<float>(signed_byte(scales[i / 16])) *
+            static_cast<float>(number);
+      }
+    }
+  }
+}
+
+constexpr std::array<WeightFormat, 14> kSafetensors = {
+    {{"F64", at::kDouble, 1, 8},
+     {"F32", at::kFloat, 1, 4},
+     {"F16", at::kHalf, 1, 2},
+     {"BF16", at::kBFloat16, 1, 2},
+     {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1},
+     {"F8_E5M2", at::kFloat8_e5m2, 1, 1},
+     {"I64", at::kLong, 1, 8},
+     {"I32", at::kInt, 1, 4},
+     {"I16", at::kShort, 1, 2},
+     {"I8", at::kChar, 1, 1},
+     {"U8", at::kByte, 1, 1},
+     {"BOOL", at::kBool, 1, 1},
+     {"C64", at::kComplexFloat, 1, 8},
+     {"C128", at::kComplexDouble, 1, 16}}};
+
+struct Numbered {
+  uint32_t number;
+  WeightFormat format; // without bytes: it cannot be read
+};
+
+constexpr std::array<Numbered, 20> kGguf = {
+    {{0, {"F32", at::kFloat, 1, 4}},
+     {1, {"F16", at::kHalf, 1, 2}},
+     {2, {"Q4_0", at::kFloat, 32, 18, decode_q4_0}},
+     {3, {"Q4_1", at::kFloat, 32, 20, decode_q4_1}},
+     {6, {"Q5_0"}},
+     {7, {"Q5_1"}},
+     {8, {"Q8_0", at::kFloat, 32, 34, decode_q8_0}},
+     {9, {"Q8_1"}},
+     {10, {"Q2_K"}},
+     {11, {"Q3_K"}},
+     {12, {"Q4_K", at::kFloat, 256, 144, decode_q4_k}},
+     {13, {"Q5_K"}},
+     {14, {"Q6_K", at::kFloat, 256, 210, decode_q6_k}},
+     {15, {"Q8_K"}},
+     {24, {"I8", at::kChar, 1, 1}},
+     {25, {"I16", at::kShort, 1, 2}},
+     {26, {"I32", at::kInt, 1, 4}},
+     {27, {"I64", at::kLong, 1, 8}},
+     {28, {"F64", at::kDouble, 1, 8}},
+     {30, {"BF16", at::kBFloat16, 1, 2}}}};
+
+const WeightFormat* numbered(uint32_t number) {
+  const auto* found =
+      std::find_if(kGguf.begin(), kGguf.end(), [&](const auto& entry) {
+        return entry.number == number;
+      });
+  return found == kGguf.end() ? nullptr : &found->format;
+}
+
+} // namespace
+
+const WeightFormat* safetensors_format(std::string_view name) {
+  const auto* found = std::find_if(
+      kSafetensors.begin(), kSafetensors.end(), [&](const auto& format) {
+        return format.name == name;
+      });
+  return found == kSafetensors.end() ? nullptr : found;
+}
+
+const WeightFormat* gguf_format(uint32_t number) {
+  const auto* format = numbered(number);
+  return format == nullptr || format->bytes == 0 ? nullptr : format;
+}
+
+std::string_view gguf_format_name(uint32_t number) {
+  const auto* format = numbered(number);
+  return format == nullptr ? "of an unknown type" : format->name;
+}
+
+} // namespace dtensor::detail

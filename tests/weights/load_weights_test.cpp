@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/attention_parallel.h>
+#include <dtensor/weights/load_weights.h>
+#include <tests/parallel/modules.h>
+
+#include "files.h"
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_modules;
+using namespace test_weights;
+
+std::map<std::string, at::Tensor> tensors_of(const torch::nn::Module& module) {
+  std::map<std::string, at::Tensor> all;
+  for (const auto& item : module.named_parameters()) {
+    all[item.key()] = item.value().detach().clone();
+  }
+  for (const auto& item : module.named_buffers()) {
+    all[item.key()] = item.value().detach().clone();
+  }
+  return all;
+}
+
+// Numbers that float32 holds.
+Mlp rounded(int64_t width, int64_t hidden) {
+  auto model = filled(Mlp(width, hidden));
+  const torch::NoGradGuard no_grad;
+  for (auto& p : model->parameters()) {
+    p.copy_(p.to(at::kFloat));
+  }
+  return model;
+}
+
+TEST(LoadWeights, FillsThePartsOfEveryRank) {
+  const Folder folder;
+  const auto truth = rounded(6, 7);
+  const auto path =
+      folder.write("model.safetensors", safetensors_of(tensors_of(*truth)));
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for (const bool parallel : {true, false}) {
+        auto model = filled(Mlp(6, 7), 50);
+        if (parallel) {
+          parallelize_module(*model, mesh, mlp_plan());
+        }
+        load_weights(*model, *open_weights(path));
+        const auto all = truth->named_parameters();
+        for (const auto& item : model->named_parameters()) {
+          EXPECT_TRUE(at::equal(full(item.value()), all[item.key()]))
+              << item.key();
+          EXPECT_EQ(is_dtensor(item.value()), parallel);
+        }
+      }
+    });
+  }
+}
+
+TEST(LoadWeights, FillsUnits) {
+  const Folder folder;
+  const auto truth = rounded(12, 9);
+  const auto path =
+      folder.write("model.safetensors", safetensors_of(tensors_of(*truth)));
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto model = filled(Mlp(12, 9), 50);
+    parallelize_module(
+        *model,
+        mesh,
+        {{"w1", ColwiseParallel({.unit = 3})},
+         {"w2", RowwiseParallel({.unit = 3})}});
+    EXPECT_EQ(layout_of(model->w1->weight), Shard(0, 3));
+    load_weights(*model, *open_weights(path));
+    EXPECT_TRUE(at::equal(full(model->w1->weight), truth->w1->weight));
+    EXPECT_TRUE(at::equal(full(model->w2->weight), truth->w2->weight));
+  });
+}
+
+// Of the fused weight of q, k and v each rank has its heads of the three.
+TEST(LoadWeights, FillsPieces) {
+  const Folder folder;
+  auto truth = filled(torch::nn::MultiheadAttention(12, 3));
+  truth->to(at::kFloat);
+  const auto path =
+      folder.write("model.safetensors", safetensors_of(tensors_of(*truth)));
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto model = filled(torch::nn::MultiheadAttention(12, 3), 50);
+    parallelize_module(*model, mesh, AttentionParallel());
+    load_weights(*model, *open_weights(path));
+    EXPECT_EQ(layout_of(model->in_proj_weight), StridedShard(0, 3, 4));
+    const auto all = truth->named_parameters();
+    for (const auto& item : model->named_parameters()) {
+      EXPECT_TRUE(
+          at::equal(full(item.value()), all[item.key()].to(at::kDouble)))
+          << item.key();
+    }
+  });
+}
+
+TEST(LoadWeights, FindsOtherNamesAndTransposedWeights) {
+  const Folder folder;
+  const auto truth = rounded(6, 8);
+  const auto path = folder.write(
+      "model.safetensors",
+      safetensors_of(
+          {{"up", truth->w1->weight.t()},
+           {"up.bias", truth->w1->bias},
+           {"down", truth->w2->weight},
+           {"rope.freqs", at::ones({3})}}));
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto model = filled(Mlp(6, 8), 50);
+    const auto kept = model->w2->bias.detach().clone();
+    parallelize_module(*model, mesh, mlp_plan());
+    const std::map<std::string, WeightSource> names = {
+        {"w1.weight", {.name = "up", .transposed = true}},
+        {"w1.bias", {.name = "up.bias"}},
+        {"w2.weight", {.name = "down"}},
+        {"w2.bias", {}}};
+    load_weights(
+        *model,
+        *open_weights(path),
+        {.names = [&](const std::string& name) { return names.at(name); },
+         .ignored = {"rope.*"}});
+    EXPECT_TRUE(at::equal(full(model->w1->weight), truth->w1->weight));
+    EXPECT_TRUE(at::equal(full(model->w1->bias), truth->w1->bias));
+    EXPECT_TRUE(at::equal(full(model->w2->weight), truth->w2->weight));
+    EXPECT_TRUE(at::equal(full(model->w2->bias), kept));
+  });
+}
+
+// As llama.cpp writes the rows of two heads of four: (0 2 1 3) of each.
+TEST(LoadWeights, PutsInterleavedHalvesInTheirPlaces) {
+  const Folder folder;
+  const auto rows = at::arange(16, at::kFloat).view({8, 2});
+  const auto stored =
+      rows.view({2, 2, 2, 2}).transpose(1, 2).reshape({8, 2}).contiguous();
+  const auto path =
+      folder.write("model.safetensors", safetensors_of({{"weight", stored}}));
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    torch::nn::Linear q(torch::nn::LinearOptions(2, 8).bias(false));
+    parallelize_module(*q, mesh, ColwiseParallel({.unit = 4}));
+    load_weights(
+        *q, *open_weights(path), {.names = [](const std::string& name) {
+          return WeightSource{.name = name, .interleaved_heads = 2};
+        }});
+    EXPECT_TRUE(at::equal(full(q->weight), rows));
+  });
+}
+
+TEST(LoadWeightsErrors, ListAllNamesAndChangeNothing) {
+  const Folder folder;
+  const auto path = folder.write(
+      "model.safetensors",
+      safetensors_of(
+          {{"w1.weight", at::ones({8, 6})},
+           {"w1.bias", at::ones({7})},
+           {"w3.weight", at::ones({2})},
+           {"w3.bias", at::ones({2})}}));
+  auto model = filled(Mlp(6, 8));
+  const auto before = model->w1->weight.detach().clone();
+  EXPECT_EQ(
+      error_of([&] { load_weights(*model, *open_weights(path)); }),
+      "[load_weights] " + path +
+          ": not in the file: w2.weight, w2.bias; not in the model: w3.bias, "
+          "w3.weight; of another shape: w1.bias is f32[7] for f64[8]. Say in "
+          "`names` what the file calls them, in `ignored` what the model does "
+          "without.");
+  EXPECT_TRUE(at::equal(model->w1->weight, before));
+}
+
+TEST(WeightNamesTest, OfTransformersInGguf) {
+  const Folder folder;
+  const auto path =
+      folder.write("x.safetensors", safetensors_of({{"w", at::ones({2})}}));
+  EXPECT_EQ(
+      error_of([&] { gguf_names(*open_weights(path)); }),
+      "[gguf_names] " + path +
+          " is of the architecture \"\", whose names are not known: llama, "
+          "bert and gpt2 are. Write a function of names.");
+}
+
+TEST(WeightNamesTest, OfConv1d) {
+  const auto names = conv1d_names();
+  EXPECT_TRUE(names("h.0.attn.c_attn.weight").transposed);
+  EXPECT_TRUE(names("h.0.mlp.c_proj.weight").transposed);
+  EXPECT_FALSE(names("h.0.mlp.c_proj.bias").transposed);
+  EXPECT_FALSE(names("wte.weight").transposed);
+  EXPECT_EQ(names("h.0.mlp.c_fc.weight").name, "h.0.mlp.c_fc.weight");
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Files against what those who wrote them say is in them.
+#include <dtensor/layout/text.h>
+#include <dtensor/weights/weight_file.h>
+#include <tests/error_of.h>
+
+#include <random>
+
+#include "files.h"
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_weights;
+using test_text::error_of;
+
+std::string written(const std::string& name) {
+  return written_files().folder + "/" + name;
+}
+
+void expect_contents(const std::string& path, const std::string& truth) {
+  const auto file = open_weights(path);
+  const auto tensors = saved_tensors(truth);
+  for (const auto& [name, tensor] : tensors) {
+    ASSERT_NE(file->find(name), nullptr) << name;
+    EXPECT_EQ(file->find(name)->sizes, Sizes(tensor.sizes())) << name;
+    const auto read = file->read(name);
+    EXPECT_EQ(read.scalar_type(), file->find(name)->dtype) << name;
+    EXPECT_TRUE(at::equal(read.to(at::kDouble), tensor.to(at::kDouble)))
+        << name << read << tensor;
+  }
+}
+
+#define SKIP_WITHOUT_FILES()                 \
+  if (!written_files().why_not.empty()) {    \
+    GTEST_SKIP() << written_files().why_not; \
+  }
+
+TEST(Safetensors, HoldWhatTheirLibraryWrote) {
+  SKIP_WITHOUT_FILES();
+  expect_contents(
+      written("plain.safetensors"), written("plain.safetensors.pt"));
+  const auto file = open_weights(written("plain.safetensors"));
+  EXPECT_EQ(file->weights().size(), 15);
+  EXPECT_EQ(std::get<std::string>(file->metadata().at("made")), "by hand");
+  EXPECT_EQ(file->find("torch.bfloat16")->format, "BF16");
+  EXPECT_EQ(file->find("torch.bfloat16")->dtype, at::kBFloat16);
+  EXPECT_EQ(file->find("torch.float8_e5m2")->dtype, at::kFloat8_e5m2);
+  EXPECT_EQ(file->find("torch.bool")->dtype, at::kBool);
+}
+
+TEST(Safetensors, OfSeveralFilesAreOne) {
+  SKIP_WITHOUT_FILES();
+  expect_contents(
+      written("parts/model.safetensors.index.json"), written("parts.pt"));
+  expect_contents(written("parts"), written("parts.pt"));
+  EXPECT_EQ(open_weights(written("parts"))->weights().size(), 4);
+}
+
+TEST(Gguf, HoldsWhatItsLibraryWrote) {
+  SKIP_WITHOUT_FILES();
+  expect_contents(written("quantised.gguf"), written("quantised.gguf.pt"));
+}
+
+TEST(Gguf, SaysWhatItIs) {
+  SKIP_WITHOUT_FILES();
+  const auto file = open_weights(written("quantised.gguf"));
+  const auto& about = file->metadata();
+  EXPECT_EQ(std::get<std::string>(about.at("general.architecture")), "llama");
+  EXPECT_EQ(std::get<int64_t>(about.at("a.count")), 7);
+  EXPECT_EQ(std::get<int64_t>(about.at("a.small")), -3);
+  EXPECT_EQ(std::get<double>(about.at("a.rate")), 0.5);
+  EXPECT_EQ(std::get<bool>(about.at("a.flag")), true);
+  EXPECT_EQ(std::get<std::string>(about.at("a.name")), "smol");
+  EXPECT_EQ(
+      std::get<std::vector<std::string>>(about.at("a.words")),
+      (std::vector<std::string>{"one", "two", ""}));
+  EXPECT_EQ(
+      std::get<std::vector<int64_t>>(about.at("a.numbers")),
+      (std::vector<int64_t>{1, -2, 3}));
+  EXPECT_EQ(
+      std::get<std::vector<double>>(about.at("a.scores")),
+      (std::vector<double>{0.25, -1.5}));
+}
+
+TEST(Gguf, FormatsThatCannotBeReadAreNamed) {
+  SKIP_WITHOUT_FILES();
+  const auto path = written("quantised.gguf");
+  const auto file = open_weights(path);
+  ASSERT_NE(file->find("unreadable"), nullptr);
+  EXPECT_EQ(file->find("unreadable")->format, "Q5_1");
+  EXPECT_EQ(
+      error_of([&] { file->read("unreadable"); }),
+      "[WeightFile::read] unreadable in " + path +
+          " is Q5_1, which cannot be read. Convert it to F16, Q8_0, Q4_0, "
+          "Q4_1, Q4_K or Q6_K.");
+}
+
+Intervals drawn(int64_t size, std::mt19937& random) {
+  Intervals all;
+  int64_t at = 0;
+  while (at < size && all.size() < 3) {
+    const auto begin = at + static_cast<int64_t>(random() % 3);
+    const auto end = begin + static_cast<int64_t>(random() % 40);
+    if (end > size) {
+      break;
+    }
+    all.push_back({begin, end});
+    at = end;
+  }
+  return all;
+}
+
+at::Tensor parts_of(at::Tensor t, const std::vector<Intervals>& parts) {
+  for (size_t d = 0; d < parts.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    std::vector<at::Tensor> kept{t.narrow(dim, 0, 0)};
+    for (const auto& interval : parts[d]) {
+      kept.push_back(t.narrow(dim, interval.begin, interval.size()));
+    }
+    t = at::cat(kept, dim);
+  }
+  return t;
+}
+
+// Of any format, in any order in memory, as any dtype.
+TEST(WeightFileTest, ReadsAnyParts) {
+  SKIP_WITHOUT_FILES();
+  std::mt19937 random(5);
+  for (const auto* name : {"plain.safetensors", "quantised.gguf"}) {
+    const auto file = open_weights(written(name));
+    for (const auto& [weight, truth] :
+         saved_tensors(written(std::string(name) + ".pt"))) {
+      for (int round = 0; round < 20; ++round) {
+        std::vector<Intervals> parts;
+        for (const auto size : truth.sizes()) {
+          parts.push_back(drawn(size, random));
+        }
+        // cat() knows nothing of eight-bit numbers.
+        const auto expected = parts_of(truth.to(at::kDouble), parts);
+        auto out = at::empty(expected.sizes(), at::kDouble);
+        if (round % 2 == 1 && out.dim() > 1) {
+          out = at::empty(expected.transpose(0, 1).sizes(), at::kDouble)
+                    .transpose(0, 1);
+        }
+        file->read(weight, parts, out);
+        ASSERT_TRUE(at::equal(out, expected)) << weight;
+      }
+    }
+  }
+}
+
+TEST(WeightFileErrors, OfReading) {
+  const Folder folder;
+  const auto path =
+      folder.write("a.safetensors", safetensors_of({{"w", at::ones({2, 3})}}));
+  const auto file = open_weights(path);
+  const auto out = at::empty({2, 3});
+  EXPECT_EQ(
+      error_of([&] { file->read("v"); }),
+      "[WeightFile::read] " + path +
+          " has no weight v. weights() lists those that it has.");
+  EXPECT_EQ(
+      error_of([&] {
+        file->read("w", {Intervals{{0, 2}}}, out);
+      }),
+      "[WeightFile::read] 1 lists of intervals for w, f32[2, 3]. Give one for "
+      "each dimension.");
+  EXPECT_EQ(
+      error_of([&] {
+        file->read("w", {Intervals{{0, 2}}, Intervals{{1, 4}}}, out);
+      }),
+      "[WeightFile::read] [1, 4) of dim 1 is outside of w, f32[2, 3]. Give "
+      "intervals within it.");
+  EXPECT_EQ(
+      error_of([&] {
+        file->read("w", {Intervals{{0, 2}}, Intervals{{1, 3}}}, out);
+      }),
+      "[WeightFile::read] these parts of w have the shape [2, 2], and out has "
+      "[2, 3]. Give a tensor of that shape.");
+}
+
+constexpr const char* kEnd =
+    ". Give a safetensors file, the index of several, or a GGUF file.";
+
+TEST(WeightFileErrors, OfFilesThatAreNone) {
+  const Folder folder;
+  const auto expect = [&](const std::string& path, const std::string& why) {
+    EXPECT_EQ(
+        error_of([&] { open_weights(path); }),
+        "[open_weights] " + path + ": " + why + kEnd);
+  };
+  expect(folder / "nothing", "No such file or directory");
+  folder.write("empty/none", "");
+  expect(folder / "empty", "a folder without model.safetensors or its index");
+  expect(folder.write("a", ""), "no header of 0 bytes in 0 bytes");
+  expect(folder.write("b", "short"), "no header of 0 bytes in 5 bytes");
+  expect(
+      folder.write("c", std::string(16, '\x7f')),
+      "no header of 9187201950435737471 bytes in 16 bytes");
+  expect(
+      folder.write("d", safetensors_of("[1]", "")),
+      "the header is no JSON object");
+  expect(
+      folder.write("e", safetensors_of("{\"w\"", "")),
+      "the header is no JSON object");
+  expect(
+      folder.write("f.json", "{\"map\": {}}"),
+      "no index: it has no \"weight_map\"");
+  folder.write("model", safetensors_of({{"w", at::ones({2})}}));
+  expect(
+      folder.write("g.json", R"({"weight_map": {"v": "model"}})"),
+      "v is not in model");
+}
+
+TEST(WeightFileErrors, OfOffsetsThatLie) {
+  const Folder folder;
+  const auto error = [&](const std::string& about) {
+    const auto path =
+        folder.write("x", safetensors_of("{\"w\":" + about + "}", "12345678"));
+    const auto text = error_of([&] { open_weights(path); });
+    const auto begin = "[open_weights] " + path + ": the weight w";
+    EXPECT_EQ(text.substr(0, begin.size()), begin) << text;
+    return text.substr(
+        begin.size(), text.size() - begin.size() - std::strlen(kEnd));
+  };
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"),
+      " has offsets for other than 8 bytes");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
+      " has offsets for other than 8 bytes");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,16]})"),
+      " lies at 71 to 79 of 71 bytes");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
+      " has a size or an offset that is none: -2");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,1e300]})"),
+      " has a size or an offset that is none: 1e+300");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[65536,65536,65536,65536]})"),
+      " has a size of 65536");
+  EXPECT_EQ(error(R"({"dtype":"F32"})").substr(0, 7), ": [json");
+  EXPECT_EQ(error("7").substr(0, 7), ": [json");
+}
+
+// A file cut short anywhere is an error, and nothing else.
+TEST(WeightFileErrors, OfFilesThatEnd) {
+  SKIP_WITHOUT_FILES();
+  const Folder folder;
+  for (const auto* name : {"plain.safetensors", "quantised.gguf"}) {
+    std::ifstream in(written(name), std::ios::binary);
+    const std::string bytes{
+        std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    for (size_t size = 0; size < bytes.size(); size += 1 + size / 50) {
+      const auto path = folder.write("cut", bytes.substr(0, size));
+      EXPECT_NE(error_of([&] { open_weights(path); }), "") << name << size;
+    }
+  }
+}
+
+// Any bytes changed: an error, or a file that can be read.
+TEST(WeightFileErrors, OfChangedBytes) {
+  SKIP_WITHOUT_FILES();
+  const Folder folder;
+  std::mt19937 random(8);
+  for (const auto* name : {"plain.safetensors", "quantised.gguf"}) {
+    std::ifstream in(written(name), std::ios::binary);
+    const std::string bytes{
+        std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    for (int round = 0; round < 300; ++round) {
+      auto changed = bytes;
+      for (int i = 0; i < 3; ++i) {
+        changed[random() % 1500] = static_cast<char>(random());
+      }
+      const auto path = folder.write("changed", changed);
+      try {
+        const auto file = open_weights(path);
+        for (const auto& weight : file->weights()) {
+          if (numel(weight.sizes) < 10000 && weight.format != "Q5_1") {
+            file->read(weight.name);
+          }
+        }
+      } catch (const c10::ValueError&) {
+      }
+    }
+  }
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes files of weights by other people's libraries, and what is in them.
+
+    tests/weights/write_files.py FOLDER
+
+Ends with 77 where Python has no torch, safetensors or gguf.
+"""
+
+import json
+import pathlib
+import sys
+
+try:
+    import gguf
+    import numpy
+    import safetensors.torch
+    import torch
+except ImportError as error:
+    print(error)
+    sys.exit(77)
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.bool]
+# GGUF's own writer has no quantiser for these, but tells what blocks mean.
+BY_BLOCK = [gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K]
+QUANTISED = [
+    gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
+    gguf.GGMLQuantizationType.Q8_0]
+
+
+def plain_tensors():
+    torch.manual_seed(1)
+    tensors = {str(dtype): (torch.randn(5, 3, 4) * 3).to(dtype) for dtype in DTYPES}
+    tensors["number"] = torch.tensor(2.5)
+    tensors["row"] = torch.randn(7)
+    tensors["none"] = torch.zeros(3, 0)
+    return tensors
+
+
+def write_safetensors(folder):
+    tensors = plain_tensors()
+    safetensors.torch.save_file(
+        tensors, folder / "plain.safetensors", metadata={"made": "by hand"})
+    # What C++ unpickles: it knows no numbers of eight bits.
+    truth = {name: t.float() if "float8" in name else t
+             for name, t in tensors.items()}
+    torch.save(truth, folder / "plain.safetensors.pt")
+
+
+def write_index(folder):
+    parts = folder / "parts"
+    parts.mkdir(exist_ok=True)
+    torch.manual_seed(2)
+    tensors = {f"w{i}": torch.randn(4, i + 1) for i in range(4)}
+    files = ["model-1.safetensors", "model-2.safetensors"]
+    names = {name: files[i % 2] for i, name in enumerate(tensors)}
+    for file in files:
+        safetensors.torch.save_file(
+            {name: tensors[name] for name in names if names[name] == file},
+            parts / file)
+    (parts / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": names}))
+    torch.save(tensors, folder / "parts.pt")
+
+
+def random_blocks(random, kind, rows, columns):
+    """Any bytes, but for halves that are no numbers."""
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = random.integers(
+        0, 256, (rows, columns // elements, size), dtype=numpy.uint8)
+    halves = {gguf.GGMLQuantizationType.Q4_K: [0, 2],
+              gguf.GGMLQuantizationType.Q6_K: [208]}[kind]
+    for at in halves:
+        scale = random.normal(size=blocks.shape[:2]).astype(numpy.float16)
+        blocks[..., at:at + 2] = scale[..., None].view(numpy.uint8)
+    return blocks.reshape(rows, -1)
+
+
+def write_gguf(folder):
+    random = numpy.random.default_rng(3)
+    writer = gguf.GGUFWriter(folder / "quantised.gguf", "llama")
+    writer.add_uint32("a.count", 7)
+    writer.add_int8("a.small", -3)
+    writer.add_float32("a.rate", 0.5)
+    writer.add_bool("a.flag", True)
+    writer.add_string("a.name", "smol")
+    writer.add_array("a.words", ["one", "two", ""])
+    writer.add_array("a.numbers", [1, -2, 3])
+    writer.add_array("a.scores", [0.25, -1.5])
+    truth = {}
+
+    def add(name, stored, values, kind=None):
+        writer.add_tensor(name, stored, raw_dtype=kind)
+        truth[name] = torch.from_numpy(numpy.ascontiguousarray(values))
+
+    for dtype in [numpy.float32, numpy.float16, numpy.float64, numpy.int32]:
+        values = (random.normal(size=(3, 5)) * 4).astype(dtype)
+        add(str(numpy.dtype(dtype)), values, values)
+    for kind in QUANTISED:
+        values = random.normal(size=(6, 96)).astype(numpy.float32)
+        stored = gguf.quants.quantize(values, kind)
+        add(kind.name, stored, gguf.quants.dequantize(stored, kind), kind)
+    for kind in BY_BLOCK:
+        stored = random_blocks(random, kind, 6, 512)
+        add(kind.name, stored, gguf.quants.dequantize(stored, kind), kind)
+    stored = gguf.quants.quantize(
+        random.normal(size=(2, 32)).astype(numpy.float32),
+        gguf.GGMLQuantizationType.Q5_1)
+    writer.add_tensor(
+        "unreadable", stored, raw_dtype=gguf.GGMLQuantizationType.Q5_1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    torch.save(truth, folder / "quantised.gguf.pt")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_safetensors(folder)
+    write_index(folder)
+    write_gguf(folder)
+
+
+if __name__ == "__main__":
+    main()
