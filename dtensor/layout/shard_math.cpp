@@ -11,14 +11,6 @@
 namespace dtensor {
 namespace {
 
-int64_t total_size(const Intervals& intervals) {
-  int64_t size = 0;
-  for (const Interval& interval : intervals) {
-    size += interval.size();
-  }
-  return size;
-}
-
 void append(Intervals& list, Interval interval) {
   if (interval.size() == 0) {
     return;
@@ -146,6 +138,14 @@ largest_unit(const SizeSet& found, const Placement& cut, int64_t parts) {
 }
 
 } // namespace
+
+int64_t total_size(const Intervals& intervals) {
+  int64_t size = 0;
+  for (const Interval& interval : intervals) {
+    size += interval.size();
+  }
+  return size;
+}
 
 Interval chunk(int64_t size, int64_t parts, int64_t index, int64_t unit) {
   TORCH_INTERNAL_ASSERT(

@@ -30,6 +30,9 @@ struct Interval {
 /// In the order of the local tensor.
 using Intervals = c10::SmallVector<Interval, 2>;
 
+/// How many indices they hold.
+DTENSOR_API int64_t total_size(const Intervals& intervals);
+
 /// The part of [0, size) that torch.chunk(parts) gives to `index`:
 /// ceil(size / parts) elements each, trailing parts shorter or empty.
 ///

@@ -270,6 +270,17 @@ bool Spec::cuts(int64_t dim) const {
       });
 }
 
+Intervals local_intervals(const Spec& spec, int64_t dim) {
+  const auto& coordinate = spec.mesh().get_coordinate();
+  return coordinate ? local_intervals(
+                          spec.sizes()[static_cast<size_t>(dim)],
+                          dim,
+                          spec.mesh().shape(),
+                          spec.placements(),
+                          *coordinate)
+                    : Intervals();
+}
+
 size_t live_specs() {
   return SpecTable::instance().size();
 }

@@ -119,6 +119,10 @@ class DTENSOR_API Spec {
   bool has_partial_ = false;
 };
 
+/// The global indices of dimension `dim` that this rank holds, in the order of
+/// its local tensor; none on a rank outside the mesh.
+DTENSOR_API Intervals local_intervals(const Spec& spec, int64_t dim);
+
 /// Placements as Spec::make stores them, checked for a tensor of `ndim`
 /// dimensions on `mesh`; the errors of Spec::make.
 DTENSOR_API Placements normalize_placements(

@@ -101,11 +101,7 @@ Sizes cut_sizes(
         size / rows->size * chunk(rows->size, parts, index, rows->unit).size();
     return sizes;
   }
-  const auto kept = cut({{0, size}}, placement, parts, index);
-  size = 0;
-  for (const auto& interval : kept) {
-    size += interval.size();
-  }
+  size = total_size(cut({{0, size}}, placement, parts, index));
   return sizes;
 }
 
@@ -247,6 +243,19 @@ move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
   const auto& now = call.inputs[0].placement(mesh_dim);
   if (now.is_partial()) {
     add(now, now);
+  }
+  return strategies;
+}
+
+Strategies linear_move_strategies(
+    const OpCall& call,
+    int64_t mesh_dim,
+    const DimMap& map) {
+  auto strategies = move_strategies(call, mesh_dim, map);
+  const auto& now = call.inputs[0].placement(mesh_dim);
+  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
+      !now.is_partial(ReduceOp::kAvg)) {
+    strategies.pop_back();
   }
   return strategies;
 }

@@ -52,6 +52,11 @@ DTENSOR_API DimMap identity_map(int64_t ndim);
 DTENSOR_API Strategies
 move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
 
+/// The same of one that also adds elements up or combines them linearly: of
+/// partial values only terms of a sum or mean stay so.
+DTENSOR_API Strategies
+linear_move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
+
 /// A result of the shape and dtype of the first input, for operators without a
 /// meta kernel.
 DTENSOR_API std::vector<OutputMeta> like_first_input(const OpCall& call);

@@ -21,15 +21,9 @@ bool holds_all(const Intervals& held, int64_t size) {
 }
 
 std::vector<Intervals> held_intervals(const Spec& spec) {
-  const auto& mesh = spec.mesh();
   std::vector<Intervals> held;
   for (int64_t d = 0; d < spec.dim(); ++d) {
-    held.push_back(local_intervals(
-        spec.sizes()[static_cast<size_t>(d)],
-        d,
-        mesh.shape(),
-        spec.placements(),
-        *mesh.get_coordinate()));
+    held.push_back(local_intervals(spec, d));
   }
   return held;
 }

@@ -18,14 +18,6 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-int64_t total_size(const Intervals& intervals) {
-  int64_t size = 0;
-  for (const Interval& interval : intervals) {
-    size += interval.size();
-  }
-  return size;
-}
-
 void append(Positions& positions, const Intervals& intervals) {
   for (const Interval& interval : intervals) {
     for (int64_t i = interval.begin; i < interval.end; ++i) {
@@ -85,6 +77,10 @@ class Sharing {
   /// Whether, besides, they are those of torch.chunk.
   bool is_chunk() const {
     return cut_.is_chunk();
+  }
+  /// Whether they follow each other and are others.
+  bool in_units() const {
+    return in_order() && !is_chunk();
   }
 
   Intervals part(int64_t rank) const {
@@ -200,12 +196,11 @@ at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
   const at::Tensor parts =
       to.in_order() ? local : take(local, to.dim(), to.all_positions());
   // Parts out of order are equally large.
-  const bool in_units = to.in_order() && !to.is_chunk();
   return move.group().reduce_scatter(
       parts,
       to.dim(),
       move.step.from.reduce_op(),
-      in_units ? to.sizes() : Sizes());
+      to.in_units() ? to.sizes() : Sizes());
 }
 
 // Each rank's part of `from`, cut as `to` says, goes to its new owner.
@@ -355,7 +350,7 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
     }
     case StepKind::kReduceScatter: {
       const Sharing to = move.sharing(step.to);
-      if (to.in_order() && !to.is_chunk()) {
+      if (to.in_units()) {
         return nullptr;
       }
       return move.group().reduce_scatter_async(

@@ -16,9 +16,7 @@ namespace {
 // A position in the file; what is read ends within it.
 class Cursor {
  public:
-  Cursor(const std::string& path, const MappedFile& file)
-      : path_(path),
-        file_(file) {}
+  explicit Cursor(const MappedFile& file) : file_(file) {}
 
   uint64_t position() const {
     return position_;
@@ -47,7 +45,7 @@ class Cursor {
   }
 
   [[noreturn]] void refuse(const std::string& why) const {
-    refuse_file(path_, c10::str("at byte ", position_, " ", why));
+    refuse_file(file_.path(), c10::str("at byte ", position_, " ", why));
   }
 
  private:
@@ -64,7 +62,6 @@ class Cursor {
     return here;
   }
 
-  const std::string& path_;
   const MappedFile& file_;
   uint64_t position_ = 0;
 };
@@ -186,14 +183,11 @@ Entry read_entry(Cursor& cursor) {
   if (ndim > 8) {
     cursor.refuse(c10::str(entry.info.name, " has ", ndim, " dimensions"));
   }
-  uint64_t elements = 1;
   for (uint32_t d = 0; d < ndim; ++d) {
     const auto size = cursor.number<uint64_t>();
-    if (size > kMostElements / std::max<uint64_t>(elements, 1)) {
+    if (!add_size(entry.info.sizes, size)) {
       cursor.refuse(c10::str(entry.info.name, " has a size of ", size));
     }
-    elements *= size;
-    entry.info.sizes.push_back(static_cast<int64_t>(size));
   }
   std::reverse(entry.info.sizes.begin(), entry.info.sizes.end());
   const auto type = cursor.number<uint32_t>();
@@ -220,10 +214,9 @@ uint64_t alignment_of(const WeightFile::Contents& contents, const Cursor& at) {
 
 } // namespace
 
-void read_gguf(WeightFile::Contents& contents, const std::string& path) {
-  const auto& file =
-      *contents.files.emplace_back(std::make_unique<MappedFile>(path));
-  Cursor cursor(path, file);
+void read_gguf(WeightFile::Contents& contents, MappedFilePtr mapped) {
+  const auto& file = *contents.files.emplace_back(std::move(mapped));
+  Cursor cursor(file);
   cursor.number<uint32_t>(); // "GGUF"
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3) {
@@ -246,7 +239,7 @@ void read_gguf(WeightFile::Contents& contents, const std::string& path) {
   const auto data = (cursor.position() + alignment - 1) / alignment * alignment;
   for (auto& entry : entries) {
     if (entry.offset > file.size()) {
-      refuse_file(path, entry.info.name + " lies outside of it");
+      refuse_file(file.path(), entry.info.name + " lies outside of it");
     }
     contents.add(
         std::move(entry.info), entry.format, file, data + entry.offset);

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -23,15 +24,15 @@ void refuse_file(const std::string& path, const std::string& why) {
       ". Give a safetensors file, the index of several, or a GGUF file.");
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat about {};
   if (file < 0 || ::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
     const std::string why = file < 0 ? std::strerror(errno) : "is no file";
     if (file >= 0) {
       ::close(file);
     }
-    refuse_file(path, why);
+    refuse_file(path_, why);
   }
   size_ = static_cast<size_t>(about.st_size);
   void* mapped = size_ == 0
@@ -40,7 +41,7 @@ MappedFile::MappedFile(const std::string& path) {
   const std::string why = std::strerror(errno);
   ::close(file);
   if (mapped == MAP_FAILED) {
-    refuse_file(path, "cannot be mapped: " + why);
+    refuse_file(path_, "cannot be mapped: " + why);
   }
   data_ = static_cast<const std::byte*>(mapped);
 }

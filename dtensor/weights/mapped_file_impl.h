@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 namespace dtensor::detail {
@@ -12,11 +13,14 @@ namespace dtensor::detail {
 class MappedFile {
  public:
   /// Throws ValueError for a file that cannot be opened.
-  explicit MappedFile(const std::string& path);
+  explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  const std::string& path() const {
+    return path_;
+  }
   const std::byte* data() const {
     return data_;
   }
@@ -25,9 +29,12 @@ class MappedFile {
   }
 
  private:
+  std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+using MappedFilePtr = std::unique_ptr<MappedFile>;
 
 /// [open_weights] with the file's name and what to do.
 [[noreturn]] void refuse_file(const std::string& path, const std::string& why);

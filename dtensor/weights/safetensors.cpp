@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -20,22 +20,22 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 
-Json header_of(const std::string& path, const MappedFile& file) {
+// The text between the length and the bytes.
+std::string_view header_of(const MappedFile& file) {
   uint64_t length = 0;
   if (file.size() >= kLengthBytes) {
     std::memcpy(&length, file.data(), kLengthBytes);
   }
   if (length == 0 || length > file.size() - kLengthBytes) {
     refuse_file(
-        path,
+        file.path(),
         c10::str("no header of ", length, " bytes in ", file.size(), " bytes"));
   }
-  const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
-  auto header = Json::parse(text, text + length, nullptr, false);
-  if (!header.is_object()) {
-    refuse_file(path, "the header is no JSON object");
-  }
-  return header;
+  return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
+}
+
+Json parsed(std::string_view text) {
+  return Json::parse(text, nullptr, false);
 }
 
 void add_metadata(WeightFile::Contents& contents, const Json& metadata) {
@@ -49,14 +49,13 @@ void add_metadata(WeightFile::Contents& contents, const Json& metadata) {
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 void add_weight(
     WeightFile::Contents& contents,
-    const std::string& path,
+    const MappedFile& file,
     uint64_t data,
     const std::string& name,
     const Json& about) {
   const auto refuse = [&](const std::string& what) {
-    refuse_file(path, c10::str("the weight ", name, " has ", what));
+    refuse_file(file.path(), c10::str("the weight ", name, " has ", what));
   };
-  const auto& file = *contents.files.back();
   WeightInfo info;
   info.name = name;
   info.format = about.at("dtype").get<std::string>();
@@ -66,21 +65,18 @@ void add_weight(
     }
     return number.get<uint64_t>();
   };
-  uint64_t elements = 1;
   for (const auto& item : about.at("shape")) {
     const auto size = whole(item);
-    if (size > kMostElements / std::max<uint64_t>(elements, 1)) {
+    if (!add_size(info.sizes, size)) {
       refuse(c10::str("a size of ", size));
     }
-    elements *= size;
-    info.sizes.push_back(static_cast<int64_t>(size));
   }
   const auto begin = whole(about.at("data_offsets").at(0));
   const auto end = whole(about.at("data_offsets").at(1));
   const auto* format = safetensors_format(info.format);
   if (format != nullptr) {
     info.dtype = format->dtype;
-    const auto bytes = elements * static_cast<uint64_t>(format->bytes);
+    const auto bytes = static_cast<uint64_t>(numel(info.sizes) * format->bytes);
     if (end < begin || end - begin != bytes) {
       refuse(c10::str("offsets for other than ", bytes, " bytes"));
     }
@@ -93,21 +89,23 @@ void add_weight(
 
 } // namespace
 
-void read_safetensors(WeightFile::Contents& contents, const std::string& path) {
-  const auto& file =
-      *contents.files.emplace_back(std::make_unique<MappedFile>(path));
-  const auto header = header_of(path, file);
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
+void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
+  const auto& file = *contents.files.emplace_back(std::move(mapped));
+  const auto text = header_of(file);
+  const auto header = parsed(text);
+  if (!header.is_object()) {
+    refuse_file(file.path(), "the header is no JSON object");
+  }
   for (const auto& [name, about] : header.items()) {
     if (name == "__metadata__") {
       add_metadata(contents, about);
       continue;
     }
     try {
-      add_weight(contents, path, kLengthBytes + length, name, about);
+      add_weight(contents, file, kLengthBytes + text.size(), name, about);
     } catch (const Json::exception& error) {
-      refuse_file(path, c10::str("the weight ", name, ": ", error.what()));
+      refuse_file(
+          file.path(), c10::str("the weight ", name, ": ", error.what()));
     }
   }
 }
@@ -115,10 +113,10 @@ void read_safetensors(WeightFile::Contents& contents, const std::string& path) {
 // {"weight_map": {"name": "model-00001-of-00002.safetensors"}}
 void read_safetensors_index(
     WeightFile::Contents& contents,
-    const std::string& path) {
-  const MappedFile file(path);
-  const auto* text = reinterpret_cast<const char*>(file.data());
-  const auto index = Json::parse(text, text + file.size(), nullptr, false);
+    const MappedFile& file) {
+  const auto& path = file.path();
+  const auto index =
+      parsed({reinterpret_cast<const char*>(file.data()), file.size()});
   const auto names = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || names == index.end() || !names->is_object()) {
     refuse_file(path, "no index: it has no \"weight_map\"");
@@ -132,7 +130,8 @@ void read_safetensors_index(
   }
   const auto folder = std::filesystem::path(path).parent_path();
   for (const auto& name : files) {
-    read_safetensors(contents, (folder / name).string());
+    read_safetensors(
+        contents, std::make_unique<MappedFile>((folder / name).string()));
   }
   for (const auto& [name, of] : names->items()) {
     if (contents.by_name.find(name) == contents.by_name.end()) {

@@ -6,6 +6,7 @@
 #include <dtensor/weights/weight_file.h>
 #include <dtensor/weights/weight_format_impl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -14,9 +15,20 @@
 namespace dtensor {
 namespace detail {
 
-/// A weight of more is none: their number, and that of their bytes, would not
-/// fit.
-constexpr uint64_t kMostElements = uint64_t{1} << 48;
+/// Adds a dimension; false if the tensor has so many elements then that their
+/// number, or that of their bytes, might not fit (a size of 0 counted as 1, so
+/// that the order does not matter).
+inline bool add_size(Sizes& sizes, uint64_t size) {
+  uint64_t room = uint64_t{1} << 48;
+  for (const auto before : sizes) {
+    room /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
+  }
+  if (size > room) {
+    return false;
+  }
+  sizes.push_back(static_cast<int64_t>(size));
+  return true;
+}
 
 /// Where the bytes of a weight are, and what they mean.
 struct StoredWeight {
@@ -32,7 +44,7 @@ struct WeightFile::Contents {
   std::vector<detail::StoredWeight> stored; // of each weight
   std::map<std::string, size_t, std::less<>> by_name;
   std::map<std::string, WeightMetadata> metadata;
-  std::vector<std::unique_ptr<detail::MappedFile>> files;
+  std::vector<detail::MappedFilePtr> files;
 
   /// Throws ValueError for a name that is there, and for bytes outside of
   /// `file`, which begin at `offset`. Without a format it can only be listed.
@@ -45,12 +57,13 @@ struct WeightFile::Contents {
 
 namespace detail {
 
-/// Adds what the file holds. They throw ValueError for one that is malformed.
-void read_safetensors(WeightFile::Contents& contents, const std::string& path);
+/// Adds what the file holds, or the files that the index names. They throw
+/// ValueError for one that is malformed.
+void read_safetensors(WeightFile::Contents& contents, MappedFilePtr file);
 void read_safetensors_index(
     WeightFile::Contents& contents,
-    const std::string& path);
-void read_gguf(WeightFile::Contents& contents, const std::string& path);
+    const MappedFile& index);
+void read_gguf(WeightFile::Contents& contents, MappedFilePtr file);
 
 } // namespace detail
 } // namespace dtensor

@@ -19,16 +19,8 @@ namespace {
 using detail::StoredWeight;
 using detail::WeightFormat;
 
-int64_t total_size(const Intervals& intervals) {
-  int64_t size = 0;
-  for (const auto& interval : intervals) {
-    size += interval.size();
-  }
-  return size;
-}
-
-// The bytes of `count` elements that begin with element `first` of a row of
-// them, in `to`, which has their dtype.
+// The elements `range` of a row that is stored at `row`, to `to`, which has
+// the format's dtype.
 void copy_plain(
     const WeightFormat& format,
     const std::byte* row,
@@ -76,6 +68,28 @@ std::vector<int64_t> rows_at(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
   return rows;
 }
 
+// The elements `columns` of a row, one after the other; returns their end.
+std::byte* copy_row(
+    const WeightFormat& format,
+    const std::byte* row,
+    const Intervals& columns,
+    std::vector<float>& room,
+    std::byte* to) {
+  const auto item = static_cast<int64_t>(c10::elementSize(format.dtype));
+  for (const auto& range : columns) {
+    if (range.size() == 0) {
+      continue;
+    }
+    if (format.decode == nullptr) {
+      copy_plain(format, row, range, to);
+    } else {
+      copy_decoded(format, row, range, room, to);
+    }
+    to += range.size() * item;
+  }
+  return to;
+}
+
 // Reads some rows at a time, so that the room for them stays small.
 void copy_rows(
     const StoredWeight& stored,
@@ -90,7 +104,6 @@ void copy_rows(
   const auto all = static_cast<int64_t>(rows.size());
   const auto step =
       std::max<int64_t>(kElements / std::max<int64_t>(width, 1), 1);
-  const auto item = static_cast<int64_t>(c10::elementSize(format.dtype));
   std::vector<float> room;
   for (int64_t begin = 0; begin < all && width > 0; begin += step) {
     const auto count = std::min(step, all - begin);
@@ -98,17 +111,7 @@ void copy_rows(
     auto* to = static_cast<std::byte*>(some.data_ptr());
     for (int64_t r = begin; r < begin + count; ++r) {
       const auto* row = stored.data + rows[static_cast<size_t>(r)] * row_bytes;
-      for (const auto& range : columns) {
-        if (range.size() == 0) {
-          continue;
-        }
-        if (format.decode == nullptr) {
-          copy_plain(format, row, range, to);
-        } else {
-          copy_decoded(format, row, range, room, to);
-        }
-        to += range.size() * item;
-      }
+      to = copy_row(format, row, columns, room, to);
     }
     out.narrow(0, begin, count).copy_(some);
   }
@@ -160,8 +163,19 @@ void check_parts(
       ". Give a tensor of that shape.");
 }
 
-bool is_gguf(const std::string& path) {
-  const detail::MappedFile file(path);
+const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
+  const auto* weight = file.find(name);
+  DTENSOR_CHECK_VALUE(
+      weight != nullptr,
+      "WeightFile::read",
+      file.path(),
+      " has no weight ",
+      name,
+      ". weights() lists those that it has.");
+  return *weight;
+}
+
+bool is_gguf(const detail::MappedFile& file) {
   return file.size() >= 4 && std::memcmp(file.data(), "GGUF", 4) == 0;
 }
 
@@ -243,55 +257,42 @@ void WeightFile::read(
     std::string_view name,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out) const {
-  const auto* weight = find(name);
-  DTENSOR_CHECK_VALUE(
-      weight != nullptr,
-      "WeightFile::read",
-      path(),
-      " has no weight ",
-      name,
-      ". weights() lists those that it has.");
+  const auto& weight = weight_of(*this, name);
   const auto& stored =
-      contents_->stored[static_cast<size_t>(weight - weights().data())];
+      contents_->stored[static_cast<size_t>(&weight - weights().data())];
   DTENSOR_CHECK_VALUE(
       stored.format != nullptr,
       "WeightFile::read",
-      weight->name,
+      weight.name,
       " in ",
       path(),
       " is ",
-      weight->format,
+      weight.format,
       ", which cannot be read. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
       "Q6_K.");
-  check_parts(*weight, parts, out);
+  check_parts(weight, parts, out);
   const c10::NoGradGuard no_grad;
-  const auto rows = rows_at(weight->sizes, parts);
-  const bool is_number = weight->sizes.empty();
+  const auto rows = rows_at(weight.sizes, parts);
+  const bool is_number = weight.sizes.empty();
   const auto columns = is_number ? Intervals{{0, 1}} : parts.back();
   const auto width = total_size(columns);
   const auto count = static_cast<int64_t>(rows.size());
   const bool in_rows = out.is_contiguous() && out.numel() > 0;
   const auto target = in_rows ? out.view({count, width})
                               : at::empty({count, width}, out.options());
-  copy_rows(
-      stored, is_number ? 1 : weight->sizes.back(), rows, columns, target);
+  copy_rows(stored, is_number ? 1 : weight.sizes.back(), rows, columns, target);
   if (!in_rows && out.numel() > 0) {
     out.copy_(target.view(out.sizes()));
   }
 }
 
 at::Tensor WeightFile::read(std::string_view name) const {
-  const auto* weight = find(name);
+  const auto& weight = weight_of(*this, name);
   std::vector<Intervals> parts;
-  Sizes sizes;
-  if (weight != nullptr) {
-    sizes = weight->sizes;
-  }
-  for (const auto size : sizes) {
+  for (const auto size : weight.sizes) {
     parts.push_back({{0, size}});
   }
-  auto out = at::empty(
-      sizes, at::TensorOptions(weight == nullptr ? at::kFloat : weight->dtype));
+  auto out = at::empty(weight.sizes, at::TensorOptions(weight.dtype));
   read(name, parts, out);
   return out;
 }
@@ -299,13 +300,13 @@ at::Tensor WeightFile::read(std::string_view name) const {
 WeightFilePtr open_weights(const std::string& path) {
   auto contents = std::make_unique<WeightFile::Contents>();
   contents->path = path;
-  const auto file = file_of(path);
-  if (file.ends_with(".json")) {
-    detail::read_safetensors_index(*contents, file);
-  } else if (is_gguf(file)) {
-    detail::read_gguf(*contents, file);
+  auto file = std::make_unique<detail::MappedFile>(file_of(path));
+  if (file->path().ends_with(".json")) {
+    detail::read_safetensors_index(*contents, *file);
+  } else if (is_gguf(*file)) {
+    detail::read_gguf(*contents, std::move(file));
   } else {
-    detail::read_safetensors(*contents, file);
+    detail::read_safetensors(*contents, std::move(file));
   }
   return std::make_shared<const WeightFile>(std::move(contents));
 }

@@ -217,16 +217,18 @@ TEST(ViewLayout, GivesUpOnlyWhatNoLayoutHolds) {
   for_each_view({2, 3, 4, 6, 8, 12}, {{2}, {3}, {4}}, expect_no_layout);
 }
 
+void expect(
+    const Sizes& from,
+    const Sizes& to,
+    const Sizes& mesh,
+    const char* in,
+    const char* out) {
+  const auto got = view_layout(from, to, mesh, parse_placements(in));
+  EXPECT_EQ(got.lost_mesh_dim, -1) << in;
+  EXPECT_EQ(to_string(with_largest_units(to, mesh, got.outputs)), out);
+}
+
 TEST(ViewLayout, NamesTheLayoutOneExpects) {
-  const auto expect = [](const Sizes& from,
-                         const Sizes& to,
-                         const Sizes& mesh,
-                         const char* in,
-                         const char* out) {
-    const auto got = view_layout(from, to, mesh, parse_placements(in));
-    EXPECT_EQ(got.lost_mesh_dim, -1) << in;
-    EXPECT_EQ(to_string(got.outputs), out);
-  };
   expect({8, 8}, {64}, {8}, "S(0)", "S(0)");
   expect({8, 8}, {64}, {8}, "S(1)", "SS(0, sf=8)");
   expect({64}, {8, 8}, {8}, "S(0)", "S(0)");
@@ -248,15 +250,6 @@ TEST(ViewLayout, NamesTheLayoutOneExpects) {
 }
 
 TEST(ViewLayout, HeadsThatDoNotDivide) {
-  const auto expect = [](const Sizes& from,
-                         const Sizes& to,
-                         const Sizes& mesh,
-                         const char* in,
-                         const char* out) {
-    const auto got = view_layout(from, to, mesh, parse_placements(in));
-    EXPECT_EQ(got.lost_mesh_dim, -1) << in;
-    EXPECT_EQ(to_string(with_largest_units(to, mesh, got.outputs)), out);
-  };
   expect({4, 576}, {4, 9, 64}, {2}, "S(1, u=64)", "S(1)");
   expect({4, 9, 64}, {4, 576}, {2}, "S(1)", "S(1, u=64)");
   // Three query heads to a key head.

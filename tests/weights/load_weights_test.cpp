@@ -45,7 +45,9 @@ TEST(LoadWeights, FillsThePartsOfEveryRank) {
         if (parallel) {
           parallelize_module(*model, mesh, mlp_plan());
         }
+        const auto version = model->w1->weight._version();
         load_weights(*model, *open_weights(path));
+        EXPECT_GT(model->w1->weight._version(), version);
         const auto all = truth->named_parameters();
         for (const auto& item : model->named_parameters()) {
           EXPECT_TRUE(at::equal(full(item.value()), all[item.key()]))

@@ -52,17 +52,7 @@ struct Attention {
 
 std::vector<int64_t> heads_here(const Spec& spec) {
   std::vector<int64_t> heads;
-  const auto& coordinate = spec.mesh().get_coordinate();
-  if (!coordinate) {
-    return heads; // a rank outside the mesh has none
-  }
-  const auto dim = spec.dim() - 3;
-  for (const auto& interval : local_intervals(
-           spec.sizes()[static_cast<size_t>(dim)],
-           dim,
-           spec.mesh().shape(),
-           spec.placements(),
-           *coordinate)) {
+  for (const auto& interval : local_intervals(spec, spec.dim() - 3)) {
     for (auto head = interval.begin; head < interval.end; ++head) {
       heads.push_back(head);
     }

@@ -15,15 +15,6 @@
 namespace dtensor {
 namespace {
 
-Intervals rows_of(const Spec& weight) {
-  return local_intervals(
-      weight.sizes()[0],
-      0,
-      weight.mesh().shape(),
-      weight.placements(),
-      *weight.mesh().get_coordinate());
-}
-
 void check_in_range(
     const c10::OperatorHandle& op,
     const at::Tensor& indices,
@@ -94,7 +85,7 @@ void detail::embedding_local(
   const auto weight = args.tensor("weight");
   const auto indices = args.tensor("indices");
   check_in_range(op, indices, spec.sizes()[0]);
-  const auto rows = rows_of(spec);
+  const auto rows = local_intervals(spec, 0);
   const auto local = to_local_rows(indices.reshape(-1), rows);
   const auto mine = at::nonzero(local.ge(0)).squeeze(1);
   const auto found = look_up(

@@ -171,14 +171,8 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   map.back() = -1;
   map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
-  auto strategies = move_strategies(call, mesh_dim, map);
   // Windows overlap and add up.
-  const auto& now = call.inputs[0].placement(mesh_dim);
-  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
-      !now.is_partial(ReduceOp::kAvg)) {
-    strategies.pop_back();
-  }
-  return strategies;
+  return linear_move_strategies(call, mesh_dim, map);
 }
 
 // self with `src` in place of a part; `map` goes from self to src.

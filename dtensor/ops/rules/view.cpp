@@ -93,13 +93,7 @@ Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
   if (call.outputs[0].dim() < call.inputs[0].dim()) {
     map.back() = -1;
   }
-  auto strategies = move_strategies(call, mesh_dim, map);
-  const auto& now = call.inputs[0].placement(mesh_dim);
-  if (now.is_partial() && !now.is_partial(ReduceOp::kSum) &&
-      !now.is_partial(ReduceOp::kAvg)) {
-    strategies.pop_back();
-  }
-  return strategies;
+  return linear_move_strategies(call, mesh_dim, map);
 }
 
 } // namespace
