@@ -72,7 +72,7 @@ endfunction()
 
 # For tools that are slow and look at threads: what lies above does without.
 if(DTENSOR_COMM_ONLY)
-  foreach(layer REDISTRIBUTE TENSOR RANDOM OPS PARALLEL WEIGHTS DEBUG TESTING)
+  foreach(layer REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEFERRED WEIGHTS DEBUG TESTING)
     set(DTENSOR_${layer}_HEADERS)
     set(DTENSOR_${layer}_SOURCES)
   endforeach()
@@ -89,6 +89,7 @@ dtensor_library(dtensor
     ${DTENSOR_RANDOM_HEADERS}
     ${DTENSOR_OPS_HEADERS}
     ${DTENSOR_PARALLEL_HEADERS}
+    ${DTENSOR_DEFERRED_HEADERS}
     ${DTENSOR_WEIGHTS_HEADERS}
     ${DTENSOR_DEBUG_HEADERS}
   SOURCES
@@ -100,6 +101,7 @@ dtensor_library(dtensor
     ${DTENSOR_RANDOM_SOURCES}
     ${DTENSOR_OPS_SOURCES}
     ${DTENSOR_PARALLEL_SOURCES}
+    ${DTENSOR_DEFERRED_SOURCES}
     ${DTENSOR_WEIGHTS_SOURCES}
     ${DTENSOR_DEBUG_SOURCES})
 set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)

@@ -238,6 +238,8 @@ set(DTENSOR_TENSOR_HEADERS
 set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/autograd.cpp
   dtensor/tensor/autograd_impl.h
+  dtensor/tensor/become.cpp
+  dtensor/tensor/become_impl.h
   dtensor/tensor/copied_view.cpp
   dtensor/tensor/copied_view_impl.h
   dtensor/tensor/distribute_tensor.cpp
@@ -254,6 +256,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/local_map.cpp
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
+  dtensor/tensor/meta_key_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
@@ -315,6 +318,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/infer_outputs.cpp
   dtensor/ops/install.cpp
   dtensor/ops/kernels.cpp
+  dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
   dtensor/ops/kernels/attention.cpp
   dtensor/ops/kernels/bias_add.cpp
@@ -459,6 +463,17 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp
+)
+
+set(DTENSOR_DEFERRED_HEADERS
+  dtensor/deferred/deferred_init.h
+)
+set(DTENSOR_DEFERRED_SOURCES
+  dtensor/deferred/deferred_init.cpp
+  dtensor/deferred/materialize.cpp
+  dtensor/deferred/play.cpp
+  dtensor/deferred/tape.cpp
+  dtensor/deferred/tape_impl.h
 )
 
 set(DTENSOR_WEIGHTS_HEADERS

@@ -24,6 +24,7 @@
 #include <dtensor/debug/layout_table.h>
 #include <dtensor/debug/trace.h>
 #include <dtensor/debug/visualize_sharding.h>
+#include <dtensor/deferred/deferred_init.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/mesh.h>

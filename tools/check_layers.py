@@ -23,6 +23,7 @@ LAYERS = [
     "random",
     "ops",
     "parallel",
+    "deferred",
     "weights",
 ]
 # Leaves include all layers; no layer and no other leaf includes them.

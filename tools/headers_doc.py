@@ -22,6 +22,7 @@ LAYERS = {
     "random": "random numbers that do not depend on the layout",
     "ops": "rules of operators, and scopes that change what operators may do",
     "parallel": "module styles, hooks, gradients, state dictionaries",
+    "deferred": "models described before they exist",
     "weights": "files of weights, read part by part",
     "debug": "what is communicated, who holds what",
     "testing": "the target `dtensor::testing`: for tests of programs that use dtensor",

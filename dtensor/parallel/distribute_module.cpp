@@ -6,6 +6,7 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <torch/nn/module.h>
 
@@ -15,8 +16,7 @@ namespace {
 // set_data() takes no DTensor for a meta tensor, whose backend is no other's.
 void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
   if (parameter.is_meta()) {
-    parameter.unsafeGetTensorImpl()->shallow_copy_from(
-        dtensor.getIntrusivePtr());
+    detail::become(parameter, dtensor);
   } else {
     parameter.set_data(dtensor);
   }

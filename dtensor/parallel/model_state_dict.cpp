@@ -1,27 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/core/grad_mode.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/become_impl.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {
 namespace {
-
-// Parameters, then buffers; those that are undefined have no value.
-StateDict tensors_of(const torch::nn::Module& module, bool frozen_too) {
-  StateDict all;
-  for (const auto& item : module.named_parameters()) {
-    if (item.value().defined() &&
-        (frozen_too || item.value().requires_grad())) {
-      all.insert(item.key(), item.value());
-    }
-  }
-  for (const auto& item : module.named_buffers()) {
-    if (item.value().defined()) {
-      all.insert(item.key(), item.value());
-    }
-  }
-  return all;
-}
 
 void check_fits(
     const StateDict& model,
@@ -49,12 +33,29 @@ void check_fits(
 
 } // namespace
 
+StateDict detail::tensors_of(const torch::nn::Module& module, bool frozen_too) {
+  StateDict all;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().defined() &&
+        (frozen_too || item.value().requires_grad())) {
+      all.insert(item.key(), item.value());
+    }
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) {
+      all.insert(item.key(), item.value());
+    }
+  }
+  return all;
+}
+
 StateDict get_model_state_dict(
     const torch::nn::Module& module,
     const StateDictOptions& options) {
   detail::check_options(options, "get_model_state_dict");
   StateDict result;
-  for (const auto& item : tensors_of(module, !options.ignore_frozen_params)) {
+  for (const auto& item :
+       detail::tensors_of(module, !options.ignore_frozen_params)) {
     auto value = detail::state_value(item.value(), options);
     if (detail::gets_state(options)) {
       result.insert(item.key(), std::move(value));
@@ -71,11 +72,14 @@ void set_model_state_dict(
   detail::check_options(options, kWhere);
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
-  auto model = tensors_of(module, !options.ignore_frozen_params);
+  auto model = detail::tensors_of(module, !options.ignore_frozen_params);
   check_fits(model, state, options, kWhere);
   const c10::NoGradGuard no_grad;
   for (auto& item : model) {
     if (const auto* source = state.find(item.key())) {
+      if (item.value().is_meta()) {
+        detail::allocate(item.value());
+      }
       item.value().copy_(detail::placed_like(item.value(), *source));
     }
   }

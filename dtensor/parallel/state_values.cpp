@@ -15,15 +15,6 @@
 namespace dtensor::detail {
 namespace {
 
-void add(
-    std::string& text,
-    const char* what,
-    const std::vector<std::string>& names) {
-  if (!names.empty()) {
-    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
-  }
-}
-
 GroupPtr everybody() {
   std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -116,11 +107,20 @@ StateDict broadcast_state(const StateDict& state) {
   return result;
 }
 
+void add_names(
+    std::string& text,
+    const char* what,
+    const std::vector<std::string>& names) {
+  if (!names.empty()) {
+    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
+  }
+}
+
 void StateProblems::check(const char* where) const {
   std::string text;
-  add(text, "missing: ", missing_);
-  add(text, "unknown: ", unexpected_);
-  add(text, "of another shape: ", misshapen_);
+  add_names(text, "missing: ", missing_);
+  add_names(text, "unknown: ", unexpected_);
+  add_names(text, "of another shape: ", misshapen_);
   DTENSOR_CHECK_VALUE(
       text.empty(),
       where,

@@ -9,6 +9,10 @@
 
 namespace dtensor::detail {
 
+/// The module's own tensors: parameters, then buffers, but for those that are
+/// undefined.
+StateDict tensors_of(const torch::nn::Module& module, bool frozen_too = true);
+
 /// Throws ValueError for options that exclude each other.
 void check_options(const StateDictOptions& options, const char* where);
 
@@ -33,6 +37,12 @@ std::string state_text(const at::Tensor& value);
 
 /// The dictionary that rank 0 has, on every rank.
 StateDict broadcast_state(const StateDict& state);
+
+/// Adds "<what><names>" to a list of what is wrong; nothing for no names.
+void add_names(
+    std::string& text,
+    const char* what,
+    const std::vector<std::string>& names);
 
 /// What is wrong with a dictionary, all of it.
 class StateProblems {

@@ -29,6 +29,17 @@ struct Stream {
 
 detail::RankLocal<Stream> stream;
 
+// Started anew where the rank has seeded its generator since.
+Stream& stream_now() {
+  auto& s = stream.get();
+  const auto seedings = detail::rank_seedings();
+  if (!s.started || s.seedings != seedings) {
+    s = {
+        at::detail::getDefaultCPUGenerator().current_seed(), 0, seedings, true};
+  }
+  return s;
+}
+
 using Sampler =
     at::Tensor (*)(const Spec&, at::ScalarType, detail::Draw, double, double);
 
@@ -89,13 +100,19 @@ DTensor randn(
 namespace detail {
 
 Draw next_draw() {
-  auto& s = stream.get();
-  const auto seedings = rank_seedings();
-  if (!s.started || s.seedings != seedings) {
-    s = {
-        at::detail::getDefaultCPUGenerator().current_seed(), 0, seedings, true};
-  }
+  auto& s = stream_now();
   return {s.seed, s.position++};
+}
+
+Draw peek_draw() {
+  const auto& s = stream_now();
+  return {s.seed, s.position};
+}
+
+void set_next_draw(Draw draw) {
+  auto& s = stream_now();
+  s.seed = draw.seed;
+  s.position = draw.position;
 }
 
 } // namespace detail

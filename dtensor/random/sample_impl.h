@@ -23,6 +23,10 @@ struct Draw {
 /// The next one of this rank's stream.
 Draw next_draw();
 
+/// The same without taking it, and making another one the next.
+Draw peek_draw();
+void set_next_draw(Draw draw);
+
 /// Calls visit(global, local, count) for every run of elements that this rank
 /// holds and that is consecutive in both the global and the local tensor, both
 /// row-major.

@@ -12,6 +12,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -126,19 +127,28 @@ at::Tensor scatter_to_ranks(
   return local;
 }
 
+// It remembers what it is a part of.
+at::Tensor part_of_meta(const at::Tensor& tensor, const Spec& spec) {
+  const auto sizes = spec.local_sizes();
+  auto part = spec.mesh().contains_this_rank()
+      ? at::empty_strided(
+            sizes, dense_strides(sizes, spec.strides()), tensor.options())
+      : at::empty(sizes, tensor.options());
+  part.unsafeGetTensorImpl()->set_backend_meta(
+      c10::make_intrusive<detail::PartOfMeta>(tensor.detach()));
+  return part;
+}
+
 at::Tensor local_part(
     const at::Tensor& tensor,
     const SpecPtr& spec,
     std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;
+  if (tensor.is_meta()) {
+    return part_of_meta(tensor, *spec);
+  }
   if (!spec->mesh().contains_this_rank()) {
     return at::empty({0}, tensor.options());
-  }
-  if (tensor.is_meta()) {
-    return at::empty_strided(
-        spec->local_sizes(),
-        dense_strides(spec->local_sizes(), spec->strides()),
-        tensor.options());
   }
   at::Tensor local = tensor.detach();
   if (src_data_rank) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/recorded_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/meta_key_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/pooled_impl.h>
 
@@ -26,14 +27,16 @@ constexpr c10::DispatchKeySet kLazyValues{
 // The local tensor's own backend beside PrivateUse3, which outranks it; the
 // autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's
 // constructor, and are left out there in inference mode. Only Meta's bit would
-// outrank PrivateUse3, so a DTensor of meta tensors goes without.
+// outrank PrivateUse3, so a DTensor of meta tensors has a key instead.
 c10::DispatchKeySet keys_for(const at::Tensor& local) {
   auto backend = local.key_set().highestBackendKey();
+  c10::DispatchKeySet keys(c10::DispatchKey::Dense);
   if (C10_UNLIKELY(backend == c10::BackendComponent::MetaBit)) {
     backend = c10::BackendComponent::CPUBit;
+    keys = keys.add(kMetaKey);
   }
-  return c10::DispatchKeySet(c10::DispatchKey::Dense) |
-      c10::DispatchKeySet(backend) | c10::DispatchKeySet(kDTensorBit) |
+  return keys | c10::DispatchKeySet(backend) |
+      c10::DispatchKeySet(kDTensorBit) |
       c10::getAutocastRelatedKeySetFromBackend(backend);
 }
 

@@ -4,6 +4,8 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -21,7 +23,7 @@ namespace {
 using detail::local_of;
 using detail::spec_of;
 
-constexpr const char* kWhere = "load_weights";
+constexpr const char* kLoadWeights = "load_weights";
 
 // A tensor of the model, and where it is.
 struct Task {
@@ -30,25 +32,17 @@ struct Task {
   WeightSource source;
 };
 
-Sizes global_sizes(const at::Tensor& t) {
-  return Sizes(t.sizes().begin(), t.sizes().end());
-}
-
-// Parameters and buffers that are somewhere, each once.
+// Parameters and buffers, each once.
 std::vector<Task> tasks_of(
     const torch::nn::Module& module,
     const WeightNames& names) {
   std::vector<Task> tasks;
-  const auto add = [&](const auto& items) {
-    for (const auto& item : items) {
-      auto source = names ? names(item.key()) : WeightSource{item.key()};
-      if (item.value().defined() && !source.name.empty()) {
-        tasks.push_back({item.key(), item.value(), std::move(source)});
-      }
+  for (const auto& item : detail::tensors_of(module)) {
+    auto source = names ? names(item.key()) : WeightSource{item.key()};
+    if (!source.name.empty()) {
+      tasks.push_back({item.key(), item.value(), std::move(source)});
     }
-  };
-  add(module.named_parameters());
-  add(module.named_buffers());
+  }
   return tasks;
 }
 
@@ -61,7 +55,7 @@ bool fits(const Task& task, const WeightInfo& weight) {
     }
     std::swap(sizes[0], sizes[1]);
   }
-  return sizes == global_sizes(task.target) &&
+  return task.target.sizes() == at::IntArrayRef(sizes) &&
       (heads == 0 || (!sizes.empty() && sizes[0] % (2 * heads) == 0));
 }
 
@@ -70,15 +64,6 @@ bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
       options.ignored.begin(), options.ignored.end(), [&](const auto& pattern) {
         return detail::matches_glob(pattern, name);
       });
-}
-
-void add_list(
-    std::string& text,
-    const char* what,
-    const std::vector<std::string>& names) {
-  if (!names.empty()) {
-    text += c10::str(text.empty() ? "" : "; ", what, c10::Join(", ", names));
-  }
 }
 
 void check_all(
@@ -114,12 +99,12 @@ void check_all(
     }
   }
   std::string text;
-  add_list(text, "not in the file: ", missing);
-  add_list(text, "not in the model: ", surplus);
-  add_list(text, "of another shape: ", misshapen);
+  detail::add_names(text, "not in the file: ", missing);
+  detail::add_names(text, "not in the model: ", surplus);
+  detail::add_names(text, "of another shape: ", misshapen);
   DTENSOR_CHECK_VALUE(
       text.empty(),
-      kWhere,
+      kLoadWeights,
       file.path(),
       ": ",
       text,
@@ -130,19 +115,10 @@ void check_all(
 // What this rank has of each dimension.
 std::vector<Intervals> parts_of(const at::Tensor& target) {
   std::vector<Intervals> parts;
-  const auto sizes = global_sizes(target);
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (!is_dtensor(target)) {
-      parts.push_back({{0, sizes[d]}});
-      continue;
-    }
-    const auto& spec = *spec_of(target);
-    parts.push_back(local_intervals(
-        sizes[d],
-        static_cast<int64_t>(d),
-        spec.mesh().shape(),
-        spec.placements(),
-        *spec.mesh().get_coordinate()));
+  for (int64_t d = 0; d < target.dim(); ++d) {
+    parts.push_back(
+        is_dtensor(target) ? local_intervals(*spec_of(target), d)
+                           : Intervals{{0, target.size(d)}});
   }
   return parts;
 }
@@ -172,6 +148,9 @@ bool is_a_term(const at::Tensor& target) {
 }
 
 void load(const Task& task, const WeightFile& file) {
+  if (task.target.is_meta()) {
+    detail::allocate(task.target);
+  }
   if (has_no_part(task.target)) {
     return;
   }
@@ -195,7 +174,7 @@ void check_no_terms(const std::vector<Task>& tasks) {
   for (const auto& task : tasks) {
     DTENSOR_CHECK_VALUE(
         !is_a_term(task.target),
-        kWhere,
+        kLoadWeights,
         task.name,
         " is ",
         *spec_of(task.target),

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +45,19 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
     refuse_file(path_, "cannot be mapped: " + why);
   }
   data_ = static_cast<const std::byte*>(mapped);
+}
+
+void MappedFile::forget(const std::byte* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  const auto from = (first + page - 1) / page * page;
+  const auto to = (first + bytes) / page * page;
+  if (from < to) {
+    ::madvise(
+        const_cast<std::byte*>(begin) + (from - first),
+        to - from,
+        MADV_DONTNEED);
+  }
 }
 
 MappedFile::~MappedFile() {

@@ -27,6 +27,8 @@ class MappedFile {
   size_t size() const {
     return size_;
   }
+  /// Lets go of the pages that lie within; they are read again if need be.
+  static void forget(const std::byte* begin, size_t bytes);
 
  private:
   std::string path_;

@@ -34,6 +34,7 @@ inline bool add_size(Sizes& sizes, uint64_t size) {
 struct StoredWeight {
   const std::byte* data = nullptr;
   const WeightFormat* format = nullptr; // null: it cannot be read
+  size_t bytes = 0;
 };
 
 } // namespace detail

@@ -227,7 +227,7 @@ void WeightFile::Contents::add(
   if (!by_name.emplace(info.name, weights.size()).second) {
     refuse("is there twice");
   }
-  stored.push_back({file.data() + offset, format});
+  stored.push_back({file.data() + offset, format, bytes});
   weights.push_back(std::move(info));
 }
 
@@ -284,6 +284,7 @@ void WeightFile::read(
   if (!in_rows && out.numel() > 0) {
     out.copy_(target.view(out.sizes()));
   }
+  detail::MappedFile::forget(stored.data, stored.bytes);
 }
 
 at::Tensor WeightFile::read(std::string_view name) const {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/deferred/deferred_init.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/weights/load_weights.h>
 #include <tests/parallel/modules.h>
@@ -54,6 +55,42 @@ TEST(LoadWeights, FillsThePartsOfEveryRank) {
               << item.key();
           EXPECT_EQ(is_dtensor(item.value()), parallel);
         }
+      }
+    });
+  }
+}
+
+// What no file has is initialised then.
+TEST(LoadWeights, GivesMemoryToADeferredModel) {
+  const Folder folder;
+  const auto truth = rounded(6, 7);
+  auto tensors = tensors_of(*truth);
+  tensors.erase("w2.bias");
+  const auto path = folder.write("model.safetensors", safetensors_of(tensors));
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      Mlp model{nullptr};
+      {
+        const DeferredInit scope;
+        model = Mlp(6, 7);
+        model->to(at::kDouble);
+      }
+      parallelize_module(*model, mesh, mlp_plan());
+      const WeightNames names = [](const std::string& name) {
+        return WeightSource{name == "w2.bias" ? "" : name};
+      };
+      load_weights(*model, *open_weights(path), {.names = names});
+      EXPECT_TRUE(is_deferred(model->w2->bias));
+      materialize(*model);
+      for (const auto& item : model->named_parameters()) {
+        const auto whole = full(item.value());
+        if (item.key() == "w2.bias") {
+          EXPECT_GT(whole.abs().max().item<double>(), 0);
+        } else {
+          EXPECT_TRUE(at::equal(whole, tensors.at(item.key()))) << item.key();
+        }
+        EXPECT_TRUE(is_dtensor(item.value()));
       }
     });
   }

@@ -42,6 +42,11 @@ LocalKernelFunction write_number_once;
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
+/// Of a dimension that ranks have parts of: they compare what they have found,
+/// by one collective for each mesh dimension that cuts it.
+LocalKernelFunction argmax_local;
+LocalKernelFunction argmin_local;
+
 /// Of no elements, with gradients that depend on what those of others do.
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;

@@ -209,10 +209,30 @@ void add_picking(RuleRegistry& rules) {
   }
 }
 
+// Over a sharded dimension that is named, ranks compare what they have.
+Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
+  auto strategies = reduction_rule()(call, mesh_dim);
+  const auto ndim = call.inputs[0].dim();
+  if (!call.arg("dim").isNone() && ndim > 0) {
+    strategies.push_back({{Replicate()}, {Shard(call.dim_arg("dim", ndim))}});
+  }
+  return strategies;
+}
+
+void localize_place(const OpCall& call, Decision& decision) {
+  const auto& spec = decision.layout_of(call, 0);
+  const bool is_named = !call.arg("dim").isNone() && spec.dim() > 0;
+  decision.is_plain_call = !is_named || spec.numel() == 0 ||
+      !spec.cuts(call.dim_arg("dim", spec.dim()));
+  if (decision.inputs[0] == nullptr && !decision.is_plain_call) {
+    decision.inputs[0] = call.inputs[0].spec;
+  }
+}
+
 // std of a partial sum, or an index into a shard, means nothing.
 void add_whole(RuleRegistry& rules) {
   const auto whole = reduction_rule();
-  add_all(rules, {"argmax", "argmin", "aminmax"}, whole);
+  add_all(rules, {"aminmax"}, whole);
   add_all(rules, {"median", "nanmedian"}, whole, reduction_meta(same));
   add_all(rules, {"logsumexp"}, whole, reduction_meta(floating));
   add_all(
@@ -255,6 +275,12 @@ DTENSOR_RULES(reduction) {
   rules.dim_rule("min", least_of)
       .with_meta(reduction_meta(same_of_some))
       .with_local_kernel(least_local);
+  rules.dim_rule("argmax", place_rule)
+      .with_localize(localize_place)
+      .with_local_kernel(argmax_local);
+  rules.dim_rule("argmin", place_rule)
+      .with_localize(localize_place)
+      .with_local_kernel(argmin_local);
   add_picking(rules);
   add_whole(rules);
 }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The scope includes a dispatch key, whose fallback sees every operator of the
+// thread before autograd does and before composite ones are taken apart. The
+// key is not the ranks' (DeferredInit): on that one nearly all operators fall
+// through, at no cost, and here none may. DTensors on the meta device have the
+// key without a scope.
+#include <dtensor/deferred/deferred_init.h>
+
+#include <dtensor/deferred/tape_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/meta_key_impl.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+// Of the deferred tensors of this thread, as long as there are any.
+thread_local std::weak_ptr<Tape> latest;
+
+std::shared_ptr<Tape> this_tape() {
+  auto tape = latest.lock();
+  if (tape == nullptr) {
+    tape = std::make_shared<Tape>();
+    latest = tape;
+  }
+  return tape;
+}
+
+// One that makes a tensor of nothing; the bytes of a file are something.
+bool is_factory(const c10::FunctionSchema& schema) {
+  return schema.name() != "aten::from_file" &&
+      schema.argumentIndexWithName("device").has_value();
+}
+
+// Whether the call makes deferred tensors, or uses some.
+bool is_to_defer(
+    const c10::OperatorHandle& op,
+    const Tape& tape,
+    c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  bool any_deferred = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any = true;
+    if (const auto* note = deferred_of(t)) {
+      DTENSOR_CHECK(
+          note->tape.get() == &tape,
+          "DeferredInit",
+          name_of(op.operator_name()),
+          " uses a tensor that another thread deferred. Materialize it first.");
+      any_deferred = true;
+    }
+  });
+  return any ? any_deferred : is_factory(op.schema());
+}
+
+// While it lives, no scope is open.
+class NotDeferring {
+ public:
+  NotDeferring() : outer_(is_deferring()) {
+    c10::impl::tls_set_dispatch_key_included(kMetaKey, false);
+  }
+  ~NotDeferring() {
+    c10::impl::tls_set_dispatch_key_included(kMetaKey, outer_);
+  }
+  NotDeferring(const NotDeferring&) = delete;
+  NotDeferring& operator=(const NotDeferring&) = delete;
+
+ private:
+  bool outer_;
+};
+
+// As if the bit of the meta device did not outrank that of DTensors.
+void go_on(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMetaKey);
+  if (keys.has_backend(kDTensorBit)) {
+    keys = keys.remove_backend(c10::BackendComponent::MetaBit);
+  }
+  op.redispatchBoxed(keys, stack);
+}
+
+void come_by(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  if (!is_deferring()) {
+    go_on(op, keys, stack);
+    return;
+  }
+  const NotDeferring guard;
+  const auto tape = this_tape();
+  if (!is_to_defer(
+          op, *tape, last_args(*stack, op.schema().arguments().size()))) {
+    go_on(op, keys, stack);
+  } else if (!tape->record(op, stack)) {
+    call_on_values(op, stack);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&come_by>());
+}
+
+} // namespace
+
+bool is_deferring() {
+  return c10::impl::tls_is_dispatch_key_included(kMetaKey);
+}
+
+} // namespace detail
+
+DeferredInit::DeferredInit()
+    : outer_(c10::impl::tls_is_dispatch_key_included(detail::kMetaKey)) {
+  c10::impl::tls_set_dispatch_key_included(detail::kMetaKey, true);
+}
+
+DeferredInit::~DeferredInit() {
+  c10::impl::tls_set_dispatch_key_included(detail::kMetaKey, outer_);
+}
+
+bool is_deferred(const at::Tensor& t) {
+  return t.defined() && t.is_meta() &&
+      detail::deferred_of(detail::plain_meta_of(t)) != nullptr;
+}
+
+} // namespace dtensor

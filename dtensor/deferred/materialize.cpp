@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/deferred/deferred_init.h>
+
+#include <dtensor/deferred/tape_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kMaterialize = "materialize";
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+void check_deferred(const Named& tensors) {
+  std::vector<std::string> strange;
+  for (const auto& [name, t] : tensors) {
+    if (!is_deferred(t)) {
+      strange.push_back(name);
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      strange.empty(),
+      kMaterialize,
+      "on the meta device, and not made in a DeferredInit scope: ",
+      c10::Join(", ", strange),
+      ". Make them in one, or fill them by load_weights() or "
+      "set_model_state_dict().");
+}
+
+void bring_to_life(const Named& tensors) {
+  DTENSOR_CHECK(
+      !detail::is_deferring(),
+      kMaterialize,
+      "a DeferredInit scope is open. Let it end first.");
+  check_deferred(tensors);
+  struct Part {
+    std::vector<detail::Wanted> wanted;
+    std::vector<at::Tensor> tensors;
+  };
+  std::map<std::shared_ptr<detail::Tape>, Part> tapes;
+  for (const auto& [name, t] : tensors) {
+    const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
+    auto& part = tapes[note.tape];
+    part.wanted.push_back(
+        {note.value, is_dtensor(t) ? detail::spec_of(t) : nullptr});
+    part.tensors.push_back(t);
+  }
+  for (auto& [tape, part] : tapes) {
+    const auto made = detail::play(*tape, part.wanted);
+    for (size_t i = 0; i < made.size(); ++i) {
+      detail::become(part.tensors[i], made[i]);
+    }
+  }
+}
+
+} // namespace
+
+void materialize(torch::nn::Module& module) {
+  const detail::ModuleClaim claim(kMaterialize, module);
+  Named tensors;
+  for (const auto& item : detail::tensors_of(module)) {
+    if (item.value().is_meta()) {
+      tensors.emplace_back(item.key(), item.value());
+    }
+  }
+  bring_to_life(tensors);
+}
+
+void materialize(c10::ArrayRef<at::Tensor> given) {
+  Named tensors;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].defined() && given[i].is_meta()) {
+      tensors.emplace_back(c10::str("tensor ", i), given[i]);
+    }
+  }
+  bring_to_life(tensors);
+}
+
+} // namespace dtensor

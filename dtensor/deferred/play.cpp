@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Playing a tape. Of its calls those are played that lead to what is wanted, in
+// their order, so that a program without DTensors draws what it would have
+// drawn. Values that some call connects are a group. A group that ends in
+// DTensors is played on DTensors: a tensor that is made of nothing gets the
+// layout of what it becomes, if their shapes are the same, and is replicated
+// otherwise. Where an operator refuses such a layout, its group starts again,
+// replicated.
+#include <dtensor/deferred/tape_impl.h>
+
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/random/random.h>
+#include <dtensor/random/sample_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// Too large for memory that a program writes through a pointer.
+bool is_large(const TapeValue& about) {
+  return static_cast<size_t>(numel(about.sizes)) *
+      c10::elementSize(about.dtype) >
+      kMostOpenBytes;
+}
+
+// Values that some call connects.
+struct PlayGroup {
+  std::vector<size_t> calls;
+  DeviceMesh mesh; // undefined: of plain tensors alone
+  bool is_replicated = false;
+};
+
+bool draws(const TapeCall& call) {
+  return call.op.hasTag(at::Tag::nondeterministic_seeded) ||
+      std::any_of(
+             call.op.schema().arguments().begin(),
+             call.op.schema().arguments().end(),
+             [](const auto& a) { return a.name() == "generator"; });
+}
+
+// While it lives, a call draws what it drew when it was first played.
+class SameDraws {
+ public:
+  explicit SameDraws(TapeCall& call) {
+    if (!draws(call)) {
+      return;
+    }
+    const RandomState now{copy_of_default_generator(), peek_draw()};
+    if (!call.drawn) {
+      call.drawn = now;
+      return;
+    }
+    after_ = now;
+    go_to(*call.drawn);
+  }
+  ~SameDraws() {
+    if (after_) {
+      go_to(*after_);
+    }
+  }
+  SameDraws(const SameDraws&) = delete;
+  SameDraws& operator=(const SameDraws&) = delete;
+
+ private:
+  static void go_to(const RandomState& state) {
+    set_default_generator(state.generator);
+    set_next_draw(state.draw);
+  }
+  std::optional<RandomState> after_;
+};
+
+class Player {
+ public:
+  Player(Tape& tape, const std::vector<Wanted>& wanted)
+      : tape_(tape),
+        wanted_(wanted),
+        made_(tape.values().size()),
+        layouts_(tape.values().size()),
+        last_use_(tape.values().size(), 0),
+        group_of_(tape.values().size()) {
+    for (size_t v = 0; v < group_of_.size(); ++v) {
+      group_of_[v] = tape.memory_of(v);
+    }
+  }
+
+  std::vector<at::Tensor> run() {
+    find_calls();
+    find_groups();
+    for (const auto n : calls_) {
+      play_or_start_again(n);
+      forget_after(n);
+    }
+    std::vector<at::Tensor> results;
+    for (const auto& w : wanted_) {
+      results.push_back(as_wanted(made_[w.value], w.spec));
+    }
+    return results;
+  }
+
+ private:
+  TapeCall& call(size_t n) {
+    return tape_.calls()[n];
+  }
+
+  template <class Visit>
+  void for_each_value(const TapeCall& call, const Visit& visit) const {
+    for (const auto* list : {&call.inputs, &call.outputs}) {
+      for (const auto value : *list) {
+        if (value != Tape::kReal) {
+          visit(value);
+        }
+      }
+    }
+  }
+
+  // What is not needed draws all the same where no tensor is distributed: what
+  // comes after it would draw something else.
+  bool only_draws(const TapeCall& c) const {
+    return draws(c) && !c.drawn &&
+        std::all_of(wanted_.begin(), wanted_.end(), [](const auto& w) {
+             return w.spec == nullptr;
+           });
+  }
+
+  // Backward: what makes or writes memory that is needed later on is needed,
+  // and so is what it uses. On the way layouts go from results to operands.
+  void find_calls() {
+    std::vector<bool> needed(tape_.values().size(), false);
+    for (const auto& w : wanted_) {
+      needed[tape_.memory_of(w.value)] = true;
+      layouts_[w.value] = w.spec;
+    }
+    for (size_t n = tape_.calls().size(); n-- > 0;) {
+      const auto& c = call(n);
+      const auto is_needed = [&](size_t value) {
+        return needed[tape_.memory_of(value)];
+      };
+      if (std::none_of(c.outputs.begin(), c.outputs.end(), is_needed) &&
+          std::none_of(c.written.begin(), c.written.end(), is_needed) &&
+          !only_draws(c)) {
+        continue;
+      }
+      calls_.push_back(n);
+      for_each_value(c, [&](size_t value) {
+        needed[tape_.memory_of(value)] = true;
+        last_use_[value] = std::max(last_use_[value], n);
+      });
+      hand_layouts_on(c);
+    }
+    std::reverse(calls_.begin(), calls_.end());
+  }
+
+  void hand_layouts_on(const TapeCall& c) {
+    for (const auto out : c.outputs) {
+      for (const auto in : c.inputs) {
+        if (in != Tape::kReal && layouts_[out] != nullptr &&
+            layouts_[in] == nullptr &&
+            tape_.values()[in].sizes == tape_.values()[out].sizes) {
+          layouts_[in] = layouts_[out];
+        }
+      }
+    }
+  }
+
+  size_t group_of(size_t value) {
+    while (group_of_[value] != value) {
+      value = group_of_[value] = group_of_[group_of_[value]];
+    }
+    return value;
+  }
+
+  void find_groups() {
+    for (const auto n : calls_) {
+      std::optional<size_t> first;
+      for_each_value(call(n), [&](size_t value) {
+        first = first.value_or(value);
+        group_of_[group_of(value)] = group_of(*first);
+      });
+    }
+    for (const auto n : calls_) {
+      for_each_value(call(n), [&](size_t value) {
+        auto& calls = groups_[group_of(value)].calls;
+        if (calls.empty() || calls.back() != n) {
+          calls.push_back(n);
+        }
+      });
+    }
+    for (const auto& w : wanted_) {
+      if (w.spec == nullptr) {
+        continue;
+      }
+      auto& group = groups_[group_of(w.value)];
+      group.is_replicated |=
+          group.mesh.defined() && group.mesh != w.spec->mesh();
+      group.mesh = w.spec->mesh();
+    }
+  }
+
+  void play_or_start_again(size_t n) {
+    auto& group = group_with(n);
+    check_unchanged(call(n));
+    try {
+      play_call(n, group);
+    } catch (const c10::Error& error) {
+      DTENSOR_CHECK(
+          group.mesh.defined() && !group.is_replicated,
+          "materialize",
+          name_of(call(n).op.operator_name()),
+          ", which a DeferredInit scope put off, failed: ",
+          error.what_without_backtrace());
+      group.is_replicated = true;
+      for (const auto before : group.calls) {
+        if (before <= n) {
+          play_or_start_again(before);
+        }
+      }
+    }
+  }
+
+  PlayGroup& group_with(size_t n) {
+    std::optional<size_t> any;
+    for_each_value(call(n), [&](size_t value) { any = value; });
+    return groups_.at(group_of(*any));
+  }
+
+  void play_call(size_t n, const PlayGroup& group) {
+    auto& c = call(n);
+    const SameDraws same(c);
+    torch::jit::Stack stack(c.args.begin(), c.args.end());
+    map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
+      return operand(c, i, t, group);
+    });
+    if (!c.outputs.empty()) {
+      ask_for(c.op.schema(), stack.data(), tape_.values()[c.outputs[0]].device);
+    }
+    if (c.inputs.empty() && group.mesh.defined()) {
+      made_[c.outputs[0]] = made_distributed(c, group, std::move(stack));
+      return;
+    }
+    c.op.callBoxed(&stack);
+    size_t next = 0;
+    visit_tensors(stack, [&](const at::Tensor& t, size_t, int) {
+      made_[c.outputs.at(next++)] = t;
+    });
+    if (c.inputs.empty()) {
+      fill(c, made_[c.outputs[0]]);
+    }
+  }
+
+  static void check_unchanged(const TapeCall& c) {
+    size_t i = 0;
+    visit_tensors(c.args, [&](const at::Tensor& t, size_t, int) {
+      DTENSOR_CHECK(
+          c.inputs[i] != Tape::kReal || t.is_inference() ||
+              static_cast<uint32_t>(t._version()) == c.versions[i],
+          "materialize",
+          name_of(c.op.operator_name()),
+          " was put off by a DeferredInit scope, and a tensor from outside "
+          "that it uses has been written since. Give it a clone().");
+      ++i;
+    });
+  }
+
+  at::Tensor operand(
+      const TapeCall& c,
+      size_t i,
+      const at::Tensor& real,
+      const PlayGroup& group) const {
+    const auto& t = c.inputs[i] == Tape::kReal ? real : made_[c.inputs[i]];
+    if (group.mesh.defined() && !is_dtensor(t) && t.dim() > 0) {
+      return distribute_tensor(t.detach(), group.mesh, {}, std::nullopt);
+    }
+    return t;
+  }
+
+  // The bytes of a new tensor that small are known.
+  static void fill(const TapeCall& c, const at::Tensor& t) {
+    if (c.op.schema().name() != "aten::empty") {
+      return;
+    }
+    if (c.contents.get() == nullptr) {
+      if (t.nbytes() <= kMostOpenBytes) {
+        t.zero_();
+      }
+      return;
+    }
+    t.copy_(at::from_blob(
+        c.contents.get(),
+        t.sizes(),
+        t.strides(),
+        t.options().device(at::kCPU)));
+  }
+
+  at::Tensor made_distributed(
+      const TapeCall& c,
+      const PlayGroup& group,
+      torch::jit::Stack stack) {
+    const auto value = c.outputs[0];
+    const auto& about = tape_.values()[value];
+    const auto& spec = layouts_[value];
+    const Placements layout = group.is_replicated || spec == nullptr ||
+            spec->sizes() != SizesRef(about.sizes)
+        ? Placements(static_cast<size_t>(group.mesh.ndim()), Replicate())
+        : Placements(spec->placements().begin(), spec->placements().end());
+    const auto name = name_of(c.op.operator_name());
+    const FactoryOptions options{.dtype = about.dtype};
+    const auto make = [&](auto factory) -> at::Tensor {
+      return factory(about.sizes, group.mesh, layout, options);
+    };
+    if (name == "aten::empty.memory_format" && c.contents.get() == nullptr) {
+      return make(is_large(about) ? empty : zeros);
+    }
+    if (name == "aten::zeros" || name == "aten::ones") {
+      return make(name == "aten::zeros" ? zeros : ones);
+    }
+    if (name == "aten::rand" || name == "aten::randn") {
+      return make(name == "aten::rand" ? rand : randn);
+    }
+    c.op.callBoxed(&stack);
+    const auto whole = stack.back().toTensor();
+    fill(c, whole);
+    return distribute_tensor(whole, group.mesh, layout, std::nullopt);
+  }
+
+  void forget_after(size_t n) {
+    for_each_value(call(n), [&](size_t value) {
+      const bool is_wanted =
+          std::any_of(wanted_.begin(), wanted_.end(), [&](const auto& w) {
+            return w.value == value;
+          });
+      if (last_use_[value] == n && !is_wanted) {
+        made_[value] = at::Tensor();
+      }
+    });
+  }
+
+  static at::Tensor as_wanted(const at::Tensor& t, const SpecPtr& spec) {
+    if (spec == nullptr) {
+      return is_dtensor(t) ? DTensor(t).full_tensor() : t;
+    }
+    if (spec_of(t)->mesh() != spec->mesh()) {
+      return distribute_tensor(
+          DTensor(t).full_tensor(),
+          spec->mesh(),
+          spec->placements(),
+          std::nullopt);
+    }
+    return DTensor(t).redistribute(spec->placements());
+  }
+
+  Tape& tape_;
+  const std::vector<Wanted>& wanted_;
+  std::vector<size_t> calls_;    // those to play
+  std::vector<at::Tensor> made_; // by value, while somebody needs it
+  std::vector<SpecPtr> layouts_; // by value, those to aim at
+  std::vector<size_t> last_use_; // by value, a call
+  std::vector<size_t> group_of_; // union-find over values
+  std::map<size_t, PlayGroup> groups_;
+};
+
+} // namespace
+
+std::vector<at::Tensor> play(Tape& tape, const std::vector<Wanted>& wanted) {
+  const c10::NoGradGuard no_grad;
+  tape.close_all();
+  return Player(tape, wanted).run();
+}
+
+void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  const auto count = schema.arguments().size();
+  std::shared_ptr<Tape> tape;
+  std::vector<Wanted> wanted;
+  c10::Device device = at::kCPU;
+  visit_tensors(
+      last_args(*stack, count), [&](const at::Tensor& t, size_t arg, int) {
+        const auto* note = deferred_of(t);
+        if (note == nullptr) {
+          return;
+        }
+        const auto* alias = schema.arguments()[arg].alias_info();
+        DTENSOR_CHECK_NOT_IMPLEMENTED(
+            alias == nullptr || !alias->isWrite(),
+            "DeferredInit",
+            name_of(op.operator_name()),
+            " writes a deferred tensor and needs its values. Call it after "
+            "materialize().");
+        tape = note->tape;
+        device = note->device;
+        wanted.push_back({note->value, nullptr});
+      });
+  const auto values =
+      tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted);
+  size_t next = 0;
+  ask_for(schema, stack->data() + (stack->size() - count), device);
+  map_tensors(
+      stack->data() + (stack->size() - count),
+      count,
+      [&](const at::Tensor& t, size_t) {
+        return deferred_of(t) == nullptr ? t : values[next++];
+      });
+  op.callBoxed(stack);
+}
+
+} // namespace dtensor::detail

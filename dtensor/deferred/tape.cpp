@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/deferred/tape_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/stack_impl.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr auto kMeta = c10::DeviceType::Meta;
+
+// Deferred tensors hold the tape, so the tape holds none of them.
+const at::Tensor& stand_in() {
+  static const auto* t =
+      new at::Tensor(at::empty({0}, at::TensorOptions().device(kMeta)));
+  return *t;
+}
+
+at::Tensor meta_twin(const at::Tensor& t) {
+  return at::empty_strided(
+      t.sizes(), t.strides(), t.options().device(kMeta).requires_grad(false));
+}
+
+uint32_t version_of(const at::Tensor& t) {
+  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& t) {
+  return t.storage().unsafeGetStorageImpl();
+}
+
+bool writes(const c10::FunctionSchema& schema, size_t arg) {
+  const auto* alias = schema.arguments()[arg].alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
+std::vector<at::Tensor> tensors_of(c10::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> all;
+  visit_tensors(
+      values, [&](const at::Tensor& t, size_t, int) { all.push_back(t); });
+  return all;
+}
+
+// The arguments of the same call on the meta device; returns the device that
+// it asks for.
+std::optional<c10::Device> to_meta(
+    const c10::FunctionSchema& schema,
+    torch::jit::Stack& args) {
+  map_tensors(args.data(), args.size(), [](const at::Tensor& t, size_t) {
+    return deferred_of(t) == nullptr ? meta_twin(t) : t;
+  });
+  std::optional<c10::Device> asked;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& name = schema.arguments()[i].name();
+    if (name == "device") {
+      if (args[i].isDevice() && !args[i].toDevice().is_meta()) {
+        asked = args[i].toDevice();
+      }
+      args[i] = c10::Device(kMeta);
+    } else if (name == "pin_memory") {
+      args[i] = c10::IValue();
+    }
+  }
+  return asked;
+}
+
+// LibTorch has no kernel for it on the meta device.
+bool is_randperm(const c10::OperatorHandle& op, const torch::jit::Stack& args) {
+  return op.schema().name() == "aten::randperm" && args[0].isInt() &&
+      args[0].toInt() >= 0 && op.schema().argumentIndexWithName("device");
+}
+
+at::Tensor randperm_on_meta(
+    const c10::FunctionSchema& schema,
+    const torch::jit::Stack& args) {
+  const auto& dtype = args[*schema.argumentIndexWithName("dtype")];
+  return at::empty(
+      {args[0].toInt()},
+      at::TensorOptions(kMeta).dtype(
+          dtype.isNone() ? at::kLong : dtype.toScalarType()));
+}
+
+// Whether the call, with its arguments on the stack, can be done there.
+bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  try {
+    if (is_randperm(op, stack)) {
+      stack = {randperm_on_meta(op.schema(), stack)};
+      return true;
+    }
+    op.callBoxed(&stack);
+  } catch (const c10::Error&) {
+    return false;
+  }
+  const auto results = tensors_of(stack);
+  return std::all_of(results.begin(), results.end(), [](const auto& t) {
+    return t.is_meta();
+  });
+}
+
+bool all_zero(const void* data, size_t bytes) {
+  const auto* first = static_cast<const char*>(data);
+  return bytes == 0 ||
+      (*first == 0 && std::memcmp(first, first + 1, bytes - 1) == 0);
+}
+
+} // namespace
+
+const Deferred* deferred_of(const at::Tensor& t) {
+  return t.defined() && t.is_meta() && !is_dtensor(t)
+      ? dynamic_cast<const Deferred*>(
+            t.unsafeGetTensorImpl()->get_backend_meta())
+      : nullptr;
+}
+
+size_t Tape::memory_of(size_t value) const {
+  while (memory_[value] != value) {
+    value = memory_[value] = memory_[memory_[value]];
+  }
+  return value;
+}
+
+// Also where an operator has given the tensor other memory.
+void Tape::note_memory(size_t value, const at::Tensor& t) {
+  const auto [known, is_new] =
+      storages_.try_emplace(storage_of(t), t.storage(), value);
+  if (!is_new) {
+    memory_[memory_of(value)] = memory_of(known->second.second);
+  }
+}
+
+size_t Tape::add_value(const at::Tensor& t, c10::Device device) {
+  const auto value = values_.size();
+  values_.push_back(
+      {Sizes(t.sizes()), Sizes(t.strides()), t.scalar_type(), device});
+  memory_.push_back(value);
+  note_memory(value, t);
+  t.unsafeGetTensorImpl()->set_backend_meta(
+      c10::make_intrusive<Deferred>(shared_from_this(), value, device));
+  return value;
+}
+
+void Tape::open(size_t call, const at::Tensor& t) {
+  const auto bytes = t.storage().nbytes();
+  if (bytes == 0 || bytes > kMostOpenBytes) {
+    return;
+  }
+  auto* memory = std::calloc(bytes, 1);
+  DTENSOR_CHECK(
+      memory != nullptr,
+      "DeferredInit",
+      "no memory for ",
+      bytes,
+      " bytes. Free some.");
+  t.storage().set_data_ptr_noswap(
+      {memory, memory, &std::free, c10::Device(kMeta)});
+  open_.emplace(storage_of(t), call);
+}
+
+void Tape::close(const c10::StorageImpl* storage) {
+  const auto found = open_.find(storage);
+  if (found == open_.end()) {
+    return;
+  }
+  const auto& held = storages_.at(storage).first;
+  auto data = held.set_data_ptr({nullptr, c10::Device(kMeta)});
+  if (!all_zero(data.get(), held.nbytes())) {
+    calls_[found->second].contents = std::move(data);
+  }
+  open_.erase(found);
+}
+
+void Tape::close_all() {
+  while (!open_.empty()) {
+    close(open_.begin()->first);
+  }
+}
+
+// What is known of the call beforehand; nothing if it writes a real tensor.
+std::optional<TapeCall> Tape::described(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args) const {
+  TapeCall call{op, args.vec(), {}, {}, {}, {}, {}, {}};
+  bool writes_real = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const auto* note = deferred_of(t);
+    const bool is_written = writes(op.schema(), arg);
+    call.inputs.push_back(note == nullptr ? kReal : note->value);
+    call.versions.push_back(note == nullptr ? version_of(t) : 0);
+    writes_real |= note == nullptr && is_written;
+    if (note != nullptr && is_written) {
+      call.written.push_back(note->value);
+    }
+  });
+  map_tensors(
+      call.args.data(), args.size(), [&](const at::Tensor& t, size_t i) {
+        return call.inputs[i] == kReal ? t : stand_in();
+      });
+  return writes_real ? std::nullopt : std::make_optional(std::move(call));
+}
+
+size_t Tape::value_of_result(
+    const at::Tensor& t,
+    const std::vector<at::Tensor>& inputs,
+    c10::Device device) {
+  const bool is_input =
+      std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+        return input.is_same(t);
+      });
+  if (is_input && deferred_of(t) != nullptr) {
+    return deferred_of(t)->value;
+  }
+  return add_value(t, device);
+}
+
+bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto count = op.schema().arguments().size();
+  auto call = described(op, last_args(*stack, count));
+  if (!call) {
+    return false;
+  }
+  const auto inputs = tensors_of(last_args(*stack, count));
+  std::optional<c10::Device> device;
+  for (const auto& t : inputs) {
+    if (const auto* note = deferred_of(t)) {
+      device = device.value_or(note->device);
+      close(storage_of(t));
+    }
+  }
+  torch::jit::Stack on_meta(stack->end() - count, stack->end());
+  const auto asked = to_meta(op.schema(), on_meta);
+  if (!runs(op, on_meta)) {
+    return false;
+  }
+  for (const auto& t : tensors_of(on_meta)) {
+    call->outputs.push_back(
+        value_of_result(t, inputs, asked.value_or(device.value_or(at::kCPU))));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (const auto value = call->inputs[i]; value != kReal) {
+      note_memory(value, inputs[i]);
+    }
+  }
+  if (!call->outputs.empty() || !call->written.empty()) {
+    calls_.push_back(*std::move(call));
+    if (name_of(op.operator_name()) == "aten::empty.memory_format") {
+      open(calls_.size() - 1, on_meta.back().toTensor());
+    }
+  }
+  torch::jit::drop(*stack, count);
+  stack->insert(stack->end(), on_meta.begin(), on_meta.end());
+  return true;
+}
+
+void ask_for(
+    const c10::FunctionSchema& schema,
+    c10::IValue* args,
+    c10::Device device) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].name() == "device" && args[i].isDevice() &&
+        args[i].toDevice().is_meta()) {
+      args[i] = device;
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/become_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/torch_nodes_impl.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+at::Tensor empty_like(const at::Tensor& t, c10::Device device) {
+  return at::empty_strided(
+      t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
+}
+
+// One that was asked for while the tensor was on the meta device expects
+// gradients there.
+void forget_accumulator(const at::Tensor& t) {
+  if (torch::autograd::impl::try_get_grad_accumulator(t) != nullptr) {
+    torch::autograd::impl::set_grad_accumulator(t, WeakNode(NodePtr()));
+  }
+}
+
+} // namespace
+
+at::Tensor plain_meta_of(const at::Tensor& t) {
+  if (!is_dtensor(t)) {
+    return t;
+  }
+  const auto* note = dynamic_cast<PartOfMeta*>(
+      local_of(t).unsafeGetTensorImpl()->get_backend_meta());
+  return note == nullptr ? at::Tensor() : note->whole;
+}
+
+void become(const at::Tensor& self, const at::Tensor& other) {
+  const c10::NoGradGuard no_grad;
+  auto boundaries = is_dtensor(self) ? meta_of(self).boundaries : nullptr;
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->shallow_copy_from(other.getIntrusivePtr());
+  if (is_dtensor(self)) {
+    auto meta = meta_of(self).copy();
+    meta->boundaries = std::move(boundaries);
+    impl->set_backend_meta(std::move(meta));
+    explain_no_data(self);
+  } else {
+    impl->set_backend_meta(nullptr);
+  }
+  impl->bump_version();
+  forget_accumulator(self);
+  if (self.grad().defined() && self.grad().is_meta() && !self.is_meta()) {
+    self.mutable_grad() = at::Tensor();
+  }
+}
+
+void allocate(const at::Tensor& self) {
+  if (is_dtensor(self)) {
+    const auto& spec = spec_of(self);
+    become(
+        self,
+        wrap(
+            empty_like(local_of(self), c10::Device(spec->mesh().device_type())),
+            spec));
+    return;
+  }
+  const auto* note =
+      dynamic_cast<MetaNote*>(self.unsafeGetTensorImpl()->get_backend_meta());
+  become(self, empty_like(self, note == nullptr ? at::kCPU : note->device));
+}
+
+} // namespace dtensor::detail
