@@ -7,6 +7,7 @@
 # make matrix  the library and its tests with each LibTorch, in one table
 # make bench   the benchmarks and their anchors in turn, in one table
 # make bench-instructions  instructions of warm operators, which repeat exactly
+# make models  brings SmolLM2-135M, of which tests and examples/llama make use
 # make pictures  those of docs/concepts/debugging.md anew
 # make format  clang-format every source
 # make clean   remove what was built
@@ -18,7 +19,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build pictures clang format clean setup
+.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build models pictures clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -67,6 +68,9 @@ bench-build:
 
 setup:
 	@tools/setup.sh
+
+models:
+	@tools/models.sh
 
 pictures: setup
 	cmake --preset release

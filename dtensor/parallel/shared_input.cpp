@@ -15,8 +15,12 @@
 //
 // - a DTensor carries it;
 // - a plain tensor may be in the hands of several ranks and is left alone. The
-//   node that recorded its redistribution carries it. Where nothing is
-//   recorded nothing is shared.
+//   node that recorded its redistribution carries it; where nothing is recorded
+//   the siblings do.
+//
+// A tensor of inference mode counts no writes, so any write to it between
+// siblings is one that the program does not say. What is made of it is a normal
+// tensor, which counts.
 //
 // The result's history is held weakly: a leaf must not keep alive a graph that
 // holds the leaf.
@@ -35,6 +39,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -54,7 +59,7 @@ template <class T>
 using Weak = c10::weak_intrusive_ptr<T>;
 
 uint32_t version_of(const at::Tensor& t) {
-  return static_cast<uint32_t>(t._version());
+  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
 }
 
 // What autograd knows of a tensor; null where it records nothing.
@@ -213,6 +218,19 @@ at::Tensor prepare(
       distributed, spec->with_placements({layouts.desired}, "input_layouts"));
 }
 
+// The same of what siblings are to share.
+at::Tensor prepare_shared(
+    const at::Tensor& distributed,
+    const DeviceMesh& mesh,
+    const InputLayouts& layouts) {
+  if (!c10::InferenceMode::is_enabled()) {
+    return prepare(distributed, mesh, layouts);
+  }
+  const c10::InferenceMode off(false);
+  const c10::NoGradGuard no_grad;
+  return prepare(distributed, mesh, layouts);
+}
+
 struct Keep final : torch::autograd::FunctionPreHook {
   explicit Keep(SharedInputPtr input) : shared(std::move(input)) {}
   torch::autograd::variable_list operator()(
@@ -230,8 +248,7 @@ bool communicates(const Spec& from, const Spec& to) {
 
 bool worth_sharing(const at::Tensor& x, const at::Tensor& prepared, bool way) {
   return !prepared.is_same(x) && !local_of(prepared).is_inference() &&
-      x.device() == prepared.device() &&
-      (prepared.requires_grad() || (is_dtensor(x) && way));
+      x.device() == prepared.device() && (prepared.requires_grad() || way);
 }
 
 // A gathered tensor holds what this rank gave; else a copy tells.
@@ -281,6 +298,8 @@ void remember(
     auto meta = meta_of(x).copy();
     meta->shared_input = std::move(shared);
     x.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
+  } else if (node == nullptr) {
+    who.group->owned = std::move(shared);
   } else {
     node->add_pre_hook(std::make_unique<Keep>(std::move(shared)));
   }
@@ -313,8 +332,10 @@ void check_unwritten(const SharedInput& shared, const at::Tensor& part) {
       ", which ",
       describe_module(shared.maker),
       " took before it, was written in between past its version counter, as "
-      "through data_ptr() or data(). Write to it with operators such as "
-      "copy_(), or give the module a clone().");
+      "through data_ptr() or data(), or in inference mode, where there is "
+      "none. "
+      "Write to it with operators such as copy_() outside of that, or give the "
+      "module a clone().");
 }
 
 bool is_for(
@@ -352,7 +373,7 @@ at::Tensor serve(SharedInput& shared, const at::Tensor& x, const Sibling& who) {
 }
 
 bool may_share(const at::Tensor& x, const Sibling& who) {
-  return who.group != nullptr && who.group->members >= 2 && !x.is_inference();
+  return who.group != nullptr && who.group->members >= 2 && !x.is_meta();
 }
 
 } // namespace
@@ -372,7 +393,7 @@ at::Tensor shared_input(
     shared->drop();
   }
   const auto distributed = as_dtensor(x, mesh, layouts);
-  auto prepared = prepare(distributed, mesh, layouts);
+  auto prepared = prepare_shared(distributed, mesh, layouts);
   const auto& from = spec_of(distributed);
   if (worth_sharing(x, prepared, communicates(*from, *spec_of(prepared)))) {
     remember(x, from, prepared, who);

@@ -26,8 +26,10 @@ struct SharedInput; // shared_input.cpp
 /// Inputs of children of one module to which a plan gives the same layouts.
 struct SiblingGroup {
   size_t members = 0;
-  /// What they share now; the input or its graph owns it.
+  /// What they share now; the input or its graph owns it, or, of a plain input
+  /// without a graph, this does.
   std::weak_ptr<SharedInput> current;
+  std::shared_ptr<SharedInput> owned = nullptr;
 };
 
 /// One of them.

@@ -305,8 +305,9 @@ TEST(SharedInputTest, SiblingsSeeAWriteOrSayThatTheyDoNot) {
   const std::string past =
       "[boundary] the input of module \"b\", f64[12, 8] on (tp=4): S(0), which "
       "module \"a\" took before it, was written in between past its version "
-      "counter, as through data_ptr() or data(). Write to it with operators "
-      "such as copy_(), or give the module a clone().";
+      "counter, as through data_ptr() or data(), or in inference mode, where "
+      "there is none. Write to it with operators such as copy_() outside of "
+      "that, or give the module a clone().";
   on_four_ranks([&](const DeviceMesh& mesh) {
     for (const auto& way : all_ways()) {
       for (const bool distributed : {false, true}) {
@@ -336,6 +337,83 @@ TEST(SharedInputTest, InferenceOverOneBuffer) {
         expect_close(
             pair->b(x), part(plain->b(whole), mesh, Shard(-1)), "second");
       }
+    }
+  });
+}
+
+// With and without gradients, a tensor of either kind, in inference mode.
+TEST(SharedInputTest, IsGatheredOnceWithoutGradients) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    auto plain = filled(Siblings());
+    for (const bool inference : {false, true}) {
+      for (const bool distributed : {false, true}) {
+        auto pair = siblings(mesh);
+        const torch::NoGradGuard no_grad;
+        const c10::InferenceMode mode(inference);
+        const torch::NoGradGuard still_none;
+        const auto x = leaf_of(mesh, distributed) * 1;
+        EXPECT_EQ(x.is_inference(), inference);
+        const auto whole = distributed ? full(x) : x.detach().repeat({4, 1});
+        const CommDebugMode comm;
+        for (int step = 1; step <= 3; ++step) {
+          expect_close(pair->a(x), part(plain->a(whole), mesh, Shard(-1)), "a");
+          expect_close(pair->b(x), part(plain->b(whole), mesh, Shard(-1)), "b");
+        }
+        EXPECT_EQ(counts(comm, false), "3 all_gather")
+            << inference << distributed;
+      }
+    }
+  });
+}
+
+// Writes to what it gets, as modules in place do.
+struct DoublerImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    return x.mul_(2).clone();
+  }
+};
+DTENSOR_MODULE(Doubler);
+
+struct DoublersImpl : torch::nn::Module {
+  DoublersImpl()
+      : a(register_module("a", Doubler())),
+        b(register_module("b", Doubler())) {}
+  Doubler a, b;
+};
+TORCH_MODULE(Doublers);
+
+TEST(SharedInputTest, WritesToWhatWasMadeCountInInferenceMode) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    Doublers both;
+    parallelize_module(
+        *both,
+        mesh,
+        {{"*",
+          PrepareModuleInput(
+              {.input_layouts = {Shard(0)},
+               .desired_input_layouts = {Replicate()}})}});
+    for (const bool distributed : {false, true}) {
+      const c10::InferenceMode mode;
+      const auto x = leaf_of(mesh, distributed) * 1;
+      const auto twice =
+          (distributed ? full(x) : x.detach().repeat({4, 1})) * 2;
+      expect_close(both->a(x), twice, "the first");
+      expect_close(both->b(x), twice, "not what the first has written");
+    }
+  });
+}
+
+TEST(SharedInputTest, AWriteInInferenceModeIsAnError) {
+  on_four_ranks([](const DeviceMesh& mesh) {
+    for (const bool distributed : {false, true}) {
+      auto pair = siblings(mesh);
+      const c10::InferenceMode mode;
+      auto x = leaf_of(mesh, distributed) * 1;
+      pair->a(x);
+      x.add_(1);
+      EXPECT_NE(
+          error_of([&] { pair->b(x); }).find("or in inference mode"),
+          std::string::npos);
     }
   });
 }

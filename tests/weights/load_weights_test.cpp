@@ -4,6 +4,8 @@
 #include <dtensor/weights/load_weights.h>
 #include <tests/parallel/modules.h>
 
+#include <nlohmann/json.hpp>
+
 #include "files.h"
 
 namespace dtensor {
@@ -220,6 +222,27 @@ TEST(WeightNamesTest, OfTransformersInGguf) {
       "[gguf_names] " + path +
           " is of the architecture \"\", whose names are not known: llama, "
           "bert and gpt2 are. Write a function of names.");
+}
+
+TEST(WeightNamesTest, OfGgufAreThoseOfItsLibrary) {
+  if (!written_files().why_not.empty()) {
+    GTEST_SKIP() << written_files().why_not;
+  }
+  const auto folder = written_files().folder + "/";
+  const auto all = nlohmann::json::parse(std::ifstream(folder + "names.json"));
+  ASSERT_EQ(all.size(), 3);
+  for (const auto& [architecture, names] : all.items()) {
+    const auto rename =
+        gguf_names(*open_weights(folder + architecture + ".gguf"));
+    for (const auto& [name, truth] : names.items()) {
+      EXPECT_EQ(rename(name).name, truth.get<std::string>()) << name;
+    }
+  }
+  const auto llama = gguf_names(*open_weights(folder + "llama.gguf"));
+  const std::string layer = "model.layers.1.self_attn.";
+  EXPECT_EQ(llama(layer + "q_proj.weight").interleaved_heads, 4);
+  EXPECT_EQ(llama(layer + "k_proj.weight").interleaved_heads, 2);
+  EXPECT_EQ(llama(layer + "v_proj.weight").interleaved_heads, 0);
 }
 
 TEST(WeightNamesTest, OfConv1d) {

@@ -28,7 +28,27 @@ DTYPES = [
 BY_BLOCK = [gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K]
 QUANTISED = [
     gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
-    gguf.GGMLQuantizationType.Q8_0]
+    gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.BF16]
+# Modules of the Python package transformers, those of layers for two layers.
+MODULES = {
+    "llama": {
+        "": ["model.embed_tokens", "model.norm", "lm_head"],
+        "model.layers": [
+            "input_layernorm", "self_attn.q_proj", "self_attn.k_proj",
+            "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
+            "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]},
+    "bert": {
+        "": ["embeddings.word_embeddings", "embeddings.token_type_embeddings",
+             "embeddings.position_embeddings", "embeddings.LayerNorm"],
+        "encoder.layer": [
+            "attention.self.query", "attention.self.key", "attention.self.value",
+            "attention.output.dense", "attention.output.LayerNorm",
+            "intermediate.dense", "output.dense", "output.LayerNorm"]},
+    "gpt2": {
+        "": ["transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"],
+        "transformer.h": [
+            "ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc",
+            "mlp.c_proj"]}}
 
 
 def plain_tensors():
@@ -118,12 +138,37 @@ def write_gguf(folder):
     torch.save(truth, folder / "quantised.gguf.pt")
 
 
+def write_names(folder):
+    """What the library calls them; a file of each architecture."""
+    all_names = {}
+    for name, modules in MODULES.items():
+        arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
+        library = gguf.get_tensor_name_map(arch, 2)
+        full = list(modules[""])
+        layers = next(key for key in modules if key)
+        full += [f"{layers}.{i}.{module}" for i in range(2) for module in modules[layers]]
+        all_names[name] = {
+            f"{module}.{kind}": library.get_name(f"{module}.{kind}", (".weight", ".bias"))
+            for module in full for kind in ("weight", "bias")}
+        writer = gguf.GGUFWriter(folder / f"{name}.gguf", name)
+        writer.add_head_count(4)
+        writer.add_head_count_kv(2)
+        for tensor in ("token_embd.weight", "output.weight"):
+            writer.add_tensor(tensor, numpy.zeros((2, 2), numpy.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    (folder / "names.json").write_text(json.dumps(all_names))
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     write_safetensors(folder)
     write_index(folder)
     write_gguf(folder)
+    write_names(folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A model from files.
+#pragma once
+
+#include "model.h"
+
+#include <dtensor/dtensor.h>
+
+#include <string>
+
+namespace llama {
+
+/// What a GGUF file says of its model, or the config.json beside safetensors.
+Config config_of(const dtensor::WeightFile& file);
+
+/// A model whose parameters this rank of `mesh` has its parts of, from `file`;
+/// random ones without a file, the same on any number of ranks.
+Llama make_model(
+    const Config& config,
+    const dtensor::DeviceMesh& mesh,
+    const dtensor::WeightFilePtr& file);
+
+} // namespace llama

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Answers prompts by a Llama model, tensor-parallel on ranks that are threads.
+//
+//   llama --model SmolLM2-135M-Instruct.Q4_1.gguf --ranks 2 --chat
+//       --prompt "Why is the sky blue?" --prompt "Name three rivers."
+//   llama --model folder/with/safetensors --temperature 0.8 --top-p 0.9
+//   llama --check          # a small random model on 1 to 4 ranks
+#include "generate.h"
+#include "load.h"
+#include "tokenizer.h"
+
+#include "../check.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <iostream>
+
+namespace {
+
+using llama::Generated;
+using llama::Tokens;
+
+struct Options {
+  std::string model;
+  int64_t ranks = 1;
+  std::vector<std::string> prompts;
+  int64_t tokens = 64;
+  llama::Sampling sampling;
+  uint64_t seed = 0;
+  int64_t context = 2048;
+  std::string dtype = "f32";
+  bool chat = false;
+  bool ids = false;
+  bool check = false;
+};
+
+torch::Dtype dtype_of(const std::string& name) {
+  return name == "f64" ? torch::kDouble
+      : name == "bf16" ? torch::kBFloat16
+                       : torch::kFloat;
+}
+
+// The same tokens on any number of ranks, and two collectives in a layer.
+void check() {
+  const llama::Config config{.dtype = torch::kDouble};
+  const std::vector<Tokens> prompts = {{1, 2, 3, 4, 5}, {6, 7}, {8}};
+  for (const double temperature : {0.0, 1.0}) {
+    const llama::GenerateOptions options{
+        .tokens = 12, .sampling = {temperature, 0.9}};
+    const auto truth = llama::Generator(config, 1, nullptr)(prompts, options);
+    // By itself a prompt is answered as among others.
+    CHECK_THAT(
+        temperature > 0 ||
+        llama::Generator(config, 1, nullptr)({prompts[1]}, options).tokens[0] ==
+            truth.tokens[1]);
+    for (const int64_t ranks : {2, 3, 4}) {
+      const auto mine =
+          llama::Generator(config, ranks, nullptr)(prompts, options);
+      CHECK_THAT(mine.tokens == truth.tokens);
+      if (temperature == 0) {
+        CHECK_THAT(mine.collectives == 2 * config.layers + 2);
+      }
+    }
+  }
+  fmt::print("the same tokens on 1, 2, 3 and 4 ranks\n");
+}
+
+// Tokens as they come, if there is one prompt; else each answer at its end.
+void answer(
+    llama::Generator& generate,
+    const llama::Tokenizer& tokenizer,
+    const Options& options,
+    const std::vector<std::string>& prompts) {
+  std::vector<Tokens> ids;
+  for (const auto& prompt : prompts) {
+    ids.push_back(
+        tokenizer.encode(options.chat ? tokenizer.chat(prompt) : prompt));
+  }
+  const auto print = [&](int64_t token) {
+    fmt::print(
+        "{}",
+        options.ids ? fmt::format("{} ", token) : tokenizer.decode(token));
+    std::fflush(stdout);
+  };
+  llama::GenerateOptions how{
+      .tokens = options.tokens,
+      .sampling = options.sampling,
+      .seed = options.seed};
+  how.is_end = [&](int64_t token) { return tokenizer.is_end(token); };
+  if (ids.size() == 1) {
+    how.on_token = [&](size_t, int64_t token) { print(token); };
+  }
+  const auto made = generate(ids, how);
+  for (size_t i = 0; i < ids.size() && ids.size() > 1; ++i) {
+    fmt::print("--- {}\n", prompts[i]);
+    for (const auto token : made.tokens[i]) {
+      print(token);
+    }
+    fmt::print("\n");
+  }
+  fmt::print(
+      "\n[{} ranks; prompt {:.0f} ms; {:.1f} tokens/s; {} collectives a "
+      "token]\n",
+      options.ranks,
+      1e3 * made.prompt_seconds,
+      static_cast<double>(made.passes * static_cast<int64_t>(ids.size())) /
+          made.seconds,
+      made.collectives);
+}
+
+void serve(const Options& options) {
+  const auto file =
+      options.model.empty() ? nullptr : dtensor::open_weights(options.model);
+  auto config = file == nullptr ? llama::Config() : llama::config_of(*file);
+  config.dtype = dtype_of(options.dtype);
+  config.context = std::min(config.context, options.context);
+  const auto tokenizer =
+      file == nullptr ? llama::Tokenizer() : llama::Tokenizer(*file);
+  llama::Generator generate(config, options.ranks, file);
+  if (!options.prompts.empty()) {
+    answer(generate, tokenizer, options, options.prompts);
+    return;
+  }
+  for (std::string line;
+       fmt::print("> "), std::fflush(stdout), std::getline(std::cin, line);) {
+    if (!line.empty()) {
+      answer(generate, tokenizer, options, {line});
+    }
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Answers prompts by a Llama model on ranks of one process.");
+  app.add_option("--model", options.model, "GGUF, safetensors or a folder");
+  app.add_option("--ranks", options.ranks, "threads that share the model")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--prompt", options.prompts, "any number; default: each line");
+  app.add_option("--tokens", options.tokens, "at most so many for a prompt");
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy");
+  app.add_option(
+         "--top-p", options.sampling.top_p, "probability to choose from")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", options.seed, "of what is drawn");
+  app.add_option("--context", options.context, "room for tokens");
+  app.add_option("--dtype", options.dtype, "f32, f64 or bf16")
+      ->check(CLI::IsMember({"f32", "f64", "bf16"}));
+  app.add_flag("--chat", options.chat, "prompts are questions");
+  app.add_flag("--ids", options.ids, "print numbers of tokens");
+  app.add_flag("--check", options.check, "try it with a small random model");
+  CLI11_PARSE(app, argc, argv);
+  if (options.check) {
+    check();
+  } else {
+    serve(options);
+  }
+  return 0;
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The next token, from logits that stay cut: ranks exchange what they have
+// found, a few numbers, and choose alike.
+#pragma once
+
+#include <dtensor/dtensor.h>
+
+namespace llama {
+
+struct Sampling {
+  double temperature = 0; // 0: the most probable token
+  double top_p = 1;       // of the fewest tokens with so much probability
+};
+
+/// (B), on every rank, of logits (B, V) in S(1). One collective; where the
+/// tokens in question are many, two. Draws from the rank's generator, which
+/// ranks have seeded alike.
+torch::Tensor next_tokens(
+    const dtensor::DTensor& logits,
+    const Sampling& sampling);
+
+} // namespace llama
