@@ -10,6 +10,8 @@
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -55,7 +57,11 @@ void bring_to_life(const Named& tensors) {
     part.tensors.push_back(t);
   }
   for (auto& [tape, part] : tapes) {
-    const auto made = detail::play(*tape, part.wanted);
+    const bool is_plain =
+        std::all_of(part.wanted.begin(), part.wanted.end(), [](const auto& w) {
+          return w.spec == nullptr;
+        });
+    const auto made = detail::play(*tape, part.wanted, is_plain);
     for (size_t i = 0; i < made.size(); ++i) {
       detail::become(part.tensors[i], made[i]);
     }

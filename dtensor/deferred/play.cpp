@@ -22,6 +22,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -50,35 +51,43 @@ bool draws(const TapeCall& call) {
              [](const auto& a) { return a.name() == "generator"; });
 }
 
-// While it lives, a call draws what it drew when it was first played.
+// While it lives, a call draws what it drew when it was first played. The two
+// kinds of numbers are apart: a call may be played plain, for what its values
+// decide, before it is played on DTensors.
 class SameDraws {
  public:
-  explicit SameDraws(TapeCall& call) {
+  SameDraws(TapeCall& call, bool distributed) {
     if (!draws(call)) {
       return;
     }
-    const RandomState now{copy_of_default_generator(), peek_draw()};
-    if (!call.drawn) {
-      call.drawn = now;
-      return;
+    begin(call.generator, copy_of_default_generator(), [](const auto& state) {
+      set_default_generator(state);
+    });
+    if (distributed) {
+      begin(call.draw, peek_draw(), set_next_draw);
     }
-    after_ = now;
-    go_to(*call.drawn);
   }
   ~SameDraws() {
-    if (after_) {
-      go_to(*after_);
+    for (const auto& restore : restores_) {
+      restore();
     }
   }
   SameDraws(const SameDraws&) = delete;
   SameDraws& operator=(const SameDraws&) = delete;
 
  private:
-  static void go_to(const RandomState& state) {
-    set_default_generator(state.generator);
-    set_next_draw(state.draw);
+  template <class State, class GoTo>
+  void begin(FirstDraw<State>& first, const State& now, GoTo go_to) {
+    if (!first.before) {
+      first.before = now;
+      return;
+    }
+    go_to(*first.before);
+    if (first.is_done) {
+      restores_.push_back([=] { go_to(now); });
+    }
   }
-  std::optional<RandomState> after_;
+  std::vector<std::function<void()>> restores_;
 };
 
 class Player {
@@ -89,14 +98,18 @@ class Player {
         made_(tape.values().size()),
         layouts_(tape.values().size()),
         last_use_(tape.values().size(), 0),
+        is_wanted_(tape.values().size(), false),
         group_of_(tape.values().size()) {
     for (size_t v = 0; v < group_of_.size(); ++v) {
       group_of_[v] = tape.memory_of(v);
     }
+    for (const auto& w : wanted) {
+      is_wanted_[w.value] = true;
+    }
   }
 
-  std::vector<at::Tensor> run() {
-    find_calls();
+  std::vector<at::Tensor> run(bool all_draws) {
+    find_calls(all_draws);
     find_groups();
     for (const auto n : calls_) {
       play_or_start_again(n);
@@ -125,18 +138,11 @@ class Player {
     }
   }
 
-  // What is not needed draws all the same where no tensor is distributed: what
-  // comes after it would draw something else.
-  bool only_draws(const TapeCall& c) const {
-    return draws(c) && !c.drawn &&
-        std::all_of(wanted_.begin(), wanted_.end(), [](const auto& w) {
-             return w.spec == nullptr;
-           });
-  }
-
   // Backward: what makes or writes memory that is needed later on is needed,
   // and so is what it uses. On the way layouts go from results to operands.
-  void find_calls() {
+  // What is not needed may have to draw all the same: what comes after it would
+  // draw something else.
+  void find_calls(bool all_draws) {
     std::vector<bool> needed(tape_.values().size(), false);
     for (const auto& w : wanted_) {
       needed[tape_.memory_of(w.value)] = true;
@@ -149,7 +155,7 @@ class Player {
       };
       if (std::none_of(c.outputs.begin(), c.outputs.end(), is_needed) &&
           std::none_of(c.written.begin(), c.written.end(), is_needed) &&
-          !only_draws(c)) {
+          !(all_draws && draws(c) && !c.generator.before)) {
         continue;
       }
       calls_.push_back(n);
@@ -237,7 +243,7 @@ class Player {
 
   void play_call(size_t n, const PlayGroup& group) {
     auto& c = call(n);
-    const SameDraws same(c);
+    const SameDraws same(c, group.mesh.defined());
     torch::jit::Stack stack(c.args.begin(), c.args.end());
     map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
       return operand(c, i, t, group);
@@ -247,16 +253,18 @@ class Player {
     }
     if (c.inputs.empty() && group.mesh.defined()) {
       made_[c.outputs[0]] = made_distributed(c, group, std::move(stack));
-      return;
+    } else {
+      c.op.callBoxed(&stack);
+      size_t next = 0;
+      visit_tensors(stack, [&](const at::Tensor& t, size_t, int) {
+        made_[c.outputs.at(next++)] = t;
+      });
+      if (c.inputs.empty()) {
+        fill(c, made_[c.outputs[0]]);
+      }
     }
-    c.op.callBoxed(&stack);
-    size_t next = 0;
-    visit_tensors(stack, [&](const at::Tensor& t, size_t, int) {
-      made_[c.outputs.at(next++)] = t;
-    });
-    if (c.inputs.empty()) {
-      fill(c, made_[c.outputs[0]]);
-    }
+    c.generator.is_done = true;
+    c.draw.is_done |= group.mesh.defined();
   }
 
   static void check_unchanged(const TapeCall& c) {
@@ -325,6 +333,10 @@ class Player {
     if (name == "aten::zeros" || name == "aten::ones") {
       return make(name == "aten::zeros" ? zeros : ones);
     }
+    if (name == "aten::full") {
+      return full(
+          about.sizes, c.args[1].toScalar(), group.mesh, layout, options);
+    }
     if (name == "aten::rand" || name == "aten::randn") {
       return make(name == "aten::rand" ? rand : randn);
     }
@@ -336,11 +348,7 @@ class Player {
 
   void forget_after(size_t n) {
     for_each_value(call(n), [&](size_t value) {
-      const bool is_wanted =
-          std::any_of(wanted_.begin(), wanted_.end(), [&](const auto& w) {
-            return w.value == value;
-          });
-      if (last_use_[value] == n && !is_wanted) {
+      if (last_use_[value] == n && !is_wanted_[value]) {
         made_[value] = at::Tensor();
       }
     });
@@ -348,14 +356,11 @@ class Player {
 
   static at::Tensor as_wanted(const at::Tensor& t, const SpecPtr& spec) {
     if (spec == nullptr) {
-      return is_dtensor(t) ? DTensor(t).full_tensor() : t;
+      return full_tensor(t);
     }
-    if (spec_of(t)->mesh() != spec->mesh()) {
+    if (!is_dtensor(t) || spec_of(t)->mesh() != spec->mesh()) {
       return distribute_tensor(
-          DTensor(t).full_tensor(),
-          spec->mesh(),
-          spec->placements(),
-          std::nullopt);
+          full_tensor(t), spec->mesh(), spec->placements(), std::nullopt);
     }
     return DTensor(t).redistribute(spec->placements());
   }
@@ -366,16 +371,18 @@ class Player {
   std::vector<at::Tensor> made_; // by value, while somebody needs it
   std::vector<SpecPtr> layouts_; // by value, those to aim at
   std::vector<size_t> last_use_; // by value, a call
+  std::vector<bool> is_wanted_;  // by value
   std::vector<size_t> group_of_; // union-find over values
   std::map<size_t, PlayGroup> groups_;
 };
 
 } // namespace
 
-std::vector<at::Tensor> play(Tape& tape, const std::vector<Wanted>& wanted) {
+std::vector<at::Tensor>
+play(Tape& tape, const std::vector<Wanted>& wanted, bool all_draws) {
   const c10::NoGradGuard no_grad;
   tape.close_all();
-  return Player(tape, wanted).run();
+  return Player(tape, wanted).run(all_draws);
 }
 
 void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -402,7 +409,7 @@ void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         wanted.push_back({note->value, nullptr});
       });
   const auto values =
-      tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted);
+      tape == nullptr ? std::vector<at::Tensor>() : play(*tape, wanted, false);
   size_t next = 0;
   ask_for(schema, stack->data() + (stack->size() - count), device);
   map_tensors(

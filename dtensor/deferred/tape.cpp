@@ -82,7 +82,8 @@ bool is_randperm(const c10::OperatorHandle& op, const torch::jit::Stack& args) {
 at::Tensor randperm_on_meta(
     const c10::FunctionSchema& schema,
     const torch::jit::Stack& args) {
-  const auto& dtype = args[*schema.argumentIndexWithName("dtype")];
+  const auto at = static_cast<size_t>(*schema.argumentIndexWithName("dtype"));
+  const auto& dtype = args[at];
   return at::empty(
       {args[0].toInt()},
       at::TensorOptions(kMeta).dtype(
@@ -188,7 +189,7 @@ void Tape::close_all() {
 std::optional<TapeCall> Tape::described(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) const {
-  TapeCall call{op, args.vec(), {}, {}, {}, {}, {}, {}};
+  TapeCall call{op, args.vec(), {}, {}, {}, {}, {}, {}, {}};
   bool writes_real = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const auto* note = deferred_of(t);
@@ -235,7 +236,7 @@ bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       close(storage_of(t));
     }
   }
-  torch::jit::Stack on_meta(stack->end() - count, stack->end());
+  torch::jit::Stack on_meta = last_args(*stack, count).vec();
   const auto asked = to_meta(op.schema(), on_meta);
   if (!runs(op, on_meta)) {
     return false;

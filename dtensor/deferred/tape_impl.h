@@ -52,11 +52,12 @@ struct TapeValue {
   c10::Device device; // that it is meant for
 };
 
-/// Where both kinds of random numbers stand: a rank's default generator, and
-/// its stream for DTensors.
-struct RandomState {
-  at::Generator generator;
-  Draw draw;
+/// Where random numbers stood before a call drew for the first time. Whenever
+/// it is played, it draws the same ones.
+template <class State>
+struct FirstDraw {
+  std::optional<State> before;
+  bool is_done = false; // else the call has failed
 };
 
 /// An operator that was called.
@@ -74,9 +75,8 @@ struct TapeCall {
   std::vector<size_t> written;
   /// What a program wrote through a pointer into the memory of a new tensor.
   c10::DataPtr contents;
-  /// Before it drew for the first time. Whenever it is played, it draws the
-  /// same numbers.
-  std::optional<RandomState> drawn;
+  FirstDraw<at::Generator> generator; // the rank's, for plain tensors
+  FirstDraw<Draw> draw;               // the rank's stream, for DTensors
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
@@ -138,8 +138,10 @@ void ask_for(
     c10::Device device);
 
 /// Does what leads to them, each rank what its parts need. A result is plain if
-/// no spec was given, else a DTensor of that spec.
-std::vector<at::Tensor> play(Tape& tape, const std::vector<Wanted>& wanted);
+/// no spec was given, else a DTensor of that spec. With `all_draws` the rank's
+/// default generator stands afterwards where it would without the scope.
+std::vector<at::Tensor>
+play(Tape& tape, const std::vector<Wanted>& wanted, bool all_draws);
 
 /// The operator on what its deferred arguments, the last on the stack, will be:
 /// they are played, plain, and it leaves real results.

@@ -327,6 +327,58 @@ TEST(Materialize, GivesTheSameValuesOnAnyNumberOfRanks) {
   }
 }
 
+// What a constructor asks for meanwhile, or what comes to life before, does not
+// change what DTensors draw: different numbers in each.
+TEST(Materialize, DrawsOnceForEachTensor) {
+  std::map<std::string, at::Tensor> values;
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const bool disturbed : {false, true}) {
+      run_ranks(ranks, [&] {
+        manual_seed(11);
+        const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        torch::nn::Linear a{nullptr};
+        torch::nn::Linear b{nullptr};
+        torch::Tensor plain;
+        {
+          const DeferredInit scope;
+          plain = torch::rand({4});
+          a = torch::nn::Linear(6, 6);
+          if (disturbed) {
+            plain.sum().item<double>();
+            a->weight.sum().item<double>();
+          }
+          b = torch::nn::Linear(6, 6);
+        }
+        distribute_parameter(a->weight, mesh, {Shard(0)});
+        distribute_parameter(b->weight, mesh, {Shard(1)});
+        if (disturbed) {
+          materialize({plain});
+        }
+        materialize({a->weight, b->weight});
+        EXPECT_FALSE(at::equal(full(a->weight), full(b->weight)));
+        if (ranks == 1 && !disturbed) {
+          values = {
+              {"a", full(a->weight).clone()}, {"b", full(b->weight).clone()}};
+        }
+        EXPECT_TRUE(at::equal(full(a->weight), values.at("a")));
+        EXPECT_TRUE(at::equal(full(b->weight), values.at("b")));
+      });
+    }
+  }
+}
+
+TEST(Materialize, FillsPartsAlone) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});
+    auto t = deferred([] { return torch::full({8, 2}, 3.5); });
+    const auto whole = torch::full({8, 2}, 3.5);
+    auto d = distribute_tensor(t, mesh, {Shard(0)}, std::nullopt);
+    materialize({d});
+    EXPECT_TRUE(at::equal(full(d), whole));
+    EXPECT_EQ(d.to_local().storage().nbytes(), 2 * 2 * 4);
+  });
+}
+
 TEST(Materialize, StylesGoOnAsTheyWere) {
   for (const int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [&] {
