@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One token through eight Llama-shaped blocks: one process with two threads,
-// two ranks with parallelize_module, the same written by hand, and what two
-// ranks could do if communication took no time.
+// One token, and a prompt of 128, through eight Llama-shaped blocks: one
+// process with two threads, two ranks with parallelize_module, the same written
+// by hand, and what two ranks could do if communication took no time.
 #include "harness.h"
 
 #include <dtensor/dtensor.h>
@@ -39,8 +39,8 @@ struct BlockImpl : torch::nn::Module {
           .view({y.size(0), y.size(1), -1, kWidth / kHeads})
           .transpose(1, 2);
     };
-    const auto a =
-        torch::scaled_dot_product_attention(heads(q), heads(k), heads(v));
+    const auto a = torch::scaled_dot_product_attention(
+        heads(q), heads(k), heads(v), {}, 0, /*is_causal=*/x.size(1) > 1);
     x = x + reduce(o(a.transpose(1, 2).reshape({y.size(0), y.size(1), -1})));
     const auto z = torch::rms_norm(x, {kWidth}, n2);
     return x + reduce(w2(torch::silu(w1(z)) * w3(z)));
@@ -110,10 +110,15 @@ struct Mode {
 };
 
 const std::vector<Mode> kModes = {
-    {"decode/single", 1, 2, nullptr},
-    {"decode/tp", 2, 1, tensor_parallel},
-    {"decode/hand", 2, 1, by_hand},
-    {"decode/no_comm", 2, 1, no_communication}};
+    {"single", 1, 2, nullptr},
+    {"tp", 2, 1, tensor_parallel},
+    {"hand", 2, 1, by_hand},
+    {"no_comm", 2, 1, no_communication}};
+
+// How many tokens at once.
+const std::vector<std::pair<std::string, int64_t>> kLengths = {
+    {"decode", 1},
+    {"prompt", 128}};
 
 struct Result {
   std::vector<double> us;
@@ -121,7 +126,7 @@ struct Result {
 };
 
 // What every rank runs.
-Result decode(const Mode& mode, const bench::Options& options) {
+Result decode(const Mode& mode, int64_t tokens, const bench::Options& options) {
   const torch::NoGradGuard no_grad;
   dtensor::manual_seed(0);
   const auto mesh = init_device_mesh(torch::kCPU, {mode.ranks});
@@ -132,7 +137,7 @@ Result decode(const Mode& mode, const bench::Options& options) {
       parameter.requires_grad_(false);
     }
   }
-  const auto x = torch::randn({1, 1, kWidth});
+  const auto x = torch::randn({1, tokens, kWidth});
   if (mode.spread != nullptr) {
     mode.spread(blocks, mesh);
   }
@@ -153,22 +158,26 @@ Result decode(const Mode& mode, const bench::Options& options) {
   return result;
 }
 
-void run(const Mode& mode, const bench::Options& options) {
-  if (!options.wants(mode.name)) {
+void run(
+    const std::string& name,
+    const Mode& mode,
+    int64_t tokens,
+    const bench::Options& options) {
+  if (!options.wants(name)) {
     return;
   }
   Result result;
   run_ranks(
       mode.ranks,
       [&](int64_t rank) {
-        auto decoded = decode(mode, options);
+        auto decoded = decode(mode, tokens, options);
         if (rank == 0) {
           result = std::move(decoded);
         }
       },
       {.intra_op_threads = mode.intra_op_threads});
   bench::report(
-      mode.name,
+      name,
       {{"us", bench::median(result.us)},
        {"sum", result.sum},
        {"spread", bench::spread(result.us, bench::median(result.us))}});
@@ -178,8 +187,10 @@ void run(const Mode& mode, const bench::Options& options) {
 
 int main(int argc, char** argv) {
   const auto options =
-      bench::parse(argc, argv, "One token through Llama-shaped blocks");
-  for (const Mode& mode : kModes) {
-    run(mode, options);
+      bench::parse(argc, argv, "Tokens through Llama-shaped blocks");
+  for (const auto& [length, tokens] : kLengths) {
+    for (const Mode& mode : kModes) {
+      run(length + "/" + mode.name, mode, tokens, options);
+    }
   }
 }

@@ -35,7 +35,7 @@ PROGRAMS = {
     "gloo": ("gloo/",),
     "launched": ("launched/",),
     "gpt_step": ("gpt/",),
-    "decode": ("decode/",),
+    "decode": ("decode/", "prompt/"),
     "overlap": ("overlap/",),
 }
 # Of programs that take long: what is measured unless another --only is given.

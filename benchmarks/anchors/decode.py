@@ -16,7 +16,8 @@ import torch.nn.functional as F
 C, H, HIDDEN, BLOCKS = 576, 8, 1536, 8
 CALLS, WARM_UP = 40, 8
 COLUMNS, ROWS = ("q", "k", "v", "w1", "w3"), ("o", "w2")
-MODES = {"decode/single": 1, "decode/tp": 2, "decode/hand": 2, "decode/no_comm": 2}
+MODES = {"single": 1, "tp": 2, "hand": 2, "no_comm": 2}
+TOKENS = {"decode": 1, "prompt": 128}
 
 
 class Block(nn.Module):
@@ -34,7 +35,7 @@ class Block(nn.Module):
         b, t, _ = y.shape
         heads = lambda w: w(y).view(b, t, -1, C // H).transpose(1, 2)
         q, k, v = heads(self.q), heads(self.k), heads(self.v)
-        a = F.scaled_dot_product_attention(q, k, v)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
         x = x + self.reduce(self.o(a.transpose(1, 2).reshape(b, t, -1)))
         y = self.n2(x)
         return x + self.reduce(self.w2(F.silu(self.w1(y)) * self.w3(y)))
@@ -66,13 +67,13 @@ def tensor_parallel(block):
     parallelize_module(block, init_device_mesh("cpu", (2,)), plan)
 
 
-def spread_over(blocks, name, rank):
+def spread_over(blocks, mode, rank):
     for block in blocks:
-        if name == "decode/tp":
+        if mode == "tp":
             tensor_parallel(block)
             continue
         shard_by_hand(block, rank)
-        if name == "decode/hand":
+        if mode == "hand":
             block.reduce = all_reduce
 
 
@@ -87,15 +88,16 @@ def decode(blocks, x, calls):
 
 
 def run_rank(rank, name, port, calls, results):
-    world_size = MODES[name]
+    length, mode = name.split("/")
+    world_size = MODES[mode]
     torch.set_num_threads(2 // world_size)
     torch.manual_seed(0)
     blocks = nn.ModuleList(Block() for _ in range(BLOCKS)).requires_grad_(False)
-    x = torch.randn(1, 1, C)
+    x = torch.randn(1, TOKENS[length], C)
     if world_size > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo", rank=rank, world_size=world_size)
-        spread_over(blocks, name, rank)
+        spread_over(blocks, mode, rank)
         dist.barrier()
     with torch.no_grad():
         us = decode(blocks, x, calls)
@@ -109,7 +111,9 @@ def run_rank(rank, name, port, calls, results):
 def measure(name, options):
     results = mp.get_context("spawn").SimpleQueue()
     calls = 1 if options.smoke else CALLS + WARM_UP
-    mp.spawn(run_rank, (name, harness.free_port(), calls, results), nprocs=MODES[name])
+    mp.spawn(
+        run_rank, (name, harness.free_port(), calls, results),
+        nprocs=MODES[name.split("/")[1]])
     us = results.get()
     us = us[WARM_UP:] or us
     figure = statistics.median(us)
@@ -118,6 +122,6 @@ def measure(name, options):
 
 if __name__ == "__main__":
     options = harness.parse(__doc__)
-    for name in MODES:
+    for name in (f"{length}/{mode}" for length in TOKENS for mode in MODES):
         if name.startswith(options.only):
             measure(name, options)

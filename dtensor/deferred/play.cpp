@@ -6,23 +6,20 @@
 // layout of what it becomes, if their shapes are the same, and is replicated
 // otherwise. Where an operator refuses such a layout, its group starts again,
 // replicated.
+#include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/deferred/tape_impl.h>
 
-#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/random/random.h>
-#include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
-#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -41,53 +38,6 @@ struct PlayGroup {
   std::vector<size_t> calls;
   DeviceMesh mesh; // undefined: of plain tensors alone
   bool is_replicated = false;
-};
-
-bool draws(const TapeCall& call) {
-  return call.op.hasTag(at::Tag::nondeterministic_seeded) ||
-      std::any_of(
-             call.op.schema().arguments().begin(),
-             call.op.schema().arguments().end(),
-             [](const auto& a) { return a.name() == "generator"; });
-}
-
-// While it lives, a call draws what it drew when it was first played. The two
-// kinds of numbers are apart: a call may be played plain, for what its values
-// decide, before it is played on DTensors.
-class SameDraws {
- public:
-  SameDraws(TapeCall& call, bool distributed) {
-    if (!draws(call)) {
-      return;
-    }
-    begin(call.generator, copy_of_default_generator(), [](const auto& state) {
-      set_default_generator(state);
-    });
-    if (distributed) {
-      begin(call.draw, peek_draw(), set_next_draw);
-    }
-  }
-  ~SameDraws() {
-    for (const auto& restore : restores_) {
-      restore();
-    }
-  }
-  SameDraws(const SameDraws&) = delete;
-  SameDraws& operator=(const SameDraws&) = delete;
-
- private:
-  template <class State, class GoTo>
-  void begin(FirstDraw<State>& first, const State& now, GoTo go_to) {
-    if (!first.before) {
-      first.before = now;
-      return;
-    }
-    go_to(*first.before);
-    if (first.is_done) {
-      restores_.push_back([=] { go_to(now); });
-    }
-  }
-  std::vector<std::function<void()>> restores_;
 };
 
 class Player {
