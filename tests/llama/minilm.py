@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""examples/embed against BERT in plain PyTorch, without modules.
+
+minilm.py PROGRAM FOLDER runs the program on 1 to 6 ranks with the model that
+`make models` brings; ends with 77 where there is none.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+if not folder.exists():
+    print(f"no {folder}; `make models` brings it")
+    sys.exit(77)
+
+import safetensors.torch
+import torch
+from torch.nn.functional import gelu, layer_norm, linear, normalize
+
+SENTENCES = [
+    "A cat sleeps on the sofa.", "A kitten naps.", "Stocks fell on Monday!",
+    "Señor Müller trinkt Café; 東京 is far.", "x"]
+TOLERANCE = 1e-6
+config = json.loads((folder / "config.json").read_text())
+weights = safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def norm(x, name):
+    return layer_norm(
+        x, (x.size(-1),), weights[f"{name}.weight"], weights[f"{name}.bias"],
+        config["layer_norm_eps"])
+
+
+def apply(x, name):
+    return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+
+def attended(x, mask, name):
+    heads = config["num_attention_heads"]
+    q, k, v = (
+        apply(x, f"{name}.{part}").unflatten(-1, (heads, -1)).transpose(1, 2)
+        for part in ("query", "key", "value"))
+    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+    scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def embed(ids, mask):
+    tables = "embeddings.{}_embeddings.weight"
+    x = norm(
+        weights[tables.format("word")][ids]
+        + weights[tables.format("token_type")][0]
+        + weights[tables.format("position")][: ids.size(1)],
+        "embeddings.LayerNorm")
+    for i in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{i}"
+        y = attended(x, mask, f"{layer}.attention.self")
+        y = apply(y, f"{layer}.attention.output.dense")
+        x = norm(y + x, f"{layer}.attention.output.LayerNorm")
+        y = gelu(apply(x, f"{layer}.intermediate.dense"))
+        y = apply(y, f"{layer}.output.dense")
+        x = norm(y + x, f"{layer}.output.LayerNorm")
+    return normalize((x * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True))
+
+
+def difference(options):
+    with tempfile.TemporaryDirectory() as out:
+        made = f"{out}/made.pt"
+        subprocess.run(
+            [program, "--model", str(folder), "--out", made, *options, *SENTENCES],
+            check=True, stdout=subprocess.DEVNULL)
+        embeddings, ids, mask = torch.jit.load(made).parameters()
+    with torch.inference_mode():
+        return float((embed(ids, mask) - embeddings).abs().max())
+
+
+worst = 0.0
+for ranks in range(1, 7):
+    for parallel in ([], ["--sequence-parallel"]):
+        found = difference(["--ranks", str(ranks), *parallel])
+        print(f"{ranks} ranks {' '.join(parallel)}: embeddings within {found:.1e}")
+        worst = max(worst, found)
+sys.exit(0 if worst <= TOLERANCE else 1)
