@@ -11,7 +11,6 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -38,30 +37,42 @@ void check_deferred(const Named& tensors) {
       "set_model_state_dict().");
 }
 
+struct PartOfTape {
+  std::shared_ptr<detail::Tape> tape;
+  std::vector<detail::Wanted> wanted;
+  std::vector<at::Tensor> tensors;
+};
+
+// In the order of the tensors, which all ranks have alike.
+std::vector<PartOfTape> by_tape(const Named& tensors) {
+  std::vector<PartOfTape> parts;
+  for (const auto& [name, t] : tensors) {
+    const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
+    auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& p) {
+      return p.tape == note.tape;
+    });
+    if (found == parts.end()) {
+      found = parts.insert(parts.end(), {note.tape, {}, {}});
+    }
+    found->wanted.push_back(
+        {note.value, is_dtensor(t) ? detail::spec_of(t) : nullptr});
+    found->tensors.push_back(t);
+  }
+  return parts;
+}
+
 void bring_to_life(const Named& tensors) {
   DTENSOR_CHECK(
       !detail::is_deferring(),
       kMaterialize,
       "a DeferredInit scope is open. Let it end first.");
   check_deferred(tensors);
-  struct Part {
-    std::vector<detail::Wanted> wanted;
-    std::vector<at::Tensor> tensors;
-  };
-  std::map<std::shared_ptr<detail::Tape>, Part> tapes;
-  for (const auto& [name, t] : tensors) {
-    const auto& note = *detail::deferred_of(detail::plain_meta_of(t));
-    auto& part = tapes[note.tape];
-    part.wanted.push_back(
-        {note.value, is_dtensor(t) ? detail::spec_of(t) : nullptr});
-    part.tensors.push_back(t);
-  }
-  for (auto& [tape, part] : tapes) {
+  for (const auto& part : by_tape(tensors)) {
     const bool is_plain =
         std::all_of(part.wanted.begin(), part.wanted.end(), [](const auto& w) {
           return w.spec == nullptr;
         });
-    const auto made = detail::play(*tape, part.wanted, is_plain);
+    const auto made = detail::play(*part.tape, part.wanted, is_plain);
     for (size_t i = 0; i < made.size(); ++i) {
       detail::become(part.tensors[i], made[i]);
     }
