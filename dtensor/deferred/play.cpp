@@ -175,7 +175,8 @@ class Player {
           "materialize",
           name_of(call(n).op.operator_name()),
           ", which a DeferredInit scope put off, failed: ",
-          error.what_without_backtrace());
+          error.what_without_backtrace(),
+          ". Correct the constructor that calls it.");
       group.is_replicated = true;
       for (const auto before : group.calls) {
         if (before <= n) {

@@ -90,14 +90,32 @@ at::Tensor randperm_on_meta(
           dtype.isNone() ? at::kLong : dtype.toScalarType()));
 }
 
+// "relu_": it returns its first argument, in its shape. (Those that change the
+// shape have kernels on the meta device.)
+bool is_in_place(const c10::FunctionSchema& schema) {
+  const auto is_written = [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  };
+  const auto& arguments = schema.arguments();
+  return schema.name().ends_with('_') && schema.returns().size() == 1 &&
+      is_written(schema.returns()[0]) && is_written(arguments[0]) &&
+      std::none_of(arguments.begin() + 1, arguments.end(), is_written);
+}
+
 // Whether the call, with its arguments on the stack, can be done there.
 bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto self = stack.empty() ? c10::IValue() : stack[0];
   try {
     if (is_randperm(op, stack)) {
       stack = {randperm_on_meta(op.schema(), stack)};
       return true;
     }
     op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    if (!is_in_place(op.schema())) {
+      return false;
+    }
+    stack = {self};
   } catch (const c10::Error&) {
     return false;
   }

@@ -146,6 +146,8 @@ struct Computes : torch::nn::Module {
     cut.index_put_({torch::indexing::Slice(), 3}, 5);
     cut[5].copy_(torch::rand({4}));
     cut.t().add_(1);
+    cut.relu_(); // LibTorch has no kernels for these without data
+    cut.index_put_({torch::rand({6, 4}) > 0.5}, 7);
     register_parameter("cut", cut);
     const auto rates = torch::linspace(0, 0.5, 3);
     for (int64_t i = 0; i < 3; ++i) { // the values decide the shapes

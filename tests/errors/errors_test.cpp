@@ -13,6 +13,7 @@
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
+#include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/explicit_redistribution.h>
@@ -47,6 +48,12 @@ namespace TEST_SOURCE {
 
 std::filesystem::path golden_path() {
   return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "errors.txt";
+}
+
+template <class Make>
+at::Tensor deferred(const Make& make) {
+  const DeferredInit scope;
+  return make();
 }
 
 const char* type_of(const c10::Error& e) {
@@ -636,6 +643,35 @@ const std::map<std::string, Provocation>& provocations() {
       {"a unit that does not divide",
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.unit = 5})}});
+       }},
+      // Deferred models.
+      {"a meta tensor of no scope",
+       [](const DeviceMesh&) { materialize({at::ones({2}, at::kMeta)}); }},
+      {"a scope that is open",
+       [](const DeviceMesh&) {
+         const DeferredInit scope;
+         materialize({at::ones({2})});
+       }},
+      {"a tensor from outside of a scope, written since",
+       [](const DeviceMesh&) {
+         const auto outside = at::ones({2});
+         const auto t = deferred([&] { return at::ones({2}) + outside; });
+         outside.add_(1);
+         materialize({t});
+       }},
+      {"a deferred tensor that is written by its values",
+       [](const DeviceMesh&) {
+         deferred([] {
+           auto out = at::empty({0}, at::kLong);
+           return at::nonzero_out(out, at::ones({2}));
+         });
+       }},
+      {"a deferred operator that fails",
+       [](const DeviceMesh&) {
+         materialize({deferred([] {
+           const auto t = at::ones({2});
+           return t.index({at::arange(5, 6)});
+         })});
        }},
       // Styles of PyTorch 2.0.
       {"an input without a mesh",
