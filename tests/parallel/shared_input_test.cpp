@@ -366,6 +366,11 @@ TEST(SharedInputTest, IsGatheredOnceWithoutGradients) {
   });
 }
 
+PrepareModuleInput gathered() {
+  return PrepareModuleInput(
+      {.input_layouts = {Shard(0)}, .desired_input_layouts = {Replicate()}});
+}
+
 // Writes to what it gets, as modules in place do.
 struct DoublerImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
@@ -385,13 +390,7 @@ TORCH_MODULE(Doublers);
 TEST(SharedInputTest, WritesToWhatWasMadeCountInInferenceMode) {
   on_four_ranks([](const DeviceMesh& mesh) {
     Doublers both;
-    parallelize_module(
-        *both,
-        mesh,
-        {{"*",
-          PrepareModuleInput(
-              {.input_layouts = {Shard(0)},
-               .desired_input_layouts = {Replicate()}})}});
+    parallelize_module(*both, mesh, {{"*", gathered()}});
     for (const bool distributed : {false, true}) {
       const c10::InferenceMode mode;
       const auto x = leaf_of(mesh, distributed) * 1;
@@ -459,13 +458,7 @@ TEST(SharedInputTest, IsKeptUntilAllSiblingsHaveIt) {
     for (const bool grad_mode : {false, true}) {
       const torch::AutoGradMode guard(grad_mode);
       Takers both;
-      parallelize_module(
-          *both,
-          mesh,
-          {{"*",
-            PrepareModuleInput(
-                {.input_layouts = {Shard(0)},
-                 .desired_input_layouts = {Replicate()}})}});
+      parallelize_module(*both, mesh, {{"*", gathered()}});
       const auto x = leaf_of(mesh, true);
       const auto y = leaf_of(mesh, true);
       const auto first = both->a(x);
@@ -485,13 +478,7 @@ TEST(SharedInputTest, IsKeptUntilAllSiblingsHaveIt) {
 TEST(SharedInputTest, AnOnlyChildKeepsNothing) {
   on_four_ranks([](const DeviceMesh& mesh) {
     Takers both;
-    parallelize_module(
-        *both,
-        mesh,
-        {{"a",
-          PrepareModuleInput(
-              {.input_layouts = {Shard(0)},
-               .desired_input_layouts = {Replicate()}})}});
+    parallelize_module(*both, mesh, {{"a", gathered()}});
     const auto x = leaf_of(mesh, true);
     both->a(x);
     EXPECT_TRUE(both->a->taken.expired());
