@@ -263,6 +263,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/region_impl.h
   dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
+  dtensor/tensor/version_impl.h
   dtensor/tensor/wrap.cpp
 )
 
@@ -475,6 +476,7 @@ set(DTENSOR_DEFERRED_SOURCES
   dtensor/deferred/same_draws_impl.h
   dtensor/deferred/tape.cpp
   dtensor/deferred/tape_impl.h
+  dtensor/deferred/union_find_impl.h
 )
 
 set(DTENSOR_WEIGHTS_HEADERS

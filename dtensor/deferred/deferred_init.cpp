@@ -115,8 +115,7 @@ bool is_deferring() {
 
 } // namespace detail
 
-DeferredInit::DeferredInit()
-    : outer_(c10::impl::tls_is_dispatch_key_included(detail::kMetaKey)) {
+DeferredInit::DeferredInit() : outer_(detail::is_deferring()) {
   c10::impl::tls_set_dispatch_key_included(detail::kMetaKey, true);
 }
 

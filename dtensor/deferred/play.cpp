@@ -14,13 +14,12 @@
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/version_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -49,10 +48,7 @@ class Player {
         layouts_(tape.values().size()),
         last_use_(tape.values().size(), 0),
         is_wanted_(tape.values().size(), false),
-        group_of_(tape.values().size()) {
-    for (size_t v = 0; v < group_of_.size(); ++v) {
-      group_of_[v] = tape.memory_of(v);
-    }
+        sets_(tape.memory()) {
     for (const auto& w : wanted) {
       is_wanted_[w.value] = true;
     }
@@ -63,7 +59,6 @@ class Player {
     find_groups();
     for (const auto n : calls_) {
       play_or_start_again(n);
-      forget_after(n);
     }
     std::vector<at::Tensor> results;
     for (const auto& w : wanted_) {
@@ -95,13 +90,13 @@ class Player {
   void find_calls(bool all_draws) {
     std::vector<bool> needed(tape_.values().size(), false);
     for (const auto& w : wanted_) {
-      needed[tape_.memory_of(w.value)] = true;
+      needed[tape_.memory().find(w.value)] = true;
       layouts_[w.value] = w.spec;
     }
     for (size_t n = tape_.calls().size(); n-- > 0;) {
       const auto& c = call(n);
       const auto is_needed = [&](size_t value) {
-        return needed[tape_.memory_of(value)];
+        return needed[tape_.memory().find(value)];
       };
       if (std::none_of(c.outputs.begin(), c.outputs.end(), is_needed) &&
           std::none_of(c.written.begin(), c.written.end(), is_needed) &&
@@ -110,7 +105,7 @@ class Player {
       }
       calls_.push_back(n);
       for_each_value(c, [&](size_t value) {
-        needed[tape_.memory_of(value)] = true;
+        needed[tape_.memory().find(value)] = true;
         last_use_[value] = std::max(last_use_[value], n);
       });
       hand_layouts_on(c);
@@ -130,24 +125,17 @@ class Player {
     }
   }
 
-  size_t group_of(size_t value) {
-    while (group_of_[value] != value) {
-      value = group_of_[value] = group_of_[group_of_[value]];
-    }
-    return value;
-  }
-
   void find_groups() {
     for (const auto n : calls_) {
       std::optional<size_t> first;
       for_each_value(call(n), [&](size_t value) {
         first = first.value_or(value);
-        group_of_[group_of(value)] = group_of(*first);
+        sets_.unite(value, *first);
       });
     }
     for (const auto n : calls_) {
       for_each_value(call(n), [&](size_t value) {
-        auto& calls = groups_[group_of(value)].calls;
+        auto& calls = groups_[sets_.find(value)].calls;
         if (calls.empty() || calls.back() != n) {
           calls.push_back(n);
         }
@@ -157,7 +145,7 @@ class Player {
       if (w.spec == nullptr) {
         continue;
       }
-      auto& group = groups_[group_of(w.value)];
+      auto& group = groups_[sets_.find(w.value)];
       group.is_replicated |=
           group.mesh.defined() && group.mesh != w.spec->mesh();
       group.mesh = w.spec->mesh();
@@ -184,12 +172,13 @@ class Player {
         }
       }
     }
+    forget_after(n);
   }
 
   PlayGroup& group_with(size_t n) {
     std::optional<size_t> any;
     for_each_value(call(n), [&](size_t value) { any = value; });
-    return groups_.at(group_of(*any));
+    return groups_.at(sets_.find(*any));
   }
 
   void play_call(size_t n, const PlayGroup& group) {
@@ -222,8 +211,7 @@ class Player {
     size_t i = 0;
     visit_tensors(c.args, [&](const at::Tensor& t, size_t, int) {
       DTENSOR_CHECK(
-          c.inputs[i] != Tape::kReal || t.is_inference() ||
-              static_cast<uint32_t>(t._version()) == c.versions[i],
+          c.inputs[i] != Tape::kReal || version_of(t) == c.versions[i],
           "materialize",
           name_of(c.op.operator_name()),
           " was put off by a DeferredInit scope, and a tensor from outside "
@@ -323,7 +311,7 @@ class Player {
   std::vector<SpecPtr> layouts_; // by value, those to aim at
   std::vector<size_t> last_use_; // by value, a call
   std::vector<bool> is_wanted_;  // by value
-  std::vector<size_t> group_of_; // union-find over values
+  UnionFind sets_;               // of values, one a group
   std::map<size_t, PlayGroup> groups_;
 };
 
@@ -348,9 +336,8 @@ void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         if (note == nullptr) {
           return;
         }
-        const auto* alias = schema.arguments()[arg].alias_info();
         DTENSOR_CHECK_NOT_IMPLEMENTED(
-            alias == nullptr || !alias->isWrite(),
+            !is_written(schema.arguments()[arg]),
             "DeferredInit",
             name_of(op.operator_name()),
             " writes a deferred tensor and needs its values. Call it after "

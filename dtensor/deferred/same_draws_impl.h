@@ -7,7 +7,6 @@
 #include <dtensor/deferred/tape_impl.h>
 #include <dtensor/random/sample_impl.h>
 
-#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -16,10 +15,7 @@ namespace dtensor::detail {
 /// Whether the call draws.
 inline bool draws(const TapeCall& call) {
   return call.op.hasTag(at::Tag::nondeterministic_seeded) ||
-      std::any_of(
-             call.op.schema().arguments().begin(),
-             call.op.schema().arguments().end(),
-             [](const auto& a) { return a.name() == "generator"; });
+      call.op.schema().argumentIndexWithName("generator").has_value();
 }
 
 /// While it lives, a call draws what it drew when it was first played. The two

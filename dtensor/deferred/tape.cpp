@@ -3,9 +3,9 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/version_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -25,29 +25,16 @@ const at::Tensor& stand_in() {
   return *t;
 }
 
-at::Tensor meta_twin(const at::Tensor& t) {
-  return at::empty_strided(
-      t.sizes(), t.strides(), t.options().device(kMeta).requires_grad(false));
-}
-
-uint32_t version_of(const at::Tensor& t) {
-  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
-}
-
 const c10::StorageImpl* storage_of(const at::Tensor& t) {
   return t.storage().unsafeGetStorageImpl();
 }
 
-bool writes(const c10::FunctionSchema& schema, size_t arg) {
-  const auto* alias = schema.arguments()[arg].alias_info();
-  return alias != nullptr && alias->isWrite();
-}
-
-std::vector<at::Tensor> tensors_of(c10::ArrayRef<c10::IValue> values) {
-  std::vector<at::Tensor> all;
-  visit_tensors(
-      values, [&](const at::Tensor& t, size_t, int) { all.push_back(t); });
-  return all;
+// Null if the operator has none of that name.
+template <class Value>
+Value*
+argument(const c10::FunctionSchema& schema, const char* name, Value* args) {
+  const auto at = schema.argumentIndexWithName(name);
+  return at ? args + *at : nullptr;
 }
 
 // The arguments of the same call on the meta device; returns the device that
@@ -56,21 +43,19 @@ std::optional<c10::Device> to_meta(
     const c10::FunctionSchema& schema,
     torch::jit::Stack& args) {
   map_tensors(args.data(), args.size(), [](const at::Tensor& t, size_t) {
-    return deferred_of(t) == nullptr ? meta_twin(t) : t;
+    return deferred_of(t) == nullptr ? empty_twin(t, kMeta) : t;
   });
-  std::optional<c10::Device> asked;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const auto& name = schema.arguments()[i].name();
-    if (name == "device") {
-      if (args[i].isDevice() && !args[i].toDevice().is_meta()) {
-        asked = args[i].toDevice();
-      }
-      args[i] = c10::Device(kMeta);
-    } else if (name == "pin_memory") {
-      args[i] = c10::IValue();
-    }
+  if (auto* pin_memory = argument(schema, "pin_memory", args.data())) {
+    *pin_memory = c10::IValue();
   }
-  return asked;
+  auto* device = argument(schema, "device", args.data());
+  if (device == nullptr) {
+    return std::nullopt;
+  }
+  const auto asked = std::exchange(*device, c10::Device(kMeta));
+  return asked.isDevice() && !asked.toDevice().is_meta()
+      ? std::make_optional(asked.toDevice())
+      : std::nullopt;
 }
 
 // LibTorch has no kernel for it on the meta device.
@@ -82,8 +67,7 @@ bool is_randperm(const c10::OperatorHandle& op, const torch::jit::Stack& args) {
 at::Tensor randperm_on_meta(
     const c10::FunctionSchema& schema,
     const torch::jit::Stack& args) {
-  const auto at = static_cast<size_t>(*schema.argumentIndexWithName("dtype"));
-  const auto& dtype = args[at];
+  const auto& dtype = *argument(schema, "dtype", args.data());
   return at::empty(
       {args[0].toInt()},
       at::TensorOptions(kMeta).dtype(
@@ -93,9 +77,6 @@ at::Tensor randperm_on_meta(
 // "relu_": it returns its first argument, in its shape. (Those that change the
 // shape have kernels on the meta device.)
 bool is_in_place(const c10::FunctionSchema& schema) {
-  const auto is_written = [](const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  };
   const auto& arguments = schema.arguments();
   return schema.name().ends_with('_') && schema.returns().size() == 1 &&
       is_written(schema.returns()[0]) && is_written(arguments[0]) &&
@@ -119,7 +100,7 @@ bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   } catch (const c10::Error&) {
     return false;
   }
-  const auto results = tensors_of(stack);
+  const auto results = tensors_in(stack);
   return std::all_of(results.begin(), results.end(), [](const auto& t) {
     return t.is_meta();
   });
@@ -140,19 +121,12 @@ const Deferred* deferred_of(const at::Tensor& t) {
       : nullptr;
 }
 
-size_t Tape::memory_of(size_t value) const {
-  while (memory_[value] != value) {
-    value = memory_[value] = memory_[memory_[value]];
-  }
-  return value;
-}
-
 // Also where an operator has given the tensor other memory.
 void Tape::note_memory(size_t value, const at::Tensor& t) {
   const auto [known, is_new] =
       storages_.try_emplace(storage_of(t), t.storage(), value);
   if (!is_new) {
-    memory_[memory_of(value)] = memory_of(known->second.second);
+    memory_.unite(value, known->second.second);
   }
 }
 
@@ -160,7 +134,7 @@ size_t Tape::add_value(const at::Tensor& t, c10::Device device) {
   const auto value = values_.size();
   values_.push_back(
       {Sizes(t.sizes()), Sizes(t.strides()), t.scalar_type(), device});
-  memory_.push_back(value);
+  memory_.add_one();
   note_memory(value, t);
   t.unsafeGetTensorImpl()->set_backend_meta(
       c10::make_intrusive<Deferred>(shared_from_this(), value, device));
@@ -211,11 +185,11 @@ std::optional<TapeCall> Tape::described(
   bool writes_real = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
     const auto* note = deferred_of(t);
-    const bool is_written = writes(op.schema(), arg);
+    const bool writes = is_written(op.schema().arguments()[arg]);
     call.inputs.push_back(note == nullptr ? kReal : note->value);
     call.versions.push_back(note == nullptr ? version_of(t) : 0);
-    writes_real |= note == nullptr && is_written;
-    if (note != nullptr && is_written) {
+    writes_real |= note == nullptr && writes;
+    if (note != nullptr && writes) {
       call.written.push_back(note->value);
     }
   });
@@ -246,7 +220,7 @@ bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!call) {
     return false;
   }
-  const auto inputs = tensors_of(last_args(*stack, count));
+  const auto inputs = tensors_in(last_args(*stack, count));
   std::optional<c10::Device> device;
   for (const auto& t : inputs) {
     if (const auto* note = deferred_of(t)) {
@@ -259,7 +233,7 @@ bool Tape::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!runs(op, on_meta)) {
     return false;
   }
-  for (const auto& t : tensors_of(on_meta)) {
+  for (const auto& t : tensors_in(on_meta)) {
     call->outputs.push_back(
         value_of_result(t, inputs, asked.value_or(device.value_or(at::kCPU))));
   }
@@ -283,11 +257,9 @@ void ask_for(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
     c10::Device device) {
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (schema.arguments()[i].name() == "device" && args[i].isDevice() &&
-        args[i].toDevice().is_meta()) {
-      args[i] = device;
-    }
+  auto* asked = argument(schema, "device", args);
+  if (asked != nullptr && asked->isDevice() && asked->toDevice().is_meta()) {
+    *asked = device;
   }
 }
 

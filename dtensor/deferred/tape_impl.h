@@ -9,6 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/Storage.h>
+#include <dtensor/deferred/union_find_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/random/sample_impl.h>
 #include <dtensor/tensor/become_impl.h>
@@ -94,8 +95,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const std::vector<TapeValue>& values() const {
     return values_;
   }
-  /// Values with the same number share memory.
-  size_t memory_of(size_t value) const;
+  /// Values of one set share memory.
+  const UnionFind& memory() const {
+    return memory_;
+  }
 
   /// Takes away the memory behind all new tensors, and keeps what was written
   /// there.
@@ -116,7 +119,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
 
   std::vector<TapeCall> calls_;
   std::vector<TapeValue> values_;
-  mutable std::vector<size_t> memory_; // union-find over values
+  UnionFind memory_;
   // The first value of each memory, which lives as long as the tape, so that no
   // other gets its address.
   std::map<const c10::StorageImpl*, std::pair<c10::Storage, size_t>> storages_;

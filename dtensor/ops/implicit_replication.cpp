@@ -87,8 +87,7 @@ void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
   }
   const auto input = styled_input(op, all);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = arguments[i].alias_info();
-    if (i == input || (alias != nullptr && alias->isWrite())) {
+    if (i == input || is_written(arguments[i])) {
       continue;
     }
     map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {

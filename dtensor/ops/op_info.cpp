@@ -10,10 +10,6 @@
 namespace dtensor::detail {
 namespace {
 
-bool writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 // foo_.overload computes what foo.overload computes.
 const OpRule* rule_of(const c10::OperatorName& name, bool in_place) {
   const auto& registry = RuleRegistry::global();
@@ -65,7 +61,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   for (const auto& argument : arguments) {
     is_out |= argument.is_out();
   }
-  in_place = !is_out && !arguments.empty() && writes(arguments[0]);
+  in_place = !is_out && !arguments.empty() && is_written(arguments[0]);
   is_view = !is_out && !in_place && !arguments.empty() &&
       arguments[0].alias_info() != nullptr;
   random = op.hasTag(at::Tag::nondeterministic_seeded);

@@ -11,6 +11,7 @@
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/view_result_impl.h>
+#include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,7 +19,6 @@
 #include <ATen/ops/alias.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 
@@ -105,11 +105,7 @@ void copy_into(
 
 // A tensor on the meta device for a DTensor, others as they are.
 at::Tensor meta_of_operand(const at::Tensor& t) {
-  if (!is_dtensor(t)) {
-    return t;
-  }
-  return at::empty_strided(
-      t.sizes(), t.strides(), t.options().device(c10::kMeta));
+  return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
 }
 
 // The operator on ones, into outs of the dtypes of `results` or, if there are
@@ -217,13 +213,6 @@ torch::jit::Stack call(
   return arguments;
 }
 
-std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values) {
-  std::vector<at::Tensor> found;
-  visit_tensors(
-      values, [&](const at::Tensor& t, size_t, int) { found.push_back(t); });
-  return found;
-}
-
 void check_outs(
     const c10::OperatorHandle& op,
     const std::vector<at::Tensor>& results,
@@ -267,13 +256,13 @@ void run_out_variant(
       stack->end() - static_cast<std::ptrdiff_t>(arguments.size()),
       stack->end());
   torch::jit::drop(*stack, arguments.size());
-  const auto targets = tensors_of(outs);
-  auto results = tensors_of(call(functional, inputs));
+  const auto targets = tensors_in(outs);
+  auto results = tensors_in(call(functional, inputs));
   check_outs(op, results, targets);
   if (differ_in_dtype(targets, results)) {
     ask_for_dtype(op, all, targets, results);
     if (take_dtype_of_out(functional.schema(), targets[0], inputs)) {
-      results = tensors_of(call(functional, std::move(inputs)));
+      results = tensors_in(call(functional, std::move(inputs)));
     }
   }
   copy_all(op, results, targets);
@@ -322,7 +311,7 @@ void run_out_on_replicated(const OpInfo& info, torch::jit::Stack* stack) {
     for (auto& t : results) {
       t = wrap(t, replicated_spec(*like, t));
     }
-    const auto targets = tensors_of(outs);
+    const auto targets = tensors_in(outs);
     check_outs(info.op, results, targets);
     copy_all(info.op, results, targets);
   }

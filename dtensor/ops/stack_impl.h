@@ -6,6 +6,7 @@
 
 #include <ATen/core/List_inl.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -36,6 +38,19 @@ void visit_tensors(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
       }
     }
   }
+}
+
+/// All of them.
+inline std::vector<at::Tensor> tensors_in(c10::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> found;
+  visit_tensors(
+      values, [&](const at::Tensor& t, size_t, int) { found.push_back(t); });
+  return found;
+}
+
+/// Whether the operator writes to it.
+inline bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
 /// Replaces each tensor by map(const at::Tensor&, size_t index).

@@ -34,6 +34,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/from_part_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/version_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -57,10 +58,6 @@ namespace {
 
 template <class T>
 using Weak = c10::weak_intrusive_ptr<T>;
-
-uint32_t version_of(const at::Tensor& t) {
-  return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
-}
 
 // What autograd knows of a tensor; null where it records nothing.
 NodePtr history_of(const at::Tensor& x) {

@@ -13,11 +13,6 @@
 namespace dtensor::detail {
 namespace {
 
-at::Tensor empty_like(const at::Tensor& t, c10::Device device) {
-  return at::empty_strided(
-      t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
-}
-
 // One that was asked for while the tensor was on the meta device expects
 // gradients there.
 void forget_accumulator(const at::Tensor& t) {
@@ -57,19 +52,24 @@ void become(const at::Tensor& self, const at::Tensor& other) {
   }
 }
 
+at::Tensor empty_twin(const at::Tensor& t, c10::Device device) {
+  return at::empty_strided(
+      t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
+}
+
 void allocate(const at::Tensor& self) {
   if (is_dtensor(self)) {
     const auto& spec = spec_of(self);
     become(
         self,
         wrap(
-            empty_like(local_of(self), c10::Device(spec->mesh().device_type())),
+            empty_twin(local_of(self), c10::Device(spec->mesh().device_type())),
             spec));
     return;
   }
   const auto* note =
       dynamic_cast<MetaNote*>(self.unsafeGetTensorImpl()->get_backend_meta());
-  become(self, empty_like(self, note == nullptr ? at::kCPU : note->device));
+  become(self, empty_twin(self, note == nullptr ? at::kCPU : note->device));
 }
 
 } // namespace dtensor::detail

@@ -31,6 +31,9 @@ at::Tensor plain_meta_of(const at::Tensor& t);
 /// the meta device.
 void become(const at::Tensor& self, const at::Tensor& other);
 
+/// An empty tensor of the same shape, strides and dtype on that device.
+at::Tensor empty_twin(const at::Tensor& t, c10::Device device);
+
 /// Gives a meta tensor memory of arbitrary contents: of a DTensor this rank's
 /// part, on the device type of its mesh.
 void allocate(const at::Tensor& self);

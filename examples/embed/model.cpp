@@ -108,11 +108,11 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
   using namespace dtensor;
   const auto head = c.width / c.heads;
   const auto between = sequence_parallel ? Shard(1) : Replicate();
-  const auto rows = [&](const Placement& out, std::optional<int64_t> unit) {
+  const auto rows = [&](const Placement& out, int64_t unit) {
     return RowwiseParallel(
         {.output_layouts = out,
          .use_local_output = !sequence_parallel,
-         .unit = unit.value_or(1)});
+         .unit = unit});
   };
   const auto table = [&](const Placement& out) {
     return RowwiseParallel(
@@ -127,7 +127,7 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
       {"encoder.layer.*.attention.output.dense", rows(between, head)},
       {"encoder.layer.*.intermediate.dense",
        ColwiseParallel({.input_layouts = between})},
-      {"encoder.layer.*.output.dense", rows(between, std::nullopt)}};
+      {"encoder.layer.*.output.dense", rows(between, 1)}};
   if (sequence_parallel) {
     plan.push_back({"embeddings.token_type_embeddings", table(between)});
     plan.push_back({"embeddings.position_embeddings", table(Shard(0))});

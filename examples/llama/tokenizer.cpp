@@ -144,8 +144,7 @@ Tokenizer::Tokenizer(const dtensor::WeightFile& file) {
       std::get<std::vector<int64_t>>(about.at("tokenizer.ggml.token_type"));
   constexpr int64_t kControl = 3;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    auto& group_is_control = kinds[i];
-    if (group_is_control == kControl) {
+    if (kinds[i] == kControl) {
       controls_[tokens_[i]] = static_cast<int64_t>(i);
     }
     numbers_[tokens_[i]] = static_cast<int64_t>(i);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// Sets of numbers from 0, each alone at first.
+class UnionFind {
+ public:
+  void add_one() {
+    parents_.push_back(parents_.size());
+  }
+  /// The same number for all members of a set.
+  size_t find(size_t member) const {
+    while (parents_[member] != member) {
+      member = parents_[member] = parents_[parents_[member]];
+    }
+    return member;
+  }
+  void unite(size_t a, size_t b) {
+    parents_[find(a)] = find(b);
+  }
+
+ private:
+  mutable std::vector<size_t> parents_; // find() shortens the ways
+};
+
+} // namespace dtensor::detail
