@@ -91,6 +91,7 @@ dtensor_library(dtensor
     ${DTENSOR_PARALLEL_HEADERS}
     ${DTENSOR_DEFERRED_HEADERS}
     ${DTENSOR_WEIGHTS_HEADERS}
+    ${DTENSOR_PROGRAM_HEADERS}
     ${DTENSOR_DEBUG_HEADERS}
   SOURCES
     ${DTENSOR_BASE_SOURCES}
@@ -103,6 +104,7 @@ dtensor_library(dtensor
     ${DTENSOR_PARALLEL_SOURCES}
     ${DTENSOR_DEFERRED_SOURCES}
     ${DTENSOR_WEIGHTS_SOURCES}
+    ${DTENSOR_PROGRAM_SOURCES}
     ${DTENSOR_DEBUG_SOURCES})
 set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
 target_link_libraries(dtensor_dtensor PUBLIC torch)

@@ -488,12 +488,35 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/load_weights.cpp
   dtensor/weights/mapped_file.cpp
   dtensor/weights/mapped_file_impl.h
+  dtensor/weights/pt2.cpp
+  dtensor/weights/pt2_archive.cpp
+  dtensor/weights/pt2_archive_impl.h
   dtensor/weights/safetensors.cpp
   dtensor/weights/weight_contents_impl.h
   dtensor/weights/weight_file.cpp
   dtensor/weights/weight_format.cpp
   dtensor/weights/weight_format_impl.h
   dtensor/weights/weight_names.cpp
+)
+
+set(DTENSOR_PROGRAM_HEADERS
+  dtensor/program/parallelize_program.h
+  dtensor/program/program.h
+)
+set(DTENSOR_PROGRAM_SOURCES
+  dtensor/program/check_inputs.cpp
+  dtensor/program/graph_impl.h
+  dtensor/program/load_program.cpp
+  dtensor/program/make_modules.cpp
+  dtensor/program/parallelize_program.cpp
+  dtensor/program/program_state_impl.h
+  dtensor/program/read_graph.cpp
+  dtensor/program/read_graph_impl.h
+  dtensor/program/read_operand.cpp
+  dtensor/program/run_program.cpp
+  dtensor/program/scalar_functions.cpp
+  dtensor/program/source_line.cpp
+  dtensor/program/source_line_impl.h
 )
 
 set(DTENSOR_DEBUG_HEADERS

@@ -60,6 +60,8 @@
 #include <dtensor/parallel/style.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
+#include <dtensor/program/parallelize_program.h>
+#include <dtensor/program/program.h>
 #include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>

@@ -25,6 +25,7 @@ LAYERS = [
     "parallel",
     "deferred",
     "weights",
+    "program",
 ]
 # Leaves include all layers; no layer and no other leaf includes them.
 LEAVES = ["debug"]

@@ -118,7 +118,12 @@ StyleTarget StyleTarget::of_child(
     const std::string& child_name,
     torch::nn::Module& child) const {
   return {
-      child, detail::full_name(name, child_name), mesh, src_data_rank, changes};
+      child,
+      detail::full_name(name, child_name),
+      mesh,
+      src_data_rank,
+      changes,
+      keep_dtensors};
 }
 
 void parallelize_module(
@@ -144,7 +149,12 @@ void parallelize_module(
   detail::PlanChanges changes;
   for (const auto& [match, style] : work) {
     style->apply(
-        {*match.module, match.name, mesh, options.src_data_rank, &changes});
+        {*match.module,
+         match.name,
+         mesh,
+         options.src_data_rank,
+         &changes,
+         options.keep_dtensors});
   }
   changes.carry_out();
 }
@@ -156,7 +166,13 @@ void parallelize_module(
     const ParallelizeOptions& options) {
   const auto tp_mesh = checked_mesh(mesh);
   const detail::ModuleClaim claim(kParallelizeModule, module);
-  style.apply({module, "", tp_mesh, options.src_data_rank});
+  style.apply(
+      {module,
+       "",
+       tp_mesh,
+       options.src_data_rank,
+       nullptr,
+       options.keep_dtensors});
 }
 
 void parallelize_module(

@@ -90,7 +90,8 @@ void PlanChanges::attach(
     at::TensorList parameters,
     BoundaryKind kind,
     const StyleTarget& target,
-    const BoundaryLayouts& layouts) {
+    BoundaryLayouts layouts) {
+  layouts.use_local_output &= !target.keep_dtensors;
   std::shared_ptr<const LayoutBoundary> boundary;
   bool is_tied = false;
   for (const auto& parameter : parameters) {

@@ -41,7 +41,7 @@ class PlanChanges {
       at::TensorList parameters,
       BoundaryKind kind,
       const StyleTarget& target,
-      const BoundaryLayouts& layouts);
+      BoundaryLayouts layouts);
 
   /// Hooks, each of which may be null. Throws RuntimeError if `style` hooked
   /// the module before.

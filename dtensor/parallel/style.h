@@ -42,6 +42,8 @@ struct StyleTarget {
   /// Where the styles of this library note what they will do, which is done
   /// once no style of the plan refuses its module; null: they do it at once.
   detail::PlanChanges* changes = nullptr;
+  /// See ParallelizeOptions.
+  bool keep_dtensors = false;
 
   /// The same of `child`, a module registered in this one as `child_name`.
   DTENSOR_API StyleTarget
@@ -86,6 +88,10 @@ struct ParallelizeOptions {
   /// Rank of the mesh dimension whose parameter values are scattered; nullopt:
   /// no communication, every rank cuts its own values.
   std::optional<int64_t> src_data_rank = 0;
+  /// Outputs of Linear, Embedding and norm modules stay DTensors, whatever
+  /// use_local_output of their style says: for models that compute on global
+  /// shapes.
+  bool keep_dtensors = false;
 };
 
 /// Applies the styles of `plan` to the submodules whose names match: patterns

@@ -35,6 +35,8 @@ struct StoredWeight {
   const std::byte* data = nullptr;
   const WeightFormat* format = nullptr; // null: it cannot be read
   size_t bytes = 0;
+  Sizes strides = {}; // in elements; none: one element after the other
+  friend bool operator==(const StoredWeight&, const StoredWeight&) = default;
 };
 
 } // namespace detail
@@ -49,11 +51,15 @@ struct WeightFile::Contents {
 
   /// Throws ValueError for a name that is there, and for bytes outside of
   /// `file`, which begin at `offset`. Without a format it can only be listed.
+  /// `strides` in elements, one for each dimension; none: it is contiguous.
   void add(
       WeightInfo info,
       const detail::WeightFormat* format,
       const detail::MappedFile& file,
-      uint64_t offset);
+      uint64_t offset,
+      const Sizes& strides = {});
+  /// One of `weights`.
+  const detail::StoredWeight& stored_as(const WeightInfo& weight) const;
 };
 
 namespace detail {
@@ -65,6 +71,7 @@ void read_safetensors_index(
     WeightFile::Contents& contents,
     const MappedFile& index);
 void read_gguf(WeightFile::Contents& contents, MappedFilePtr file);
+void read_pt2(WeightFile::Contents& contents, MappedFilePtr file);
 
 } // namespace detail
 } // namespace dtensor

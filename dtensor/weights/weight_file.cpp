@@ -3,9 +3,12 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/weights/pt2_archive_impl.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -117,6 +120,44 @@ void copy_rows(
   }
 }
 
+// The same of a weight that is not contiguous in the file.
+void copy_strided(
+    const StoredWeight& stored,
+    SizesRef sizes,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  // from_blob takes no pointer to const; nobody writes.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  auto* const data = const_cast<std::byte*>(stored.data);
+  auto part = at::from_blob(data, sizes, stored.strides, stored.format->dtype);
+  for (size_t d = 0; d < parts.size(); ++d) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& range : parts[d]) {
+      pieces.push_back(
+          part.narrow(static_cast<int64_t>(d), range.begin, range.size()));
+    }
+    if (pieces.size() != 1) {
+      part = pieces.empty() ? part.narrow(static_cast<int64_t>(d), 0, 0)
+                            : at::cat(pieces, static_cast<int64_t>(d));
+    } else {
+      part = pieces[0];
+    }
+  }
+  out.copy_(part);
+}
+
+// Whether elements lie one after the other: sizes of 1 have any stride.
+bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
+  int64_t next = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] != 1 && strides[d] != next) {
+      return false;
+    }
+    next *= sizes[d];
+  }
+  return true;
+}
+
 void check_parts(
     const WeightInfo& weight,
     c10::ArrayRef<Intervals> parts,
@@ -200,7 +241,8 @@ void WeightFile::Contents::add(
     WeightInfo info,
     const WeightFormat* format,
     const detail::MappedFile& file,
-    uint64_t offset) {
+    uint64_t offset,
+    const Sizes& strides) {
   const auto refuse = [&](const std::string& why) {
     detail::refuse_file(path, c10::str("the weight ", info.name, " ", why));
   };
@@ -227,8 +269,17 @@ void WeightFile::Contents::add(
   if (!by_name.emplace(info.name, weights.size()).second) {
     refuse("is there twice");
   }
-  stored.push_back({file.data() + offset, format, bytes});
+  StoredWeight place{file.data() + offset, format, bytes};
+  if (!strides.empty() && !is_contiguous(info.sizes, strides)) {
+    place.strides = strides;
+  }
+  stored.push_back(std::move(place));
   weights.push_back(std::move(info));
+}
+
+const StoredWeight& WeightFile::Contents::stored_as(
+    const WeightInfo& weight) const {
+  return stored[static_cast<size_t>(&weight - weights.data())];
 }
 
 WeightFile::WeightFile(std::unique_ptr<Contents> contents)
@@ -249,6 +300,13 @@ const WeightInfo* WeightFile::find(std::string_view name) const {
                                            : &contents_->weights[found->second];
 }
 
+bool WeightFile::is_same(std::string_view name, std::string_view other) const {
+  const auto& a = contents_->stored_as(weight_of(*this, name));
+  const auto& b = contents_->stored_as(weight_of(*this, other));
+  return a == b &&
+      weight_of(*this, name).sizes == weight_of(*this, other).sizes;
+}
+
 const std::map<std::string, WeightMetadata>& WeightFile::metadata() const {
   return contents_->metadata;
 }
@@ -258,8 +316,7 @@ void WeightFile::read(
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out) const {
   const auto& weight = weight_of(*this, name);
-  const auto& stored =
-      contents_->stored[static_cast<size_t>(&weight - weights().data())];
+  const auto& stored = contents_->stored_as(weight);
   DTENSOR_CHECK_VALUE(
       stored.format != nullptr,
       "WeightFile::read",
@@ -272,6 +329,10 @@ void WeightFile::read(
       "Q6_K.");
   check_parts(weight, parts, out);
   const c10::NoGradGuard no_grad;
+  if (!stored.strides.empty()) {
+    copy_strided(stored, weight.sizes, parts, out);
+    return;
+  }
   const auto rows = rows_at(weight.sizes, parts);
   const bool is_number = weight.sizes.empty();
   const auto columns = is_number ? Intervals{{0, 1}} : parts.back();
@@ -306,6 +367,8 @@ WeightFilePtr open_weights(const std::string& path) {
     detail::read_safetensors_index(*contents, *file);
   } else if (is_gguf(*file)) {
     detail::read_gguf(*contents, std::move(file));
+  } else if (detail::is_zip(*file)) {
+    detail::read_pt2(*contents, std::move(file));
   } else {
     detail::read_safetensors(*contents, std::move(file));
   }

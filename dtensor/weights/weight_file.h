@@ -7,7 +7,8 @@
 //   }
 //   load_weights(*model, *file);  // weights/load_weights.h
 //
-// safetensors, one file or several behind an index, and GGUF.
+// safetensors, one file or several behind an index, GGUF, and programs that
+// torch.export.save() wrote.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,6 +64,9 @@ class DTENSOR_API WeightFile {
   /// The weight of that name; null if there is none.
   const WeightInfo* find(std::string_view name) const;
 
+  /// Whether both names are of one weight: the same elements of the file.
+  bool is_same(std::string_view name, std::string_view other) const;
+
   /// Copies elements of a weight to `out`, of any dtype, on any device: those
   /// at `parts`, one list of intervals for each dimension (local_intervals of
   /// a layout), in their order. `out` has as many elements in each dimension.
@@ -88,11 +92,12 @@ class DTENSOR_API WeightFile {
 /// How a file is shared between those who read it.
 using WeightFilePtr = std::shared_ptr<const WeightFile>;
 
-/// Opens a file of weights: what begins with "GGUF" is that, what ends in
-/// ".json" an index of safetensors files beside it, a folder one that holds
-/// model.safetensors or its index, and anything else safetensors. Throws
-/// ValueError for a file that is not there, or is not what it says: offsets
-/// outside of the file, overlapping or unknown types.
+/// Opens a file of weights: what begins with "GGUF" is that, a zip an exported
+/// program (.pt2, its constants included), what ends in ".json" an index of
+/// safetensors files beside it, a folder one that holds model.safetensors or
+/// its index, and anything else safetensors. Throws ValueError for a file that
+/// is not there, or is not what it says: offsets outside of the file,
+/// overlapping or unknown types.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor

@@ -140,7 +140,7 @@ constexpr std::array<WeightFormat, 14> kSafetensors = {
      {"C128", at::kComplexDouble, 1, 16}}};
 
 struct Numbered {
-  uint32_t number;
+  int64_t number;
   WeightFormat format; // without bytes: it cannot be read
 };
 
@@ -166,12 +166,37 @@ constexpr std::array<Numbered, 20> kGguf = {
      {28, {"F64", at::kDouble, 1, 8}},
      {30, {"BF16", at::kBFloat16, 1, 2}}}};
 
-const WeightFormat* numbered(uint32_t number) {
-  const auto* found =
-      std::find_if(kGguf.begin(), kGguf.end(), [&](const auto& entry) {
-        return entry.number == number;
-      });
-  return found == kGguf.end() ? nullptr : &found->format;
+constexpr std::array<Numbered, 21> kExported = {
+    {{1, {"U8", at::kByte, 1, 1}},
+     {2, {"I8", at::kChar, 1, 1}},
+     {3, {"I16", at::kShort, 1, 2}},
+     {4, {"I32", at::kInt, 1, 4}},
+     {5, {"I64", at::kLong, 1, 8}},
+     {6, {"F16", at::kHalf, 1, 2}},
+     {7, {"F32", at::kFloat, 1, 4}},
+     {8, {"F64", at::kDouble, 1, 8}},
+     {9, {"C32", at::kComplexHalf, 1, 4}},
+     {10, {"C64", at::kComplexFloat, 1, 8}},
+     {11, {"C128", at::kComplexDouble, 1, 16}},
+     {12, {"BOOL", at::kBool, 1, 1}},
+     {13, {"BF16", at::kBFloat16, 1, 2}},
+     {28, {"U16", at::kUInt16, 1, 2}},
+     {29, {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1}},
+     {30, {"F8_E5M2", at::kFloat8_e5m2, 1, 1}},
+     {31, {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 1, 1}},
+     {32, {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 1, 1}},
+     {33, {"F8_E8M0", at::kFloat8_e8m0fnu, 1, 1}},
+     {34, {"U32", at::kUInt32, 1, 4}},
+     {35, {"U64", at::kUInt64, 1, 8}}}};
+
+template <size_t N>
+const WeightFormat* numbered(
+    const std::array<Numbered, N>& all,
+    int64_t number) {
+  const auto* found = std::find_if(all.begin(), all.end(), [&](const auto& e) {
+    return e.number == number;
+  });
+  return found == all.end() ? nullptr : &found->format;
 }
 
 } // namespace
@@ -184,13 +209,17 @@ const WeightFormat* safetensors_format(std::string_view name) {
   return found == kSafetensors.end() ? nullptr : found;
 }
 
+const WeightFormat* exported_format(int64_t number) {
+  return numbered(kExported, number);
+}
+
 const WeightFormat* gguf_format(uint32_t number) {
-  const auto* format = numbered(number);
+  const auto* format = numbered(kGguf, number);
   return format == nullptr || format->bytes == 0 ? nullptr : format;
 }
 
 std::string_view gguf_format_name(uint32_t number) {
-  const auto* format = numbered(number);
+  const auto* format = numbered(kGguf, number);
   return format == nullptr ? "of an unknown type" : format->name;
 }
 

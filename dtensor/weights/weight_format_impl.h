@@ -23,6 +23,10 @@ struct WeightFormat {
 /// The format that safetensors calls so; null if it is unknown.
 const WeightFormat* safetensors_format(std::string_view name);
 
+/// The format of a dtype by its number in exported programs; null if this
+/// LibTorch has no such dtype.
+const WeightFormat* exported_format(int64_t number);
+
 /// The format of that number in GGUF; null if it cannot be read.
 const WeightFormat* gguf_format(uint32_t number);
 /// "Q5_1"; also of one that cannot be read.

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/program_state_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <map>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kProgram = "Program";
+
+// "f32[s77, 4]".
+std::string expected(const GraphInput& input) {
+  std::vector<std::string> sizes;
+  for (const auto& size : input.sizes) {
+    sizes.push_back(
+        size.symbol.empty() ? std::to_string(size.value) : size.symbol);
+  }
+  return short_name(input.dtype) + "[" + c10::Join(", ", sizes) + "]";
+}
+
+std::string limits_text(const std::string& symbol, const SymbolRange& range) {
+  return c10::str(
+      symbol,
+      " from ",
+      range.least,
+      range.most ? c10::str(" to ", *range.most) : std::string(" on"));
+}
+
+class Check {
+ public:
+  explicit Check(const ProgramState& state) : state_(state) {
+    for (const auto& [symbol, range] : state.graph.symbols) {
+      ranges_[symbol] = range;
+    }
+  }
+
+  void check(const GraphInput& input, const c10::IValue& given) {
+    if (!input.is_tensor) {
+      DTENSOR_CHECK_TYPE(
+          given.isScalar(),
+          kProgram,
+          "the input ",
+          input.name,
+          " of ",
+          state_.path,
+          " is a number, and a ",
+          given.tagKind(),
+          " was given. Pass a number.");
+      return;
+    }
+    DTENSOR_CHECK_TYPE(
+        given.isTensor() && given.toTensor().defined(),
+        kProgram,
+        "the input ",
+        input.name,
+        " of ",
+        state_.path,
+        " is a tensor, ",
+        expected(input),
+        ", and a ",
+        given.tagKind(),
+        " was given. Pass a tensor.");
+    check_tensor(input, given.toTensor());
+  }
+
+ private:
+  void check_tensor(const GraphInput& input, const at::Tensor& t) {
+    // As in Python, a program may be moved to another floating point type.
+    const bool same_kind = c10::isFloatingType(input.dtype)
+        ? c10::isFloatingType(t.scalar_type())
+        : input.dtype == t.scalar_type();
+    bool fits = same_kind && static_cast<size_t>(t.dim()) == input.sizes.size();
+    std::string why;
+    for (size_t d = 0; fits && d < input.sizes.size(); ++d) {
+      fits = fits_size(input, d, t.size(static_cast<int64_t>(d)), why);
+    }
+    DTENSOR_CHECK_VALUE(
+        fits,
+        kProgram,
+        "the input ",
+        input.name,
+        " of ",
+        state_.path,
+        " is ",
+        shape_text(t.scalar_type(), t.sizes()),
+        ", and it was exported for ",
+        expected(input),
+        why,
+        ". Pass such a tensor, or export it with dynamic_shapes.");
+  }
+
+  bool
+  fits_size(const GraphInput& input, size_t d, int64_t size, std::string& why) {
+    const auto& wanted = input.sizes[d];
+    if (wanted.symbol.empty()) {
+      return size == wanted.value;
+    }
+    const auto [known, is_new] =
+        sizes_.try_emplace(wanted.symbol, Seen{size, input.name, d});
+    if (known->second.size != size) {
+      const auto& seen = known->second;
+      why = c10::str(
+          ", where ",
+          wanted.symbol,
+          " is ",
+          seen.size,
+          " as in dim ",
+          seen.dim,
+          " of ",
+          seen.input);
+      return false;
+    }
+    const auto range = ranges_.find(wanted.symbol);
+    if (range == ranges_.end()) {
+      return true;
+    }
+    // torch.export always says 2, and its programs run with sizes of 0 and 1.
+    constexpr int64_t kUsualLeast = 2;
+    const auto& [least, most] = range->second;
+    if ((least > kUsualLeast && size < least) || (most && size > *most)) {
+      why = ", " + limits_text(wanted.symbol, range->second);
+      return false;
+    }
+    return true;
+  }
+
+  struct Seen {
+    int64_t size = 0;
+    std::string input;
+    size_t dim = 0;
+  };
+
+  const ProgramState& state_;
+  std::map<std::string, SymbolRange> ranges_;
+  std::map<std::string, Seen> sizes_;
+};
+
+} // namespace
+
+void check_inputs(
+    const ProgramState& state,
+    c10::ArrayRef<c10::IValue> inputs) {
+  std::vector<std::string> names;
+  for (const auto& input : state.graph.inputs) {
+    if (input.kind == InputKind::kUser) {
+      names.push_back(input.name);
+    }
+  }
+  DTENSOR_CHECK_VALUE(
+      names.size() == inputs.size(),
+      kProgram,
+      state.path,
+      " takes ",
+      names.size(),
+      " inputs (",
+      c10::Join(", ", names),
+      "), and ",
+      inputs.size(),
+      " were given. Pass them in this order.");
+  Check check(state);
+  size_t next = 0;
+  for (const auto& input : state.graph.inputs) {
+    if (input.kind == InputKind::kUser) {
+      check.check(input, inputs[next++]);
+    }
+  }
+}
+
+} // namespace dtensor::detail

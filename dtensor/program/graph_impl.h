@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A graph of operators, as torch.export writes it: calls in order, over a table
+// of values.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// A place in the table of values.
+using Slot = size_t;
+
+/// What a value becomes on its way into an argument of another type.
+enum class Conversion : uint8_t { kNone, kNumberToTensor, kIntToFloat };
+
+struct ValueOperand {
+  Slot slot = 0;
+  Conversion conversion = Conversion::kNone;
+};
+
+enum class ListOf : uint8_t {
+  kTensor,
+  kOptionalTensor,
+  kInt,
+  kFloat,
+  kBool,
+  kNumber
+};
+
+/// A list with values in it, which is made anew for each call.
+struct ListOperand {
+  ListOf of = ListOf::kTensor;
+  std::vector<std::variant<c10::IValue, Slot>> items;
+};
+
+/// The list, of `values` by slot.
+c10::IValue make_list(
+    const ListOperand& list,
+    c10::ArrayRef<c10::IValue> values);
+
+using Operand = std::variant<c10::IValue, ValueOperand, ListOperand>;
+
+/// Values that one result of a call goes to: one, those of a list, or none.
+struct Result {
+  bool is_list = false;
+  std::vector<std::optional<Slot>> slots;
+};
+
+/// A function of numbers, as the size of a tensor: arguments -> result.
+using ScalarFunction = c10::IValue (*)(c10::ArrayRef<c10::IValue> args);
+
+/// From here on, until the end of that scope, gradients are recorded or not.
+struct BeginGradMode {
+  bool enabled = false;
+};
+struct EndGradMode {};
+
+/// A call, and where it was written.
+struct Node {
+  std::string name;
+  std::string target; // "aten::linear"
+  std::variant<c10::OperatorHandle, ScalarFunction, BeginGradMode, EndGradMode>
+      call = EndGradMode{};
+  std::vector<Operand> args;
+  std::vector<Result> results;
+  std::vector<Slot> last_uses; // values that nobody asks for after it
+  std::string module;          // full name of the innermost module
+  std::string source;          // "model.py:12, in forward: x = self.fc(x)"
+};
+
+/// One dimension of an input: a number, or what a symbol stands for.
+struct InputSize {
+  int64_t value = 0;
+  std::string symbol = {}; // empty: exactly `value`; else any, if alike
+};
+
+/// A symbol's range, both ends included.
+struct SymbolRange {
+  int64_t least = 0;
+  std::optional<int64_t> most;
+};
+
+enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
+
+/// What the graph takes. A user's input that is no tensor is a number.
+struct GraphInput {
+  InputKind kind = InputKind::kUser;
+  Slot slot = 0;
+  /// Of parameters, buffers and constants that of the model; else the graph's.
+  std::string name;
+  bool is_tensor = true;
+  at::ScalarType dtype = at::kFloat;
+  bool requires_grad = false;
+  std::vector<InputSize> sizes;
+};
+
+/// A buffer, parameter or user's input that gets a value after the call.
+struct Mutation {
+  size_t input = 0; // in Graph::inputs
+  Slot value = 0;
+};
+
+struct Graph {
+  std::vector<GraphInput> inputs;
+  std::vector<Node> nodes;
+  std::vector<Operand> outputs; // without mutations
+  std::vector<Mutation> mutations;
+  std::vector<std::pair<std::string, SymbolRange>> symbols;
+  size_t num_slots = 0;
+};
+
+} // namespace dtensor::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/program.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/program/program_state_impl.h>
+#include <dtensor/program/read_graph_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/weights/load_weights.h>
+#include <dtensor/weights/pt2_archive_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <ostream>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kLoadProgram = "load_program";
+constexpr const char* kModels = "models/";
+
+// The text of the one graph in the archive.
+std::string graph_in(const detail::Pt2Archive& archive) {
+  auto names = archive.names_in(kModels);
+  std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
+  DTENSOR_CHECK_VALUE(
+      names.size() == 1,
+      kLoadProgram,
+      archive.path(),
+      " holds ",
+      names.size(),
+      " programs under ",
+      kModels,
+      ". Write one with torch.export.save() of PyTorch 2.8 or newer.");
+  return archive.read(kModels + names[0]);
+}
+
+// "f32[8, 6] on (tp=2): S(0)", or the shape of a plain one.
+std::string layout_text(const at::Tensor& t) {
+  return is_dtensor(t) ? to_string(*detail::spec_of(t))
+                       : shape_text(t.scalar_type(), t.sizes());
+}
+
+} // namespace
+
+namespace detail {
+
+void read_weights(ProgramState& state) {
+  if (state.is_read) {
+    return;
+  }
+  load_weights(*state.module, *state.file, {.strict = false});
+  for (size_t i = 0; i < state.inputs.size(); ++i) {
+    const auto& input = state.graph.inputs[i];
+    if (input.kind == InputKind::kConstant) {
+      state.inputs[i] = state.file->read(input.name).to(state.device);
+    }
+  }
+  if (!state.mesh.defined() && state.device != c10::kCPU) {
+    state.module->to(state.device);
+  }
+  state.is_read = true;
+}
+
+} // namespace detail
+
+detail::ProgramState& state_of(const Program& program) {
+  return *program.state_;
+}
+
+Program load_program(
+    const std::string& path,
+    const LoadProgramOptions& options) {
+  const auto file = open_weights(path);
+  const detail::Pt2Archive archive(path);
+  auto state = std::make_shared<detail::ProgramState>();
+  state->path = path;
+  state->device = options.device;
+  state->graph = detail::read_graph(graph_in(archive), {path, options.device});
+  state->file = file;
+  state->module = detail::make_modules(state->graph, *file, state->inputs);
+  return Program(std::move(state));
+}
+
+std::vector<std::string> Program::input_names() const {
+  std::vector<std::string> names;
+  for (const auto& input : state_->graph.inputs) {
+    if (input.kind == detail::InputKind::kUser) {
+      names.push_back(input.name);
+    }
+  }
+  return names;
+}
+
+size_t Program::num_operators() const {
+  const auto& nodes = state_->graph.nodes;
+  return static_cast<size_t>(
+      std::count_if(nodes.begin(), nodes.end(), [](const auto& node) {
+        return std::holds_alternative<c10::OperatorHandle>(node.call);
+      }));
+}
+
+torch::nn::Module& Program::module() {
+  detail::read_weights(*state_);
+  return *state_->module;
+}
+
+std::vector<at::Tensor> Program::parameters() {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : module().parameters()) {
+    const bool known =
+        std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) {
+          return p.is_same(parameter);
+        });
+    if (parameter.requires_grad() && !known) {
+      parameters.push_back(parameter);
+    }
+  }
+  return parameters;
+}
+
+std::ostream& operator<<(std::ostream& os, const Program& program) {
+  const auto& state = state_of(program);
+  os << state.path << ": " << program.num_operators() << " operators";
+  for (const auto& name : program.input_names()) {
+    os << "\ninput " << name;
+  }
+  for (const auto& item : state.module->named_parameters()) {
+    os << "\nparameter " << item.key() << " " << layout_text(item.value());
+  }
+  for (const auto& item : state.module->named_buffers()) {
+    os << "\nbuffer " << item.key() << " " << layout_text(item.value());
+  }
+  return os;
+}
+
+} // namespace dtensor

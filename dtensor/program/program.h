@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Programs from Python: what torch.export.save() wrote, run without a line of
+// model code.
+//
+//   auto program = load_program("model.pt2");
+//   const auto y = program({x});
+//
+//   parallelize_program(program, mesh, plan);  // program/parallelize_program.h
+//   const auto z = program({x});               // a DTensor
+//
+// Python: torch.export.load(path).module().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+#include <dtensor/api.h>
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace dtensor {
+
+namespace detail {
+struct ProgramState;
+}
+
+/// Options of load_program.
+struct LoadProgramOptions {
+  /// Where it runs, wherever it was exported.
+  c10::Device device = c10::kCPU;
+};
+
+/// A graph of operators with the parameters and buffers that it uses. Copies
+/// share both. It belongs to the rank that loaded it.
+class DTENSOR_API Program {
+ public:
+  explicit Program(std::shared_ptr<detail::ProgramState> state)
+      : state_(std::move(state)) {}
+
+  /// Calls it with the tensors that Python's forward() took, in the order of
+  /// its signature, those of lists and dictionaries one after the other; other
+  /// arguments have the values that they were exported with. Of a program that
+  /// runs on a mesh, plain inputs are taken to be whole and alike on all ranks,
+  /// DTensors have any layout, and the result is a DTensor; gradients flow as
+  /// through any operators.
+  /// Throws ValueError for inputs of another number, dtype or shape than it was
+  /// exported for, and if it does not return one tensor. The error of an
+  /// operator says which line of the Python source called it.
+  at::Tensor operator()(const std::vector<at::Tensor>& inputs);
+
+  /// The same with all that it returns, in the order of Python's result;
+  /// numbers that it takes (sizes of dynamic shapes) stand among the inputs.
+  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
+
+  /// Names of its inputs.
+  std::vector<std::string> input_names() const;
+  /// How many operators one pass calls.
+  size_t num_operators() const;
+
+  /// Parameters and buffers by their Python names, in modules that have theirs:
+  /// what holds the weight of a product, an embedding or a layer norm is a
+  /// torch::nn::Linear, Embedding or LayerNorm. Their forward() is not what
+  /// the program calls. The weights are read now if they have not been.
+  torch::nn::Module& module();
+  /// Those that a gradient is computed for, for an optimizer.
+  std::vector<at::Tensor> parameters();
+
+ private:
+  friend detail::ProgramState& state_of(const Program& program);
+  std::shared_ptr<detail::ProgramState> state_;
+};
+
+/// Reads the graph; weights are read when they are needed, of a parallel
+/// program the parts alone that a rank has. Throws ValueError for a file that
+/// is not there, damaged, or of a newer format; NotImplementedError for an
+/// operator that cannot be run, with its line in the Python source.
+/// Python: torch.export.load.
+DTENSOR_API Program
+load_program(const std::string& path, const LoadProgramOptions& options = {});
+
+/// Its inputs, outputs and parameters with their layouts, one a line.
+DTENSOR_API std::ostream& operator<<(std::ostream& os, const Program& program);
+
+} // namespace dtensor

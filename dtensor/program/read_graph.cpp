@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/read_graph_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/program/source_line_impl.h>
+#include <dtensor/weights/weight_format_impl.h>
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kLoadProgram = "load_program";
+constexpr int64_t kSchemaMajor = 8;
+constexpr std::string_view kOperators = "torch.ops.";
+// Says again what the calls before and after it are made for.
+constexpr std::string_view kAssertMetadata =
+    "torch.ops.aten._assert_tensor_metadata.default";
+constexpr std::string_view kSetGradMode =
+    "torch.ops.higher_order.wrap_with_set_grad_enabled";
+
+[[noreturn]] void refuse(const ProgramOrigin& origin, const std::string& why) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      kLoadProgram,
+      origin.path,
+      " is no exported program that can be read: ",
+      why,
+      ". Write it with torch.export.save() of PyTorch 2.8 or newer.");
+  throw std::logic_error(why); // not reached
+}
+
+[[noreturn]] void refuse_call(
+    const ProgramOrigin& origin,
+    const Json& call,
+    const std::string& why) {
+  const auto node = call.at("metadata");
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      kLoadProgram,
+      origin.path,
+      ": ",
+      call.at("target").get<std::string>(),
+      describe_source(source_line(node.value("stack_trace", ""))),
+      " cannot be run: ",
+      why,
+      ".");
+  throw std::logic_error(why); // not reached
+}
+
+// "torch.ops.aten.add.Tensor" is add.Tensor of aten.
+std::optional<c10::OperatorName> operator_name(const std::string& target) {
+  if (!target.starts_with(kOperators)) {
+    return std::nullopt;
+  }
+  const auto rest = target.substr(kOperators.size());
+  const auto first = rest.find('.');
+  const auto last = rest.rfind('.');
+  if (first == std::string::npos || first == last) {
+    return std::nullopt;
+  }
+  const auto overload = rest.substr(last + 1);
+  return c10::OperatorName(
+      rest.substr(0, first) + "::" + rest.substr(first + 1, last - first - 1),
+      overload == "default" ? "" : overload);
+}
+
+// "Symbol('s77', positive=True, integer=True)" -> s77; other expressions are
+// of several symbols.
+std::string symbol_of(const std::string& expression) {
+  constexpr std::string_view kBegin = "Symbol('";
+  const auto end = expression.find('\'', kBegin.size());
+  const bool is_symbol = expression.starts_with(kBegin) &&
+      end != std::string::npos && expression.find(')') + 1 == expression.size();
+  return is_symbol ? expression.substr(kBegin.size(), end - kBegin.size())
+                   : expression;
+}
+
+// The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
+std::string innermost_module(const std::string& stack) {
+  const auto entry = stack.substr(stack.rfind(';') + 1);
+  const auto begin = entry.find(',');
+  const auto end = entry.find(',', begin + 1);
+  return begin == std::string::npos || end == std::string::npos
+      ? ""
+      : entry.substr(begin + 1, end - begin - 1);
+}
+
+// Reads one graph, or one within it, whose names are its own.
+class GraphReader {
+ public:
+  GraphReader(const ProgramOrigin& origin, Graph& graph)
+      : origin_(origin),
+        graph_(graph) {}
+
+  void read_signature(const Json& signature, const Json& tensors) {
+    for (const auto& spec : signature.at("input_specs")) {
+      read_input(spec.begin().key(), spec.begin().value(), tensors);
+    }
+  }
+
+  void read_nodes(const Json& nodes) {
+    for (const auto& call : nodes) {
+      try {
+        read_call(call);
+      } catch (const std::invalid_argument& error) {
+        refuse_call(origin_, call, c10::str("it has ", error.what()));
+      }
+    }
+  }
+
+  void read_outputs(const Json& signature) {
+    for (const auto& spec : signature.at("output_specs")) {
+      read_output(spec.begin().key(), spec.begin().value());
+    }
+  }
+
+ private:
+  Slot define(const std::string& name) {
+    const auto slot = graph_.num_slots++;
+    names_[name] = slot;
+    return slot;
+  }
+
+  Slot find(const std::string& name) const {
+    const auto found = names_.find(name);
+    if (found == names_.end()) {
+      refuse(origin_, c10::str("nothing gives the value ", name));
+    }
+    return found->second;
+  }
+
+  Operand operand(const Json& argument, const c10::TypePtr& type) const {
+    return read_operand(
+        argument, type, origin_.device, [this](const std::string& name) {
+          return find(name);
+        });
+  }
+
+  // --- inputs and outputs ----------------------------------------------------
+
+  void
+  read_input(const std::string& kind, const Json& spec, const Json& tensors) {
+    static const std::map<std::string, std::pair<InputKind, const char*>>
+        kinds = {
+            {"parameter", {InputKind::kParameter, "parameter_name"}},
+            {"buffer", {InputKind::kBuffer, "buffer_name"}},
+            {"tensor_constant",
+             {InputKind::kConstant, "tensor_constant_name"}}};
+    if (kind == "constant_input") {
+      return; // calls have it among their arguments
+    }
+    GraphInput input;
+    std::string name;
+    if (const auto found = kinds.find(kind); found != kinds.end()) {
+      input.kind = found->second.first;
+      input.name = spec.at(found->second.second);
+      name = spec.at("arg").at("name");
+    } else if (kind == "user_input") {
+      const auto& arg = spec.at("arg");
+      const auto& key = arg.begin().key();
+      const auto& value = arg.begin().value();
+      input.is_tensor = key == "as_tensor";
+      if (!input.is_tensor &&
+          !(key.starts_with("as_sym_") && value.contains("as_name"))) {
+        return; // a constant
+      }
+      name = value.at(input.is_tensor ? "name" : "as_name");
+      input.name = name;
+    } else {
+      refuse(origin_, c10::str("it has an input of kind ", kind));
+    }
+    input.slot = define(name);
+    if (input.is_tensor) {
+      read_meta(tensors.at(name), input);
+    }
+    graph_.inputs.push_back(std::move(input));
+  }
+
+  void read_meta(const Json& meta, GraphInput& input) const {
+    const auto* format = exported_format(meta.at("dtype"));
+    if (format == nullptr) {
+      refuse(origin_, c10::str(input.name, " has an unknown dtype"));
+    }
+    input.dtype = format->dtype;
+    input.requires_grad = meta.at("requires_grad");
+    for (const auto& size : meta.at("sizes")) {
+      if (size.contains("as_int")) {
+        input.sizes.push_back({size.at("as_int").get<int64_t>()});
+      } else {
+        input.sizes.push_back(
+            {0, symbol_of(size.at("as_expr").at("expr_str"))});
+      }
+    }
+  }
+
+  void read_output(const std::string& kind, const Json& spec) {
+    if (kind == "user_output") {
+      graph_.outputs.push_back(operand(spec.at("arg"), c10::AnyType::get()));
+    } else if (kind == "loss_output") {
+      graph_.outputs.emplace_back(
+          ValueOperand{find(spec.at("arg").at("name"))});
+    } else if (kind == "buffer_mutation") {
+      add_mutation(spec, InputKind::kBuffer, "buffer_name");
+    } else if (kind == "parameter_mutation") {
+      add_mutation(spec, InputKind::kParameter, "parameter_name");
+    } else if (kind == "user_input_mutation") {
+      add_mutation(spec, InputKind::kUser, "user_input_name");
+    } else {
+      refuse(origin_, c10::str("it has an output of kind ", kind));
+    }
+  }
+
+  void add_mutation(const Json& spec, InputKind kind, const char* key) {
+    const auto& name = spec.at(key).get_ref<const std::string&>();
+    const auto input = std::find_if(
+        graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) {
+          return i.kind == kind && i.name == name;
+        });
+    if (input == graph_.inputs.end()) {
+      refuse(origin_, c10::str("it writes to ", name, ", which is no input"));
+    }
+    graph_.mutations.push_back(
+        {static_cast<size_t>(input - graph_.inputs.begin()),
+         find(spec.at("arg").at("name"))});
+  }
+
+  // --- calls -----------------------------------------------------------------
+
+  void read_call(const Json& call) {
+    const auto& target = call.at("target").get_ref<const std::string&>();
+    if (target == kAssertMetadata) {
+      return;
+    }
+    if (target == kSetGradMode) {
+      read_grad_mode(call);
+      return;
+    }
+    auto node = node_of(call);
+    if (const auto function = scalar_function(target)) {
+      node.call = function;
+      for (const auto& input : call.at("inputs")) {
+        node.args.push_back(operand(input.at("arg"), c10::AnyType::get()));
+      }
+    } else {
+      read_operator(call, target, node);
+    }
+    read_results(call, node);
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  static Node node_of(const Json& call) {
+    const auto& metadata = call.at("metadata");
+    Node node;
+    node.target = call.at("target");
+    if (const auto name = call.find("name");
+        name != call.end() && name->is_string()) {
+      node.name = *name;
+    }
+    node.module = innermost_module(metadata.value("nn_module_stack", ""));
+    node.source = source_line(metadata.value("stack_trace", ""));
+    return node;
+  }
+
+  void read_operator(const Json& call, const std::string& target, Node& node) {
+    const auto name = operator_name(target);
+    if (!name) {
+      refuse_call(
+          origin_, call, "it is no operator of LibTorch or of a library");
+    }
+    if (name->name.starts_with("higher_order::")) {
+      refuse_call(
+          origin_,
+          call,
+          "it takes graphs as arguments. Export the model without it, or with "
+          "its branches as models of their own");
+    }
+    const auto op = c10::Dispatcher::singleton().findSchema(*name);
+    if (!op) {
+      refuse_call(
+          origin_,
+          call,
+          "there is no such operator. Load the library that registers it, or "
+          "use the LibTorch that the program was exported with");
+    }
+    node.target = name->name;
+    node.call = *op;
+    read_arguments(call, op->schema(), node);
+  }
+
+  void read_arguments(
+      const Json& call,
+      const c10::FunctionSchema& schema,
+      Node& node) {
+    std::map<std::string, const Json*> given;
+    for (const auto& input : call.at("inputs")) {
+      given[input.at("name")] = &input.at("arg");
+    }
+    for (const auto& argument : schema.arguments()) {
+      const auto found = given.find(argument.name());
+      if (found != given.end()) {
+        node.args.push_back(operand(*found->second, argument.type()));
+        given.erase(found);
+      } else if (argument.default_value()) {
+        node.args.emplace_back(*argument.default_value());
+      } else if (argument.type()->kind() == c10::TypeKind::OptionalType) {
+        node.args.emplace_back(c10::IValue());
+      } else {
+        throw std::invalid_argument("no argument " + argument.name());
+      }
+    }
+    if (!given.empty()) {
+      throw std::invalid_argument(
+          "an argument " + given.begin()->first +
+          ", which this LibTorch's operator does not take");
+    }
+  }
+
+  void read_results(const Json& call, Node& node) {
+    for (const auto& output : call.at("outputs")) {
+      const auto& kind = output.begin().key();
+      const auto& value = output.begin().value();
+      Result result;
+      if (kind == "as_tensors") {
+        result.is_list = true;
+        for (const auto& item : value) {
+          result.slots.emplace_back(define(item.at("name")));
+        }
+      } else if (kind == "as_tensor") {
+        result.slots = {define(value.at("name"))};
+      } else if (kind.starts_with("as_sym_")) {
+        result.slots = {define(value.at("as_name"))};
+      } else if (kind == "as_none") {
+        result.slots = {std::nullopt};
+      } else {
+        throw std::invalid_argument("a result of kind " + kind);
+      }
+      node.results.push_back(std::move(result));
+    }
+  }
+
+  // (bool enabled, graph, inputs...) -> outputs of the graph
+  void read_grad_mode(const Json& call) {
+    const auto& inputs = call.at("inputs");
+    const auto& graph = inputs.at(1).at("arg").at("as_graph").at("graph");
+    GraphReader inner(origin_, graph_);
+    for (size_t i = 0; i < graph.at("inputs").size(); ++i) {
+      inner.names_[value_name(graph.at("inputs").at(i))] =
+          find(value_name(inputs.at(i + 2).at("arg")));
+    }
+    auto begin = node_of(call);
+    auto end = begin;
+    begin.call = BeginGradMode{inputs.at(0).at("arg").at("as_bool")};
+    graph_.nodes.push_back(std::move(begin));
+    inner.read_nodes(graph.at("nodes"));
+    graph_.nodes.push_back(std::move(end));
+    std::vector<std::string> names;
+    for (const auto& output : call.at("outputs")) {
+      if (const auto list = output.find("as_tensors"); list != output.end()) {
+        for (const auto& item : *list) {
+          names.push_back(item.at("name"));
+        }
+      } else {
+        names.push_back(value_name(output));
+      }
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      names_[names[i]] = inner.find(value_name(graph.at("outputs").at(i)));
+    }
+  }
+
+  static std::string value_name(const Json& value) {
+    const auto& about = value.begin().value();
+    return about.contains("name") ? about.at("name") : about.at("as_name");
+  }
+
+  const ProgramOrigin& origin_;
+  Graph& graph_;
+  std::map<std::string, Slot> names_;
+};
+
+template <class Use>
+void visit_slots(const Operand& operand, const Use& use) {
+  if (const auto* value = std::get_if<ValueOperand>(&operand)) {
+    use(value->slot);
+  } else if (const auto* list = std::get_if<ListOperand>(&operand)) {
+    for (const auto& item : list->items) {
+      if (const auto* slot = std::get_if<Slot>(&item)) {
+        use(*slot);
+      }
+    }
+  }
+}
+
+// Each value is let go of after the call that uses it last, or makes it if
+// nobody does.
+void find_last_uses(Graph& graph) {
+  std::vector<bool> seen(graph.num_slots, false);
+  const auto keep = [&](Slot slot) { seen[slot] = true; };
+  for (const auto& output : graph.outputs) {
+    visit_slots(output, keep);
+  }
+  for (const auto& mutation : graph.mutations) {
+    keep(mutation.value);
+    keep(graph.inputs[mutation.input].slot);
+  }
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const auto use = [&](Slot slot) {
+      if (!seen[slot]) {
+        seen[slot] = true;
+        node->last_uses.push_back(slot);
+      }
+    };
+    for (const auto& result : node->results) {
+      for (const auto& slot : result.slots) {
+        if (slot) {
+          use(*slot);
+        }
+      }
+    }
+    for (const auto& arg : node->args) {
+      visit_slots(arg, use);
+    }
+  }
+}
+
+void read_symbols(const Json& ranges, Graph& graph) {
+  for (const auto& [symbol, range] : ranges.items()) {
+    SymbolRange limits;
+    if (range.at("min_val").is_number_integer()) {
+      limits.least = range.at("min_val");
+    }
+    if (range.at("max_val").is_number_integer()) {
+      limits.most = range.at("max_val").get<int64_t>();
+    }
+    graph.symbols.emplace_back(symbol, limits);
+  }
+}
+
+} // namespace
+
+Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
+  const auto program = Json::parse(json, nullptr, false);
+  if (!program.is_object()) {
+    refuse(origin, "the graph is no JSON object");
+  }
+  try {
+    const auto& version = program.at("schema_version");
+    const auto major = version.at("major").get<int64_t>();
+    if (major != kSchemaMajor) {
+      refuse(
+          origin,
+          c10::str(
+              "its format is of version ",
+              major,
+              ".",
+              version.at("minor").get<int64_t>(),
+              ", and this library reads ",
+              kSchemaMajor,
+              ".x"));
+    }
+    const auto& module = program.at("graph_module");
+    const auto& signature = module.at("signature");
+    Graph graph;
+    GraphReader reader(origin, graph);
+    reader.read_signature(signature, module.at("graph").at("tensor_values"));
+    reader.read_nodes(module.at("graph").at("nodes"));
+    reader.read_outputs(signature);
+    read_symbols(program.at("range_constraints"), graph);
+    find_last_uses(graph);
+    return graph;
+  } catch (const Json::exception& error) {
+    refuse(origin, error.what());
+  }
+}
+
+} // namespace dtensor::detail

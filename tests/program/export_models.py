@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes small programs and what Python computes with them.
+
+export_models.py FOLDER writes NAME.pt2 for each model below, and NAME.pt with
+its inputs, outputs, gradients of the sum of all outputs, and buffers afterwards.
+"""
+import pathlib
+import sys
+import zipfile
+
+import torch
+from torch import nn
+from torch.export import Dim, export, save
+
+folder = pathlib.Path(sys.argv[1])
+torch.manual_seed(1)
+
+
+def tensors_in(tree):
+    leaves = torch.utils._pytree.tree_leaves(tree)
+    return [x for x in leaves if isinstance(x, torch.Tensor)]
+
+
+def write(name, model, args, kwargs=None, dynamic=None, run=None, other=(),
+          decompose=False):
+    """`other`: inputs of other sizes, which are computed too. A decomposed
+    program writes buffers after they were saved: Python has no gradients of it."""
+    kwargs = kwargs or {}
+    program = export(model, args, kwargs, dynamic_shapes=dynamic)
+    if decompose:
+        program = program.run_decompositions()
+    save(program, folder / f"{name}.pt2")
+    runs = []
+    for inputs, named in [(args, kwargs), *((o, {}) for o in other)]:
+        model.zero_grad()
+        outputs = tensors_in(model(*inputs, **named))
+        total = sum(o.double().sum() for o in outputs if o.is_floating_point())
+        has_gradients = not decompose and getattr(total, "requires_grad", False)
+        if has_gradients:
+            total.backward()
+        runs.append({
+            "inputs": tensors_in((inputs, named)),
+            "outputs": [o.detach() for o in outputs],
+            "gradients": {n: p.grad.clone() for n, p in model.named_parameters()
+                          if has_gradients and p.grad is not None},
+            "buffers": {n: b.clone() for n, b in model.named_buffers()},
+        })
+    torch.save(runs, folder / f"{name}.pt")
+
+
+class Mixed(nn.Module):
+    """Buffers that change, constants, several inputs and outputs, sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 6)
+        self.b = nn.Linear(6, 4)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("shift", torch.randn(4), persistent=False)
+        self.scales = torch.randn(3)
+
+    def forward(self, x, flag=True, *, scale=2.0, more=None):
+        self.count.add_(1)
+        h = torch.relu(self.a(x))
+        n = h.shape[0]
+        y = self.b(h) * scale + torch.arange(n)[:, None] + self.shift
+        p, q = torch.split(y, [2, 2], 1)
+        u = torch.cat([q, p], 1) * self.scales.sum()
+        if more is not None:
+            u = u + more["k"]
+        with torch.no_grad():
+            size = (p * p).sum()
+        return {"u": u.view(n, 2, 2) / size, "s": (p.sum(), n * 2)}
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x, mask):
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q, self.k, self.v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.n1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.n2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x, mask):
+        x = x + self.attn(self.n1(x), mask)
+        return x + self.down(nn.functional.gelu(self.up(self.n2(x))))
+
+
+class Transformer(nn.Module):
+    """A GPT with a tied head."""
+
+    def __init__(self, vocabulary=32, width=24, heads=6, layers=2):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(16, width)
+        self.blocks = nn.ModuleList(
+            Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids):
+        length = ids.shape[1]
+        places = torch.arange(length, device=ids.device)
+        mask = places[:, None] >= places
+        x = self.tokens(ids) + self.places(places)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.head(self.norm(x))
+
+
+class Normed(nn.Module):
+    """Buffers that a functional graph returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.bn = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4 * 16, 5)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.bn(self.conv(x))).flatten(1))
+
+
+class Views(nn.Module):
+    """Weights that are views of others, and of other dtypes."""
+
+    def __init__(self):
+        super().__init__()
+        base = torch.randn(6, 8)
+        self.w = nn.Parameter(base)
+        self.register_buffer("t", base.clone().t())
+        self.register_buffer("row", base.clone()[2])
+        self.register_buffer("coarse", torch.randn(8).bfloat16())
+        self.register_buffer("mask", torch.rand(8) > 0.5)
+        self.register_buffer("one", torch.tensor(3))
+        self.register_buffer("none", torch.randn(0, 8))
+
+    def forward(self, x):
+        y = x @ self.w @ self.t + self.coarse[:6].float() * self.one
+        return torch.where(self.mask[:6], y, self.row[:6]), self.none.sum()
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
+
+
+n, t = Dim("n", min=2, max=64), Dim("t", min=2, max=16)
+write("mixed", Mixed(), (torch.randn(3, 4),), {"more": {"k": torch.ones(4)}},
+      dynamic={"x": {0: n}, "more": {"k": None}})
+ids = lambda b, length: torch.randint(0, 32, (b, length))
+write("transformer", Transformer().double(), (ids(2, 8),),
+      dynamic={"ids": {0: n, 1: t}}, other=[(ids(3, 5),), (ids(1, 16),)])
+write("normed", Normed().double(), (torch.randn(2, 3, 4, 4).double(),))
+write("normed_functional", Normed().double(),
+      (torch.randn(2, 3, 4, 4).double(),), decompose=True)
+write("views", Views(), (torch.randn(5, 6),))
+
+# Files that are refused.
+save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")
+whole = (folder / "mixed.pt2").read_bytes()
+
+
+def changed(name, change):
+    with zipfile.ZipFile(folder / "mixed.pt2") as old, \
+            zipfile.ZipFile(folder / f"{name}.pt2", "w") as new:
+        for item in old.infolist():
+            text = old.read(item)
+            if item.filename.endswith("models/model.json") or \
+                    item.filename.endswith(".json"):
+                text = change(item.filename, text)
+            if text is not None:
+                new.writestr(item.filename.replace("mixed/", f"{name}/"), text)
+
+
+changed("newer", lambda n, s: s.replace(b'"major": 8', b'"major": 9'))
+changed("unknown", lambda n, s: s.replace(b"aten.relu.default", b"aten.rolu.default"))
+changed("argument", lambda n, s: s.replace(b'"name": "split_sizes"', b'"name": "split_syzes"'))
+changed("cut_json", lambda n, s: s[:len(s) // 2])
+changed("no_graph", lambda n, s: None if "models/" in n else s)
+(folder / "truncated.pt2").write_bytes(whole[:len(whole) // 2])
+(folder / "noise.pt2").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 20)
+(folder / "done").write_text("done")
