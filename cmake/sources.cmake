@@ -501,14 +501,19 @@ set(DTENSOR_WEIGHTS_SOURCES
 
 set(DTENSOR_PROGRAM_HEADERS
   dtensor/program/parallelize_program.h
+  dtensor/program/plan_text.h
   dtensor/program/program.h
+  dtensor/program/tp_transform.h
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/check_inputs.cpp
   dtensor/program/graph_impl.h
+  dtensor/program/interpreter.cpp
+  dtensor/program/interpreter_impl.h
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/parallelize_program.cpp
+  dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
   dtensor/program/read_graph.cpp
   dtensor/program/read_graph_impl.h
@@ -517,6 +522,9 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/scalar_functions.cpp
   dtensor/program/source_line.cpp
   dtensor/program/source_line_impl.h
+  dtensor/program/tp_transform.cpp
+  dtensor/program/trial.cpp
+  dtensor/program/trial_impl.h
 )
 
 set(DTENSOR_DEBUG_HEADERS

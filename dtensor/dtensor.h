@@ -61,7 +61,9 @@
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/program/parallelize_program.h>
+#include <dtensor/program/plan_text.h>
 #include <dtensor/program/program.h>
+#include <dtensor/program/tp_transform.h>
 #include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>

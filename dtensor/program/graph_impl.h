@@ -48,6 +48,20 @@ c10::IValue make_list(
 
 using Operand = std::variant<c10::IValue, ValueOperand, ListOperand>;
 
+/// Calls `use` with each value that the operand takes.
+template <class Use>
+void visit_slots(const Operand& operand, const Use& use) {
+  if (const auto* value = std::get_if<ValueOperand>(&operand)) {
+    use(value->slot);
+  } else if (const auto* list = std::get_if<ListOperand>(&operand)) {
+    for (const auto& item : list->items) {
+      if (const auto* slot = std::get_if<Slot>(&item)) {
+        use(*slot);
+      }
+    }
+  }
+}
+
 /// Values that one result of a call goes to: one, those of a list, or none.
 struct Result {
   bool is_list = false;
@@ -64,7 +78,7 @@ struct BeginGradMode {
 struct EndGradMode {};
 
 /// A call, and where it was written.
-struct Node {
+struct GraphNode {
   std::string name;
   std::string target; // "aten::linear"
   std::variant<c10::OperatorHandle, ScalarFunction, BeginGradMode, EndGradMode>
@@ -76,10 +90,11 @@ struct Node {
   std::string source;          // "model.py:12, in forward: x = self.fc(x)"
 };
 
-/// One dimension of an input: a number, or what a symbol stands for.
+/// One dimension of an input: what it was exported with, and the symbol that
+/// stands for it where it may be another.
 struct InputSize {
   int64_t value = 0;
-  std::string symbol = {}; // empty: exactly `value`; else any, if alike
+  std::string symbol = {};
 };
 
 /// A symbol's range, both ends included.
@@ -110,7 +125,7 @@ struct Mutation {
 
 struct Graph {
   std::vector<GraphInput> inputs;
-  std::vector<Node> nodes;
+  std::vector<GraphNode> nodes;
   std::vector<Operand> outputs; // without mutations
   std::vector<Mutation> mutations;
   std::vector<std::pair<std::string, SymbolRange>> symbols;

@@ -87,6 +87,15 @@ std::string symbol_of(const std::string& expression) {
                    : expression;
 }
 
+// The size that it was exported with.
+int64_t hint_of(const Json& expression) {
+  constexpr int64_t kAny = 4;
+  const auto hint = expression.find("hint");
+  return hint != expression.end() && hint->is_object()
+      ? hint->value("as_int", kAny)
+      : kAny;
+}
+
 // The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
 std::string innermost_module(const std::string& stack) {
   const auto entry = stack.substr(stack.rfind(';') + 1);
@@ -200,7 +209,8 @@ class GraphReader {
         input.sizes.push_back({size.at("as_int").get<int64_t>()});
       } else {
         input.sizes.push_back(
-            {0, symbol_of(size.at("as_expr").at("expr_str"))});
+            {hint_of(size.at("as_expr")),
+             symbol_of(size.at("as_expr").at("expr_str"))});
       }
     }
   }
@@ -260,9 +270,9 @@ class GraphReader {
     graph_.nodes.push_back(std::move(node));
   }
 
-  static Node node_of(const Json& call) {
+  static GraphNode node_of(const Json& call) {
     const auto& metadata = call.at("metadata");
-    Node node;
+    GraphNode node;
     node.target = call.at("target");
     if (const auto name = call.find("name");
         name != call.end() && name->is_string()) {
@@ -273,7 +283,8 @@ class GraphReader {
     return node;
   }
 
-  void read_operator(const Json& call, const std::string& target, Node& node) {
+  void
+  read_operator(const Json& call, const std::string& target, GraphNode& node) {
     const auto name = operator_name(target);
     if (!name) {
       refuse_call(
@@ -302,7 +313,7 @@ class GraphReader {
   void read_arguments(
       const Json& call,
       const c10::FunctionSchema& schema,
-      Node& node) {
+      GraphNode& node) {
     std::map<std::string, const Json*> given;
     for (const auto& input : call.at("inputs")) {
       given[input.at("name")] = &input.at("arg");
@@ -327,7 +338,7 @@ class GraphReader {
     }
   }
 
-  void read_results(const Json& call, Node& node) {
+  void read_results(const Json& call, GraphNode& node) {
     for (const auto& output : call.at("outputs")) {
       const auto& kind = output.begin().key();
       const auto& value = output.begin().value();
@@ -389,19 +400,6 @@ class GraphReader {
   Graph& graph_;
   std::map<std::string, Slot> names_;
 };
-
-template <class Use>
-void visit_slots(const Operand& operand, const Use& use) {
-  if (const auto* value = std::get_if<ValueOperand>(&operand)) {
-    use(value->slot);
-  } else if (const auto* list = std::get_if<ListOperand>(&operand)) {
-    for (const auto& item : list->items) {
-      if (const auto* slot = std::get_if<Slot>(&item)) {
-        use(*slot);
-      }
-    }
-  }
-}
 
 // Each value is let go of after the call that uses it last, or makes it if
 // nobody does.

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/interpreter_impl.h>
+
+#include <dtensor/program/source_line_impl.h>
+#include <dtensor/tensor/dtensor.h>
+
+#include <ATen/ScalarOps.h>
+#include <c10/util/StringUtil.h>
+
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::IValue;
+
+// "in aten::linear of layers.0.fc at model.py:12: ..."
+std::string describe(const GraphNode& node, const std::string& path) {
+  return c10::str(
+      "in ",
+      node.target,
+      node.module.empty() ? "" : " of " + node.module,
+      describe_source(node.source),
+      " (",
+      path,
+      ")");
+}
+
+} // namespace
+
+IValue Interpreter::placed(IValue value) const {
+  if (state_.mesh.defined() && value.isTensor()) {
+    const auto& t = value.toTensor();
+    if (t.defined() && !is_dtensor(t)) {
+      return replicate(t, state_.mesh);
+    }
+  }
+  return value;
+}
+
+IValue Interpreter::value_of(const Operand& operand) const {
+  if (const auto* constant = std::get_if<IValue>(&operand)) {
+    return *constant;
+  }
+  if (const auto* list = std::get_if<ListOperand>(&operand)) {
+    return make_list(*list, values_);
+  }
+  const auto& [slot, conversion] = std::get<ValueOperand>(operand);
+  const auto& value = values_[slot];
+  if (conversion == Conversion::kNumberToTensor && value.isScalar()) {
+    auto number = at::scalar_to_tensor(value.toScalar());
+    number.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return number;
+  }
+  if (conversion == Conversion::kIntToFloat && value.isInt()) {
+    return static_cast<double>(value.toInt());
+  }
+  return value;
+}
+
+void Interpreter::call(const GraphNode& node) {
+  try {
+    stack_.clear();
+    for (const auto& arg : node.args) {
+      stack_.push_back(value_of(arg));
+    }
+    std::visit([&](const auto& what) { carry_out(what, node); }, node.call);
+  } catch (c10::Error& error) {
+    error.add_context(describe(node, state_.path));
+    throw;
+  }
+}
+
+void Interpreter::carry_out(
+    const c10::OperatorHandle& op,
+    const GraphNode& node) {
+  op.callBoxed(&stack_);
+  for (size_t i = 0; i < node.results.size() && i < stack_.size(); ++i) {
+    store(node.results[i], std::move(stack_[i]));
+  }
+}
+
+void Interpreter::carry_out(ScalarFunction function, const GraphNode& node) {
+  store(node.results[0], function(stack_));
+}
+
+void Interpreter::carry_out(
+    const BeginGradMode& mode,
+    const GraphNode& /*node*/) {
+  modes_.push_back(c10::GradMode::is_enabled());
+  c10::GradMode::set_enabled(mode.enabled);
+}
+
+void Interpreter::carry_out(
+    const EndGradMode& /*mode*/,
+    const GraphNode& /*node*/) {
+  c10::GradMode::set_enabled(modes_.back());
+  modes_.pop_back();
+}
+
+void Interpreter::store(const Result& result, IValue value) {
+  if (!result.is_list) {
+    if (!result.slots.empty() && result.slots[0]) {
+      values_[*result.slots[0]] = placed(std::move(value));
+    }
+    return;
+  }
+  const auto list = value.toTensorVector();
+  for (size_t i = 0; i < result.slots.size() && i < list.size(); ++i) {
+    if (result.slots[i]) {
+      values_[*result.slots[i]] = placed(list[i]);
+    }
+  }
+}
+
+} // namespace dtensor::detail

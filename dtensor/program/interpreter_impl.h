@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls of a graph, one after the other, over a table of values.
+#pragma once
+
+#include <dtensor/program/program_state_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+namespace dtensor::detail {
+
+class Interpreter {
+ public:
+  explicit Interpreter(const ProgramState& state)
+      : state_(state),
+        values_(state.graph.num_slots) {}
+
+  std::vector<c10::IValue>& values() {
+    return values_;
+  }
+  /// Calls it on the values that it names, and gives its results theirs. The
+  /// error of an operator says where it was called.
+  void call(const GraphNode& node);
+  c10::IValue value_of(const Operand& operand) const;
+  /// Values of a program on a mesh are DTensors: what was plain is alike on all
+  /// ranks.
+  c10::IValue placed(c10::IValue value) const;
+
+ private:
+  void carry_out(const c10::OperatorHandle& op, const GraphNode& node);
+  void carry_out(ScalarFunction function, const GraphNode& node);
+  void carry_out(const BeginGradMode& mode, const GraphNode& node);
+  void carry_out(const EndGradMode& mode, const GraphNode& node);
+  void store(const Result& result, c10::IValue value);
+
+  const ProgramState& state_;
+  // Ends all scopes of a run that threw.
+  c10::AutoGradMode restore_{c10::GradMode::is_enabled()};
+  std::vector<c10::IValue> values_;
+  torch::jit::Stack stack_;
+  std::vector<bool> modes_; // of the scopes around
+};
+
+} // namespace dtensor::detail

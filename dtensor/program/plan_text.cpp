@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/plan_text.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/linear_styles.h>
+#include <dtensor/parallel/sequence_parallel.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <sstream>
+
+namespace dtensor {
+namespace {
+
+// "colwise unit=64": a word, and numbers and layouts by name.
+struct Words {
+  std::string style;
+  std::map<std::string, std::string> options;
+};
+
+[[noreturn]] void refuse(const PlanLine& line, const std::string& why) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      "parse_plan",
+      "\"",
+      line.pattern,
+      " ",
+      line.style,
+      "\": ",
+      why,
+      ". Styles are colwise, rowwise (unit=n, output=S(1)) and sequence "
+      "(dim=n).");
+  throw std::logic_error(why); // not reached
+}
+
+// A layout may have a blank in it: "output=S(0, u=4)".
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  int depth = 0;
+  for (const char c : text + ' ') {
+    depth += (c == '(') - (c == ')');
+    if ((c != ' ' && c != '\t') || depth > 0) {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(std::exchange(word, ""));
+    }
+  }
+  return words;
+}
+
+Words words_of(const PlanLine& line) {
+  Words words;
+  for (const auto& word : split(line.style)) {
+    const auto equals = word.find('=');
+    if (words.style.empty()) {
+      words.style = word;
+    } else if (equals == std::string::npos) {
+      refuse(line, "\"" + word + "\" is no option");
+    } else {
+      words.options[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+  }
+  return words;
+}
+
+// Takes the option out.
+std::optional<std::string> taken(Words& words, const std::string& name) {
+  const auto found = words.options.find(name);
+  if (found == words.options.end()) {
+    return std::nullopt;
+  }
+  auto value = std::move(found->second);
+  words.options.erase(found);
+  return value;
+}
+
+int64_t number(
+    const PlanLine& line,
+    Words& words,
+    const std::string& name,
+    int64_t otherwise) {
+  const auto text = taken(words, name);
+  if (!text) {
+    return otherwise;
+  }
+  int64_t value = 0;
+  const auto* end = text->data() + text->size();
+  const auto [last, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || last != end) {
+    refuse(line, name + " is no number");
+  }
+  return value;
+}
+
+Placement
+placement(const PlanLine& line, Words& words, const Placement& otherwise) {
+  const auto text = taken(words, "output");
+  if (!text) {
+    return otherwise;
+  }
+  const auto placements = parse_placements(*text);
+  if (placements.size() != 1) {
+    refuse(line, "output is no one placement");
+  }
+  return placements[0];
+}
+
+ParallelizePlanEntry entry_of(const PlanLine& line) {
+  auto words = words_of(line);
+  std::shared_ptr<const ParallelStyle> style;
+  if (words.style == "colwise") {
+    style = std::make_shared<ColwiseParallel>(ColwiseOptions{
+        .output_layouts = placement(line, words, Shard(-1)),
+        .unit = number(line, words, "unit", 1)});
+  } else if (words.style == "rowwise") {
+    style = std::make_shared<RowwiseParallel>(RowwiseOptions{
+        .output_layouts = placement(line, words, Replicate()),
+        .unit = number(line, words, "unit", 1)});
+  } else if (words.style == "sequence") {
+    style = std::make_shared<SequenceParallel>(
+        SequenceParallelOptions{.sequence_dim = number(line, words, "dim", 1)});
+  } else {
+    refuse(line, "there is no style \"" + words.style + "\"");
+  }
+  if (!words.options.empty()) {
+    refuse(line, words.style + " has no " + words.options.begin()->first);
+  }
+  return {line.pattern, std::move(style)};
+}
+
+} // namespace
+
+std::vector<PlanLine> parse_plan(std::string_view text) {
+  std::vector<PlanLine> lines;
+  std::istringstream all{std::string(text)};
+  for (std::string line; std::getline(all, line);) {
+    const auto words = split(line.substr(0, line.find('#')));
+    if (words.empty()) {
+      continue;
+    }
+    PlanLine entry{words[0], ""};
+    for (size_t i = 1; i < words.size(); ++i) {
+      entry.style += (i == 1 ? "" : " ") + words[i];
+    }
+    entry_of(entry); // refuses what is no style
+    lines.push_back(std::move(entry));
+  }
+  return lines;
+}
+
+ParallelizePlan make_plan(const std::vector<PlanLine>& lines) {
+  ParallelizePlan plan;
+  for (const auto& line : lines) {
+    plan.push_back(entry_of(line));
+  }
+  return plan;
+}
+
+std::string to_string(const std::vector<PlanLine>& lines) {
+  size_t width = 0;
+  for (const auto& line : lines) {
+    width = std::max(width, line.pattern.size());
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    text += line.pattern + std::string(width + 2 - line.pattern.size(), ' ') +
+        line.style + "\n";
+  }
+  return text;
+}
+
+} // namespace dtensor

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/trial_impl.h>
+
+#include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/local_call_impl.h>
+#include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::IValue;
+
+DeviceMesh mesh_of(int64_t ranks) {
+  std::vector<int64_t> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return {c10::kCPU, {ranks}, std::move(all)};
+}
+
+at::Tensor without_data_like(const at::Tensor& t) {
+  return at::empty(
+      t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta));
+}
+
+at::Tensor input_without_data(const GraphInput& input) {
+  Sizes sizes;
+  for (const auto& size : input.sizes) {
+    sizes.push_back(size.value);
+  }
+  return at::empty(sizes, at::TensorOptions(input.dtype).device(c10::kMeta));
+}
+
+void move_to_meta(Graph& graph) {
+  for (auto& node : graph.nodes) {
+    for (auto& arg : node.args) {
+      if (auto* constant = std::get_if<IValue>(&arg);
+          constant != nullptr && constant->isDevice()) {
+        *constant = c10::Device(c10::kMeta);
+      }
+    }
+  }
+}
+
+} // namespace
+
+ProgramState Trial::without_data(const ProgramState& state, int64_t ranks) {
+  ProgramState trial = state;
+  trial.mesh = mesh_of(ranks);
+  move_to_meta(trial.graph);
+  return trial;
+}
+
+Trial::Trial(const ProgramState& state, int64_t ranks)
+    : state_(without_data(state, ranks)) {
+  const c10::NoGradGuard no_grad;
+  Interpreter interpreter(state_);
+  auto& values = interpreter.values();
+  for (size_t i = 0; i < state_.graph.inputs.size(); ++i) {
+    const auto& input = state_.graph.inputs[i];
+    if (!input.is_tensor) {
+      continue;
+    }
+    const auto& known = state_.inputs[i];
+    values[input.slot] = replicate(
+        known.defined() ? without_data_like(known) : input_without_data(input),
+        state_.mesh);
+  }
+  for (const auto& node : state_.graph.nodes) {
+    if (!can_call(node, values)) {
+      continue;
+    }
+    try {
+      interpreter.call(node);
+    } catch (const c10::Error&) {
+      continue; // it needs data: nothing is known of what it makes
+    }
+  }
+  values_ = std::move(values);
+}
+
+bool Trial::can_call(const GraphNode& node, const std::vector<IValue>& values)
+    const {
+  bool known = true;
+  for (const auto& arg : node.args) {
+    visit_slots(arg, [&](Slot slot) { known &= !values[slot].isNone(); });
+  }
+  return known;
+}
+
+bool Trial::knows(Slot slot) const {
+  return values_[slot].isTensor() && values_[slot].toTensor().defined();
+}
+
+SizesRef Trial::sizes_of(Slot slot) const {
+  return values_[slot].toTensor().sizes();
+}
+
+bool Trial::is_same_layout(Slot slot, const Placement& a, const Placement& b)
+    const {
+  // Layouts with the same parts are one spec.
+  const auto& spec = spec_of(values_[slot].toTensor());
+  return spec->with_placements({a}, "find_tp_plan") ==
+      spec->with_placements({b}, "find_tp_plan");
+}
+
+std::optional<Placement> Trial::layout_after(
+    const std::map<Slot, Placement>& cuts,
+    const std::vector<size_t>& nodes,
+    Slot wanted,
+    std::vector<Slot>& changed) const {
+  const c10::NoGradGuard no_grad;
+  const ExplicitRedistributionContext only_local;
+  Interpreter interpreter(state_);
+  auto& values = interpreter.values();
+  values = values_;
+  changed.clear();
+  const auto note = [&](Slot slot) {
+    const auto& value = values[slot];
+    if (value.isTensor() && value.toTensor().defined() &&
+        !spec_of(value.toTensor())->placements()[0].is_replicate()) {
+      changed.push_back(slot);
+    }
+  };
+  try {
+    for (const auto& [slot, placement] : cuts) {
+      const auto spec = spec_of(values[slot].toTensor())
+                            ->with_placements({placement}, "find_tp_plan");
+      values[slot] = wrap(local_without_data(*spec), spec);
+      note(slot);
+    }
+    for (const auto index : nodes) {
+      const auto& node = state_.graph.nodes[index];
+      if (!can_call(node, values)) {
+        return std::nullopt;
+      }
+      interpreter.call(node);
+      for (const auto& result : node.results) {
+        for (const auto& slot : result.slots) {
+          if (slot) {
+            note(*slot);
+          }
+        }
+      }
+    }
+  } catch (const c10::Error&) {
+    return std::nullopt; // it would communicate, or cannot be cut so
+  }
+  return spec_of(values[wanted].toTensor())->placements()[0];
+}
+
+} // namespace dtensor::detail
