@@ -512,6 +512,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/interpreter_impl.h
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
+  dtensor/program/operand_layouts.cpp
+  dtensor/program/operand_layouts_impl.h
   dtensor/program/parallelize_program.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h

@@ -74,6 +74,9 @@ void Interpreter::call(const GraphNode& node) {
 void Interpreter::carry_out(
     const c10::OperatorHandle& op,
     const GraphNode& node) {
+  if (layouts_ != nullptr) {
+    layouts_->place(node, op, stack_);
+  }
   op.callBoxed(&stack_);
   for (size_t i = 0; i < node.results.size() && i < stack_.size(); ++i) {
     store(node.results[i], std::move(stack_[i]));

@@ -14,8 +14,12 @@ namespace dtensor::detail {
 
 class Interpreter {
  public:
-  explicit Interpreter(const ProgramState& state)
+  /// With `layouts`, operands are brought to what each call wants before it.
+  explicit Interpreter(
+      const ProgramState& state,
+      OperandLayouts* layouts = nullptr)
       : state_(state),
+        layouts_(layouts),
         values_(state.graph.num_slots) {}
 
   std::vector<c10::IValue>& values() {
@@ -37,6 +41,7 @@ class Interpreter {
   void store(const Result& result, c10::IValue value);
 
   const ProgramState& state_;
+  OperandLayouts* layouts_;
   // Ends all scopes of a run that threw.
   c10::AutoGradMode restore_{c10::GradMode::is_enabled()};
   std::vector<c10::IValue> values_;

@@ -161,6 +161,9 @@ ParallelizePlan make_plan(const std::vector<PlanLine>& lines) {
 }
 
 std::string to_string(const std::vector<PlanLine>& lines) {
+  if (lines.empty()) {
+    return "# no styles: all weights stay whole\n";
+  }
   size_t width = 0;
   for (const auto& line : lines) {
     width = std::max(width, line.pattern.size());

@@ -3,6 +3,7 @@
 
 #include <dtensor/layout/mesh.h>
 #include <dtensor/program/graph_impl.h>
+#include <dtensor/program/operand_layouts_impl.h>
 #include <dtensor/program/program.h>
 #include <dtensor/weights/weight_file.h>
 
@@ -25,6 +26,7 @@ struct ProgramState {
   std::vector<at::Tensor> inputs;
   bool is_read = false;
   DeviceMesh mesh; // undefined: it runs on plain tensors
+  GraphLayouts layouts;
 };
 
 /// Reads the weights, whole or this rank's parts, if they have not been.

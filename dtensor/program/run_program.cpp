@@ -43,12 +43,14 @@ void mutate(Interpreter& interpreter, const ProgramState& state) {
 std::vector<IValue> Program::run(std::vector<IValue> inputs) {
   detail::check_inputs(*state_, inputs);
   detail::read_weights(*state_);
-  Interpreter interpreter(*state_);
+  detail::OperandLayouts layouts(state_->graph, state_->layouts);
+  Interpreter interpreter(*state_, state_->mesh.defined() ? &layouts : nullptr);
   bind_inputs(interpreter, *state_, std::move(inputs));
   for (const auto& node : state_->graph.nodes) {
     interpreter.call(node);
     for (const auto slot : node.last_uses) {
       interpreter.values()[slot] = IValue();
+      layouts.forget(slot);
     }
   }
   mutate(interpreter, *state_);

@@ -158,6 +158,67 @@ class Views(nn.Module):
         return torch.where(self.mask[:6], y, self.row[:6]), self.none.sum()
 
 
+class Random(nn.Module):
+    """Operators at random, as many in each family; sizes stay 6 x 5."""
+
+    def __init__(self, seed, steps=200):
+        super().__init__()
+        self.order = torch.Generator().manual_seed(seed)
+        self.weights = nn.ParameterList(
+            torch.randn(5, 5, dtype=torch.double) / 3 for _ in range(8))
+        self.biases = nn.ParameterList(
+            torch.randn(5, dtype=torch.double) / 3 for _ in range(8))
+        self.steps = [
+            (self.draw(len(self.families)), self.draw(4), self.draw(4),
+             self.draw(8)) for _ in range(steps)]
+
+    def draw(self, count):
+        return int(torch.randint(count, (), generator=self.order))
+
+    families = [
+        lambda x, y, w, b: x + y * 0.5,
+        lambda x, y, w, b: torch.sigmoid(x) * y,
+        lambda x, y, w, b: torch.where(x > y, x, -y),
+        lambda x, y, w, b: torch.maximum(x, y).clamp(-2, 2),
+        lambda x, y, w, b: nn.functional.linear(x, w, b),
+        lambda x, y, w, b: x @ w + y,
+        lambda x, y, w, b: torch.addmm(b, x, w.t()),
+        lambda x, y, w, b: x @ (y.t() @ y) / 8,
+        lambda x, y, w, b: torch.einsum("ij,kj,kl->il", x, y, y) / 8,
+        lambda x, y, w, b: torch.softmax(x, 1) + torch.log_softmax(y, 0),
+        lambda x, y, w, b: nn.functional.layer_norm(x, (5,), b, b),
+        lambda x, y, w, b: nn.functional.gelu(x) - nn.functional.silu(y),
+        lambda x, y, w, b: x - y.mean(1, keepdim=True),
+        lambda x, y, w, b: x / (1 + y.abs().sum(0, keepdim=True)),
+        lambda x, y, w, b: x * y.amax(0) / (1 + y.var(1, keepdim=True)),
+        lambda x, y, w, b: x.cumsum(0) / 6 + y.norm(dim=1, keepdim=True) / 5,
+        lambda x, y, w, b: torch.cat([x[1:], y[:1]]),
+        lambda x, y, w, b: torch.stack([x, y], 1).flatten(0, 1)[::2],
+        lambda x, y, w, b: x.view(3, 2, 5).transpose(0, 1).reshape(6, 5) + y,
+        lambda x, y, w, b: x.reshape(5, 6).t().contiguous(),
+        lambda x, y, w, b: torch.cat(y.split([2, 4])[::-1]) + x.flip(1),
+        lambda x, y, w, b: x.gather(1, y.argsort(1)),
+        lambda x, y, w, b: x[[5, 0, 3, 1, 2, 4]] - y.roll(1, 0),
+        lambda x, y, w, b: x.index_select(1, torch.tensor([4, 3, 2, 1, 0])) + b,
+        lambda x, y, w, b: torch.nn.functional.pad(x[:, 1:], (1, 0)) + y,
+        lambda x, y, w, b: x.masked_fill(y > 1, 0.25).tril() + y.triu(1),
+        lambda x, y, w, b: (x.unsqueeze(2) * y.unsqueeze(1)).sum(2),
+        lambda x, y, w, b: nn.functional.scaled_dot_product_attention(
+            x.view(1, 1, 6, 5), y.view(1, 1, 6, 5), y.view(1, 1, 6, 5),
+            is_causal=True).view(6, 5),
+        lambda x, y, w, b: x.expand(2, 6, 5).mean(0) + y.sum() / 30,
+        lambda x, y, w, b: x.topk(5, 1).values + y.sort(0).values,
+    ]
+
+    def forward(self, *inputs):
+        pool = list(inputs)
+        for family, i, j, k in self.steps:
+            made = self.families[family](
+                pool[i], pool[j], self.weights[k], self.biases[k])
+            pool[i] = torch.tanh(made)
+        return tuple(pool)
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -173,6 +234,10 @@ write("normed", Normed().double(), (torch.randn(2, 3, 4, 4).double(),))
 write("normed_functional", Normed().double(),
       (torch.randn(2, 3, 4, 4).double(),), decompose=True)
 write("views", Views(), (torch.randn(5, 6),))
+
+for seed in range(4):
+    write(f"random_{seed}", Random(seed),
+          tuple(torch.randn(6, 5, dtype=torch.double) for _ in range(4)))
 
 # Files that are refused.
 save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")

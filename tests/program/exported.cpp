@@ -42,14 +42,18 @@ std::string exported(const std::string& name) {
   return folder / (name + ".pt2");
 }
 
-std::vector<PythonRun> python_runs(const std::string& name) {
-  auto path = exported(name);
-  path.pop_back(); // .pt
+c10::IValue unpickled(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{
       std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return torch::pickle_load(bytes);
+}
+
+std::vector<PythonRun> python_runs(const std::string& name) {
+  auto path = exported(name);
+  path.pop_back(); // .pt
   std::vector<PythonRun> runs;
-  const auto all = torch::pickle_load(bytes);
+  const auto all = unpickled(path);
   for (const auto& run : all.toListRef()) {
     const auto about = run.toGenericDict();
     runs.push_back(

@@ -22,6 +22,9 @@ struct PythonRun {
 /// Where export_models.py wrote NAME.pt2; Python is called once.
 std::string exported(const std::string& name);
 
+/// What torch.save() wrote there.
+c10::IValue unpickled(const std::string& path);
+
 std::vector<PythonRun> python_runs(const std::string& name);
 
 } // namespace dtensor::test_program

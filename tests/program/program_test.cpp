@@ -129,6 +129,111 @@ TEST(ProgramPlans, CutATransformer) {
   }
 }
 
+// Inputs come cut, and the plan is the program's own.
+TEST(ProgramPlans, RunRandomOperatorsOnCutInputs) {
+  const std::vector<Placement> layouts = {
+      Shard(0), Shard(1), Replicate(), Shard(0, 2)};
+  for (const auto* name : {"random_0", "random_1", "random_2", "random_3"}) {
+    const auto path = exported(name);
+    const auto runs = python_runs(name);
+    for (const int64_t ranks : {1, 2, 3}) {
+      run_ranks(ranks, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        auto program = load_program(path);
+        tp_transform(program, mesh);
+        auto cut = runs;
+        for (size_t i = 0; i < layouts.size(); ++i) {
+          auto& input = cut[0].inputs[i];
+          input = distribute_tensor(input, mesh, {layouts[i]});
+        }
+        expect_as_python(program, cut);
+      });
+    }
+  }
+}
+
+TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
+  const auto path = exported("transformer");
+  const auto runs = python_runs("transformer");
+  auto looked_at = load_program(path);
+  EXPECT_EQ(
+      to_string(find_tp_plan(looked_at)),
+      "tokens           rowwise\n"
+      "blocks.*.attn.q  colwise unit=4\n"
+      "blocks.*.attn.k  colwise unit=4\n"
+      "blocks.*.attn.v  colwise unit=4\n"
+      "blocks.*.attn.o  rowwise unit=4\n"
+      "blocks.*.up      colwise\n"
+      "blocks.*.down    rowwise\n"
+      "head             colwise\n");
+  for (const int64_t ranks : {1, 2, 3, 4, 5}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      tp_transform(program, mesh);
+      expect_as_python(program, runs);
+      const torch::NoGradGuard no_grad;
+      const CommDebugMode counted;
+      const auto logits = program({runs[0].inputs[0]});
+      EXPECT_EQ(counted.get_total_counts(), ranks == 1 ? 0 : 1 + 2 * 2);
+      EXPECT_EQ(DTensor(logits).placements()[0], Shard(2));
+    });
+  }
+}
+
+TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
+  const auto program = load_program(exported("views"));
+  EXPECT_EQ(
+      to_string(find_tp_plan(program)),
+      "# no styles: all weights stay whole\n");
+}
+
+TEST(ProgramPlans, AreReadAndWritten) {
+  const auto lines = parse_plan(
+      "# remark\n"
+      "a.*.q   colwise unit=4  # heads\n"
+      "\n"
+      "b rowwise output=S(1) unit=2\n"
+      "c colwise output=S(0, u=4)\n"
+      "n sequence dim=0\n");
+  EXPECT_EQ(
+      to_string(lines),
+      "a.*.q  colwise unit=4\n"
+      "b      rowwise output=S(1) unit=2\n"
+      "c      colwise output=S(0, u=4)\n"
+      "n      sequence dim=0\n");
+  EXPECT_EQ(parse_plan(to_string(lines)), lines);
+  EXPECT_EQ(make_plan(lines).size(), 4U);
+  const auto message = [](const char* text) -> std::string {
+    try {
+      parse_plan(text);
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "no error";
+  };
+  const std::string styles =
+      ". Styles are colwise, rowwise (unit=n, output=S(1)) and sequence "
+      "(dim=n).";
+  EXPECT_EQ(
+      message("a diagonal"),
+      "[parse_plan] \"a diagonal\": there is no style \"diagonal\"" + styles);
+  EXPECT_EQ(
+      message("a"), "[parse_plan] \"a \": there is no style \"\"" + styles);
+  EXPECT_EQ(
+      message("a colwise 4"),
+      "[parse_plan] \"a colwise 4\": \"4\" is no option" + styles);
+  EXPECT_EQ(
+      message("a colwise unit=x"),
+      "[parse_plan] \"a colwise unit=x\": unit is no number" + styles);
+  EXPECT_EQ(
+      message("a sequence unit=2"),
+      "[parse_plan] \"a sequence unit=2\": sequence has no unit" + styles);
+  EXPECT_EQ(
+      message("a rowwise output=R R"),
+      "[parse_plan] \"a rowwise output=R R\": \"R\" is no option" + styles);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All,
     Programs,
@@ -137,7 +242,11 @@ INSTANTIATE_TEST_SUITE_P(
         "transformer",
         "normed",
         "normed_functional",
-        "views"),
+        "views",
+        "random_0",
+        "random_1",
+        "random_2",
+        "random_3"),
     [](const auto& name) { return std::string(name.param); });
 
 } // namespace TEST_SOURCE

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/operand_layouts_impl.h>
+
+#include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/kernels_impl.h>
+#include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/version_impl.h>
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::IValue;
+using Args = c10::ArrayRef<IValue>;
+
+at::Tensor without_data(const SpecPtr& spec) {
+  return wrap(local_without_data(*spec), spec);
+}
+
+bool is_whole(const Spec& spec) {
+  return std::all_of(
+      spec.placements().begin(), spec.placements().end(), [](const auto& p) {
+        return p.is_replicate();
+      });
+}
+
+SpecPtr whole(const SpecPtr& spec) {
+  return spec->with_placements(
+      Placements(spec->placements().size(), Replicate()));
+}
+
+// The same call on tensors without data.
+torch::jit::Stack without_data(Args args) {
+  torch::jit::Stack stack(args.begin(), args.end());
+  map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t) {
+    return is_dtensor(t) ? without_data(spec_of(t)) : t;
+  });
+  for (auto& value : stack) {
+    if (value.isDevice()) {
+      value = c10::Device(c10::kMeta);
+    }
+  }
+  return stack;
+}
+
+bool runs(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+  const c10::NoGradGuard no_grad;
+  try {
+    op.callBoxed(&stack);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+// A style sees to the input of a call with its parameter.
+bool has_style(const OpInfo& info, Args args) {
+  const auto& role = info.traits.boundary;
+  if (!role || !args[role->parameter].isTensor()) {
+    return false;
+  }
+  const auto& t = args[role->parameter].toTensor();
+  return t.defined() && is_dtensor(t) && meta_of(t).boundaries != nullptr;
+}
+
+// Where the rule brings each argument; empty if none decides.
+std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
+  std::vector<SpecPtr> wanted(args.size());
+  if (info.rule == nullptr || info.rule->kernel || keeps_its_kernel(info.op) ||
+      has_style(info, args)) {
+    return wanted;
+  }
+  const auto stack = without_data(args);
+  const auto decision = decide_anew(info, stack);
+  size_t index = 0;
+  visit_tensors(stack, [&](const at::Tensor& t, size_t arg, int item) {
+    const auto i = index++;
+    if (is_dtensor(t) && item < 0 && i < decision->inputs.size()) {
+      wanted[arg] = decision->inputs[i];
+    }
+  });
+  return wanted;
+}
+
+// All DTensors whole, if that is what it takes to run.
+std::vector<SpecPtr> whole_if_refused(
+    const c10::OperatorHandle& op,
+    Args args) {
+  std::vector<SpecPtr> wanted(args.size());
+  bool cut = false;
+  torch::jit::Stack as_whole(args.begin(), args.end());
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
+    if (is_dtensor(t) && item < 0 && !is_whole(*spec_of(t))) {
+      cut = true;
+      wanted[arg] = whole(spec_of(t));
+      as_whole[arg] = without_data(wanted[arg]);
+    }
+  });
+  if (!cut || runs(op, without_data(args)) ||
+      !runs(op, without_data(as_whole))) {
+    return std::vector<SpecPtr>(args.size());
+  }
+  return wanted;
+}
+
+std::vector<SpecPtr> wanted_by(const c10::OperatorHandle& op, Args args) {
+  std::vector<SpecPtr> wanted(args.size());
+  const auto info = info_of(op);
+  const bool random =
+      info->random || op.hasTag(at::Tag::nondeterministic_seeded);
+  if (op.schema().is_mutable() || random) {
+    return wanted; // it must see the very tensor, and be called once
+  }
+  try {
+    wanted = by_rule(*info, args);
+  } catch (const c10::Error&) {
+    // the operator refuses it, which it says itself unless it takes it whole
+  }
+  const bool moves = std::any_of(
+      wanted.begin(), wanted.end(), [](const auto& s) { return s != nullptr; });
+  return moves ? wanted : whole_if_refused(op, args);
+}
+
+bool is_same(const std::vector<SpecPtr>& given, Args args) {
+  size_t index = 0;
+  bool same = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      same = same && index < given.size() && given[index] == spec_of(t);
+      ++index;
+    }
+  });
+  return same && index == given.size();
+}
+
+CallLayouts look_at(const c10::OperatorHandle& op, Args args) {
+  CallLayouts layouts;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    if (is_dtensor(t)) {
+      layouts.given.push_back(spec_of(t));
+    }
+  });
+  layouts.wanted = wanted_by(op, args);
+  layouts.changes_any = std::any_of(
+      layouts.wanted.begin(), layouts.wanted.end(), [](const auto& spec) {
+        return spec != nullptr;
+      });
+  return layouts;
+}
+
+} // namespace
+
+OperandLayouts::OperandLayouts(const Graph& graph, GraphLayouts& seen)
+    : graph_(graph),
+      seen_(seen),
+      made_(graph.num_slots) {
+  seen_.resize(graph.nodes.size());
+}
+
+at::Tensor
+OperandLayouts::brought(Slot slot, const at::Tensor& t, const SpecPtr& to) {
+  const auto version = version_of(t);
+  const bool recorded = c10::GradMode::is_enabled();
+  auto& all = made_[slot];
+  for (const auto& made : all) {
+    if (made.from.is_same(t) && made.version == version &&
+        made.recorded == recorded && spec_of(made.value) == to) {
+      return made.value;
+    }
+  }
+  all.push_back({t, version, recorded, redistribute_autograd(t, to)});
+  return all.back().value;
+}
+
+void OperandLayouts::place(
+    const GraphNode& node,
+    const c10::OperatorHandle& op,
+    torch::jit::Stack& stack) {
+  auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
+  if (!is_same(seen.given, stack)) {
+    seen = look_at(op, stack);
+  }
+  if (!seen.changes_any) {
+    return;
+  }
+  for (size_t i = 0; i < stack.size(); ++i) {
+    const auto* value = std::get_if<ValueOperand>(&node.args[i]);
+    if (seen.wanted[i] != nullptr && value != nullptr) {
+      stack[i] = brought(value->slot, stack[i].toTensor(), seen.wanted[i]);
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// In which layouts the calls of a program take their values. The graph knows
+// all uses of a value, so it is brought to a layout once, however many want it
+// so; and nobody can put a redistribute() into the graph, so what an operator
+// refuses as it is cut it gets whole.
+#pragma once
+
+#include <dtensor/layout/spec.h>
+#include <dtensor/program/graph_impl.h>
+
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// What a call wants of operands in these layouts, which follows from layouts
+/// alone and is alike on all ranks.
+struct CallLayouts {
+  std::vector<SpecPtr> given;  // of the DTensors among its arguments
+  std::vector<SpecPtr> wanted; // of each argument; null: as it is
+  bool changes_any = false;
+};
+
+/// Of all calls of a graph, as they were seen last.
+using GraphLayouts = std::vector<CallLayouts>;
+
+/// The values of one run in the layouts that they were brought to.
+class OperandLayouts {
+ public:
+  OperandLayouts(const Graph& graph, GraphLayouts& seen);
+
+  /// Brings the operands of a call, on the stack, to what it wants.
+  void place(
+      const GraphNode& node,
+      const c10::OperatorHandle& op,
+      torch::jit::Stack& stack);
+  /// Nobody asks for the value again.
+  void forget(Slot slot) {
+    made_[slot].clear();
+  }
+
+ private:
+  struct Made {
+    at::Tensor from;
+    uint32_t version = 0;  // of `from`
+    bool recorded = false; // while gradients were
+    at::Tensor value;
+  };
+
+  at::Tensor brought(Slot slot, const at::Tensor& t, const SpecPtr& to);
+
+  const Graph& graph_;
+  GraphLayouts& seen_;
+  std::vector<std::vector<Made>> made_; // by slot
+};
+
+} // namespace dtensor::detail
