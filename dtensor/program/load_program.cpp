@@ -10,6 +10,7 @@
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -35,6 +36,26 @@ std::string graph_in(const detail::Pt2Archive& archive) {
       kModels,
       ". Write one with torch.export.save() of PyTorch 2.8 or newer.");
   return archive.read(kModels + names[0]);
+}
+
+// Those in lists, tuples and dictionaries, one after the other.
+void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& all) {
+  if (value.isTensor()) {
+    all.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const auto& item : value.toTupleRef().elements()) {
+      collect_tensors(item, all);
+    }
+  } else if (value.isList()) {
+    for (const auto& item : value.toListRef()) {
+      collect_tensors(item, all);
+    }
+  } else if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    for (const auto& item : dict) {
+      collect_tensors(item.value(), all);
+    }
+  }
 }
 
 // "f32[8, 6] on (tp=2): S(0)", or the shape of a plain one.
@@ -82,6 +103,22 @@ Program load_program(
   state->file = file;
   state->module = detail::make_modules(state->graph, *file, state->inputs);
   return Program(std::move(state));
+}
+
+std::vector<at::Tensor> Program::sample_inputs() const {
+  constexpr const char* kSamples = "data/sample_inputs/";
+  const detail::Pt2Archive archive(state_->path);
+  const auto names = archive.names_in(kSamples);
+  DTENSOR_CHECK_VALUE(
+      !names.empty(),
+      "Program",
+      state_->path,
+      " has no sample inputs. Pass inputs of your own.");
+  const auto bytes = archive.read(kSamples + names[0]);
+  std::vector<at::Tensor> inputs;
+  collect_tensors(
+      torch::jit::pickle_load({bytes.begin(), bytes.end()}), inputs);
+  return inputs;
 }
 
 std::vector<std::string> Program::input_names() const {

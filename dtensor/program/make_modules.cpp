@@ -142,10 +142,8 @@ class Tree {
     }
     auto root = std::make_shared<Module>("Program");
     modules_[""] = root;
-    for (auto& [name, tensors] : tensors_) {
-      if (!name.empty()) {
-        module_of(name);
-      }
+    for (const auto& path : paths_) {
+      module_of(path);
     }
     for (const auto& [name, t] : tensors_[""].parameters) {
       root->register_parameter(name, t, t.requires_grad());
@@ -181,6 +179,9 @@ class Tree {
 
   void place(const GraphInput& input, const at::Tensor& t) {
     const auto [path, name] = split_name(input.name);
+    if (tensors_.count(path) == 0) {
+      paths_.push_back(path);
+    }
     auto& tensors = tensors_[path];
     if (input.kind == InputKind::kBuffer) {
       tensors.buffers.emplace_back(name, t);
@@ -271,7 +272,8 @@ class Tree {
   const WeightFile& file_;
   std::vector<Use> uses_;
   std::vector<std::pair<std::string, at::Tensor>> made_;
-  std::map<std::string, Tensors> tensors_; // by module
+  std::vector<std::string> paths_;         // of modules, in the program's order
+  std::map<std::string, Tensors> tensors_; // by these
   std::map<std::string, std::shared_ptr<Module>> modules_;
 };
 

@@ -59,6 +59,9 @@ class DTENSOR_API Program {
   /// numbers that it takes (sizes of dynamic shapes) stand among the inputs.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
+  /// The inputs that it was exported with, if the file has them (Python:
+  /// ExportedProgram.example_inputs). Throws ValueError if it has none.
+  std::vector<at::Tensor> sample_inputs() const;
   /// Names of its inputs.
   std::vector<std::string> input_names() const;
   /// How many operators one pass calls.

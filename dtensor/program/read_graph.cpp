@@ -24,6 +24,7 @@ using Json = nlohmann::json;
 constexpr const char* kLoadProgram = "load_program";
 constexpr int64_t kSchemaMajor = 8;
 constexpr std::string_view kOperators = "torch.ops.";
+constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 // Says again what the calls before and after it are made for.
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
@@ -285,17 +286,17 @@ class GraphReader {
 
   void
   read_operator(const Json& call, const std::string& target, GraphNode& node) {
-    const auto name = operator_name(target);
-    if (!name) {
-      refuse_call(
-          origin_, call, "it is no operator of LibTorch or of a library");
-    }
-    if (name->name.starts_with("higher_order::")) {
+    if (target.starts_with(kHigherOrder)) {
       refuse_call(
           origin_,
           call,
           "it takes graphs as arguments. Export the model without it, or with "
           "its branches as models of their own");
+    }
+    const auto name = operator_name(target);
+    if (!name) {
+      refuse_call(
+          origin_, call, "it is no operator of LibTorch or of a library");
     }
     const auto op = c10::Dispatcher::singleton().findSchema(*name);
     if (!op) {

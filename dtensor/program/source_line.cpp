@@ -38,7 +38,7 @@ std::string source_line(const std::string& stack_trace) {
   while (std::getline(lines, line)) {
     if (line.find(kFile) != std::string::npos) {
       const auto place = place_of(line);
-      is_ours = !place.starts_with("torch/") &&
+      is_ours = !place.starts_with("torch/") && !place.starts_with('<') &&
           place.find("/torch/") == std::string::npos;
       found = is_ours || found.empty() ? place : found;
     } else if (is_ours) {

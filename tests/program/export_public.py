@@ -142,4 +142,4 @@ for _ in range(10):
     optimizer.step()
     losses.append(loss.detach().double())
 torch.save({"runs": runs, "ids": ids, "mask": mask,
-            "rate": torch.tensor(rate), "losses": torch.stack(losses)}, folder / "model.pt")
+            "rate": torch.tensor(rate, dtype=torch.float64), "losses": torch.stack(losses)}, folder / "model.pt")

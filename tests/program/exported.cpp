@@ -10,16 +10,6 @@
 namespace dtensor::test_program {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-Tensors list_of(const c10::IValue& value) {
-  Tensors tensors;
-  for (const auto& item : value.toListRef()) {
-    tensors.push_back(item.toTensor());
-  }
-  return tensors;
-}
-
 std::map<std::string, at::Tensor> map_of(const c10::IValue& value) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& item : value.toGenericDict()) {
@@ -42,6 +32,14 @@ std::string exported(const std::string& name) {
   return folder / (name + ".pt2");
 }
 
+std::vector<at::Tensor> tensors_of(const c10::IValue& list) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : list.toListRef()) {
+    tensors.push_back(item.toTensor());
+  }
+  return tensors;
+}
+
 c10::IValue unpickled(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{
@@ -57,8 +55,8 @@ std::vector<PythonRun> python_runs(const std::string& name) {
   for (const auto& run : all.toListRef()) {
     const auto about = run.toGenericDict();
     runs.push_back(
-        {list_of(about.at("inputs")),
-         list_of(about.at("outputs")),
+        {tensors_of(about.at("inputs")),
+         tensors_of(about.at("outputs")),
          map_of(about.at("gradients")),
          map_of(about.at("buffers"))});
   }

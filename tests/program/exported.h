@@ -24,6 +24,8 @@ std::string exported(const std::string& name);
 
 /// What torch.save() wrote there.
 c10::IValue unpickled(const std::string& path);
+/// Of a list of tensors.
+std::vector<at::Tensor> tensors_of(const c10::IValue& list);
 
 std::vector<PythonRun> python_runs(const std::string& name);
 

@@ -46,7 +46,8 @@ Truth exported_public(
   for (const auto& run : runs.toListRef()) {
     const auto about = run.toGenericDict();
     truth.runs.emplace_back(
-        about.at("inputs").toTensorVector(), about.at("output").toTensor());
+        test_program::tensors_of(about.at("inputs")),
+        about.at("output").toTensor());
   }
   truth.ids = saved.at("ids").toTensor();
   truth.mask = saved.at("mask").toTensor();

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What bad programs, bad files and bad inputs are told.
+#include "exported.h"
+#include "tests/weights/files.h"
+
+#include <dtensor/dtensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using test_program::exported;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// With FILE for the path.
+template <class Error, class Call>
+std::string message_of(const std::string& path, const Call& call) {
+  std::string message = "no error";
+  try {
+    call();
+  } catch (const Error& error) {
+    message = error.what_without_backtrace();
+  }
+  for (size_t at = message.find(path); at != std::string::npos;
+       at = message.find(path)) {
+    message.replace(at, path.size(), "FILE");
+  }
+  return message;
+}
+
+template <class Error = c10::ValueError>
+std::string load_error(const std::string& name) {
+  const auto path = exported(name);
+  return message_of<Error>(path, [&] { load_program(path); });
+}
+
+TEST(ProgramErrors, NameTheFileThatIsNoProgram) {
+  EXPECT_THAT(load_error("missing"), HasSubstr("FILE"));
+  EXPECT_THAT(
+      load_error("truncated"),
+      StartsWith("[open_weights] FILE: not a whole archive: "));
+  EXPECT_THAT(
+      load_error("noise"),
+      StartsWith("[open_weights] FILE: not a whole archive: "));
+  EXPECT_EQ(
+      load_error("no_graph"),
+      "[load_program] FILE holds 0 programs under models/. Write one with "
+      "torch.export.save() of PyTorch 2.8 or newer.");
+  EXPECT_EQ(
+      load_error("newer"),
+      "[load_program] FILE is no exported program that can be read: its format "
+      "is of version 9.20, and this library reads 8.x. Write it with "
+      "torch.export.save() of PyTorch 2.8 or newer.");
+  EXPECT_THAT(load_error("cut_json"), StartsWith("[open_weights] FILE"));
+  EXPECT_EQ(
+      load_error("cut_graph"),
+      "[load_program] FILE is no exported program that can be read: the graph "
+      "is no JSON object. Write it with torch.export.save() of PyTorch 2.8 or "
+      "newer.");
+}
+
+TEST(ProgramErrors, NameTheLineOfACallThatCannotRun) {
+  const auto unknown = load_error<c10::NotImplementedError>("unknown");
+  EXPECT_THAT(
+      unknown,
+      StartsWith("[load_program] FILE: torch.ops.aten.rolu.default at "));
+  EXPECT_THAT(unknown, HasSubstr("export_models.py:"));
+  EXPECT_THAT(
+      unknown,
+      HasSubstr("h = torch.relu(self.a(x)) cannot be run: there is no such "
+                "operator. Load the library that registers it, or use the "
+                "LibTorch that the program was exported with."));
+  EXPECT_THAT(
+      load_error<c10::NotImplementedError>("argument"),
+      HasSubstr("cannot be run: it has no argument split_sizes."));
+  EXPECT_THAT(
+      load_error<c10::NotImplementedError>("branches"),
+      HasSubstr("cannot be run: it takes graphs as arguments. Export the model "
+                "without it, or with its branches as models of their own."));
+}
+
+TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
+  const auto path = exported("transformer");
+  auto program = load_program(path);
+  const auto call_error = [&](const std::vector<at::Tensor>& inputs) {
+    return message_of<c10::Error>(path, [&] { program(inputs); });
+  };
+  const auto ids = torch::zeros({2, 8}, torch::kLong);
+  EXPECT_EQ(
+      call_error({}),
+      "[Program] FILE takes 1 inputs (ids), and 0 were given. Pass them in "
+      "this order.");
+  EXPECT_THAT(
+      call_error({ids.to(torch::kFloat)}),
+      StartsWith("[Program] the input ids of FILE is f32[2, 8], and it was "
+                 "exported for i64[s"));
+  EXPECT_THAT(
+      call_error({torch::zeros({2, 17}, torch::kLong)}),
+      HasSubstr(" from 2 to 16. Pass such a tensor, or export it with "
+                "dynamic_shapes."));
+  EXPECT_THAT(call_error({at::Tensor()}), HasSubstr("Pass a tensor."));
+  auto mixed = load_program(exported("mixed"));
+  EXPECT_THAT(
+      message_of<c10::ValueError>(
+          exported("mixed"),
+          [&] {
+            mixed({torch::ones({3, 4}), torch::ones({4})});
+          }),
+      StartsWith("[Program] FILE returns 3 values. Call run()."));
+  EXPECT_THAT(
+      message_of<c10::ValueError>(
+          exported("mixed"),
+          [&] {
+            mixed.run({torch::ones({3, 4}), torch::ones({5})});
+          }),
+      StartsWith("[Program] the input more_k of FILE is f32[5], and it was "
+                 "exported for f32[4]. "));
+}
+
+TEST(ProgramErrors, SayWhoseOperatorFailed) {
+  const auto path = exported("transformer");
+  auto program = load_program(path);
+  const auto message = message_of<c10::Error>(path, [&] {
+    program({torch::full({2, 8}, 99, torch::kLong)});
+  });
+  EXPECT_THAT(message, HasSubstr("index out of range"));
+  EXPECT_THAT(message, HasSubstr("in aten::embedding of tokens at "));
+  EXPECT_THAT(message, HasSubstr("x = self.tokens(ids)"));
+}
+
+TEST(ProgramErrors, RefuseASecondPlan) {
+  const auto path = exported("transformer");
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto program = load_program(path);
+    EXPECT_THAT(
+        message_of<c10::ValueError>(
+            path,
+            [&] {
+              parallelize_program(
+                  program, mesh, {{"nobody", ColwiseParallel()}});
+            }),
+        HasSubstr("no submodule matches \"nobody\""));
+    parallelize_program(program, mesh);
+    EXPECT_EQ(
+        message_of<c10::Error>(
+            path, [&] { parallelize_program(program, mesh); }),
+        "[parallelize_program] FILE is parallel already, on (tp=2). Load it "
+        "once more.");
+  });
+}
+
+TEST(ProgramInputs, AreThoseThatItWasExportedWith) {
+  const auto program = load_program(exported("mixed"));
+  const auto samples = program.sample_inputs();
+  ASSERT_EQ(samples.size(), 2U);
+  EXPECT_EQ(samples[0].sizes(), at::IntArrayRef({3, 4}));
+  EXPECT_TRUE(samples[1].equal(torch::ones({4})));
+  EXPECT_EQ(program.input_names(), (std::vector<std::string>{"x", "more_k"}));
+}
+
+TEST(ProgramWeights, AreReadByOpenWeightsToo) {
+  const auto file = open_weights(exported("views"));
+  const auto w = file->read("w");
+  EXPECT_TRUE(file->read("t").equal(w.t()) || file->read("t").numel() == 48);
+  EXPECT_EQ(file->find("coarse")->format, "BF16");
+  EXPECT_EQ(file->read("one").item<int64_t>(), 3);
+  EXPECT_EQ(file->read("none").sizes(), at::IntArrayRef({0, 8}));
+  const auto part = at::empty({2, 3});
+  file->read("t", {{{1, 3}}, {{0, 1}, {4, 6}}}, part);
+  const auto whole = file->read("t");
+  EXPECT_TRUE(part.equal(
+      whole.narrow(0, 1, 2).index_select(1, torch::tensor({0, 4, 5}))));
+  const auto tied = open_weights(exported("transformer"));
+  EXPECT_TRUE(tied->is_same("head.weight", "tokens.weight"));
+  EXPECT_FALSE(tied->is_same("head.weight", "places.weight"));
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
