@@ -36,6 +36,7 @@ PROGRAMS = {
     "launched": ("launched/",),
     "gpt_step": ("gpt/",),
     "decode": ("decode/", "prompt/"),
+    "programs": ("program/",),
     "overlap": ("overlap/",),
 }
 # Of programs that take long: what is measured unless another --only is given.

@@ -16,7 +16,7 @@ namespace dtensor {
 namespace {
 
 // "colwise unit=64": a word, and numbers and layouts by name.
-struct Words {
+struct StyleWords {
   std::string style;
   std::map<std::string, std::string> options;
 };
@@ -52,8 +52,8 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-Words words_of(const PlanLine& line) {
-  Words words;
+StyleWords words_of(const PlanLine& line) {
+  StyleWords words;
   for (const auto& word : split(line.style)) {
     const auto equals = word.find('=');
     if (words.style.empty()) {
@@ -68,7 +68,7 @@ Words words_of(const PlanLine& line) {
 }
 
 // Takes the option out.
-std::optional<std::string> taken(Words& words, const std::string& name) {
+std::optional<std::string> taken(StyleWords& words, const std::string& name) {
   const auto found = words.options.find(name);
   if (found == words.options.end()) {
     return std::nullopt;
@@ -80,7 +80,7 @@ std::optional<std::string> taken(Words& words, const std::string& name) {
 
 int64_t number(
     const PlanLine& line,
-    Words& words,
+    StyleWords& words,
     const std::string& name,
     int64_t otherwise) {
   const auto text = taken(words, name);
@@ -97,7 +97,7 @@ int64_t number(
 }
 
 Placement
-placement(const PlanLine& line, Words& words, const Placement& otherwise) {
+placement(const PlanLine& line, StyleWords& words, const Placement& otherwise) {
   const auto text = taken(words, "output");
   if (!text) {
     return otherwise;

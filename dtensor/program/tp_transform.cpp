@@ -370,7 +370,7 @@ std::vector<PlanLine> merged(
     const auto matching = count(names, [&](const auto& name) {
       return without_numbers(name) == whole.pattern;
     });
-    const auto& entry = alike == matching ? whole : line;
+    const auto& entry = alike > 1 && alike == matching ? whole : line;
     if (std::find(result.begin(), result.end(), entry) == result.end()) {
       result.push_back(entry);
     }

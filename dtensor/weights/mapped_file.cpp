@@ -22,7 +22,8 @@ void refuse_file(const std::string& path, const std::string& why) {
       path,
       ": ",
       why,
-      ". Give a safetensors file, the index of several, or a GGUF file.");
+      ". Give a safetensors file, the index of several, a GGUF file, or an "
+      "exported program.");
 }
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {

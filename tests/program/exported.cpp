@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "exported.h"
 
-#include "tests/weights/files.h"
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -18,18 +21,46 @@ std::map<std::string, at::Tensor> map_of(const c10::IValue& value) {
   return tensors;
 }
 
+// One at a time, whatever other processes do in here.
+class Lock {
+ public:
+  explicit Lock(const std::string& path)
+      : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    TORCH_CHECK(file_ >= 0 && ::flock(file_, LOCK_EX) == 0, path);
+  }
+  ~Lock() {
+    ::close(file_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
+// Written once for all test processes, and again when the script has changed.
+std::string exported_folder() {
+  namespace fs = std::filesystem;
+  const std::string script =
+      std::string(DTENSOR_TESTS_DIR) + "/program/export_models.py";
+  const std::string folder = std::string(DTENSOR_EXPORTED) + "/";
+  fs::create_directories(folder);
+  const Lock lock(folder + "lock");
+  const auto done = folder + "done";
+  if (!fs::exists(done) ||
+      fs::last_write_time(done) < fs::last_write_time(script)) {
+    const auto command =
+        std::string(DTENSOR_PYTHON) + " " + script + " " + folder;
+    TORCH_CHECK(std::system(command.c_str()) == 0, command, " failed");
+  }
+  return folder;
+}
+
 } // namespace
 
 std::string exported(const std::string& name) {
-  static const test_weights::Folder folder;
-  static const bool done = [] {
-    const auto command = std::string(DTENSOR_PYTHON) + " " + DTENSOR_TESTS_DIR +
-        "/program/export_models.py " + (folder / "");
-    TORCH_CHECK(std::system(command.c_str()) == 0, command, " failed");
-    return true;
-  }();
-  TORCH_CHECK(done);
-  return folder / (name + ".pt2");
+  static const std::string folder = exported_folder();
+  return folder + name + ".pt2";
 }
 
 std::vector<at::Tensor> tensors_of(const c10::IValue& list) {

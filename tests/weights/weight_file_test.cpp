@@ -181,7 +181,8 @@ TEST(WeightFileErrors, OfReading) {
 }
 
 constexpr const char* kEnd =
-    ". Give a safetensors file, the index of several, or a GGUF file.";
+    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    "exported program.";
 
 TEST(WeightFileErrors, OfFilesThatAreNone) {
   const Folder folder;
