@@ -501,6 +501,7 @@ set(DTENSOR_WEIGHTS_SOURCES
 
 set(DTENSOR_PROGRAM_HEADERS
   dtensor/program/parallelize_program.h
+  dtensor/program/parallelize_script.h
   dtensor/program/plan_text.h
   dtensor/program/program.h
   dtensor/program/tp_transform.h
@@ -512,9 +513,12 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/interpreter_impl.h
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
+  dtensor/program/module_tree.cpp
+  dtensor/program/module_tree_impl.h
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
   dtensor/program/parallelize_program.cpp
+  dtensor/program/parallelize_script.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
   dtensor/program/read_graph.cpp

@@ -61,6 +61,7 @@
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/program/parallelize_program.h>
+#include <dtensor/program/parallelize_script.h>
 #include <dtensor/program/plan_text.h>
 #include <dtensor/program/program.h>
 #include <dtensor/program/tp_transform.h>

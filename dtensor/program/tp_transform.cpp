@@ -314,11 +314,12 @@ class Search {
 
   void cut_embeddings() {
     for (const auto& [node, product] : embeddings_) {
+      const auto& table = product.weight;
       const bool is_tied =
-          std::any_of(cut_.begin(), cut_.end(), [&](const auto& weight) {
-            return weight.is_same(product.weight);
+          std::any_of(cut_.begin(), cut_.end(), [&table](const auto& weight) {
+            return weight.is_same(table);
           });
-      if (is_tied || (largest_ > 0 && product.weight.numel() > largest_)) {
+      if (is_tied || (largest_ > 0 && table.numel() > largest_)) {
         set_style(product, "rowwise", 1);
       }
     }

@@ -81,11 +81,13 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.o = (
             nn.Linear(width, width) for _ in range(4))
 
+    def split(self, x):
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
     def forward(self, x, mask):
-        q, k, v = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q, self.k, self.v))
-        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        y = nn.functional.scaled_dot_product_attention(
+            self.split(self.q(x)), self.split(self.k(x)),
+            self.split(self.v(x)), attn_mask=mask)
         return self.o(y.transpose(1, 2).flatten(2))
 
 
@@ -234,6 +236,19 @@ write("normed", Normed().double(), (torch.randn(2, 3, 4, 4).double(),))
 write("normed_functional", Normed().double(),
       (torch.randn(2, 3, 4, 4).double(),), decompose=True)
 write("views", Views(), (torch.randn(5, 6),))
+
+script_model = Transformer().double()
+script_ids = ids(2, 8)
+for kind, script in (("scripted", torch.jit.script(script_model)),
+                     ("traced", torch.jit.trace(script_model, (script_ids,)))):
+    script.save(folder / f"{kind}.ts")
+script_model.zero_grad()
+logits = script_model(script_ids)
+logits.sum().backward()
+torch.save([{
+    "inputs": [script_ids], "outputs": [logits.detach()], "buffers": {},
+    "gradients": {n: p.grad for n, p in script_model.named_parameters()},
+}], folder / "script.pt")
 
 for seed in range(4):
     write(f"random_{seed}", Random(seed),

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/module_tree_impl.h>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <map>
+#include <string_view>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::nn::Module;
+
+struct Tensors {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  std::vector<std::pair<std::string, at::Tensor>> buffers;
+  Role role = Role::kNone;
+};
+
+// A module of LibTorch without values of its own, which holds these tensors. It
+// is made with nothing in it, so that it draws no random numbers.
+template <class Impl>
+class Holding final : public Impl {
+ public:
+  template <class Options>
+  Holding(
+      const Options& empty,
+      const Options& held_options,
+      const at::Tensor& held_weight,
+      const at::Tensor& held_bias)
+      : Impl(empty) {
+    this->options = held_options;
+    hold("weight", this->weight, held_weight);
+    if constexpr (requires { this->bias; }) {
+      hold("bias", this->bias, held_bias);
+    }
+  }
+
+ private:
+  void hold(const char* name, at::Tensor& member, const at::Tensor& t) {
+    member = t;
+    if (this->parameters_.contains(name)) {
+      this->parameters_[name] = t;
+    }
+  }
+};
+
+std::shared_ptr<Module> linear_of(
+    const at::Tensor& weight,
+    const at::Tensor& bias) {
+  const auto options = [&](int64_t in, int64_t out) {
+    return torch::nn::LinearOptions(in, out).bias(bias.defined());
+  };
+  return std::make_shared<Holding<torch::nn::LinearImpl>>(
+      options(1, 0), options(weight.size(1), weight.size(0)), weight, bias);
+}
+
+std::shared_ptr<Module> embedding_of(const at::Tensor& weight) {
+  using Options = torch::nn::EmbeddingOptions;
+  return std::make_shared<Holding<torch::nn::EmbeddingImpl>>(
+      Options(0, 1),
+      Options(weight.size(0), weight.size(1)),
+      weight,
+      at::Tensor());
+}
+
+std::shared_ptr<Module> layer_norm_of(
+    const at::Tensor& weight,
+    const at::Tensor& bias) {
+  using Options = torch::nn::LayerNormOptions;
+  return std::make_shared<Holding<torch::nn::LayerNormImpl>>(
+      Options({0}), Options(weight.sizes().vec()), weight, bias);
+}
+
+void register_in(Module& module, const Tensors& tensors) {
+  for (const auto& [name, t] : tensors.parameters) {
+    module.register_parameter(name, t, t.requires_grad());
+  }
+  for (const auto& [name, t] : tensors.buffers) {
+    module.register_buffer(name, t);
+  }
+}
+
+class Tree {
+ public:
+  explicit Tree(const std::vector<NamedTensor>& all) {
+    for (const auto& one : all) {
+      const auto [path, name] = split_name(one.name);
+      if (tensors_.count(path) == 0) {
+        paths_.push_back(path);
+      }
+      auto& tensors = tensors_[path];
+      (one.is_buffer ? tensors.buffers : tensors.parameters)
+          .emplace_back(name, one.tensor);
+      if (name == "weight") {
+        tensors.role = one.role;
+      }
+    }
+  }
+
+  std::shared_ptr<Module> make() {
+    const auto root = std::make_shared<Module>("Program");
+    modules_[""] = root;
+    for (const auto& path : paths_) {
+      module_of(path);
+    }
+    register_in(*root, tensors_[""]);
+    return root;
+  }
+
+ private:
+  // Made with all above it.
+  std::shared_ptr<Module> module_of(const std::string& path) {
+    if (const auto known = modules_.find(path); known != modules_.end()) {
+      return known->second;
+    }
+    const auto [parent, name] = split_name(path);
+    const auto above = module_of(parent);
+    const auto found = tensors_.find(path);
+    auto module = found == tensors_.end() ? std::make_shared<Module>(name)
+                                          : made_of(found->second, name);
+    above->register_module(name, module);
+    modules_[path] = module;
+    return module;
+  }
+
+  static bool is_only_weight_and_bias(const Tensors& tensors) {
+    for (const auto& [name, t] : tensors.parameters) {
+      if (name != "weight" && name != "bias") {
+        return false;
+      }
+    }
+    return tensors.buffers.empty();
+  }
+
+  static at::Tensor named(const Tensors& tensors, std::string_view name) {
+    for (const auto& [other, t] : tensors.parameters) {
+      if (other == name) {
+        return t;
+      }
+    }
+    return {};
+  }
+
+  static std::shared_ptr<Module> made_of(
+      const Tensors& tensors,
+      const std::string& name) {
+    const auto weight = named(tensors, "weight");
+    const auto bias = named(tensors, "bias");
+    if (is_only_weight_and_bias(tensors) && weight.defined()) {
+      if (tensors.role == Role::kLinear && weight.dim() == 2) {
+        return linear_of(weight, bias);
+      }
+      if (tensors.role == Role::kEmbedding && !bias.defined()) {
+        return embedding_of(weight);
+      }
+      if (tensors.role == Role::kLayerNorm && bias.defined()) {
+        return layer_norm_of(weight, bias);
+      }
+    }
+    auto module = std::make_shared<Module>(name);
+    register_in(*module, tensors);
+    return module;
+  }
+
+  std::vector<std::string> paths_; // of modules, in the order of the tensors
+  std::map<std::string, Tensors> tensors_; // by these
+  std::map<std::string, std::shared_ptr<Module>> modules_;
+};
+
+} // namespace
+
+std::pair<std::string, std::string> split_name(const std::string& name) {
+  const auto dot = name.rfind('.');
+  return dot == std::string::npos
+      ? std::pair{std::string(), name}
+      : std::pair{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+std::shared_ptr<Module> module_tree(const std::vector<NamedTensor>& tensors) {
+  return Tree(tensors).make();
+}
+
+} // namespace dtensor::detail
