@@ -121,7 +121,8 @@ class DTENSOR_API Group {
       at::Tensor input,
       int64_t dim,
       ReduceOp op,
-      at::Tensor out = {});
+      at::Tensor out = {},
+      SizesRef sizes = {});
   PendingPtr shard_dim_alltoall_async(
       at::Tensor input,
       int64_t gather_dim,

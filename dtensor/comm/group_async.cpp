@@ -139,14 +139,17 @@ PendingPtr Group::reduce_scatter_async(
     at::Tensor input,
     int64_t dim,
     ReduceOp op,
-    at::Tensor out) {
+    at::Tensor out,
+    SizesRef sizes) {
   check_mine("reduce_scatter_async");
   constexpr std::string_view kWhere = "reduce_scatter_async";
   const int64_t wrapped = wrap_dim(kWhere, input, dim);
-  Sizes sizes(input.sizes());
-  auto& cut = sizes[static_cast<size_t>(wrapped)];
-  cut = chunk(cut, size(), rank()).size();
-  check_out(kWhere, out, sizes, input);
+  check_total(kWhere, *this, input, wrapped, sizes);
+  Sizes part(input.sizes());
+  auto& cut = part[static_cast<size_t>(wrapped)];
+  cut = sizes.empty() ? chunk(cut, size(), rank()).size()
+                      : sizes[static_cast<size_t>(rank())];
+  check_out(kWhere, out, part, input);
   if (size() == 1) {
     return ready_at(input, out);
   }
@@ -157,6 +160,7 @@ PendingPtr Group::reduce_scatter_async(
        .input = std::move(input),
        .op = op,
        .dim = wrapped,
+       .sizes = Sizes(sizes),
        .out = std::move(out)});
 }
 

@@ -100,10 +100,18 @@ class PendingParts final : public Pending {
   std::vector<PendingPtr> parts_;
 };
 
-bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, Placement as) {
-  return is_dtensor(t) && spec_of(t)->mesh() == mesh &&
-      spec_of(t)->placements() == PlacementsRef(as) &&
-      copied_from(t) == nullptr;
+// Cut along `dim`, in any units, or whole.
+bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, int64_t dim) {
+  if (!is_dtensor(t) || spec_of(t)->mesh() != mesh ||
+      copied_from(t) != nullptr) {
+    return false;
+  }
+  const auto& layout = spec_of(t)->placements()[0];
+  return dim < 0 ? layout.is_replicate() : layout.is_shard(dim);
+}
+
+int64_t unit_of(const at::Tensor& t) {
+  return spec_of(t)->placements()[0].unit();
 }
 
 bool can_overlap(
@@ -116,12 +124,27 @@ bool can_overlap(
   return mesh.ndim() == 1 && mesh.size() > 1 && mesh.contains_this_rank() &&
       input.dim() >= 2 && weight_t.dim() == 2 &&
       input.size(-1) == weight_t.size(0) &&
-      is_laid_out(input, mesh, Shard(input.dim() - 1)) &&
-      is_laid_out(weight_t, mesh, Shard(0)) &&
-      (!bias.defined() || is_laid_out(bias, mesh, Replicate())) &&
+      is_laid_out(input, mesh, input.dim() - 1) &&
+      is_laid_out(weight_t, mesh, 0) && unit_of(input) == unit_of(weight_t) &&
+      (!bias.defined() || is_laid_out(bias, mesh, -1)) &&
       dtype == weight_t.scalar_type() &&
       (!bias.defined() || dtype == bias.scalar_type()) &&
-      (output.is_replicate() || (output.is_chunk() && output.dim() > 0));
+      (output.is_replicate() || (output.is_shard() && output.dim() > 0));
+}
+
+// Of the ranks' parts, where they are not those of torch.chunk.
+Sizes sizes_in_units(const Spec& spec) {
+  const auto& cut = spec.placements()[0];
+  Sizes sizes;
+  if (!cut.is_shard() || cut.is_chunk()) {
+    return sizes;
+  }
+  const auto size = spec.sizes()[static_cast<size_t>(cut.dim())];
+  const auto ranks = spec.mesh().size();
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    sizes.push_back(chunk(size, ranks, rank, cut.unit()).size());
+  }
+  return sizes;
 }
 
 // This rank's term of the sum for some rows; one rank adds the bias.
@@ -152,6 +175,7 @@ at::Tensor compute(
   const bool fold = output.is_replicate();
   const at::Tensor rows = fold ? as_matrix(local_of(input)) : local_of(input);
   const at::Tensor out = fold ? as_matrix(whole) : whole;
+  const Sizes sizes = sizes_in_units(*to);
   const at::Tensor my_bias =
       bias.defined() && group.rank() == 0 ? local_of(bias) : at::Tensor();
   std::vector<PendingPtr> parts;
@@ -163,7 +187,7 @@ at::Tensor compute(
     parts.push_back(
         fold ? group.all_reduce_async(std::move(term), ReduceOp::kSum, at)
              : group.reduce_scatter_async(
-                   std::move(term), output.dim(), ReduceOp::kSum, at));
+                   std::move(term), output.dim(), ReduceOp::kSum, at, sizes));
     if (i > 0) {
       parts[static_cast<size_t>(i) - 1]->wait();
     }

@@ -23,8 +23,8 @@ DTENSOR_API at::Tensor redistribute_local(
 /// The same, but the last collective of the plan is only entered: the steps
 /// before it are done when this returns, the others while somebody waits for
 /// the result. A `local` that nobody else holds (moved in) is read in place,
-/// any other is copied where peers are to read it. Collectives that exchange
-/// parts of unlike shapes are waited for at once.
+/// any other is copied where peers are to read it. An all_to_all of parts of
+/// unlike shapes is waited for at once.
 DTENSOR_API PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,

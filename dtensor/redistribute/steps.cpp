@@ -172,6 +172,11 @@ Sizes told_sizes(const Group& group, const Sharing& parts) {
   return group.asks_for_sizes() ? parts.sizes() : Sizes();
 }
 
+// What a reduce_scatter is told. Parts out of order are equally large.
+Sizes told_parts(const Sharing& parts) {
+  return parts.in_units() ? parts.sizes() : Sizes();
+}
+
 // A tensor like `part` but along `dim`.
 Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
   Sizes sizes(part.sizes());
@@ -195,12 +200,8 @@ at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
   const Sharing to = move.sharing(move.step.to);
   const at::Tensor parts =
       to.in_order() ? local : take(local, to.dim(), to.all_positions());
-  // Parts out of order are equally large.
   return move.group().reduce_scatter(
-      parts,
-      to.dim(),
-      move.step.from.reduce_op(),
-      to.in_units() ? to.sizes() : Sizes());
+      parts, to.dim(), move.step.from.reduce_op(), told_parts(to));
 }
 
 // Each rank's part of `from`, cut as `to` says, goes to its new owner.
@@ -350,14 +351,13 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
     }
     case StepKind::kReduceScatter: {
       const Sharing to = move.sharing(step.to);
-      if (to.in_units()) {
-        return nullptr;
-      }
       return move.group().reduce_scatter_async(
           to.in_order() ? std::move(local)
                         : take(local, to.dim(), to.all_positions()),
           to.dim(),
-          step.from.reduce_op());
+          step.from.reduce_op(),
+          /*out=*/{},
+          told_parts(to));
     }
     case StepKind::kAllReduce:
       return move.group().all_reduce_async(

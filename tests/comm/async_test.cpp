@@ -82,6 +82,22 @@ TEST_P(Async, ReduceScatterAndAllToAllAreTheSynchronousOnes) {
         expect_equal(
             group->reduce_scatter_async(x, dim, ReduceOp::kSum)->wait(),
             group->reduce_scatter(x, dim, ReduceOp::kSum));
+        // All of it to the last rank but one element, which the first has.
+        Sizes sizes(static_cast<size_t>(group->size()));
+        sizes.back() = x.size(dim);
+        if (group->size() > 1 && x.size(dim) > 0) {
+          sizes.front() = 1;
+          sizes.back() -= 1;
+        }
+        auto out_sizes = x.sizes().vec();
+        out_sizes[static_cast<size_t>(dim)] = sizes[static_cast<size_t>(rank)];
+        const auto out = at::empty(out_sizes, x.options());
+        const auto part =
+            group->reduce_scatter_async(x, dim, ReduceOp::kSum, out, sizes)
+                ->wait();
+        EXPECT_TRUE(part.is_same(out));
+        expect_equal(
+            part, group->reduce_scatter(x, dim, ReduceOp::kSum, sizes));
         expect_equal(
             group->shard_dim_alltoall_async(x, dim, 1 - dim)->wait(),
             group->shard_dim_alltoall(x, dim, 1 - dim));

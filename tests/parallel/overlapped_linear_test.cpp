@@ -49,7 +49,9 @@ std::vector<Case> cases() {
       {{3, 7, 5}, Shard(-1), 2, 2},
       {{1, 6, 5}, Shard(1), 2, 1},
       {{2, 6, 5}, Shard(0), 2, 1},
-      {{2, 2, 3, 5}, Shard(2), 2, 2}};
+      {{2, 2, 3, 5}, Shard(2), 2, 2},
+      {{2, 6, 5}, Shard(1, 4), 2, 2},
+      {{3, 7, 5}, Shard(1, 3), 3, 3}};
   std::vector<Case> all;
   for (Case c : kinds) {
     for (const bool bias : {false, true}) {
@@ -102,11 +104,7 @@ void check(const Case& c, const DeviceMesh& mesh) {
       ? DTensor::from_local(y, mesh, {c.output}, {.shape = truth.sizes().vec()})
       : DTensor(y);
   expect_close(as_one, truth, what);
-  EXPECT_EQ(
-      as_one.placements()[0],
-      c.output.cuts() ? c.output.with_dim((c.output.dim() + y.dim()) % y.dim())
-                      : c.output)
-      << what;
+  EXPECT_EQ(as_one.spec(), as_one.spec()->with_placements({c.output})) << what;
   (as_one.full_tensor() * weight).sum().backward();
   expect_same_gradients(*mine, *plain, what);
   expect_close(
@@ -130,6 +128,38 @@ TEST(OverlappedLinear, IsThePlainOne) {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       for (const auto& c : cases()) {
         check(c, mesh);
+      }
+    });
+  }
+}
+
+// Features that are cut between heads of three.
+TEST(OverlappedLinear, OfUnitsIsThePlainOne) {
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      for (const auto& output : {Replicate(), Shard(1), Shard(1, 4)}) {
+        const auto make = [] { return filled(torch::nn::Linear(9, 4)); };
+        auto plain = make();
+        auto mine = make();
+        parallelize_module(
+            *mine,
+            mesh,
+            RowwiseParallel(
+                {.output_layouts = output, .overlap_chunks = 2, .unit = 3}));
+        const auto whole = uniform({4, 6, 9}, 7);
+        const auto leaf = whole.clone().requires_grad_();
+        const auto x = part(whole, mesh, Shard(2, 3)).requires_grad_();
+        const auto truth = plain(leaf);
+        const CommDebugMode counter;
+        const auto y = mine(x);
+        EXPECT_EQ(reductions(counter), ranks == 1 ? 0 : 2);
+        expect_close(y, part(truth, mesh, output), "output");
+        const auto weight = uniform(truth.sizes(), 9);
+        truth.backward(weight);
+        y.backward(part(weight, mesh, output));
+        expect_same_gradients(*mine, *plain, "units");
+        expect_close(x.grad(), part(leaf.grad(), mesh, Shard(2, 3)), "input");
       }
     });
   }

@@ -247,6 +247,10 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   const auto all = group->all_gather_async(mine.clone(), 1, 5 * size());
   const auto part =
       group->reduce_scatter_async(mine.clone(), 0, ReduceOp::kMax);
+  Sizes sizes(static_cast<size_t>(size())); // five columns for the last rank
+  sizes.back() = 5;
+  const auto columns =
+      group->reduce_scatter_async(mine.clone(), 1, ReduceOp::kMax, {}, sizes);
   auto out = there(torch::empty({4, 5}));
   const auto again = group->all_reduce_async(mine.clone(), ReduceOp::kAvg, out);
   const auto max = reduced(inputs({4, 5}), ReduceOp::kMax).chunk(size(), 0);
@@ -254,6 +258,10 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
     expect_equal(
         part->wait(), max[static_cast<size_t>(get_rank())].contiguous());
   }
+  const bool is_last = get_rank() + 1 == size();
+  expect_equal(
+      columns->wait(),
+      reduced(inputs({4, 5}), ReduceOp::kMax).narrow(1, 0, is_last ? 5 : 0));
   EXPECT_EQ(again->wait().data_ptr(), out.data_ptr());
   EXPECT_TRUE(torch::allclose(out, reduced(inputs({4, 5}), ReduceOp::kAvg)));
   expect_equal(all->wait(), torch::cat(inputs({4, 5}), 1));

@@ -4,6 +4,10 @@
 #include <c10/core/InferenceMode.h>
 #include <dtensor/redistribute/plan.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "support.h"
 
 namespace dtensor {
@@ -93,6 +97,26 @@ TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
     const auto other = source.redistribute({Shard(0)});
     expect_same(sum.to_local(), large());
     expect_same(whole(other), large());
+  });
+}
+
+// Rank 1 enters once rank 0 has gone on, which it could not if it waited.
+TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
+  std::atomic<bool> has_gone_on = false;
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    const auto source = placed(large(), mesh, {Partial()});
+    for (int wait = 0; rank == 1 && !has_gone_on && wait < 1000; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    Counter counter;
+    const auto parts = source.redistribute({Shard(0, 30)}, kAsync);
+    EXPECT_EQ(counter.take(), "1 reduce_scatter");
+    EXPECT_EQ(spec_text(parts), "f64[65, 34] on (a=2): S(0, u=60)");
+    EXPECT_TRUE(rank == 0 || has_gone_on);
+    has_gone_on = true;
+    EXPECT_EQ(parts.to_local().size(0), rank == 0 ? 60 : 5);
+    expect_same(whole(parts), large());
   });
 }
 
