@@ -151,11 +151,12 @@ struct PairwiseOptions {
 /// columns, rows, columns, ..., the last one of an odd number left as it is;
 /// DTensors in between, and what comes out of the last pair in output_layouts.
 /// Of a torch::nn::MultiheadAttention, or a TensorParallelMultiheadAttention
-/// (torch_2_0_attention.h): whole heads. Of any other module: its children.
+/// (torch_2_0_attention.h): whole heads, of which the last ranks have fewer, or
+/// none, where they do not divide by the ranks. Of any other module: its
+/// children.
 /// apply() throws RuntimeError if nothing was found, NotImplementedError for a
-/// torch::nn::MultiheadAttention whose input_layouts are not R, ValueError for
-/// heads that do not divide by the size of the mesh. Python:
-/// torch.distributed.tensor.parallel.PairwiseParallel.
+/// torch::nn::MultiheadAttention whose input_layouts are not R.
+/// Python: torch.distributed.tensor.parallel.PairwiseParallel.
 class DTENSOR_API PairwiseParallel : public ParallelStyle {
  public:
   explicit PairwiseParallel(PairwiseOptions options = {}) : options_(options) {}

@@ -57,13 +57,11 @@ TensorParallelMultiheadAttentionImpl::TensorParallelMultiheadAttentionImpl(
       num_heads,
       ". Give every head the same number of features.");
   DTENSOR_CHECK_VALUE(
-      options.tp_size > 0 && num_heads % options.tp_size == 0,
+      options.tp_size > 0,
       kWhere,
-      "num_heads ",
-      num_heads,
-      " does not divide by tp_size ",
+      "tp_size must be a number of ranks, got ",
       options.tp_size,
-      ". A rank computes whole heads.");
+      ". Leave it out: the mesh says on how many it runs.");
   reset();
 }
 

@@ -44,8 +44,9 @@ struct AttentionOptions {
   /// A bias of the projections of query, key and value: in Python, too, that is
   /// what this class takes the name for.
   bool add_bias_kv = false;
-  /// The number of ranks that it is meant for, which the heads have to divide
-  /// by; on how many it runs the mesh says.
+  /// The number of ranks that it is meant for, as Python has it. On how many it
+  /// runs the mesh says, and the heads need not divide by either (in Python
+  /// they do).
   int64_t tp_size = 1;
   /// One projection, `qkv`, of one input; else `query`, `key` and `value` of
   /// three, which become parallel alike (in Python they do not).
@@ -61,8 +62,8 @@ struct AttentionOptions {
 class DTENSOR_API TensorParallelMultiheadAttentionImpl
     : public torch::nn::Cloneable<TensorParallelMultiheadAttentionImpl> {
  public:
-  /// Throws ValueError if embed_dim does not divide by num_heads, nor
-  /// num_heads by options.tp_size.
+  /// Throws ValueError if embed_dim does not divide by num_heads, or
+  /// options.tp_size is below 1.
   TensorParallelMultiheadAttentionImpl(
       int64_t embed_dim,
       int64_t num_heads,

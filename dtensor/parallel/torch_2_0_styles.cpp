@@ -78,18 +78,20 @@ class Pairing {
   }
 
   // Plain tensors can only be what the module was given.
-  void columns(const StyleTarget& target) const {
+  void columns(const StyleTarget& target, int64_t unit = 1) const {
     dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
                               .output_layouts = Shard(-1),
-                              .use_local_output = false})
+                              .use_local_output = false,
+                              .unit = unit})
         .apply(target);
   }
 
-  void rows(const StyleTarget& target, bool last) const {
+  void rows(const StyleTarget& target, bool last, int64_t unit = 1) const {
     dtensor::RowwiseParallel(
         {.input_layouts = options_.input_layouts,
          .output_layouts = last ? options_.output_layouts : Replicate(),
-         .use_local_output = last && options_.use_local_output})
+         .use_local_output = last && options_.use_local_output,
+         .unit = unit})
         .apply(target);
   }
 
@@ -119,28 +121,19 @@ class Pairing {
     found_any_ = true;
   }
 
+  // Cut between heads. Rows of qkv are ordered by head.
   void style_attention(
       const StyleTarget& target,
       TensorParallelMultiheadAttentionImpl& attention) {
-    const auto ranks = target.mesh.size();
-    DTENSOR_CHECK_VALUE(
-        attention.num_heads() % ranks == 0,
-        kPairwise,
-        "the ",
-        attention.num_heads(),
-        " heads of ",
-        detail::describe(target),
-        " do not divide by the ",
-        ranks,
-        " ranks of ",
-        target.mesh,
-        ". A rank computes whole heads.");
-    for (const auto& child : attention.named_children()) {
-      const auto linear = target.of_child(child.key(), *child.value());
-      if (child.key() == "proj") {
-        rows(linear, /*last=*/true);
+    const auto heads = attention.num_heads();
+    for (const auto& projection : attention.named_children()) {
+      const auto linear =
+          target.of_child(projection.key(), *projection.value());
+      const auto& weight = projection.value()->as<torch::nn::Linear>()->weight;
+      if (projection.key() == "proj") {
+        rows(linear, /*last=*/true, weight.size(1) / heads);
       } else {
-        columns(linear);
+        columns(linear, weight.size(0) / heads);
       }
     }
     found_any_ = true;

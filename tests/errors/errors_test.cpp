@@ -710,12 +710,6 @@ const std::map<std::string, Provocation>& provocations() {
          torch_2_0::parallelize_module(
              *attention, mesh, torch_2_0::SequenceParallel());
        }},
-      {"heads that do not divide by the ranks",
-       [](const DeviceMesh& mesh) {
-         torch_2_0::TensorParallelMultiheadAttention attention(9, 3);
-         torch_2_0::parallelize_module(
-             *attention, mesh, torch_2_0::PairwiseParallel());
-       }},
       {"a name that is a pattern",
        [](const DeviceMesh& mesh) {
          style_as_2_0(mesh, {{"u*", torch_2_0::ColwiseParallel()}});
@@ -738,10 +732,10 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention(10, 4);
        }},
-      {"heads that do not divide by tp_size",
+      {"a tp_size of no ranks",
        [](const DeviceMesh&) {
          torch_2_0::TensorParallelMultiheadAttention(
-             8, 4, torch_2_0::AttentionOptions{.tp_size = 3});
+             8, 4, torch_2_0::AttentionOptions{.tp_size = 0});
        }},
       {"attention to a matrix",
        [](const DeviceMesh&) {

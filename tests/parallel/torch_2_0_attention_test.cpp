@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // TensorParallelMultiheadAttention against torch::nn::MultiheadAttention, and
 // parallel against itself on one rank.
+#include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/random/random.h>
@@ -250,8 +251,8 @@ TEST(Torch20AttentionTest, StandsInASequential) {
 // What is dropped follows from global indices.
 TEST(Torch20AttentionTest, DropsTheSameOnAnyNumberOfRanks) {
   const auto x = uniform({2, 5, kWidth}, 3);
-  std::vector<at::Tensor> outputs(4);
-  for (const int64_t ranks : {1, 2, 3}) {
+  std::vector<at::Tensor> outputs(6);
+  for (const int64_t ranks : {1, 2, 3, 4, 5}) {
     run_ranks(ranks, [&](int64_t rank) {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       auto mine = attention({.dropout = 0.5, .add_bias_kv = true});
@@ -265,25 +266,63 @@ TEST(Torch20AttentionTest, DropsTheSameOnAnyNumberOfRanks) {
       }
     });
   }
-  expect_close(outputs[2], outputs[1], "two ranks");
-  expect_close(outputs[3], outputs[1], "three ranks");
+  for (size_t ranks = 2; ranks <= 5; ++ranks) {
+    expect_close(outputs[ranks], outputs[1], c10::str(ranks, " ranks"));
+  }
   EXPECT_GT((outputs[1] - attention()(x)).abs().max().item<double>(), 0.01);
 }
 
-TEST(Torch20AttentionTest, HeadsHaveToDivide) {
-  run_ranks(2, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-    torch::nn::Sequential model(TensorParallelMultiheadAttention(9, 3));
-    EXPECT_EQ(
-        test::error_of<c10::ValueError>([&] {
-          torch_2_0::parallelize_module(*model, mesh, PairwiseParallel());
-        }),
-        "[PairwiseParallel] the 3 heads of module \"0\" do not divide by the 2 "
-        "ranks of (tp=2). A rank computes whole heads.");
-    for (const auto& parameter : model->parameters()) {
-      EXPECT_FALSE(is_dtensor(parameter));
+void expect_uneven_heads(
+    int64_t heads,
+    const DeviceMesh& mesh,
+    const ParallelStyle& style,
+    const Run& run) {
+  const auto make = [&] {
+    return filled(TensorParallelMultiheadAttention(
+        2 * heads, heads, AttentionOptions{.add_bias_kv = true}));
+  };
+  auto plain = make();
+  auto mine = make();
+  torch_2_0::parallelize_module(*mine, mesh, style);
+  const auto here = chunk(heads, mesh.size(), mesh.get_local_rank()).size();
+  EXPECT_EQ(DTensor(mine->qkv->weight).to_local().size(0), 6 * here);
+  EXPECT_EQ(DTensor(mine->proj->weight).to_local().size(1), 2 * here);
+  expect_like_one_rank(
+      mine, plain, uniform({mesh.size(), 5, 2 * heads}, 3), mesh, run);
+}
+
+// Of six heads on 4 and 5 ranks one or two ranks have none.
+TEST(Torch20AttentionTest, HeadsNeedNotDivide) {
+  for (const int64_t heads : {6, 5}) {
+    for (const int64_t ranks : {2, 3, 4, 5}) {
+      run_ranks(ranks, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        const auto what = c10::str(heads, " heads on ", ranks);
+        expect_uneven_heads(heads, mesh, PairwiseParallel(), {what});
+        const std::string both = "1 all_gather, 1 reduce_scatter";
+        expect_uneven_heads(
+            heads, mesh, SequenceParallel(), {what, Shard(0), both, both});
+      });
     }
+  }
+}
+
+TEST(Torch20AttentionTest, HeadsOfThreeInputsNeedNotDivide) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {4}, {"tp"});
+    const AttentionOptions options{.self_attention = false};
+    auto plain = attention(options);
+    auto mine = attention(options);
+    torch_2_0::parallelize_module(*mine, mesh, PairwiseParallel());
+    EXPECT_EQ(
+        DTensor(mine->key->weight).to_local().size(0),
+        mesh.get_local_rank() == 3 ? 0 : 4);
+    const auto x = uniform({2, 5, kWidth}, 3);
+    expect_close(mine(x, x, x), plain(x, x, x), "three inputs");
   });
+}
+
+TEST(Torch20AttentionTest, WrongSizesAreErrors) {
   EXPECT_EQ(
       test::error_of<c10::ValueError>(
           [] { TensorParallelMultiheadAttention(10, 4); }),
@@ -291,10 +330,10 @@ TEST(Torch20AttentionTest, HeadsHaveToDivide) {
       "num_heads 4. Give every head the same number of features.");
   EXPECT_EQ(
       test::error_of<c10::ValueError>([] {
-        TensorParallelMultiheadAttention(8, 4, AttentionOptions{.tp_size = 3});
+        TensorParallelMultiheadAttention(8, 4, AttentionOptions{.tp_size = 0});
       }),
-      "[TensorParallelMultiheadAttention] num_heads 4 does not divide by "
-      "tp_size 3. A rank computes whole heads.");
+      "[TensorParallelMultiheadAttention] tp_size must be a number of ranks, "
+      "got 0. Leave it out: the mesh says on how many it runs.");
 }
 
 TEST(Torch20AttentionTest, WrongInputsAreErrors) {
