@@ -457,6 +457,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/sequence_parallel.cpp
   dtensor/parallel/shared_input.cpp
   dtensor/parallel/shared_input_impl.h
+  dtensor/parallel/shared_units.cpp
+  dtensor/parallel/shared_units_impl.h
   dtensor/parallel/state_values.cpp
   dtensor/parallel/state_values_impl.h
   dtensor/parallel/tied_modules.cpp

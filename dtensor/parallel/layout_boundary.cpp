@@ -70,6 +70,9 @@ at::Tensor LayoutBoundary::multiply(
     const at::Tensor& input,
     const at::Tensor& weight_t,
     const at::Tensor& bias) const {
+  if (layouts_.shared.users > 0 && mesh_.contains_this_rank()) {
+    return shared_linear(input, weight_t, bias, layouts_.shared);
+  }
   if (layouts_.overlap_chunks == 1) {
     return {};
   }
@@ -101,6 +104,9 @@ at::Tensor LayoutBoundary::local_bias(
     const at::Tensor& output) const {
   if (!mesh_.contains_this_rank()) {
     return to_local_autograd(bias);
+  }
+  if (layouts_.shared.users > 0) {
+    return shared_bias(bias, layouts_.shared);
   }
   const auto& given = spec_of(bias);
   if (bias_.given != given || bias_.output_dim != output.dim()) {

@@ -10,6 +10,7 @@
 #include <dtensor/ops/boundary_impl.h>
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/shared_input_impl.h>
+#include <dtensor/parallel/shared_units_impl.h>
 
 #include <array>
 #include <memory>
@@ -31,6 +32,8 @@ struct BoundaryLayouts {
   std::shared_ptr<const OutputFn> output_fn = nullptr;
   /// Of rows of the parameter too, which the module takes one by one.
   bool rides_on_parts = false;
+  /// Of a Linear whose output has no layout: each rank gets what it needs.
+  SharedUnits shared = {};
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
 };
@@ -51,7 +54,7 @@ class LayoutBoundary final : public Boundary {
 
   bool only_layouts() const override {
     return layouts_.overlap_chunks == 1 && layouts_.output_fn == nullptr &&
-        mesh_.contains_this_rank();
+        layouts_.shared.users == 0 && mesh_.contains_this_rank();
   }
   ModuleInput take_input(const at::Tensor& input) const override;
   RegionExit exit_of(const SpecPtr& made) const override;

@@ -2,6 +2,7 @@
 #include <dtensor/parallel/linear_styles.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -86,19 +87,69 @@ void check_unit(
       ". Give a unit that divides it, the features of a head for example.");
 }
 
+// What shared_by asks for.
+detail::SharedUnits shared_units(
+    const StyleTarget& target,
+    const ColwiseOptions& options) {
+  auto* linear = target.module.as<torch::nn::Linear>();
+  if (options.shared_by == 0 || linear == nullptr) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        options.shared_by == 0,
+        "ColwiseParallel",
+        "cannot share ",
+        detail::describe(target),
+        ", a ",
+        target.module.name(),
+        ": shared_by is for a torch::nn::Linear. Leave it out.");
+    return {};
+  }
+  const auto count = linear->weight.size(0) / options.unit;
+  DTENSOR_CHECK_VALUE(
+      options.shared_by > 0 && count > 0 && options.shared_by % count == 0,
+      "ColwiseParallel",
+      detail::describe(target),
+      " has ",
+      count,
+      " units of ",
+      options.unit,
+      " features, which ",
+      options.shared_by,
+      " of another module cannot share. Set shared_by to a multiple of ",
+      count,
+      ", the query heads of an attention for example.");
+  DTENSOR_CHECK_VALUE(
+      options.use_local_output && options.output_layouts == Shard(-1),
+      "ColwiseParallel",
+      detail::describe(target),
+      ": with shared_by a rank gets the part that it needs, a plain tensor, "
+      "and not ",
+      options.use_local_output ? "" : "a DTensor in ",
+      to_string(options.output_layouts),
+      ". Leave out either; attention picks its heads from DTensors in R.");
+  return {options.unit, count, options.shared_by};
+}
+
 } // namespace
 
 void ColwiseParallel::apply(const StyleTarget& target) const {
   const auto unit = options_.unit;
   check_unit(target, "ColwiseParallel", unit, 0, 1);
+  const auto shared = shared_units(target, options_);
+  const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
+  const auto rows = is_cut ? Shard(0, unit) : Replicate();
+  BoundaryLayouts layouts{
+      {.plain = options_.input_layouts, .desired = Replicate()},
+      options_.output_layouts == Shard(-1) ? Shard(-1, unit)
+                                           : options_.output_layouts,
+      options_.use_local_output};
+  if (!is_cut) {
+    layouts.shared = shared;
+  }
   apply_to(
       target,
       "ColwiseParallel",
-      {Shard(0, unit), Shard(0, unit), Shard(1, unit), Replicate()},
-      {{.plain = options_.input_layouts, .desired = Replicate()},
-       options_.output_layouts == Shard(-1) ? Shard(-1, unit)
-                                            : options_.output_layouts,
-       options_.use_local_output});
+      {rows, rows, Shard(1, unit), Replicate()},
+      layouts);
 }
 
 void RowwiseParallel::apply(const StyleTarget& target) const {

@@ -24,6 +24,11 @@ struct ColwiseOptions {
   /// Cut the output features at multiples of so many, which divides their
   /// number: 64 leaves heads of 64 features whole on any number of ranks.
   int64_t unit = 1;
+  /// Of the keys and values of grouped queries: in how many units another
+  /// ColwiseParallel cuts the queries. A rank gets the units (key heads) that
+  /// its queries use, also where there are fewer of them than ranks. 0: they
+  /// are nobody's but the rank's own.
+  int64_t shared_by = 0;
 };
 
 /// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it
@@ -31,6 +36,16 @@ struct ColwiseOptions {
 /// a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), the default of
 /// output_layouts too. apply() throws ValueError for a unit that does not
 /// divide the output features.
+///
+/// With shared_by, where the ranks' parts are not those of such a cut, the
+/// weight and the bias are R, and the output of a rank is a plain tensor: its
+/// units in order, each as often as scaled_dot_product_attention with
+/// enable_gqa needs it. Three key heads that nine query heads share on two
+/// ranks are 0 0 0 1 1 for five of these, and 1 2 2 2 for four. apply() throws
+/// ValueError for a shared_by that is no multiple of the units, or beside
+/// another output layout than the default, NotImplementedError for it with an
+/// Embedding.
+///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
  public:

@@ -90,7 +90,7 @@ Llama make_model(
     const dtensor::DeferredInit scope;
     model = Llama(config);
   }
-  dtensor::parallelize_module(*model, mesh, plan_of(config));
+  dtensor::parallelize_module(*model, mesh, plan_of(config, mesh.size()));
   if (file != nullptr) {
     dtensor::load_weights(
         *model,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How Llama is spread over ranks: queries by the groups that share a key head,
-// so that any number of ranks has whole groups.
+// How Llama is spread over ranks: queries by the groups that share a key head
+// or, where there are fewer groups than ranks, by heads.
 #pragma once
 
 #include "model.h"
@@ -9,15 +9,17 @@
 
 namespace llama {
 
-inline dtensor::ParallelizePlan plan_of(const Config& config) {
+inline dtensor::ParallelizePlan plan_of(const Config& config, int64_t ranks) {
   using namespace dtensor;
-  const auto head = config.head_size();
-  const auto group = config.heads / config.key_heads * head;
+  const auto parts =
+      ranks <= config.key_heads ? config.key_heads : config.heads;
+  const auto queries = config.width / parts;
+  const ColwiseParallel keys({.unit = config.head_size(), .shared_by = parts});
   return {
       {"model.embed_tokens", RowwiseParallel({.input_layouts = Replicate()})},
-      {"model.layers.*.self_attn.q_proj", ColwiseParallel({.unit = group})},
-      {"model.layers.*.self_attn.[kv]_proj", ColwiseParallel({.unit = head})},
-      {"model.layers.*.self_attn.o_proj", RowwiseParallel({.unit = group})},
+      {"model.layers.*.self_attn.q_proj", ColwiseParallel({.unit = queries})},
+      {"model.layers.*.self_attn.[kv]_proj", keys},
+      {"model.layers.*.self_attn.o_proj", RowwiseParallel({.unit = queries})},
       {"model.layers.*.mlp.gate_proj", ColwiseParallel()},
       {"model.layers.*.mlp.up_proj", ColwiseParallel()},
       {"model.layers.*.mlp.down_proj", RowwiseParallel()},

@@ -644,6 +644,27 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh& mesh) {
          style(mesh, {{"up", ColwiseParallel({.unit = 5})}});
        }},
+      {"units that others cannot share",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", ColwiseParallel({.unit = 2, .shared_by = 3})}});
+       }},
+      {"shared units in a layout",
+       [](const DeviceMesh& mesh) {
+         style(
+             mesh,
+             {{"up",
+               ColwiseParallel(
+                   {.output_layouts = Replicate(),
+                    .unit = 2,
+                    .shared_by = 4})}});
+       }},
+      {"shared units of an embedding",
+       [](const DeviceMesh& mesh) {
+         parallelize_module(
+             *torch::nn::Embedding(4, 4),
+             mesh,
+             ColwiseParallel({.unit = 2, .shared_by = 4}));
+       }},
       // Deferred models.
       {"a meta tensor of no scope",
        [](const DeviceMesh&) { materialize({at::ones({2}, at::kMeta)}); }},

@@ -73,6 +73,14 @@ TEST(Llama, AnswersAsThePlainModules) {
   expect_as_plain({.dtype = at::kFloat}, 1e-4);
 }
 
+// Eight query heads of which four share one of keys, on up to five ranks.
+TEST(Llama, SharesKeyHeadsThatAreFewerThanRanks) {
+  expect_as_plain(
+      {.width = 64, .heads = 8, .key_heads = 2, .dtype = at::kDouble}, 1e-12);
+  expect_as_plain(
+      {.width = 60, .heads = 6, .key_heads = 1, .dtype = at::kDouble}, 1e-12);
+}
+
 TEST(Llama, HasTheSameRandomWeightsOnAnyNumberOfRanks) {
   const Config config{.dtype = at::kDouble};
   const auto truth = dtensor::get_model_state_dict(*plain_model(config, 1));

@@ -2,59 +2,13 @@
 // Styles that cut between heads: 9 query heads and 3 of keys and values on any
 // number of ranks, against the plain module.
 #include <tests/parallel/comm_counts.h>
-#include <tests/parallel/modules.h>
+#include <tests/parallel/grouped_attention.h>
 
 namespace dtensor {
 namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 namespace nn = torch::nn;
-
-constexpr int64_t kHead = 4;
-
-// Grouped-query attention as models write it: with as many heads as there are
-// features, so that the same code serves a rank's own.
-struct GroupedAttentionImpl : nn::Module {
-  GroupedAttentionImpl(int64_t heads, int64_t key_heads)
-      : width(heads * kHead),
-        all_heads(heads),
-        all_key_heads(key_heads) {
-    const auto linear = [](int64_t in, int64_t out) {
-      return nn::Linear(nn::LinearOptions(in, out).bias(false));
-    };
-    q = register_module("q", nn::Linear(width, width));
-    k = register_module("k", linear(width, key_heads * kHead));
-    v = register_module("v", linear(width, key_heads * kHead));
-    o = register_module("o", nn::Linear(width, width));
-  }
-
-  at::Tensor forward(const at::Tensor& x) {
-    const auto heads = [&](const at::Tensor& t, int64_t count) {
-      const auto known = is_dtensor(t) ? count : t.size(-1) / kHead;
-      return t.view({t.size(0), t.size(1), known, kHead}).transpose(1, 2);
-    };
-    auto y = at::scaled_dot_product_attention(
-        heads(q(x), all_heads),
-        heads(k(x), all_key_heads),
-        heads(v(x), all_key_heads),
-        std::nullopt,
-        0,
-        /*is_causal=*/true,
-        std::nullopt,
-        /*enable_gqa=*/true);
-    y = y.transpose(1, 2);
-    return o(y.reshape({y.size(0), y.size(1), y.size(2) * kHead}));
-  }
-
-  int64_t width;
-  int64_t all_heads;
-  int64_t all_key_heads;
-  nn::Linear q{nullptr};
-  nn::Linear k{nullptr};
-  nn::Linear v{nullptr};
-  nn::Linear o{nullptr};
-};
-TORCH_MODULE(GroupedAttention);
 
 ParallelizePlan plan_of(int64_t group, bool local) {
   return {

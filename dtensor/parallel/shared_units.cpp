@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/shared_units_impl.h>
+
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/region_impl.h>
+
+#include <ATen/ops/linear.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace dtensor::detail {
+namespace {
+
+using Units = std::vector<int64_t>;
+
+// A whole operand, of which every rank uses its part.
+at::Tensor local_part(const at::Tensor& whole) {
+  return enter_alone(region_input(
+      whole,
+      nullptr,
+      gradient_spec(*spec_of(whole), Placements{Partial(ReduceOp::kSum)})));
+}
+
+Units mine_of(const DeviceMesh& mesh, const SharedUnits& shared) {
+  return shared.of_rank(mesh.size(), mesh.get_local_rank());
+}
+
+// Of all ranks, so that they record the same graph.
+bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
+  for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+    const auto units = shared.of_rank(mesh.size(), rank);
+    if (std::adjacent_find(units.begin(), units.end()) != units.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Of the units along the last dimension of `t`.
+at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
+  const auto index = at::tensor(which, at::kLong).to(t.device());
+  return t.unflatten(-1, {t.size(-1) / unit, unit})
+      .index_select(-2, index)
+      .flatten(-2);
+}
+
+} // namespace
+
+std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
+  const auto mine = chunk(users, ranks, rank);
+  const auto each = users / count;
+  const auto uses = [&](int64_t one) { // how many of this rank's use it
+    return std::min(mine.end, (one + 1) * each) -
+        std::max(mine.begin, one * each);
+  };
+  const Interval used{
+      mine.begin / each,
+      mine.size() == 0 ? mine.begin / each : (mine.end - 1) / each + 1};
+  int64_t together = 0;
+  for (auto one = used.begin; one < used.end; ++one) {
+    together = std::gcd(together, uses(one));
+  }
+  Units units;
+  for (auto one = used.begin; one < used.end; ++one) {
+    units.insert(units.end(), static_cast<size_t>(uses(one) / together), one);
+  }
+  return units;
+}
+
+bool SharedUnits::is_cut(int64_t ranks) const {
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto part = chunk(count, ranks, rank);
+    Units once(static_cast<size_t>(part.size()));
+    std::iota(once.begin(), once.end(), part.begin);
+    if (of_rank(ranks, rank) != once) {
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor shared_linear(
+    const at::Tensor& input,
+    const at::Tensor& weight_t,
+    const at::Tensor& bias,
+    const SharedUnits& shared) {
+  const auto& mesh = spec_of(input)->mesh();
+  const auto units = mine_of(mesh, shared);
+  const auto first = units.empty() ? 0 : units.front();
+  const auto different = units.empty() ? 0 : units.back() - first + 1;
+  const auto rows = [&](const at::Tensor& t) {
+    return t.narrow(0, first * shared.unit, different * shared.unit);
+  };
+  const auto y = at::linear(
+      local_part(input),
+      rows(local_part(weight_t).t()),
+      bias.defined() ? std::optional(rows(local_part(bias))) : std::nullopt);
+  if (!has_repeats(mesh, shared)) {
+    return y;
+  }
+  auto positions = units;
+  for (auto& position : positions) {
+    position -= first;
+  }
+  return take_units(y, positions, shared.unit);
+}
+
+at::Tensor shared_bias(const at::Tensor& bias, const SharedUnits& shared) {
+  return take_units(
+      local_part(bias), mine_of(spec_of(bias)->mesh(), shared), shared.unit);
+}
+
+} // namespace dtensor::detail
