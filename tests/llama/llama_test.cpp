@@ -5,11 +5,15 @@
 #include "examples/llama/load.h"
 #include "examples/llama/tokenizer.h"
 #include "tests/weights/files.h"
+#include "tests/weights/touched_pages.h"
+
+#include <dtensor/testing/fake_world.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 
 namespace llama {
@@ -189,6 +193,25 @@ TEST_F(SlowSmolLM2, AnswersAsPlainPyTorchInFloat32) {
 
 TEST_F(SlowSmolLM2, AnswersAsPlainPyTorchInFloat64) {
   expect_as_python("f64", at::kDouble, 1e-9);
+}
+
+// Rows of o_proj and down_proj, which are cut by columns, are shorter than a
+// page: every rank touches all of these, a quarter of the file.
+TEST_F(SlowSmolLM2, ARankTouchesTheBytesOfItsParts) {
+  const auto file = dtensor::open_weights(smollm2());
+  const auto config = config_of(*file);
+  const auto all = std::filesystem::file_size(smollm2());
+  for (const size_t ranks : {2, 4}) {
+    const auto size = static_cast<int64_t>(ranks);
+    dtensor::testing::with_fake_world(0, size, [&] {
+      const auto mesh = dtensor::init_device_mesh(at::kCPU, {size}, {"tp"});
+      const dtensor::test_weights::TouchedPages pages(smollm2());
+      make_model(config, mesh, file);
+      EXPECT_LE(pages.bytes(), all / ranks + all / 4);
+      std::cout << "of " << all << " bytes 1 of " << ranks << " ranks touches "
+                << pages.bytes() << "\n";
+    });
+  }
 }
 
 TEST_F(SlowSmolLM2, ItsTokensAreTheText) {
