@@ -9,13 +9,12 @@
 #include "wordpiece.h"
 
 #include "../check.h"
+#include "../pretrained.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
 
 namespace {
 
@@ -85,9 +84,8 @@ void check() {
   fmt::print("the same embeddings on 1 to 6 ranks\n");
 }
 
-Config config_of(const std::filesystem::path& folder) {
-  const auto json =
-      nlohmann::json::parse(std::ifstream(folder / "config.json"));
+Config config_of(const std::string& folder) {
+  const auto json = pretrained::config_beside(folder);
   Config config;
   config.vocabulary = json.at("vocab_size");
   config.layers = json.at("num_hidden_layers");
@@ -111,7 +109,7 @@ struct Options {
 
 void compare(const Options& options) {
   const std::filesystem::path folder(options.model);
-  const auto config = config_of(folder);
+  const auto config = config_of(options.model);
   const embed::WordPiece tokenizer((folder / "vocab.txt").string());
   std::vector<std::vector<int64_t>> tokens;
   for (const auto& sentence : options.sentences) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "model.h"
 
+#include "../pretrained.h"
+
 namespace embed {
 namespace {
 
@@ -146,19 +148,12 @@ Bert make_model(
     const dtensor::DeviceMesh& mesh,
     const dtensor::WeightFilePtr& file,
     bool sequence_parallel) {
-  Bert model{nullptr};
-  {
-    const dtensor::DeferredInit scope;
-    model = Bert(config);
-  }
-  dtensor::parallelize_module(*model, mesh, plan_of(config, sequence_parallel));
-  if (file != nullptr) {
-    dtensor::load_weights(
-        *model, *file, {.ignored = {"pooler.*", "embeddings.position_ids"}});
-  }
-  dtensor::materialize(*model);
-  model->eval();
-  return model;
+  return pretrained::make<Bert>(
+      config,
+      mesh,
+      plan_of(config, sequence_parallel),
+      file,
+      {.ignored = {"pooler.*", "embeddings.position_ids"}});
 }
 
 } // namespace embed

@@ -6,12 +6,7 @@
 
 #include <dtensor/dtensor.h>
 
-#include <string>
-
 namespace llama {
-
-/// What a GGUF file says of its model, or the config.json beside safetensors.
-Config config_of(const dtensor::WeightFile& file);
 
 /// A model whose parameters this rank of `mesh` has its parts of, from `file`;
 /// random ones without a file, the same on any number of ranks.
