@@ -119,11 +119,11 @@ fi
 # What PyTorch's own samples need, for the net tests/nets/op_samples, what
 # measures functions, and what formats. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
-  ! { .venv/bin/python -c 'import expecttest, gguf, lizard, numpy, safetensors' 2>/dev/null &&
+  ! { .venv/bin/python -c 'import expecttest, gguf, lizard, numpy, safetensors, sentencepiece' 2>/dev/null &&
     [[ -x .venv/bin/clang-format ]]; }; then
-  say "installing numpy, expecttest, lizard, gguf, safetensors and clang-format in .venv"
+  say "installing numpy, expecttest, lizard, gguf, safetensors, sentencepiece and clang-format in .venv"
   .venv/bin/python -m pip install --quiet \
-    numpy expecttest gguf safetensors lizard clang-format==14.0.6 ||
+    numpy expecttest gguf safetensors sentencepiece lizard clang-format==14.0.6 ||
     say "without them the net of op samples and lints are skipped"
 fi
 
