@@ -6,6 +6,8 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>
 
+#include <ATen/core/List.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tensor.h>
 
@@ -41,12 +43,14 @@ bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   return false;
 }
 
-// Of the units along the last dimension of `t`.
+// Of the units along the last dimension of `t`. (LibTorch has no index_select
+// of meta tensors.)
 at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
-  const auto index = at::tensor(which, at::kLong).to(t.device());
-  return t.unflatten(-1, {t.size(-1) / unit, unit})
-      .index_select(-2, index)
-      .flatten(-2);
+  const auto apart = t.unflatten(-1, {t.size(-1) / unit, unit});
+  c10::List<std::optional<at::Tensor>> index;
+  index.resize(static_cast<size_t>(apart.dim()) - 2);
+  index.push_back(at::tensor(which, at::kLong).to(t.device()));
+  return at::index(apart, index).flatten(-2);
 }
 
 } // namespace

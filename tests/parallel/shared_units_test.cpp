@@ -2,7 +2,9 @@
 // ColwiseParallel with shared_by: key heads of grouped queries on ranks that
 // have parts of a group, against the plain module.
 #include <c10/core/InferenceMode.h>
+#include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/shard_math.h>
+#include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/shared_units_impl.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
@@ -226,6 +228,58 @@ TEST(SharedUnits, AreTwiceDifferentiable) {
     second(mine(input), input);
     expect_same_gradients(*mine, *plain, "second order", 1e-10);
     expect_close(input.grad(), whole.grad(), "input", 1e-10);
+  });
+}
+
+// As the plain module has it, in the same dtype.
+TEST(SharedUnits, UnderAutocast) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    for (const bool bias : {false, true}) {
+      const auto make = [&] {
+        auto linear =
+            filled(nn::Linear(nn::LinearOptions(5, 3 * kHead).bias(bias)));
+        linear->to(at::kFloat);
+        return linear;
+      };
+      auto plain = make();
+      auto mine = make();
+      parallelize_module(
+          *mine, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+      for (const auto& sizes : {std::vector<int64_t>{2, 5}, {2, 3, 5}}) {
+        const auto x = uniform(sizes, 3).to(at::kFloat);
+        const Autocast scope(at::kCPU, at::kBFloat16);
+        const auto y = mine(x);
+        const auto truth = plain(x);
+        EXPECT_EQ(y.scalar_type(), truth.scalar_type());
+        expect_close(
+            y,
+            truth.unflatten(-1, {3, kHead})
+                .index_select(-2, at::tensor(shared(3, 9).of_rank(2, rank)))
+                .flatten(-2),
+            c10::str(sizes),
+            0.02);
+      }
+    }
+  });
+}
+
+TEST(SharedUnits, OfADeferredModel) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    nn::Linear k{nullptr};
+    {
+      const DeferredInit scope;
+      k = nn::Linear(5, 3 * kHead);
+    }
+    parallelize_module(
+        *k, mesh, ColwiseParallel({.unit = kHead, .shared_by = 9}));
+    const auto features = rank == 0 ? 5 * kHead : 4 * kHead;
+    const auto y = k(at::empty({2, 3, 5}, at::kMeta));
+    EXPECT_TRUE(y.is_meta());
+    EXPECT_EQ(y.sizes(), at::IntArrayRef({2, 3, features}));
+    materialize(*k);
+    EXPECT_EQ(k(at::ones({2, 3, 5})).size(-1), features);
   });
 }
 
