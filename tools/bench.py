@@ -37,6 +37,7 @@ PROGRAMS = {
     "gpt_step": ("gpt/",),
     "decode": ("decode/", "prompt/"),
     "programs": ("program/",),
+    "smollm2": ("smollm2/",),
     "overlap": ("overlap/",),
 }
 # Of programs that take long: what is measured unless another --only is given.

@@ -29,16 +29,18 @@ dtensor::WeightNames names_of(const WeightFile& file) {
 
 } // namespace
 
+dtensor::LoadWeightsOptions load_options(const dtensor::WeightFilePtr& file) {
+  return {
+      .names = file == nullptr ? nullptr : names_of(*file),
+      .ignored = {"rope_freqs.weight"}};
+}
+
 Llama make_model(
     const Config& config,
     const dtensor::DeviceMesh& mesh,
     const dtensor::WeightFilePtr& file) {
-  dtensor::LoadWeightsOptions options{.ignored = {"rope_freqs.weight"}};
-  if (file != nullptr) {
-    options.names = names_of(*file);
-  }
   return pretrained::make<Llama>(
-      config, mesh, plan_of(config, mesh.size()), file, options);
+      config, mesh, plan_of(config, mesh.size()), file, load_options(file));
 }
 
 } // namespace llama

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SmolLM2-135M, which `make models` brings: a prompt of 128 tokens, and the 64
+// that follow it, of one process with two threads (plain modules) and of two
+// ranks (examples/llama).
+#include "harness.h"
+
+#include <dtensor/dtensor.h>
+#include <examples/llama/load.h>
+#include <examples/llama/sample.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+namespace {
+
+using llama::Config;
+using llama::Llama;
+using torch::Tensor;
+
+constexpr int64_t kPrompt = 128;
+constexpr int64_t kTokens = 64;
+constexpr size_t kRounds = 5; // of which the first is not counted
+constexpr int kSkipped = 77;
+
+struct Mode {
+  std::string name;
+  int64_t ranks;
+  int intra_op_threads;
+};
+const std::vector<Mode> kModes = {{"single", 1, 2}, {"tp", 2, 1}};
+
+Llama plain_model(const Config& config, const dtensor::WeightFilePtr& file) {
+  Llama model(config);
+  if (file != nullptr) {
+    dtensor::load_weights(*model, *file, llama::load_options(file));
+  }
+  model->eval();
+  return model;
+}
+
+struct Times {
+  std::vector<double> prompt_us; // of each round
+  std::vector<double> token_us;
+  int64_t sum = 0; // of the tokens
+};
+
+// The most probable one; of ranks the logits are cut.
+Tensor next_of(const Tensor& logits) {
+  return dtensor::is_dtensor(logits)
+      ? llama::next_tokens(dtensor::DTensor(logits), {})
+      : logits.argmax(-1);
+}
+
+void round(Llama& model, const Tensor& prompt, int64_t tokens, Times& times) {
+  const auto no_padding = torch::zeros({1}, torch::kLong);
+  llama::State state;
+  const auto begin = bench::now();
+  auto next = next_of(model(prompt, no_padding, state));
+  const auto behind = bench::now();
+  times.prompt_us.push_back((behind - begin) * 1e6);
+  times.sum = next.item<int64_t>();
+  for (int64_t i = 1; i < tokens; ++i) {
+    next = next_of(model(next.unsqueeze(1), no_padding, state));
+    times.sum += next.item<int64_t>();
+  }
+  times.token_us.push_back(
+      (bench::now() - behind) * 1e6 / static_cast<double>(tokens - 1));
+}
+
+// Both figures of one mode.
+void measure(
+    const Mode& mode,
+    const Config& config,
+    const dtensor::WeightFilePtr& file,
+    const bench::Options& options) {
+  Times times;
+  const auto run = [&](int64_t rank) {
+    dtensor::manual_seed(0);
+    const auto mesh = dtensor::init_device_mesh(torch::kCPU, {mode.ranks});
+    auto model = mode.ranks == 1 ? plain_model(config, file)
+                                 : llama::make_model(config, mesh, file);
+    const c10::InferenceMode inference;
+    const auto prompt =
+        (torch::arange(kPrompt) * 7919 % config.vocabulary).unsqueeze(0);
+    Times mine;
+    for (size_t i = 0; i < (options.smoke ? 2 : kRounds); ++i) {
+      round(model, prompt, options.smoke ? 3 : kTokens, mine);
+    }
+    if (rank == 0) {
+      times = std::move(mine);
+    }
+  };
+  dtensor::run_ranks(
+      mode.ranks, run, {.intra_op_threads = mode.intra_op_threads});
+  for (auto* all : {&times.prompt_us, &times.token_us}) {
+    all->erase(all->begin()); // warm
+  }
+  const auto report = [&](const std::string& what,
+                          const std::vector<double>& us,
+                          int64_t tokens) {
+    const auto figure = bench::median(us);
+    bench::report(
+        "smollm2/" + what + "/" + mode.name,
+        {{"us", figure},
+         {"tokens_per_second", 1e6 * static_cast<double>(tokens) / figure},
+         {"sum", static_cast<double>(times.sum)},
+         {"spread", bench::spread(us, figure)}});
+  };
+  report("decode", times.token_us, 1);
+  report("prompt", times.prompt_us, kPrompt);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const auto options = bench::parse(
+      argc, argv, "A prompt and tokens of SmolLM2-135M in float32");
+  dtensor::WeightFilePtr file;
+  Config config; // a small random model, to see that it runs
+  if (!options.smoke) {
+    if (!std::filesystem::exists(DTENSOR_SMOLLM2)) {
+      std::cout << "no " << DTENSOR_SMOLLM2 << ", which `make models` brings\n";
+      return kSkipped;
+    }
+    file = dtensor::open_weights(DTENSOR_SMOLLM2);
+    config = llama::config_of(*file);
+  }
+  config.context = 256;
+  for (const Mode& mode : kModes) {
+    if (!options.wants("smollm2/decode/" + mode.name) &&
+        !options.wants("smollm2/prompt/" + mode.name)) {
+      continue;
+    }
+    measure(mode, config, file, options);
+  }
+}
