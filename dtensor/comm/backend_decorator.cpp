@@ -18,6 +18,12 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 
 // Without its memory, which a backend may read in place if nobody holds it.
 Call async_call(const AsyncCollective& collective) {
+  if (!collective.received.empty()) {
+    Call call = parted_call(
+        collective.input.to(at::kMeta), collective.sizes, collective.received);
+    call.device = collective.input.device().type();
+    return call;
+  }
   const bool cuts = collective.kind == CollectiveKind::kAllToAll;
   const bool gathers = collective.kind == CollectiveKind::kAllGather;
   return {

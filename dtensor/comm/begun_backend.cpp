@@ -177,7 +177,9 @@ Begun BegunBackend::begin(const AsyncCollective& collective) {
     case CollectiveKind::kReduceScatter:
       return begin_reduce_scatter_along(collective);
     case CollectiveKind::kAllToAll:
-      return begin_shard_dim_alltoall(collective);
+      return collective.received.empty()
+          ? begin_shard_dim_alltoall(collective)
+          : begin_all_to_all(input, collective.sizes, collective.received);
     default:
       TORCH_INTERNAL_ASSERT(
           false, "not asynchronous: ", to_string(collective.kind));
@@ -185,7 +187,8 @@ Begun BegunBackend::begin(const AsyncCollective& collective) {
 }
 
 Begun BegunBackend::begin_gather_along(const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
+  const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
+      collective;
   const Sizes sizes = given.empty() ? ask_sizes(input.size(dim)) : given;
   const int64_t sum = c10::sum_integers(sizes);
   if (sum != total) {
@@ -200,7 +203,8 @@ Begun BegunBackend::begin_gather_along(const AsyncCollective& collective) {
 
 Begun BegunBackend::begin_reduce_scatter_along(
     const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
+  const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
+      collective;
   const Sizes sizes =
       given.empty() ? chunk_sizes(input.size(dim), size()) : given;
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
@@ -214,7 +218,8 @@ Begun BegunBackend::begin_reduce_scatter_along(
 
 Begun BegunBackend::begin_shard_dim_alltoall(
     const AsyncCollective& collective) {
-  const auto& [kind, input, op, dim, cut_dim, given, total, out] = collective;
+  const auto& [kind, input, op, dim, cut_dim, given, received, total, out] =
+      collective;
   const Sizes known = given.empty() ? ask_sizes(input.size(dim)) : given;
   const Sizes cut = chunk_sizes(input.size(cut_dim), size());
   const auto sent = split(input, cut_dim, cut);

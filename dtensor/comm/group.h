@@ -128,6 +128,13 @@ class DTENSOR_API Group {
       int64_t gather_dim,
       int64_t shard_dim,
       SizesRef sizes = {});
+  /// Of the elements of `input`, a contiguous tensor, sent[r] go to rank r, in
+  /// order; the result is one-dimensional: received[r] elements of rank r,
+  /// likewise. `input` is always read in place, without a copy: nobody may
+  /// write to it any more, and others may go on reading it. A group of one rank
+  /// returns it flat.
+  PendingPtr
+  all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received);
 
   /// The root's tensor on every rank. Other ranks pass a tensor of the same
   /// shape and dtype, whose contents are not read.

@@ -47,8 +47,8 @@ void check_out(
       ". Pass a contiguous tensor of that shape and dtype.");
 }
 
-std::string_view begun_name(CollectiveKind kind) {
-  switch (kind) {
+std::string_view begun_name(const AsyncCollective& collective) {
+  switch (collective.kind) {
     case CollectiveKind::kAllReduce:
       return "dtensor::all_reduce_async";
     case CollectiveKind::kAllGather:
@@ -56,8 +56,43 @@ std::string_view begun_name(CollectiveKind kind) {
     case CollectiveKind::kReduceScatter:
       return "dtensor::reduce_scatter_async";
     default:
-      return "dtensor::shard_dim_alltoall_async";
+      return collective.received.empty() ? "dtensor::shard_dim_alltoall_async"
+                                         : "dtensor::all_to_all_async";
   }
+}
+
+// That what is sent is there, and that this rank keeps what it gives itself.
+void check_counts(
+    const Group& group,
+    const at::Tensor& input,
+    SizesRef sent,
+    SizesRef received) {
+  const auto ranks = static_cast<size_t>(group.size());
+  const auto me = static_cast<size_t>(group.rank());
+  DTENSOR_CHECK_VALUE(
+      sent.size() == ranks && received.size() == ranks &&
+          c10::sum_integers(sent) == input.numel() && sent[me] == received[me],
+      "all_to_all_async",
+      "the counts do not fit ",
+      short_name(input.scalar_type()),
+      input.sizes(),
+      " on \"",
+      group.label(),
+      "\", which has ",
+      ranks,
+      " ranks: sent ",
+      sent,
+      ", received ",
+      received,
+      ". Give one count for each rank, all of the elements together, and your "
+      "own alike in both.");
+  DTENSOR_CHECK_VALUE(
+      input.is_contiguous(),
+      "all_to_all_async",
+      "`input`, ",
+      short_name(input.scalar_type()),
+      input.sizes(),
+      ", has gaps. Pass a contiguous tensor.");
 }
 
 } // namespace
@@ -72,7 +107,7 @@ PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
 
 // Moved on: a backend may read in place what nobody else holds.
 PendingPtr Group::enter(AsyncCollective collective) {
-  const Handover hand(*backend_, begun_name(collective.kind));
+  const Handover hand(*backend_, begun_name(collective));
   if (backend_->needs().plain) {
     collective.input = *hand(collective.input);
   }
@@ -182,6 +217,29 @@ PendingPtr Group::shard_dim_alltoall_async(
        .dim = gathered,
        .shard_dim = cut,
        .sizes = Sizes(sizes)});
+}
+
+PendingPtr
+Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
+  check_mine("all_to_all_async");
+  check_defined("all_to_all_async", input);
+  check_counts(*this, input, sent, received);
+  const at::Tensor flat = input.detach().view({-1});
+  input.reset();
+  if (size() == 1) {
+    return ready(flat);
+  }
+  const int64_t kept = sent[static_cast<size_t>(rank())] * flat.element_size();
+  tell(
+      *this,
+      CollectiveKind::kAllToAll,
+      bytes(flat),
+      static_cast<double>(bytes(flat) - kept));
+  return enter(
+      {.kind = CollectiveKind::kAllToAll,
+       .input = flat,
+       .sizes = Sizes(sent),
+       .received = Sizes(received)});
 }
 
 } // namespace dtensor

@@ -136,7 +136,8 @@ std::vector<std::string> GroupBackend::exchange(const std::string& mine) {
 // Overrides take it over.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 PendingPtr GroupBackend::start(AsyncCollective collective) {
-  const auto& [kind, input, op, dim, shard_dim, sizes, total, out] = collective;
+  const auto& [kind, input, op, dim, shard_dim, sizes, received, total, out] =
+      collective;
   switch (kind) {
     case CollectiveKind::kAllReduce:
       return ready_at(all_reduce(input, op), out);
@@ -150,7 +151,10 @@ PendingPtr GroupBackend::start(AsyncCollective collective) {
     case CollectiveKind::kReduceScatter:
       return ready_at(reduce_scatter_along(input, dim, sizes, op), out);
     case CollectiveKind::kAllToAll:
-      return ready_at(shard_dim_alltoall(input, dim, shard_dim, sizes), out);
+      return ready_at(
+          received.empty() ? shard_dim_alltoall(input, dim, shard_dim, sizes)
+                           : all_to_all(input, sizes, received),
+          out);
     default:
       TORCH_INTERNAL_ASSERT(false, "not asynchronous: ", to_string(kind));
   }

@@ -70,6 +70,9 @@ struct AsyncCollective {
   int64_t dim = 0;       // that is gathered or, in a reduce_scatter, cut
   int64_t shard_dim = 0; // that is cut in a shard_dim_alltoall
   Sizes sizes = {};      // of the members' parts along dim
+  /// Of an all_to_all of one buffer, which is read in place: `sizes` elements
+  /// of it go to the members, and so many come from them. Empty in all others.
+  Sizes received = {};
   /// Of an all_gather: the result's size along dim.
   int64_t gathered_size = 0;
   /// Where the result goes; undefined: to a tensor of its own.

@@ -114,8 +114,9 @@ class PerDeviceBackend final : public GroupBackend {
   PendingPtr start(AsyncCollective collective) override {
     const std::string_view name = to_string(collective.kind);
     GroupBackend& backend = of(name, collective.input);
-    if (collective.kind == CollectiveKind::kAllGather ||
-        collective.kind == CollectiveKind::kAllToAll) {
+    if (collective.received.empty() &&
+        (collective.kind == CollectiveKind::kAllGather ||
+         collective.kind == CollectiveKind::kAllToAll)) {
       collective.sizes =
           known(collective.input, collective.dim, collective.sizes);
     }

@@ -106,6 +106,55 @@ TEST_P(Async, ReduceScatterAndAllToAllAreTheSynchronousOnes) {
   });
 }
 
+// Rank r sends 100 r + t elements to rank t, and nothing to the next one.
+TEST_P(Async, AllToAllIsTheSynchronousOne) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    const auto count = [&](int64_t from, int64_t to) {
+      return to == (from + 1) % group->size() ? 0 : 100 * from + to;
+    };
+    Sizes sent;
+    Sizes received;
+    std::vector<at::Tensor> parts;
+    for (int64_t peer = 0; peer < group->size(); ++peer) {
+      sent.push_back(count(rank, peer));
+      received.push_back(count(peer, rank));
+      parts.push_back(rounding(rank * 8 + peer, {sent.back()}, at::kFloat));
+    }
+    const auto pending =
+        group->all_to_all_async(torch::cat(parts), sent, received);
+    expect_equal(pending->wait(), torch::cat(group->all_to_all(parts)));
+    EXPECT_TRUE(pending->wait().is_same(pending->wait()));
+  });
+}
+
+// Of what a rank still reads, and passes on at once.
+TEST_P(Async, AllToAllGoesRoundInARing) {
+  run_ranks(GetParam(), [](int64_t rank) {
+    const auto group = world();
+    const auto n = group->size();
+    const auto of = [](int64_t owner) {
+      return torch::full({5000 + owner, 2}, static_cast<double>(owner));
+    };
+    const auto counts = [&](int64_t peer, int64_t owner) {
+      Sizes all(static_cast<size_t>(n), 0);
+      all[static_cast<size_t>(peer)] = of((owner + n) % n).numel();
+      return all;
+    };
+    at::Tensor block = of(rank);
+    for (int64_t step = 0; step + 1 < n; ++step) {
+      const at::Tensor view = block;
+      const auto next = group->all_to_all_async(
+          std::move(block),
+          counts((rank + 1) % n, rank - step),
+          counts((rank + n - 1) % n, rank - step - 1));
+      expect_equal(view.view({-1, 2}), of((rank - step + n) % n));
+      block = next->wait();
+    }
+    expect_equal(block.view({-1, 2}), of((rank + 1) % n));
+  });
+}
+
 TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
   constexpr size_t kMany = 40;
   run_ranks(GetParam(), [](int64_t rank) {
@@ -283,6 +332,7 @@ TEST(AsyncCollectives, OfOneRankReturnTheInputItself) {
   EXPECT_TRUE(group->all_reduce_async(x, ReduceOp::kSum)->wait().is_same(x));
   EXPECT_TRUE(group->all_gather_async(x, 0, 2)->wait().is_same(x));
   EXPECT_TRUE(group->shard_dim_alltoall_async(x, 0, 1)->wait().is_same(x));
+  expect_equal(group->all_to_all_async(x, {4}, {4})->wait(), torch::ones({4}));
   const auto out = torch::zeros({2, 2});
   EXPECT_TRUE(group->reduce_scatter_async(x, 0, ReduceOp::kSum, out)
                   ->wait()
@@ -332,6 +382,36 @@ TEST(AsyncErrors, NameTheSizesThatDoNotFit) {
       "[run_ranks] 2 of 2 ranks failed. every rank: [all_reduce_async] `out`, "
       "f32[3, 2] with gaps, cannot take the result, f32[3, 2]. Pass a "
       "contiguous tensor of that shape and dtype.");
+}
+
+TEST(AsyncErrors, NameTheCountsThatDoNotFit) {
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t) {
+        group.all_to_all_async(torch::ones({3}), {1, 1}, {1, 1});
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all_async] the "
+      "counts do not fit f32[3] on \"tp\", which has 2 ranks: sent [1, 1], "
+      "received [1, 1]. Give one count for each rank, all of the elements "
+      "together, and your own alike in both.");
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t rank) {
+        group
+            .all_to_all_async(
+                torch::ones({3 + rank}),
+                rank == 0 ? Sizes{0, 3} : Sizes{4, 0},
+                rank == 0 ? Sizes{0, 2} : Sizes{3, 0})
+            ->wait();
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all] ranks of "
+      "\"tp\" disagree: rank 0 calls all_to_all of f32[0], f32[3] for [0], "
+      "[2]; rank 1 calls all_to_all of f32[4], f32[0] for [3], [0]. Call the "
+      "same collective with the same sizes on every rank.");
+  EXPECT_EQ(
+      on_two<c10::ValueError>([](Group& group, int64_t) {
+        group.all_to_all_async(torch::ones({2, 3}).t(), {3, 3}, {3, 3});
+      }),
+      "[run_ranks] 2 of 2 ranks failed. every rank: [all_to_all_async] "
+      "`input`, f32[3, 2], has gaps. Pass a contiguous tensor.");
 }
 
 TEST(AsyncErrors, OfOneRankEndTheOthers) {

@@ -269,6 +269,30 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());
 }
 
+// Everybody passes on to the next member what it still reads.
+TEST_ON_RANKS(Processes, BlocksThatGoRound) {
+  const GroupPtr group = world();
+  const auto of = [](int64_t owner) { return input_of(owner, {3000 + owner}); };
+  const auto counts = [&](int64_t peer, int64_t owner) {
+    Sizes all(static_cast<size_t>(size()), 0);
+    all[static_cast<size_t>((peer + size()) % size())] =
+        3000 + (owner + size()) % size();
+    return all;
+  };
+  const int64_t me = get_rank();
+  auto block = there(of(me));
+  for (int64_t step = 0; step + 1 < size(); ++step) {
+    const auto view = block.view({-1});
+    const auto next = group->all_to_all_async(
+        std::move(block),
+        counts(me + 1, me - step),
+        counts(me - 1, me - step - 1));
+    expect_equal(view, of((me - step + size()) % size()));
+    block = next->wait();
+  }
+  expect_equal(block, of((me + 1) % size()));
+}
+
 // Whoever enters a collective may go away without waiting: the first rank calls
 // nothing until the others, who wait, have made a file each.
 TEST_ON_RANKS(Processes, OthersNeedNotWait) {

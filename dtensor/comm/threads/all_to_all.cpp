@@ -55,12 +55,25 @@ Signature sign_parts(
   return result;
 }
 
+// What the members give to `member`, on its device.
+std::vector<at::Tensor> parts_given_to(const Calls& calls, int64_t member) {
+  const at::Device device = call_of(calls, member).input().device();
+  std::vector<at::Tensor> parts;
+  for (const Call* call : calls) {
+    parts.push_back(call->inputs[static_cast<size_t>(member)].to(device));
+  }
+  return parts;
+}
+
 } // namespace
 
 at::Tensor exchanged(const Calls& calls, int64_t member) {
   const Call& mine = call_of(calls, member);
   return concatenated(
-      mine, parts_for(calls, member, mine.shard_dim, {}), mine.dim);
+      mine,
+      mine.shard_dim < 0 ? parts_given_to(calls, member)
+                         : parts_for(calls, member, mine.shard_dim, {}),
+      mine.dim);
 }
 
 at::Tensor ThreadBackend::shard_dim_alltoall(

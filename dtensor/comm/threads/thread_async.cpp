@@ -21,6 +21,29 @@ at::Tensor given_away(at::Tensor tensor) {
                                 : copy_to(tensor.device(), tensor);
 }
 
+Call call_to_join(AsyncCollective collective) {
+  if (!collective.received.empty()) {
+    return parted_call(collective.input, collective.sizes, collective.received);
+  }
+  Call call;
+  call.kind = collective.kind;
+  call.inputs = {given_away(std::move(collective.input))};
+  call.op = collective.op;
+  call.dim = collective.dim;
+  call.sizes = collective.sizes;
+  call.output = std::move(collective.out);
+  if (call.kind == CollectiveKind::kAllToAll) {
+    call.shard_dim = collective.shard_dim;
+  }
+  if (call.kind == CollectiveKind::kAllGather) {
+    call.gathered_size = collective.gathered_size;
+  }
+  if (call.kind == CollectiveKind::kAllReduce && !call.output.defined()) {
+    call.output = empty(call.input().sizes(), call.input());
+  }
+  return call;
+}
+
 class ThreadPending final : public Pending {
  public:
   ThreadPending(
@@ -108,22 +131,7 @@ class ThreadPending final : public Pending {
 
 PendingPtr ThreadBackend::start(AsyncCollective collective) {
   const PlainTensors guard;
-  Call call;
-  call.kind = collective.kind;
-  call.inputs = {given_away(std::move(collective.input))};
-  call.op = collective.op;
-  call.dim = collective.dim;
-  call.sizes = collective.sizes;
-  call.output = std::move(collective.out);
-  if (call.kind == CollectiveKind::kAllToAll) {
-    call.shard_dim = collective.shard_dim;
-  }
-  if (call.kind == CollectiveKind::kAllGather) {
-    call.gathered_size = collective.gathered_size;
-  }
-  if (call.kind == CollectiveKind::kAllReduce && !call.output.defined()) {
-    call.output = empty(call.input().sizes(), call.input());
-  }
+  Call call = call_to_join(std::move(collective));
   finish_device_work(call);
   finish_device_work(call.output);
   return std::make_shared<ThreadPending>(
