@@ -412,6 +412,7 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/attention_parallel.h
   dtensor/parallel/autocast.h
   dtensor/parallel/boundary.h
+  dtensor/parallel/context_parallel.h
   dtensor/parallel/distribute_module.h
   dtensor/parallel/gradients.h
   dtensor/parallel/hook_list.h
@@ -427,18 +428,32 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/torch_2_0_attention.h
 )
 set(DTENSOR_PARALLEL_SOURCES
+  dtensor/parallel/attention_block.cpp
+  dtensor/parallel/attention_block_impl.h
   dtensor/parallel/attention_parallel.cpp
+  dtensor/parallel/attention_tokens.cpp
+  dtensor/parallel/attention_tokens_impl.h
   dtensor/parallel/autocast.cpp
   dtensor/parallel/average_gradients.cpp
   dtensor/parallel/boundary.cpp
   dtensor/parallel/clip_grad_norm.cpp
+  dtensor/parallel/context_attention.cpp
+  dtensor/parallel/context_attention_impl.h
+  dtensor/parallel/context_layouts.cpp
+  dtensor/parallel/context_parallel.cpp
+  dtensor/parallel/context_scope_impl.h
+  dtensor/parallel/context_unshard.cpp
   dtensor/parallel/distribute_module.cpp
   dtensor/parallel/glob.cpp
   dtensor/parallel/glob_impl.h
   dtensor/parallel/grad_layout.cpp
   dtensor/parallel/grad_layout_impl.h
+  dtensor/parallel/head_exchange.cpp
+  dtensor/parallel/head_exchange_impl.h
   dtensor/parallel/hook_list.cpp
   dtensor/parallel/hook_styles_impl.h
+  dtensor/parallel/key_value_blocks.cpp
+  dtensor/parallel/key_value_blocks_impl.h
   dtensor/parallel/layout_boundary.cpp
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
@@ -454,6 +469,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/plan_changes.cpp
   dtensor/parallel/plan_changes_impl.h
   dtensor/parallel/prepare_module.cpp
+  dtensor/parallel/ring_attention.cpp
+  dtensor/parallel/ring_attention_impl.h
   dtensor/parallel/sequence_parallel.cpp
   dtensor/parallel/shared_input.cpp
   dtensor/parallel/shared_input_impl.h

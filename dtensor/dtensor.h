@@ -47,6 +47,7 @@
 #include <dtensor/parallel/attention_parallel.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/boundary.h>
+#include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/hook_list.h>

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/context_parallel.h>
+
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/rank_local_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/attention_tokens_impl.h>
+#include <dtensor/parallel/context_scope_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+struct ContextState {
+  std::vector<const ContextScope*> open;
+  RotateMethod method = RotateMethod::kAllGather;
+  int64_t outside = 0;
+  // Whether the last scope on these ranks was balanced.
+  std::map<std::vector<int64_t>, bool> balanced;
+};
+
+RankLocal<ContextState> context_state;
+
+bool contains(const std::vector<at::Tensor>& list, const at::Tensor& tensor) {
+  return std::any_of(list.begin(), list.end(), [&](const at::Tensor& other) {
+    return other.is_same(tensor);
+  });
+}
+
+void check_buffer(const at::Tensor& buffer, size_t index) {
+  DTENSOR_CHECK_VALUE(
+      buffer.defined() && !is_dtensor(buffer) && !buffer.requires_grad(),
+      "context_parallel",
+      "buffer ",
+      index,
+      buffer.defined() ? is_dtensor(buffer) ? " is a DTensor" : " requires grad"
+                       : " is undefined",
+      ". Pass plain tensors that no gradient is wanted of.");
+}
+
+void check_buffers(const ContextParallelOptions& options) {
+  const auto& buffers = options.buffers;
+  DTENSOR_CHECK_VALUE(
+      buffers.size() == options.buffer_seq_dims.size(),
+      "context_parallel",
+      "there are ",
+      buffers.size(),
+      " buffers and ",
+      options.buffer_seq_dims.size(),
+      " buffer_seq_dims. Give each buffer its dimension.");
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    check_buffer(buffers[i], i);
+    const std::vector<at::Tensor> before(
+        buffers.begin(), buffers.begin() + static_cast<int64_t>(i));
+    DTENSOR_CHECK_VALUE(
+        !contains(before, buffers[i]),
+        "context_parallel",
+        "buffer ",
+        i,
+        " is in the list before. Pass each once.");
+  }
+  for (const auto& buffer : options.no_restore_buffers) {
+    DTENSOR_CHECK_VALUE(
+        contains(buffers, buffer),
+        "context_parallel",
+        "no_restore_buffers has a tensor that is no buffer. Name some of the "
+        "buffers.");
+  }
+}
+
+int64_t seq_dim_of(const ContextParallelOptions& options, size_t index) {
+  return seq_dim(
+      "context_parallel",
+      options.buffers[index],
+      index,
+      options.buffer_seq_dims[index]);
+}
+
+std::optional<int64_t> length_of(const ContextParallelOptions& options) {
+  std::optional<int64_t> length;
+  for (size_t i = 0; i < options.buffers.size(); ++i) {
+    const int64_t here = options.buffers[i].size(seq_dim_of(options, i));
+    DTENSOR_CHECK_VALUE(
+        length.value_or(here) == here,
+        "context_parallel",
+        "buffer 0 has ",
+        length.value_or(here),
+        " tokens and buffer ",
+        i,
+        " has ",
+        here,
+        ". Pass buffers of one sequence.");
+    length = here;
+  }
+  return length;
+}
+
+bool is_balanced(const ContextParallelOptions& options, RotateMethod method) {
+  const bool exchanges = method == RotateMethod::kUlysses;
+  DTENSOR_CHECK_VALUE(
+      !exchanges || !options.load_balance.value_or(false),
+      "context_parallel",
+      "load_balance has no use where heads are exchanged: every rank has all "
+      "tokens of its heads. Leave it out, or rotate.");
+  return options.load_balance.value_or(!exchanges && !options.buffers.empty());
+}
+
+// The buffers become parts, and none is left half done.
+void cut_buffers(ContextScope& scope, const ContextParallelOptions& options) {
+  const c10::NoGradGuard no_grad;
+  const auto ranks = tokens_of_ranks(
+      scope.length.value_or(0), scope.mesh.size(), scope.balanced);
+  const auto& mine = ranks[static_cast<size_t>(scope.mesh.get_local_rank())];
+  const auto positions = at::tensor(order_of({mine}), at::kLong);
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < options.buffers.size(); ++i) {
+    const auto& buffer = options.buffers[i];
+    parts.push_back(buffer.index_select(
+        seq_dim_of(options, i), positions.to(buffer.device())));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& buffer = options.buffers[i];
+    if (!contains(options.no_restore_buffers, buffer)) {
+      scope.buffers.push_back({buffer, buffer.detach()});
+    }
+    buffer.set_data(parts[i]);
+  }
+}
+
+} // namespace
+
+const ContextScope* current_context() {
+  const auto& state = context_state.get();
+  return state.open.empty() || state.outside > 0 ? nullptr : state.open.back();
+}
+
+OutsideContext::OutsideContext() {
+  ++context_state.get().outside;
+}
+
+OutsideContext::~OutsideContext() {
+  --context_state.get().outside;
+}
+
+void check_context_mesh(const char* where, const DeviceMesh& mesh) {
+  DTENSOR_CHECK_VALUE(
+      mesh.defined() && mesh.ndim() == 1,
+      where,
+      "the mesh needs one dimension, got ",
+      mesh.defined() ? to_string(mesh) : "none",
+      ". Pass a slice of it, such as mesh[\"cp\"].");
+  DTENSOR_CHECK(
+      mesh.contains_this_rank(),
+      where,
+      "rank ",
+      mesh.get_rank(),
+      " is not in the mesh ",
+      mesh,
+      ". Call it on the mesh's ranks alone.");
+}
+
+int64_t seq_dim(
+    const char* where,
+    const at::Tensor& buffer,
+    size_t index,
+    int64_t dim) {
+  DTENSOR_CHECK_INDEX(
+      dim >= -buffer.dim() && dim < buffer.dim(),
+      where,
+      "buffer ",
+      index,
+      ", ",
+      shape_text(buffer.scalar_type(), buffer.sizes()),
+      ", has no dimension ",
+      dim,
+      ". Pass that of its sequence.");
+  return c10::maybe_wrap_dim(dim, buffer.dim());
+}
+
+bool was_balanced(const DeviceMesh& mesh) {
+  const auto& known = context_state.get().balanced;
+  const auto found = known.find(mesh.ranks());
+  return found != known.end() && found->second;
+}
+
+} // namespace detail
+
+// Nothing is changed before all is checked.
+ContextParallel::ContextParallel(
+    const DeviceMesh& mesh,
+    ContextParallelOptions options) {
+  detail::check_context_mesh("context_parallel", mesh);
+  detail::check_buffers(options);
+  auto& state = detail::context_state.get();
+  const auto method = options.rotate_method.value_or(state.method);
+  scope_ = std::make_shared<detail::ContextScope>(detail::ContextScope{
+      .mesh = mesh,
+      .method = method,
+      .balanced = detail::is_balanced(options, method),
+      .length = detail::length_of(options)});
+  detail::cut_buffers(*scope_, options);
+  state.open.push_back(scope_.get());
+  state.balanced[mesh.ranks()] = scope_->balanced;
+  was_watched_ = detail::watch_draws(true);
+}
+
+ContextParallel::~ContextParallel() {
+  detail::watch_draws(was_watched_);
+  std::erase(detail::context_state.get().open, scope_.get());
+  const c10::NoGradGuard no_grad;
+  for (const auto& [tensor, whole] : scope_->buffers) {
+    tensor.set_data(whole);
+  }
+}
+
+void set_rotate_method(std::string_view rotate_method) {
+  static const std::map<std::string_view, RotateMethod> kMethods = {
+      {"allgather", RotateMethod::kAllGather},
+      {"alltoall", RotateMethod::kAllToAll},
+      {"ulysses", RotateMethod::kUlysses}};
+  const auto found = kMethods.find(rotate_method);
+  DTENSOR_CHECK_VALUE(
+      found != kMethods.end(),
+      "set_rotate_method",
+      "no method is called \"",
+      rotate_method,
+      "\". Pass allgather, alltoall or ulysses.");
+  detail::context_state.get().method = found->second;
+}
+
+} // namespace dtensor

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A cut sequence on meshes of two dimensions: with tensor and data parallelism.
+#include <tests/parallel/attention_cases.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+using Case = AttentionCase;
+
+void on_mesh(
+    const std::vector<int64_t>& shape,
+    const std::vector<std::string>& names,
+    const std::function<void(const DeviceMesh&)>& fn) {
+  run_ranks(shape[0] * shape[1], [&] {
+    fn(init_device_mesh(at::kCPU, shape, names));
+  });
+}
+
+// Layouts of query, key and value; the result has the query's unless `out` says
+// another one.
+struct Layout {
+  Placements query;
+  Placements key;
+  Placements value;
+  Placements out = {};
+};
+
+void check(
+    const Case& c,
+    const DeviceMesh& mesh,
+    const Layout& layout,
+    RotateMethod method) {
+  const auto all = inputs_of(c);
+  const std::vector<Placements> given = {
+      layout.query, layout.key, layout.value};
+  std::vector<DTensor> cut;
+  for (size_t i = 0; i < 3; ++i) {
+    cut.push_back(distribute_tensor(all[i], mesh, given[i]));
+    cut[i].requires_grad_();
+  }
+  const auto what = c10::str(
+      c.text(),
+      " by ",
+      name_of(method),
+      " in ",
+      to_string(layout.query),
+      " and ",
+      to_string(layout.key));
+  DTensor out;
+  {
+    const auto scope = context_parallel(mesh["cp"], {.rotate_method = method});
+    out = DTensor(attend(c, cut[0], cut[1], cut[2]));
+  }
+  EXPECT_EQ(
+      to_string(out.placements()),
+      to_string(layout.out.empty() ? layout.query : layout.out))
+      << what;
+  out.backward(distribute_tensor(all[3], mesh, out.placements()));
+  for (size_t i = 0; i < 3; ++i) {
+    // Whole heads of keys that serve cut queries get terms of a sum.
+    Placements mine(DTensor(cut[i].grad()).placements());
+    std::replace(mine.begin(), mine.end(), Partial(), Replicate());
+    EXPECT_EQ(to_string(mine), to_string(given[i])) << what;
+  }
+  expect_truth({out, cut[0].grad(), cut[1].grad(), cut[2].grad()}, c, what);
+}
+
+TEST(ContextMesh, CutsHeadsOnTheOtherDimension) {
+  for (const auto& shape : {std::vector<int64_t>{2, 2}, {3, 2}}) {
+    on_mesh(shape, {"cp", "tp"}, [](const DeviceMesh& mesh) {
+      const Placements both = {Shard(2), Shard(1)};
+      for (const bool causal : {false, true}) {
+        for (const auto method : kMethods) {
+          check(
+              {.tokens = 13, .heads = 4, .key_heads = 4, .causal = causal},
+              mesh,
+              {both, both, both},
+              method);
+          check(
+              {.tokens = 12, .heads = 8, .key_heads = 4, .causal = causal},
+              mesh,
+              {both, both, both},
+              method);
+          check( // of three heads the second rank has one
+              {.tokens = 7, .heads = 3, .key_heads = 3, .causal = causal},
+              mesh,
+              {both, both, both},
+              method);
+        }
+      }
+    });
+  }
+}
+
+// Queries move to their keys, if ranks can have heads of keys of their own.
+TEST(ContextMesh, KeepsQueriesWithTheirKeys) {
+  on_mesh({2, 2}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
+    const Placements both = {Shard(2), Shard(1)};
+    for (const auto method : kMethods) {
+      check(
+          {.tokens = 9, .heads = 9, .key_heads = 3},
+          mesh,
+          {both, both, both, {Shard(2), Shard(1, 3)}},
+          method);
+      check( // one head of keys for all ranks
+          {.tokens = 9, .heads = 6, .key_heads = 1},
+          mesh,
+          {both, {Shard(2), Replicate()}, {Shard(2), Replicate()}},
+          method);
+    }
+  });
+}
+
+TEST(ContextMesh, PicksSharedHeadsOfKeys) {
+  on_mesh({2, 4}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
+    for (const auto method : kMethods) {
+      check(
+          {.tokens = 9, .heads = 8, .key_heads = 2},
+          mesh,
+          {{Shard(2), Shard(1)},
+           {Shard(2), Replicate()},
+           {Shard(2), Replicate()}},
+          method);
+    }
+  });
+}
+
+TEST(ContextMesh, CutsTheBatchOnTheOtherDimension) {
+  on_mesh({2, 3}, {"dp", "cp"}, [](const DeviceMesh& mesh) {
+    const Placements both = {Shard(0), Shard(2)};
+    for (const auto method : kMethods) {
+      check(
+          {.tokens = 8, .heads = 4, .key_heads = 2},
+          mesh,
+          {both, both, both},
+          method);
+    }
+  });
+}
+
+// Only the query is cut along the sequence, only a key is, or the other mesh
+// dimension cuts it too.
+TEST(ContextMesh, BringsTheOthersToTheLayout) {
+  on_mesh({2, 2}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
+    const Placements both = {Shard(2), Shard(1)};
+    const Placements whole = {Replicate(), Replicate()};
+    const Placements tokens = {Shard(2), Replicate()};
+    const Case c{.tokens = 7, .heads = 4, .key_heads = 2};
+    for (const auto method : kMethods) {
+      check(c, mesh, {both, whole, whole}, method);
+      check(c, mesh, {whole, tokens, both, tokens}, method);
+      check(
+          c,
+          mesh,
+          {{Shard(2), Shard(2)}, {Shard(2), Shard(3)}, whole, tokens},
+          method);
+    }
+  });
+}
+
+// A block of projections by plan, plain parts of tokens between ranks of cp.
+struct AttentionBlockImpl : torch::nn::Module {
+  AttentionBlockImpl() {
+    q = register_module("q", torch::nn::Linear(12, 16));
+    k = register_module("k", torch::nn::Linear(12, 8));
+    v = register_module("v", torch::nn::Linear(12, 8));
+    o = register_module("o", torch::nn::Linear(16, 12));
+  }
+  static at::Tensor in_heads(const at::Tensor& t) {
+    return t.unflatten(-1, {-1, 4}).transpose(1, 2);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto out = at::scaled_dot_product_attention(
+        in_heads(q(x)), in_heads(k(x)), in_heads(v(x)), {}, 0, true, {}, true);
+    return o(out.transpose(1, 2).flatten(-2));
+  }
+  torch::nn::Linear q{nullptr}, k{nullptr}, v{nullptr}, o{nullptr};
+};
+TORCH_MODULE(AttentionBlock);
+
+TEST(ContextMesh, CutsABlockBesideTensorParallelism) {
+  on_mesh({2, 2}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
+    const auto x = uniform({2, 11, 12}, 50);
+    const auto weights = uniform({2, 11, 12}, 51);
+    auto plain = filled(AttentionBlock());
+    const auto truth = plain(x);
+    (truth * weights).sum().backward();
+    for (const auto method : kMethods) {
+      auto block = filled(AttentionBlock());
+      parallelize_module(
+          *block,
+          mesh["tp"],
+          {{"[qkv]", ColwiseParallel()}, {"o", RowwiseParallel()}});
+      auto mine = x.clone();
+      auto by = weights.clone();
+      const auto scope = context_parallel(
+          mesh["cp"],
+          {.buffers = {mine, by},
+           .buffer_seq_dims = {1, 1},
+           .rotate_method = method});
+      const auto y = block(mine);
+      (y * by).sum().backward();
+      expect_close(
+          context_parallel_unshard(mesh["cp"], {y}, {1})[0],
+          truth,
+          "result",
+          1e-10);
+      // Each rank of cp has the gradient of its tokens.
+      for (const auto& parameter : plain->named_parameters()) {
+        const auto grad =
+            full(block->named_parameters()[parameter.key()].grad());
+        expect_close(
+            get_group(mesh, "cp").all_reduce(grad, ReduceOp::kSum),
+            parameter.value().grad(),
+            parameter.key(),
+            1e-10);
+      }
+    }
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Attention over a cut sequence is plain attention: forward and backward, for
+// plain parts and DTensors, by every method, of any length.
+#include <tests/parallel/attention_cases.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+
+using Case = AttentionCase;
+
+// As parts, cut and put together by the scope.
+void check_parts(
+    const Case& c,
+    const DeviceMesh& mesh,
+    RotateMethod method,
+    double tolerance = 1e-10) {
+  const auto all = inputs_of(c);
+  std::vector<at::Tensor> results;
+  {
+    const auto scope = context_parallel(
+        mesh,
+        {.buffers = all,
+         .buffer_seq_dims = {2, 2, -2, 2},
+         .rotate_method = method});
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < 3; ++i) {
+      parts.push_back(all[i].clone().requires_grad_());
+    }
+    const auto out = attend(c, parts[0], parts[1], parts[2]);
+    out.backward(all[3]);
+    results = {out.detach(), parts[0].grad(), parts[1].grad(), parts[2].grad()};
+  }
+  expect_truth(
+      context_parallel_unshard(mesh, results, {2, 2, 2, 2}),
+      c,
+      c.text() + " in parts by " + name_of(method),
+      tolerance);
+}
+
+// As DTensors, with the backward pass outside of the scope.
+void check_dtensors(
+    const Case& c,
+    const DeviceMesh& mesh,
+    RotateMethod method,
+    double tolerance = 1e-10) {
+  const auto all = inputs_of(c);
+  std::vector<DTensor> cut;
+  for (size_t i = 0; i < 4; ++i) {
+    cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
+    cut[i].requires_grad_(i < 3);
+  }
+  at::Tensor out;
+  {
+    const auto scope = context_parallel(mesh, {.rotate_method = method});
+    out = attend(c, cut[0], cut[1], cut[2]);
+  }
+  EXPECT_EQ(layout_of(out), Shard(2));
+  out.backward(cut[3]);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(layout_of(cut[i].grad()), Shard(2));
+  }
+  expect_truth(
+      {out, cut[0].grad(), cut[1].grad(), cut[2].grad()},
+      c,
+      c.text() + " as DTensors by " + name_of(method),
+      tolerance);
+}
+
+class ContextParallelRanks : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ranks,
+    ContextParallelRanks,
+    testing::Values(1, 2, 3, 4));
+
+// Divisible by the ranks and twice the ranks, or not, and fewer than ranks.
+TEST_P(ContextParallelRanks, IsPlainAttention) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    for (const int64_t tokens : {24, 8, 13, 7, 3, 2, 1}) {
+      for (const bool causal : {false, true}) {
+        for (const auto method : kMethods) {
+          const Case c{.tokens = tokens, .causal = causal};
+          check_parts(c, mesh, method);
+          check_dtensors(c, mesh, method);
+        }
+      }
+    }
+  });
+}
+
+// More heads of keys than ranks, as many, and fewer.
+TEST_P(ContextParallelRanks, GroupsQueries) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    for (const int64_t key_heads : {4, 2, 1}) {
+      for (const bool causal : {false, true}) {
+        for (const auto method : kMethods) {
+          const Case c{
+              .tokens = 11,
+              .heads = 8,
+              .key_heads = key_heads,
+              .causal = causal};
+          check_parts(c, mesh, method);
+          check_dtensors(c, mesh, method);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(ContextParallelRanks, KeysMayBeOfAnotherLength) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    for (const auto& [tokens, keys] :
+         {std::pair(9, 14), std::pair(14, 9), std::pair(3, 8)}) {
+      for (const bool causal : {false, true}) {
+        for (const auto method : kMethods) {
+          check_dtensors(
+              {.tokens = tokens, .causal = causal, .keys = keys}, mesh, method);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(ContextParallelRanks, ValuesMayHaveOtherFeatures) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    for (const bool causal : {false, true}) {
+      for (const auto method : kMethods) {
+        const Case c{
+            .tokens = 10,
+            .heads = 4,
+            .key_heads = 2,
+            .causal = causal,
+            .value_features = 3};
+        check_parts(c, mesh, method);
+        check_dtensors(c, mesh, method);
+      }
+    }
+  });
+}
+
+// As close as LibTorch's own kernel comes, whose sums are in float32 too.
+TEST_P(ContextParallelRanks, RoundsAsPlainAttention) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    for (const auto& [dtype, tolerance] :
+         {std::pair(at::kFloat, 1e-5),
+          std::pair(at::kBFloat16, 4e-2),
+          std::pair(at::kHalf, 6e-3)}) {
+      for (const auto method : kMethods) {
+        Case c{.tokens = 90, .heads = 4, .key_heads = 2, .dtype = dtype};
+        c.features = c.value_features = 8;
+        check_parts(c, mesh, method, tolerance);
+        check_dtensors(c, mesh, method, tolerance);
+      }
+    }
+  });
+}
+
+// Two dimensions, three, and five, of which one is broadcast.
+TEST_P(ContextParallelRanks, TakesAnyBatch) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    const auto rank = mesh.get_local_rank();
+    for (const auto& batch :
+         std::vector<std::vector<int64_t>>{{}, {3}, {2, 1, 3}}) {
+      auto sizes = batch;
+      sizes.insert(sizes.end(), {8, 4});
+      auto wide = sizes;
+      if (batch.size() == 3) {
+        wide[1] = 2;
+      }
+      std::vector<at::Tensor> whole = {
+          uniform(sizes, 1), uniform(wide, 2), uniform(wide, 3)};
+      for (const auto method : kMethods) {
+        std::vector<at::Tensor> parts;
+        const Interval mine = chunk(8, mesh.size(), rank);
+        for (auto& t : whole) {
+          t = t.detach().requires_grad_();
+          parts.push_back(t.detach()
+                              .narrow(-2, mine.begin, mine.size())
+                              .clone()
+                              .requires_grad_());
+        }
+        const auto truth = at::scaled_dot_product_attention(
+            whole[0], whole[1], whole[2], {}, 0, true);
+        truth.square().sum().backward();
+        if (8 % mesh.size() != 0) {
+          return; // parts of one size each, without buffers
+        }
+        const auto scope = context_parallel(mesh, {.rotate_method = method});
+        const auto out = at::scaled_dot_product_attention(
+            parts[0], parts[1], parts[2], {}, 0, true);
+        out.square().sum().backward();
+        const auto what = c10::str(sizes, " by ", name_of(method));
+        expect_close(out, truth.narrow(-2, mine.begin, mine.size()), what);
+        for (size_t i = 0; i < 3; ++i) {
+          expect_close(
+              parts[i].grad(),
+              whole[i].grad().narrow(-2, mine.begin, mine.size()),
+              what);
+        }
+      }
+    }
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
