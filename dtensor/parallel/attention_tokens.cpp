@@ -77,6 +77,39 @@ void add_causal(
   add(pieces, {queries.places(seeing), keys.places(seen), true});
 }
 
+// The positions at these places of a part.
+Intervals at_places(const Intervals& held, Interval places) {
+  Intervals result;
+  for (const auto& each : placed(held)) {
+    const auto here = each.places(each.at);
+    const Interval both{
+        std::max(here.begin, places.begin), std::min(here.end, places.end)};
+    if (both.begin < both.end) {
+      const int64_t shift = each.at.begin - each.place;
+      add(result, {both.begin + shift, both.end + shift});
+    }
+  }
+  return result;
+}
+
+std::vector<AttentionPiece>
+pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
+  std::vector<AttentionPiece> pieces;
+  const Interval all_queries{0, total_size(queries)};
+  const Interval all_keys{0, total_size(keys)};
+  // Where both stand at the same places, their order says who sees whom.
+  if (!causal || queries == keys) {
+    add(pieces, {all_queries, all_keys, causal});
+    return pieces;
+  }
+  for (const auto& k : placed(keys)) {
+    for (const auto& q : placed(queries)) {
+      add_causal(pieces, q, k);
+    }
+  }
+  return pieces;
+}
+
 } // namespace
 
 TokensOfRanks tokens_of_ranks(int64_t length, int64_t ranks, bool balanced) {
@@ -120,19 +153,19 @@ std::vector<int64_t> order_of(const TokensOfRanks& tokens) {
   return order;
 }
 
-std::vector<AttentionPiece>
-pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
+std::vector<AttentionPiece> pieces_of(
+    const Intervals& queries,
+    const Intervals& keys,
+    bool causal,
+    int64_t most_rows) {
   std::vector<AttentionPiece> pieces;
-  const Interval all_queries{0, total_size(queries)};
-  const Interval all_keys{0, total_size(keys)};
-  // Where both stand at the same places, their order says who sees whom.
-  if (!causal || queries == keys) {
-    add(pieces, {all_queries, all_keys, causal});
-    return pieces;
-  }
-  for (const auto& k : placed(keys)) {
-    for (const auto& q : placed(queries)) {
-      add_causal(pieces, q, k);
+  const int64_t rows = total_size(queries);
+  for (int64_t begin = 0; begin < rows; begin += most_rows) {
+    const Interval places{begin, std::min(begin + most_rows, rows)};
+    for (auto piece : pieces_of(at_places(queries, places), keys, causal)) {
+      piece.queries.begin += begin;
+      piece.queries.end += begin;
+      pieces.push_back(piece);
     }
   }
   return pieces;

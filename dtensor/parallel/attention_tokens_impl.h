@@ -41,8 +41,11 @@ struct AttentionPiece {
 };
 
 /// What queries at some positions see of keys at others: every pair once, and
-/// no piece is empty.
-std::vector<AttentionPiece>
-pieces_of(const Intervals& queries, const Intervals& keys, bool causal);
+/// no piece is empty, or has more rows of queries than that.
+std::vector<AttentionPiece> pieces_of(
+    const Intervals& queries,
+    const Intervals& keys,
+    bool causal,
+    int64_t most_rows);
 
 } // namespace dtensor::detail

@@ -112,9 +112,7 @@ TokensOfRanks tokens_of_part(
       text_of(part),
       ", has ",
       here,
-      " tokens on rank ",
-      scope.mesh.get_rank(),
-      ", whose part of the buffers' ",
+      " tokens, where this rank's part of the buffers' ",
       length,
       " has ",
       mine,
@@ -189,8 +187,8 @@ void check_context_call(const AttentionArgs& args) {
       !masked && args.dropout == 0,
       kWhere,
       masked ? "attn_mask" : "dropout",
-      " is not for a sequence that is cut. Leave it out, or attend outside of "
-      "the scope, where the sequence is gathered.");
+      " is not for a sequence that is cut. Leave it out, or attend to DTensors "
+      "outside of the scope, where they are gathered.");
   DTENSOR_CHECK_VALUE(
       fit(args),
       kWhere,

@@ -69,6 +69,10 @@ void check_unshard(
       seq_dims.size(),
       " seq_dims. Give each buffer its dimension.");
   for (const auto& buffer : buffers) {
+    DTENSOR_CHECK_VALUE(
+        buffer.defined(),
+        kWhere,
+        "a part is undefined. Pass a tensor of each rank.");
     DTENSOR_CHECK_TYPE(
         !is_dtensor(buffer),
         kWhere,

@@ -16,6 +16,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +33,12 @@ at::Tensor rows_of(const at::Tensor& t, Interval rows) {
   return t.narrow(2, rows.begin, rows.size());
 }
 
+// What a kernel returns has memory of its own before it is added up: a quarter
+// of all rows, as long as that keeps a kernel busy.
+int64_t rows_at_once(const at::Tensor& query) {
+  return std::max<int64_t>(256, (query.size(2) + 3) / 4);
+}
+
 // What this rank's queries see of the block that it has in `step`.
 std::vector<AttentionPiece> pieces_in(
     const RingCall& call,
@@ -42,7 +50,8 @@ std::vector<AttentionPiece> pieces_in(
   }
   const auto me = static_cast<size_t>(shapes.owner(0));
   const auto owner = static_cast<size_t>(shapes.owner(step));
-  return pieces_of(call.queries[me], call.keys[owner], call.causal);
+  return pieces_of(
+      call.queries[me], call.keys[owner], call.causal, rows_at_once(query));
 }
 
 AttentionBlock block_of(
@@ -180,8 +189,8 @@ struct RingAttentionBackward final : Node {
         !c10::GradMode::is_enabled(),
         "context_parallel",
         "the gradient of attention over a spread sequence has no gradient "
-        "itself. Call backward() without create_graph, or attend outside of "
-        "the scope.");
+        "itself. Call backward() without create_graph, or exchange heads "
+        "(RotateMethod::kUlysses).");
     const ModuleScope scope(module, /*backward=*/true);
     const Seen seen{
         query.unpack(),

@@ -20,6 +20,7 @@
 #include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -118,6 +119,32 @@ at::Tensor same(const at::Tensor& t) {
 }
 at::Tensor scaled(const at::Tensor& t, const at::Tensor& by) {
   return t * by;
+}
+
+// Attention to itself of a part of so many tokens, in a scope whose buffers
+// have 4.
+at::Tensor attend_in_scope(
+    const DeviceMesh& mesh,
+    const at::Tensor& q,
+    const std::optional<at::Tensor>& mask = {},
+    double dropout = 0,
+    bool grouped = false) {
+  const auto scope = context_parallel(
+      mesh, {.buffers = {at::ones({4})}, .buffer_seq_dims = {0}});
+  return at::scaled_dot_product_attention(
+      q, q, q, mask, dropout, true, {}, grouped);
+}
+
+void open_context(
+    const DeviceMesh& mesh,
+    const std::vector<at::Tensor>& buffers,
+    const std::vector<int64_t>& dims,
+    const std::vector<at::Tensor>& kept = {}) {
+  const auto scope = context_parallel(
+      mesh,
+      {.buffers = buffers,
+       .buffer_seq_dims = dims,
+       .no_restore_buffers = kept});
 }
 
 struct BareImpl : torch::nn::Module {
@@ -635,6 +662,86 @@ const std::map<std::string, Provocation>& provocations() {
          style(
              init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}),
              {{"up", ColwiseParallel()}});
+       }},
+      {"a context on a mesh of two dimensions",
+       [](const DeviceMesh&) {
+         open_context(init_device_mesh(at::kCPU, {1, 2}, {"dp", "cp"}), {}, {});
+       }},
+      {"context buffers without dimensions",
+       [](const DeviceMesh& mesh) {
+         open_context(mesh, {at::ones({4}), at::ones({4})}, {0});
+       }},
+      {"a context buffer without that dimension",
+       [](const DeviceMesh& mesh) {
+         open_context(mesh, {at::ones({4})}, {1});
+       }},
+      {"context buffers of two sequences",
+       [](const DeviceMesh& mesh) {
+         open_context(mesh, {at::ones({4}), at::ones({2, 5})}, {0, 1});
+       }},
+      {"a context buffer that is a DTensor",
+       [](const DeviceMesh& mesh) { open_context(mesh, {rows(mesh)}, {0}); }},
+      {"a context buffer that requires grad",
+       [](const DeviceMesh& mesh) {
+         open_context(mesh, {at::ones({4}).requires_grad_()}, {0});
+       }},
+      {"a context buffer that is undefined",
+       [](const DeviceMesh& mesh) { open_context(mesh, {at::Tensor()}, {0}); }},
+      {"a context buffer given twice",
+       [](const DeviceMesh& mesh) {
+         const auto x = at::ones({4});
+         open_context(mesh, {x, x}, {0, 0});
+       }},
+      {"a context buffer to keep that is none",
+       [](const DeviceMesh& mesh) {
+         open_context(mesh, {at::ones({4})}, {0}, {at::ones({4})});
+       }},
+      {"load balance where heads are exchanged",
+       [](const DeviceMesh& mesh) {
+         const auto scope = context_parallel(
+             mesh,
+             {.rotate_method = RotateMethod::kUlysses, .load_balance = true});
+       }},
+      {"a rotate method that does not exist",
+       [](const DeviceMesh&) { set_rotate_method("sideways"); }},
+      {"a mask in a context",
+       [](const DeviceMesh& mesh) {
+         attend_in_scope(
+             mesh, at::ones({1, 1, 2, 4}), at::ones({2, 4}, at::kBool));
+       }},
+      {"dropout in a context",
+       [](const DeviceMesh& mesh) {
+         attend_in_scope(mesh, at::ones({1, 1, 2, 4}), {}, 0.5);
+       }},
+      {"integers in a context",
+       [](const DeviceMesh& mesh) {
+         attend_in_scope(mesh, at::ones({1, 1, 2, 4}, at::kLong));
+       }},
+      {"heads of one dimension in a context",
+       [](const DeviceMesh& mesh) {
+         attend_in_scope(mesh, at::ones({2, 4}), {}, 0, true);
+       }},
+      {"a part of another length in a context",
+       [](const DeviceMesh& mesh) {
+         attend_in_scope(mesh, at::ones({1, 1, 3, 4}));
+       }},
+      {"a gradient of attention in a context, differentiated",
+       [](const DeviceMesh& mesh) {
+         const auto q = at::ones({1, 1, 2, 4}).requires_grad_();
+         torch::autograd::grad(
+             {attend_in_scope(mesh, q).sum()}, {q}, {}, true, true);
+       }},
+      {"parts to unshard without dimensions",
+       [](const DeviceMesh& mesh) {
+         context_parallel_unshard(mesh, {at::ones({4})}, {});
+       }},
+      {"a DTensor to unshard",
+       [](const DeviceMesh& mesh) {
+         context_parallel_unshard(mesh, {rows(mesh)}, {0});
+       }},
+      {"an undefined part to unshard",
+       [](const DeviceMesh& mesh) {
+         context_parallel_unshard(mesh, {at::Tensor()}, {0});
        }},
       {"chunks that make no sense",
        [](const DeviceMesh& mesh) {

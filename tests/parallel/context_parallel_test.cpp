@@ -89,6 +89,15 @@ TEST_P(ContextParallelRanks, IsPlainAttention) {
   });
 }
 
+// So many that a rank goes through them in strips.
+TEST_P(ContextParallelRanks, GoesThroughManyTokens) {
+  on_cp(GetParam(), [](const DeviceMesh& mesh) {
+    const Case c{.tokens = 1030, .heads = 2, .key_heads = 1};
+    check_parts(c, mesh, RotateMethod::kAllToAll);
+    check_dtensors(c, mesh, RotateMethod::kAllGather);
+  });
+}
+
 // More heads of keys than ranks, as many, and fewer.
 TEST_P(ContextParallelRanks, GroupsQueries) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {

@@ -72,9 +72,10 @@ TEST(AttentionTokens, SeeWhatTheirPositionsSay) {
         for (const auto& q : queries) {
           for (const auto& k : keys) {
             const auto rows = detail::order_of({q});
+            const int64_t rows_at_once = length % 4 + 1;
             const auto columns = detail::order_of({k});
             std::map<std::pair<int64_t, int64_t>, int> seen;
-            for (const auto& piece : pieces_of(q, k, true)) {
+            for (const auto& piece : pieces_of(q, k, true, rows_at_once)) {
               EXPECT_GT(piece.queries.size() * piece.keys.size(), 0);
               for (int64_t i = 0; i < piece.queries.size(); ++i) {
                 for (int64_t j = 0; j < piece.keys.size(); ++j) {
@@ -101,14 +102,20 @@ TEST(AttentionTokens, SeeWhatTheirPositionsSay) {
 TEST(AttentionTokens, MakeFewPieces) {
   const auto tokens = tokens_of_ranks(24, 3, true);
   EXPECT_EQ(
-      pieces_of(tokens[1], tokens[1], true),
+      pieces_of(tokens[1], tokens[1], true, 8),
       (std::vector<AttentionPiece>{{{0, 8}, {0, 8}, true}}));
   EXPECT_EQ(
-      pieces_of(tokens[1], tokens[0], true),
+      pieces_of(tokens[1], tokens[0], true, 8),
       (std::vector<AttentionPiece>{{{0, 8}, {0, 4}, false}}));
   EXPECT_EQ(
-      pieces_of(tokens[0], tokens[1], true),
+      pieces_of(tokens[0], tokens[1], true, 8),
       (std::vector<AttentionPiece>{{{4, 8}, {0, 8}, false}}));
+  EXPECT_EQ(
+      pieces_of(tokens[1], tokens[0], false, 3),
+      (std::vector<AttentionPiece>{
+          {{0, 3}, {0, 8}, false},
+          {{3, 6}, {0, 8}, false},
+          {{6, 8}, {0, 8}, false}}));
 }
 
 TEST(ContextScope, CutsBuffersAndRestoresThem) {
