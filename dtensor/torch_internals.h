@@ -47,8 +47,9 @@ static_assert(
     c10::toBackendComponent(kNobodysAutogradKey));
 
 /// Under which operators that draw numbers for plain tensors find the rank's
-/// generator. Reserved by LibTorch for deferred initialisation, which it does
-/// not contain. Above autograd, so that one visit per call is enough.
+/// generator, and attention its context_parallel scope. Reserved by LibTorch
+/// for deferred initialisation, which it does not contain. Above autograd, so
+/// that one visit per call is enough.
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
 
