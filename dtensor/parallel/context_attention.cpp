@@ -4,6 +4,7 @@
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/head_exchange_impl.h>
@@ -11,6 +12,7 @@
 #include <dtensor/torch_internals.h>
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/scaled_dot_product_attention_ops.h>
 #include <torch/library.h>
 
@@ -133,18 +135,30 @@ at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
   return attend_parts(args, {scope.mesh, 0}, queries, keys, scope.method);
 }
 
-std::optional<at::Tensor> attend_in_context(const AttentionArgs& args) {
-  const auto* scope = current_context();
-  if (scope == nullptr) {
-    return std::nullopt;
+// Autocast stands below this kernel.
+AttentionArgs cast(AttentionArgs args) {
+  const auto device = args.query.device().type();
+  if (at::autocast::is_autocast_available(device) &&
+      at::autocast::is_autocast_enabled(device)) {
+    const auto dtype = at::autocast::get_autocast_dtype(device);
+    for (auto* t : {&args.query, &args.key, &args.value}) {
+      *t = at::autocast::cached_cast(dtype, *t, device);
+    }
   }
+  return args;
+}
+
+std::optional<at::Tensor> attend_in_context(
+    const AttentionArgs& given,
+    const ContextScope& scope) {
+  const auto args = cast(given);
   const int count =
       is_dtensor(args.query) + is_dtensor(args.key) + is_dtensor(args.value);
   if (count > 0) {
-    return count == 3 ? attend_dtensors(args, *scope) : std::nullopt;
+    return count == 3 ? attend_dtensors(args, scope) : std::nullopt;
   }
-  return scope->mesh.size() == 1 ? std::nullopt
-                                 : std::optional(attend_plain(args, *scope));
+  return scope.mesh.size() == 1 ? std::nullopt
+                                : std::optional(attend_plain(args, scope));
 }
 
 at::Tensor attention_kernel(
@@ -157,9 +171,12 @@ at::Tensor attention_kernel(
     bool causal,
     std::optional<double> scale,
     bool grouped) {
-  if (auto result = attend_in_context(
-          {query, key, value, mask, dropout, causal, scale, grouped})) {
-    return *std::move(result);
+  if (const auto* scope = current_context()) {
+    if (auto result = attend_in_context(
+            {query, key, value, mask, dropout, causal, scale, grouped},
+            *scope)) {
+      return *std::move(result);
+    }
   }
   // What it calls on local tensors is no attention of parts.
   const OutsideContext outside;
@@ -180,6 +197,11 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {
 }
 
 } // namespace
+
+// Where the kernel is, so that whoever opens a scope links it.
+bool watch_attention(bool watched) {
+  return watch_draws(watched);
+}
 
 void check_context_call(const AttentionArgs& args) {
   const bool masked = args.mask && args.mask->defined();

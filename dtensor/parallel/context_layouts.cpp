@@ -67,7 +67,7 @@ class LayoutsFor {
   Layouts choose() const {
     Layouts layouts;
     for (int64_t m = 0; m < spec_of(all_[0])->mesh().ndim(); ++m) {
-      const auto each = m == tokens_dim_ ? tokens() : beside(m);
+      const auto each = m == tokens_dim_ ? tokens() : beside(m, layouts);
       for (size_t i = 0; i < all_.size(); ++i) {
         layouts[i].push_back(each[i]);
       }
@@ -91,13 +91,13 @@ class LayoutsFor {
   }
 
   // The query's cut of a batch dimension or of heads, for all.
-  OnOneDim beside(int64_t m) const {
+  OnOneDim beside(int64_t m, const Layouts& before) const {
     const auto& cut = now(0, m);
     const int64_t place = all_[0].dim() - cut.dim();
     if (!cut.cuts() || place < kHeadsFromEnd) {
       return {};
     }
-    return place == kHeadsFromEnd && grouped_ ? by_groups(m, cut)
+    return place == kHeadsFromEnd && grouped_ ? by_groups(m, cut, before)
                                               : alike(cut, place);
   }
 
@@ -114,9 +114,14 @@ class LayoutsFor {
     return each;
   }
 
-  OnOneDim by_groups(int64_t m, const Placement& cut) const {
+  // Whole groups to a rank, or, with too few heads of keys for that, all of
+  // these, which then no later mesh dimension may cut either.
+  OnOneDim by_groups(int64_t m, const Placement& cut, const Layouts& before)
+      const {
     const int64_t heads = size_from_end(all_[1], kHeadsFromEnd);
-    if (heads < spec_of(all_[0])->mesh().size(m) || !cut.is_shard()) {
+    const bool has_groups =
+        heads >= spec_of(all_[0])->mesh().size(m) && cut.is_shard();
+    if (!has_groups || has_more_keys(before)) {
       return {cut};
     }
     const int64_t each = size_from_end(all_[0], kHeadsFromEnd) / heads;
@@ -124,6 +129,16 @@ class LayoutsFor {
         Shard(all_[0].dim() - kHeadsFromEnd, each),
         Shard(all_[1].dim() - kHeadsFromEnd),
         Shard(all_[2].dim() - kHeadsFromEnd)};
+  }
+
+  bool has_more_keys(const Layouts& before) const {
+    for (size_t m = 0; m < before[0].size(); ++m) {
+      if (before[0][m].cuts(all_[0].dim() - kHeadsFromEnd) &&
+          !before[1][m].cuts()) {
+        return true;
+      }
+    }
+    return false;
   }
 
   const Operands& all_;

@@ -2,7 +2,6 @@
 #include <dtensor/parallel/context_parallel.h>
 
 #include <dtensor/comm/init_device_mesh.h>
-#include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -213,11 +212,11 @@ ContextParallel::ContextParallel(
   detail::cut_buffers(*scope_, options);
   state.open.push_back(scope_.get());
   state.balanced[mesh.ranks()] = scope_->balanced;
-  was_watched_ = detail::watch_draws(true);
+  was_watched_ = detail::watch_attention(true);
 }
 
 ContextParallel::~ContextParallel() {
-  detail::watch_draws(was_watched_);
+  detail::watch_attention(was_watched_);
   std::erase(detail::context_state.get().open, scope_.get());
   const c10::NoGradGuard no_grad;
   for (const auto& [tensor, whole] : scope_->buffers) {

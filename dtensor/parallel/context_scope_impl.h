@@ -28,6 +28,10 @@ struct ContextScope {
 /// The innermost scope of this rank; null outside of all.
 const ContextScope* current_context();
 
+/// Whether attention of this thread looks for a scope; returns whether it did.
+/// Always on for ranks that are threads.
+bool watch_attention(bool watched);
+
 /// While it lives, this rank is outside of all scopes.
 class OutsideContext {
  public:

@@ -10,64 +10,6 @@ using namespace dtensor::test_modules;
 
 using Case = AttentionCase;
 
-// As parts, cut and put together by the scope.
-void check_parts(
-    const Case& c,
-    const DeviceMesh& mesh,
-    RotateMethod method,
-    double tolerance = 1e-10) {
-  const auto all = inputs_of(c);
-  std::vector<at::Tensor> results;
-  {
-    const auto scope = context_parallel(
-        mesh,
-        {.buffers = all,
-         .buffer_seq_dims = {2, 2, -2, 2},
-         .rotate_method = method});
-    std::vector<at::Tensor> parts;
-    for (size_t i = 0; i < 3; ++i) {
-      parts.push_back(all[i].clone().requires_grad_());
-    }
-    const auto out = attend(c, parts[0], parts[1], parts[2]);
-    out.backward(all[3]);
-    results = {out.detach(), parts[0].grad(), parts[1].grad(), parts[2].grad()};
-  }
-  expect_truth(
-      context_parallel_unshard(mesh, results, {2, 2, 2, 2}),
-      c,
-      c.text() + " in parts by " + name_of(method),
-      tolerance);
-}
-
-// As DTensors, with the backward pass outside of the scope.
-void check_dtensors(
-    const Case& c,
-    const DeviceMesh& mesh,
-    RotateMethod method,
-    double tolerance = 1e-10) {
-  const auto all = inputs_of(c);
-  std::vector<DTensor> cut;
-  for (size_t i = 0; i < 4; ++i) {
-    cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
-    cut[i].requires_grad_(i < 3);
-  }
-  at::Tensor out;
-  {
-    const auto scope = context_parallel(mesh, {.rotate_method = method});
-    out = attend(c, cut[0], cut[1], cut[2]);
-  }
-  EXPECT_EQ(layout_of(out), Shard(2));
-  out.backward(cut[3]);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(layout_of(cut[i].grad()), Shard(2));
-  }
-  expect_truth(
-      {out, cut[0].grad(), cut[1].grad(), cut[2].grad()},
-      c,
-      c.text() + " as DTensors by " + name_of(method),
-      tolerance);
-}
-
 class ContextParallelRanks : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(
     Ranks,

@@ -3,6 +3,7 @@
 // stays as it is outside, and what is refused.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/attention_tokens_impl.h>
+#include <dtensor/parallel/autocast.h>
 #include <tests/error_of.h>
 #include <tests/parallel/attention_cases.h>
 #include <tests/parallel/comm_counts.h>
@@ -198,6 +199,27 @@ TEST(ContextScope, RotatesAsItIsTold) {
   });
 }
 
+TEST(ContextScope, IsCastAsOutside) {
+  on_cp(2, [](const DeviceMesh& mesh) {
+    const auto q = uniform({1, 2, 8, 4}, 1).to(at::kFloat);
+    const Autocast lower(at::kCPU, at::kBFloat16);
+    const auto truth = at::scaled_dot_product_attention(q, q, q);
+    EXPECT_EQ(truth.scalar_type(), at::kBFloat16);
+    const auto cut = distribute_tensor(q, mesh, {Shard(2)});
+    const auto part = cut.to_local();
+    const auto mine = part.to(at::kBFloat16); // mixed, as a norm makes them
+    const auto scope = context_parallel(mesh);
+    const auto whole = at::scaled_dot_product_attention(cut, cut, cut);
+    EXPECT_EQ(whole.scalar_type(), at::kBFloat16);
+    expect_close(whole, truth, "DTensors", 1e-2);
+    expect_close(
+        at::scaled_dot_product_attention(part, mine, mine),
+        truth.chunk(2, 2)[static_cast<size_t>(mesh.get_local_rank())],
+        "parts",
+        1e-2);
+  });
+}
+
 // Without the scope a cut sequence is gathered; in it, what is not cut there is
 // computed as outside, masks included.
 TEST(ContextScope, LeavesOthersAlone) {
@@ -221,6 +243,40 @@ TEST(ContextScope, LeavesOthersAlone) {
         at::scaled_dot_product_attention(cut, cut, cut, replicate(mask, mesh)),
         truth,
         "outside");
+  });
+}
+
+// A program that no launcher started is one rank.
+TEST(ContextScope, NeedsNoRanks) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"cp"});
+  const AttentionCase c{.tokens = 5};
+  for (const auto method : kMethods) {
+    check_parts(c, mesh, method);
+    check_dtensors(c, mesh, method);
+  }
+  expect_close(
+      attend(c, inputs_of(c)[0], inputs_of(c)[1], inputs_of(c)[2]),
+      truth_of(c)[0],
+      "afterwards");
+}
+
+// The innermost holds, until it ends.
+TEST(ContextScope, Nests) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
+    const auto q = uniform({1, 2, 4, 4}, 1);
+    const auto collectives_on = [&](const std::string& name) {
+      const CommDebugMode comm;
+      at::scaled_dot_product_attention(q, q, q);
+      return comm.total({.mesh_dim = name}).count;
+    };
+    const auto outer = context_parallel(mesh["a"]);
+    {
+      const auto inner = context_parallel(mesh["b"]);
+      EXPECT_EQ(collectives_on("a"), 0);
+      EXPECT_EQ(collectives_on("b"), 1);
+    }
+    EXPECT_EQ(collectives_on("a"), 1);
   });
 }
 
