@@ -12,6 +12,7 @@
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>
+#include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
@@ -203,6 +204,11 @@ void explain_into(
   visit_tensors(stack, [&](const at::Tensor& t, size_t arg, int item) {
     call.operands.push_back(operand_of(info, *like, t, arg, item));
   });
+  if (is_computed_in_context(info.op.operator_name(), stack)) {
+    call.by = DecidedBy::kKernel;
+    say(call, "in a context_parallel scope, which leaves the sequence cut");
+    return;
+  }
   call.by = decided_by(info, stack);
   if (call.by == DecidedBy::kOperators || call.by == DecidedBy::kKernel) {
     return;

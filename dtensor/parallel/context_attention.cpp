@@ -198,6 +198,20 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {
 
 } // namespace
 
+bool is_computed_in_context(
+    const c10::OperatorName& op,
+    c10::ArrayRef<c10::IValue> args) {
+  const auto* scope = current_context();
+  return scope != nullptr &&
+      op.name == at::_ops::scaled_dot_product_attention::name &&
+      dim_of_tokens(
+          {.query = args[0].toTensor(),
+           .key = args[1].toTensor(),
+           .value = args[2].toTensor()},
+          *scope)
+          .has_value();
+}
+
 // Where the kernel is, so that whoever opens a scope links it.
 bool watch_attention(bool watched) {
   return watch_draws(watched);
@@ -210,7 +224,7 @@ void check_context_call(const AttentionArgs& args) {
       kWhere,
       masked ? "attn_mask" : "dropout",
       " is not for a sequence that is cut. Leave it out, or attend to DTensors "
-      "outside of the scope, where they are gathered.");
+      "outside of the scope, where they are made whole.");
   DTENSOR_CHECK_VALUE(
       fit(args),
       kWhere,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/operator_name.h>
 #include <dtensor/parallel/context_scope_impl.h>
 #include <dtensor/parallel/ring_attention_impl.h>
 
@@ -15,10 +17,10 @@ struct AttentionArgs {
   at::Tensor query;
   at::Tensor key;
   at::Tensor value;
-  std::optional<at::Tensor> mask;
+  std::optional<at::Tensor> mask = std::nullopt;
   double dropout = 0;
   bool causal = false;
-  std::optional<double> scale;
+  std::optional<double> scale = std::nullopt;
   bool grouped = false;
 };
 
@@ -34,6 +36,17 @@ at::Tensor attend_parts(
     const TokensOfRanks& queries,
     const TokensOfRanks& keys,
     RotateMethod method);
+
+/// The mesh dimension of DTensors on which one of them is cut along its
+/// sequence over the ranks of the scope, if there is one.
+std::optional<int64_t> dim_of_tokens(
+    const AttentionArgs& args,
+    const ContextScope& scope);
+
+/// Whether a scope of this rank computes this call of an operator on DTensors.
+bool is_computed_in_context(
+    const c10::OperatorName& op,
+    c10::ArrayRef<c10::IValue> args);
 
 /// Attention of DTensors; nothing if none is cut along its sequence over the
 /// ranks of the scope.

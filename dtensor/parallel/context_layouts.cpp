@@ -42,7 +42,8 @@ std::optional<int64_t> dim_of(const DeviceMesh& mesh, const DeviceMesh& scope) {
 
 bool share_a_mesh(const Operands& all) {
   return std::all_of(all.begin(), all.end(), [&](const at::Tensor& t) {
-    return spec_of(t)->mesh() == spec_of(all[0])->mesh() && t.dim() >= 2;
+    return is_dtensor(t) && spec_of(t)->mesh() == spec_of(all[0])->mesh() &&
+        t.dim() >= 2;
   });
 }
 
@@ -251,13 +252,24 @@ SpecPtr output_spec(const Operands& all, bool grouped) {
 
 } // namespace
 
+std::optional<int64_t> dim_of_tokens(
+    const AttentionArgs& args,
+    const ContextScope& scope) {
+  const Operands all = {args.query, args.key, args.value};
+  if (!share_a_mesh(all)) {
+    return std::nullopt;
+  }
+  const auto m = dim_of(spec_of(args.query)->mesh(), scope.mesh);
+  return m && cuts_tokens(all, *m) ? m : std::nullopt;
+}
+
 std::optional<at::Tensor> attend_dtensors(
     const AttentionArgs& args,
     const ContextScope& scope) {
   const Operands given = {args.query, args.key, args.value};
   const auto& mesh = spec_of(args.query)->mesh();
-  const auto m = dim_of(mesh, scope.mesh);
-  if (!m || !share_a_mesh(given) || !cuts_tokens(given, *m)) {
+  const auto m = dim_of_tokens(args, scope);
+  if (!m) {
     return std::nullopt;
   }
   check_context_call(args);

@@ -57,7 +57,7 @@ struct ContextParallelOptions {
 
 /// While it lives, scaled_dot_product_attention of this thread takes sequences
 /// (dimension -2 of query, key and value) as cut over `mesh`, which has one
-/// dimension, and nobody gathers them:
+/// dimension, and leaves them so:
 ///
 /// - plain tensors are this rank's parts: of the length of the buffers, or, if
 ///   there are none, all of one size. They give a part of the result;
@@ -79,9 +79,9 @@ struct ContextParallelOptions {
 /// throws NotImplementedError for masks and dropout, and ValueError for parts
 /// of another length.
 ///
-/// Python: torch.distributed.tensor.experimental.context_parallel, of which
-/// the sequence divides by twice the ranks, queries are not grouped, attention
-/// with load balancing is causal, and GPUs are needed.
+/// Python: torch.distributed.tensor.experimental.context_parallel, where the
+/// sequence has to divide by twice the ranks, attention with load balancing has
+/// to be causal, the backward pass has to be inside, and tensors are a GPU's.
 class DTENSOR_API ContextParallel {
  public:
   explicit ContextParallel(

@@ -6,6 +6,7 @@
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/parallel/autocast.h>
+#include <dtensor/parallel/context_parallel.h>
 #include <tests/parallel/modules.h>
 
 #include <algorithm>
@@ -490,6 +491,24 @@ TEST(ExplainMode, ScopesThatChangeOperandsAreSeen) {
     EXPECT_EQ(only(mode).by, DecidedBy::kRule) << to_string(mode);
     EXPECT_EQ(only(mode).operands.at(1).becomes, DTensor(a).spec());
     EXPECT_EQ(only(mode).results.at(0), DTensor(y).spec());
+  });
+}
+
+TEST(ExplainMode, AttentionInAContextGoesByNoRule) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto q =
+        distribute_tensor(uniform({1, 2, 8, 4}, 1), mesh, {Shard(2)});
+    const auto scope = context_parallel(mesh);
+    const ExplainMode mode;
+    const auto y = at::scaled_dot_product_attention(q, q, q);
+    const auto& call = only(mode);
+    EXPECT_EQ(call.by, DecidedBy::kKernel) << to_string(mode);
+    EXPECT_EQ(
+        call.note,
+        "in a context_parallel scope, which leaves the sequence cut");
+    EXPECT_EQ(call.communicated.count, 1);
+    EXPECT_EQ(call.results.at(0), DTensor(y).spec());
+    EXPECT_EQ(DTensor(y).placements()[0], Shard(2));
   });
 }
 

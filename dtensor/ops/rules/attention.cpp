@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scaled_dot_product_attention: batches and heads are independent of each
-// other, so those dimensions may be sharded; sequences are whole. Where groups
+// other, so those dimensions may be sharded; sequences are whole, but in a
+// context_parallel scope (parallel/context_attention.cpp). Where groups
 // of query heads share a key and a value head, either whole groups go to a
 // rank, with their keys and values,
 //
