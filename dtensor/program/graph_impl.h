@@ -83,6 +83,7 @@ struct GraphNode {
   std::string target; // "aten::linear"
   std::variant<c10::OperatorHandle, ScalarFunction, BeginGradMode, EndGradMode>
       call = EndGradMode{};
+  bool is_random = false; // draws random numbers
   std::vector<Operand> args;
   std::vector<Result> results;
   std::vector<Slot> last_uses; // values that nobody asks for after it

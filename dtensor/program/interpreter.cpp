@@ -28,14 +28,20 @@ std::string describe(const GraphNode& node, const std::string& path) {
 
 } // namespace
 
-IValue Interpreter::placed(IValue value) const {
-  if (state_.mesh.defined() && value.isTensor()) {
-    const auto& t = value.toTensor();
-    if (t.defined() && !is_dtensor(t)) {
-      return replicate(t, state_.mesh);
-    }
+IValue Interpreter::placed(IValue value, bool random) const {
+  if (!state_.mesh.defined() || !value.isTensor()) {
+    return value;
   }
-  return value;
+  const auto& t = value.toTensor();
+  if (!t.defined() || is_dtensor(t)) {
+    return value;
+  }
+  if (random) {
+    const Placements whole(
+        static_cast<size_t>(state_.mesh.ndim()), Replicate());
+    return distribute_tensor(t, state_.mesh, whole);
+  }
+  return replicate(t, state_.mesh);
 }
 
 IValue Interpreter::value_of(const Operand& operand) const {
@@ -79,12 +85,12 @@ void Interpreter::carry_out(
   }
   op.callBoxed(&stack_);
   for (size_t i = 0; i < node.results.size() && i < stack_.size(); ++i) {
-    store(node.results[i], std::move(stack_[i]));
+    store(node.results[i], std::move(stack_[i]), node.is_random);
   }
 }
 
 void Interpreter::carry_out(ScalarFunction function, const GraphNode& node) {
-  store(node.results[0], function(stack_));
+  store(node.results[0], function(stack_), false);
 }
 
 void Interpreter::carry_out(
@@ -101,17 +107,17 @@ void Interpreter::carry_out(
   modes_.pop_back();
 }
 
-void Interpreter::store(const Result& result, IValue value) {
+void Interpreter::store(const Result& result, IValue value, bool random) {
   if (!result.is_list) {
     if (!result.slots.empty() && result.slots[0]) {
-      values_[*result.slots[0]] = placed(std::move(value));
+      values_[*result.slots[0]] = placed(std::move(value), random);
     }
     return;
   }
   const auto list = value.toTensorVector();
   for (size_t i = 0; i < result.slots.size() && i < list.size(); ++i) {
     if (result.slots[i]) {
-      values_[*result.slots[i]] = placed(list[i]);
+      values_[*result.slots[i]] = placed(list[i], random);
     }
   }
 }

@@ -30,15 +30,15 @@ class Interpreter {
   void call(const GraphNode& node);
   c10::IValue value_of(const Operand& operand) const;
   /// Values of a program on a mesh are DTensors: what was plain is alike on all
-  /// ranks.
-  c10::IValue placed(c10::IValue value) const;
+  /// ranks, but for random numbers, of which those of its first rank count.
+  c10::IValue placed(c10::IValue value, bool random = false) const;
 
  private:
   void carry_out(const c10::OperatorHandle& op, const GraphNode& node);
   void carry_out(ScalarFunction function, const GraphNode& node);
   void carry_out(const BeginGradMode& mode, const GraphNode& node);
   void carry_out(const EndGradMode& mode, const GraphNode& node);
-  void store(const Result& result, c10::IValue value);
+  void store(const Result& result, c10::IValue value, bool random);
 
   const ProgramState& state_;
   OperandLayouts* layouts_;

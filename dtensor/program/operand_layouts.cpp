@@ -5,11 +5,11 @@
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/version_impl.h>
 
-#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -111,12 +111,11 @@ std::vector<SpecPtr> whole_if_refused(
   return wanted;
 }
 
-std::vector<SpecPtr> wanted_by(const c10::OperatorHandle& op, Args args) {
+std::vector<SpecPtr>
+wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   std::vector<SpecPtr> wanted(args.size());
   const auto info = info_of(op);
-  const bool random =
-      info->random || op.hasTag(at::Tag::nondeterministic_seeded);
-  if (op.schema().is_mutable() || random) {
+  if (op.schema().is_mutable() || node.is_random || info->random) {
     return wanted; // it must see the very tensor, and be called once
   }
   try {
@@ -141,14 +140,15 @@ bool is_same(const std::vector<SpecPtr>& given, Args args) {
   return same && index == given.size();
 }
 
-CallLayouts look_at(const c10::OperatorHandle& op, Args args) {
+CallLayouts
+look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   CallLayouts layouts;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
     if (is_dtensor(t)) {
       layouts.given.push_back(spec_of(t));
     }
   });
-  layouts.wanted = wanted_by(op, args);
+  layouts.wanted = wanted_by(node, op, args);
   layouts.changes_any = std::any_of(
       layouts.wanted.begin(), layouts.wanted.end(), [](const auto& spec) {
         return spec != nullptr;
@@ -165,18 +165,30 @@ OperandLayouts::OperandLayouts(const Graph& graph, GraphLayouts& seen)
   seen_.resize(graph.nodes.size());
 }
 
+// From where it takes the least communication: the value, or what it was
+// brought to before.
 at::Tensor
 OperandLayouts::brought(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   const auto version = version_of(t);
   const bool recorded = c10::GradMode::is_enabled();
   auto& all = made_[slot];
+  auto from = t;
+  auto bytes = plan(spec_of(t), to)->wire_bytes;
   for (const auto& made : all) {
-    if (made.from.is_same(t) && made.version == version &&
-        made.recorded == recorded && spec_of(made.value) == to) {
+    if (!made.from.is_same(t) || made.version != version ||
+        made.recorded != recorded) {
+      continue;
+    }
+    if (spec_of(made.value) == to) {
       return made.value;
     }
+    const auto other = plan(spec_of(made.value), to)->wire_bytes;
+    if (other < bytes) {
+      from = made.value;
+      bytes = other;
+    }
   }
-  all.push_back({t, version, recorded, redistribute_autograd(t, to)});
+  all.push_back({t, version, recorded, redistribute_autograd(from, to)});
   return all.back().value;
 }
 
@@ -186,7 +198,7 @@ void OperandLayouts::place(
     torch::jit::Stack& stack) {
   auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
   if (!is_same(seen.given, stack)) {
-    seen = look_at(op, stack);
+    seen = look_at(node, op, stack);
   }
   if (!seen.changes_any) {
     return;

@@ -5,6 +5,7 @@
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/StringUtil.h>
 
@@ -308,6 +309,7 @@ class GraphReader {
     }
     node.target = name->name;
     node.call = *op;
+    node.is_random = op->hasTag(at::Tag::nondeterministic_seeded);
     read_arguments(call, op->schema(), node);
   }
 

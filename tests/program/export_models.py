@@ -221,6 +221,23 @@ class Random(nn.Module):
         return tuple(pool)
 
 
+class Drawing(nn.Module):
+    """Random numbers of its own, and of what it is given."""
+
+    def forward(self, x):
+        y = x + torch.rand(3, 4) + torch.randn(x.shape[0], 1)
+        y = y + torch.randperm(4) + torch.bernoulli(torch.full((4,), 0.5))
+        return y, nn.functional.dropout(y, 0.5, training=True)
+
+
+class Shared(nn.Module):
+    """One value that several operators want whole."""
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        return x.sort(1).values + x.cumsum(1) + x.argsort(1) + x.flip(1)
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -253,6 +270,9 @@ torch.save([{
 for seed in range(4):
     write(f"random_{seed}", Random(seed),
           tuple(torch.randn(6, 5, dtype=torch.double) for _ in range(4)))
+
+write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
+save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
 
 # Files that are refused.
 save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")

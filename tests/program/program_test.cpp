@@ -101,6 +101,32 @@ TEST_P(Programs, ComputeTheSameReplicatedOnRanks) {
   }
 }
 
+// Each rank draws from a generator of its own.
+TEST(ProgramRandom, IsAlikeOnAllRanks) {
+  const auto path = exported("drawing");
+  for (const int64_t ranks : {1, 2, 3}) {
+    std::vector<Tensors> drawn(static_cast<size_t>(ranks));
+    run_ranks(ranks, [&](int64_t rank) {
+      torch::manual_seed(static_cast<uint64_t>(rank));
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      parallelize_program(program, mesh);
+      for (int call = 0; call < 2; ++call) {
+        for (const auto& t : tensors_in(program.run({torch::ones({3, 4})}))) {
+          drawn[static_cast<size_t>(rank)].push_back(DTensor(t).to_local());
+        }
+      }
+    });
+    for (const auto& mine : drawn) {
+      ASSERT_EQ(mine.size(), 4U);
+      EXPECT_FALSE(mine[0].equal(mine[2]));
+      for (size_t i = 0; i < mine.size(); ++i) {
+        EXPECT_TRUE(mine[i].equal(drawn[0][i])) << ranks << " ranks, " << i;
+      }
+    }
+  }
+}
+
 ParallelizePlan transformer_plan() {
   return {
       {"tokens", RowwiseParallel()},
@@ -181,6 +207,24 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   }
 }
 
+// Four operators want it whole, and it comes cut: one gather.
+TEST(ProgramLayouts, BringAValueThereOnce) {
+  const auto path = exported("shared");
+  const auto runs = python_runs("shared");
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    auto program = load_program(path);
+    parallelize_program(program, mesh);
+    auto cut = runs;
+    cut[0].inputs[0] = distribute_tensor(runs[0].inputs[0], mesh, {Shard(1)});
+    expect_as_python(program, cut);
+    const torch::NoGradGuard no_grad;
+    const CommDebugMode counted;
+    program({cut[0].inputs[0]});
+    EXPECT_EQ(counted.get_total_counts(), 1);
+  });
+}
+
 TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
   const auto program = load_program(exported("views"));
   EXPECT_EQ(
@@ -243,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         "normed",
         "normed_functional",
         "views",
+        "shared",
         "random_0",
         "random_1",
         "random_2",
