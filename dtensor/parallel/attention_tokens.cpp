@@ -93,7 +93,7 @@ Intervals at_places(const Intervals& held, Interval places) {
 }
 
 std::vector<AttentionPiece>
-pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
+all_pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
   std::vector<AttentionPiece> pieces;
   const Interval all_queries{0, total_size(queries)};
   const Interval all_keys{0, total_size(keys)};
@@ -162,7 +162,7 @@ std::vector<AttentionPiece> pieces_of(
   const int64_t rows = total_size(queries);
   for (int64_t begin = 0; begin < rows; begin += most_rows) {
     const Interval places{begin, std::min(begin + most_rows, rows)};
-    for (auto piece : pieces_of(at_places(queries, places), keys, causal)) {
+    for (auto piece : all_pieces_of(at_places(queries, places), keys, causal)) {
       piece.queries.begin += begin;
       piece.queries.end += begin;
       pieces.push_back(piece);

@@ -23,7 +23,7 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kWhere = "context_parallel";
+constexpr const char* kContext = "context_parallel";
 
 std::string text_of(const at::Tensor& t) {
   return shape_text(t.scalar_type(), t.sizes());
@@ -107,7 +107,7 @@ TokensOfRanks tokens_of_part(
   const int64_t mine = total_size(tokens[static_cast<size_t>(group.rank())]);
   DTENSOR_CHECK_VALUE(
       mine == here,
-      kWhere,
+      kContext,
       "the ",
       name,
       ", ",
@@ -221,13 +221,13 @@ void check_context_call(const AttentionArgs& args) {
   const bool masked = args.mask && args.mask->defined();
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       !masked && args.dropout == 0,
-      kWhere,
+      kContext,
       masked ? "attn_mask" : "dropout",
       " is not for a sequence that is cut. Leave it out, or attend to DTensors "
       "outside of the scope, where they are made whole.");
   DTENSOR_CHECK_VALUE(
       fit(args),
-      kWhere,
+      kContext,
       "query, key and value do not fit each other: ",
       text_of(args.query),
       ", ",

@@ -17,7 +17,7 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-constexpr const char* kWhere = "context_parallel_unshard";
+constexpr const char* kUnshard = "context_parallel_unshard";
 
 void check_part_of(
     const at::Tensor& whole,
@@ -26,7 +26,7 @@ void check_part_of(
     const Intervals& tokens) {
   DTENSOR_CHECK_VALUE(
       part.size(dim) == total_size(tokens),
-      kWhere,
+      kUnshard,
       "a part has ",
       part.size(dim),
       " tokens along dimension ",
@@ -62,7 +62,7 @@ void check_unshard(
     const std::vector<int64_t>& seq_dims) {
   DTENSOR_CHECK_VALUE(
       buffers.size() == seq_dims.size(),
-      kWhere,
+      kUnshard,
       "there are ",
       buffers.size(),
       " buffers and ",
@@ -71,11 +71,11 @@ void check_unshard(
   for (const auto& buffer : buffers) {
     DTENSOR_CHECK_VALUE(
         buffer.defined(),
-        kWhere,
+        kUnshard,
         "a part is undefined. Pass a tensor of each rank.");
     DTENSOR_CHECK_TYPE(
         !is_dtensor(buffer),
-        kWhere,
+        kUnshard,
         "a DTensor is no part. Pass its to_local(), or call full_tensor() if "
         "its tokens stand in order.");
   }
@@ -89,12 +89,12 @@ std::vector<at::Tensor> context_parallel_unshard(
     const std::vector<at::Tensor>& buffers,
     const std::vector<int64_t>& seq_dims) {
   const c10::NoGradGuard no_grad;
-  detail::check_context_mesh(detail::kWhere, mesh);
+  detail::check_context_mesh(detail::kUnshard, mesh);
   detail::check_unshard(buffers, seq_dims);
   std::vector<at::Tensor> wholes;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const auto dim =
-        detail::seq_dim(detail::kWhere, buffers[i], i, seq_dims[i]);
+        detail::seq_dim(detail::kUnshard, buffers[i], i, seq_dims[i]);
     wholes.push_back(detail::unsharded(mesh, buffers[i].detach(), dim));
   }
   return wholes;
