@@ -189,8 +189,7 @@ struct RingAttentionBackward final : Node {
         !c10::GradMode::is_enabled(),
         "context_parallel",
         "the gradient of attention over a spread sequence has no gradient "
-        "itself. Call backward() without create_graph, or exchange heads "
-        "(RotateMethod::kUlysses).");
+        "itself. Call backward() without create_graph.");
     const ModuleScope scope(module, /*backward=*/true);
     const Seen seen{
         query.unpack(),
