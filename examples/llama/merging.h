@@ -43,8 +43,10 @@ class Merging {
     for (size_t i = 1; i < parts_.size(); ++i) {
       consider(static_cast<int64_t>(i) - 1, static_cast<int64_t>(i));
     }
-    for (; !pairs_.empty(); pairs_.pop()) {
-      merge(Pair(pairs_.top()));
+    while (!pairs_.empty()) {
+      const auto pair = pairs_.top();
+      pairs_.pop();
+      merge(pair);
     }
     for (int64_t i = parts_.empty() ? -1 : 0; i >= 0; i = part(i).behind) {
       hand_out(text_.substr(part(i).begin, part(i).length), use);

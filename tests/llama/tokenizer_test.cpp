@@ -2,6 +2,7 @@
 // Vocabularies of sentencepiece in GGUF, against what sentencepiece makes of
 // the same texts.
 #include "examples/llama/tokenizer.h"
+#include "examples/llama/merging.h"
 #include "tests/weights/files.h"
 
 #include <gtest/gtest.h>
@@ -55,6 +56,40 @@ std::string decoded(const Tokenizer& tokenizer, const Tokens& tokens) {
     text += tokenizer.decode(token);
   }
   return text;
+}
+
+std::string merged(const MergedTokens& tokens, const std::string& text) {
+  Merging merging(tokens);
+  for (size_t i = 0; i < text.size(); ++i) {
+    merging.add(text.substr(i, 1), /*is_fixed=*/text[i] == '!');
+  }
+  std::string pieces;
+  merging.finish([&](const std::string& piece) {
+    pieces += (pieces.empty() ? "" : " ") + piece;
+  });
+  return pieces;
+}
+
+// What a merge has made possible may come before all others.
+TEST(Merging, TakesTheHighestScoreFirst) {
+  const MergedTokens tokens = {
+      {"ab", {0, 3, false}},
+      {"cd", {1, 2, false}},
+      {"abc", {2, 5, false}},
+      {"aa", {3, 1, false}},
+      {"!a", {4, 9, false}}};
+  EXPECT_EQ(merged(tokens, "abcd"), "abc d");
+  EXPECT_EQ(merged(tokens, "xcdab"), "x cd ab");
+  EXPECT_EQ(merged(tokens, "aaaaa"), "aa aa a"); // the leftmost
+  EXPECT_EQ(merged(tokens, "!abc"), "! abc");
+  EXPECT_EQ(merged(tokens, ""), "");
+}
+
+TEST(Merging, TakesUnusedTokensApart) {
+  const MergedTokens tokens = {
+      {"ab", {0, 3, true}}, {"abc", {1, 2, true}}, {"abcd", {2, 1, false}}};
+  EXPECT_EQ(merged(tokens, "abcd"), "abcd");
+  EXPECT_EQ(merged(tokens, "abc"), "a b c");
 }
 
 TEST_F(SentencePieces, AreThoseOfTheirLibrary) {
