@@ -528,8 +528,10 @@ set(DTENSOR_PROGRAM_HEADERS
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/check_inputs.cpp
   dtensor/program/graph_impl.h
+  dtensor/program/graph_text.cpp
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
+  dtensor/program/last_uses.cpp
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/module_tree.cpp

@@ -5,3 +5,13 @@ get_filename_component(dtensor_torch_python
 if(NOT EXISTS ${dtensor_torch_python})
   set(dtensor_torch_python python3)
 endif()
+# dtensor_exports: whether it has PyTorch, whose programs tests export.
+execute_process(
+  COMMAND ${dtensor_torch_python} -c
+    "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"
+  RESULT_VARIABLE no_torch ERROR_QUIET)
+set(dtensor_exports ON)
+if(no_torch)
+  set(dtensor_exports OFF)
+  message(STATUS "dtensor: programs are not tested: no Python has PyTorch")
+endif()

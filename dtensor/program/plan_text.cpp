@@ -33,7 +33,6 @@ struct StyleWords {
       why,
       ". Styles are colwise, rowwise (unit=n, output=S(1)) and sequence "
       "(dim=n).");
-  throw std::logic_error(why); // not reached
 }
 
 // A layout may have a blank in it: "output=S(0, u=4)".

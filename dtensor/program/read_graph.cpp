@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <map>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -24,7 +23,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kLoadProgram = "load_program";
 constexpr int64_t kSchemaMajor = 8;
-constexpr std::string_view kOperators = "torch.ops.";
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 // Says again what the calls before and after it are made for.
 constexpr std::string_view kAssertMetadata =
@@ -32,7 +30,9 @@ constexpr std::string_view kAssertMetadata =
 constexpr std::string_view kSetGradMode =
     "torch.ops.higher_order.wrap_with_set_grad_enabled";
 
-[[noreturn]] void refuse(const ProgramOrigin& origin, const std::string& why) {
+[[noreturn]] void refuse_program(
+    const ProgramOrigin& origin,
+    const std::string& why) {
   DTENSOR_CHECK_VALUE(
       false,
       kLoadProgram,
@@ -40,7 +40,6 @@ constexpr std::string_view kSetGradMode =
       " is no exported program that can be read: ",
       why,
       ". Write it with torch.export.save() of PyTorch 2.8 or newer.");
-  throw std::logic_error(why); // not reached
 }
 
 [[noreturn]] void refuse_call(
@@ -58,35 +57,6 @@ constexpr std::string_view kSetGradMode =
       " cannot be run: ",
       why,
       ".");
-  throw std::logic_error(why); // not reached
-}
-
-// "torch.ops.aten.add.Tensor" is add.Tensor of aten.
-std::optional<c10::OperatorName> operator_name(const std::string& target) {
-  if (!target.starts_with(kOperators)) {
-    return std::nullopt;
-  }
-  const auto rest = target.substr(kOperators.size());
-  const auto first = rest.find('.');
-  const auto last = rest.rfind('.');
-  if (first == std::string::npos || first == last) {
-    return std::nullopt;
-  }
-  const auto overload = rest.substr(last + 1);
-  return c10::OperatorName(
-      rest.substr(0, first) + "::" + rest.substr(first + 1, last - first - 1),
-      overload == "default" ? "" : overload);
-}
-
-// "Symbol('s77', positive=True, integer=True)" -> s77; other expressions are
-// of several symbols.
-std::string symbol_of(const std::string& expression) {
-  constexpr std::string_view kBegin = "Symbol('";
-  const auto end = expression.find('\'', kBegin.size());
-  const bool is_symbol = expression.starts_with(kBegin) &&
-      end != std::string::npos && expression.find(')') + 1 == expression.size();
-  return is_symbol ? expression.substr(kBegin.size(), end - kBegin.size())
-                   : expression;
 }
 
 // The size that it was exported with.
@@ -98,18 +68,8 @@ int64_t hint_of(const Json& expression) {
       : kAny;
 }
 
-// The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
-std::string innermost_module(const std::string& stack) {
-  const auto entry = stack.substr(stack.rfind(';') + 1);
-  const auto begin = entry.find(',');
-  const auto end = entry.find(',', begin + 1);
-  return begin == std::string::npos || end == std::string::npos
-      ? ""
-      : entry.substr(begin + 1, end - begin - 1);
-}
-
 // Reads one graph, or one within it, whose names are its own.
-class GraphReader {
+class GraphReader final : public ArgumentContext {
  public:
   GraphReader(const ProgramOrigin& origin, Graph& graph)
       : origin_(origin),
@@ -123,18 +83,35 @@ class GraphReader {
 
   void read_nodes(const Json& nodes) {
     for (const auto& call : nodes) {
-      try {
-        read_call(call);
-      } catch (const std::invalid_argument& error) {
-        refuse_call(origin_, call, c10::str("it has ", error.what()));
-      }
+      call_ = &call;
+      read_call(call);
     }
+    call_ = nullptr;
   }
 
   void read_outputs(const Json& signature) {
     for (const auto& spec : signature.at("output_specs")) {
       read_output(spec.begin().key(), spec.begin().value());
     }
+  }
+
+  Slot find(const std::string& name) const override {
+    const auto found = names_.find(name);
+    if (found == names_.end()) {
+      refuse_program(origin_, c10::str("nothing gives the value ", name));
+    }
+    return found->second;
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const override {
+    if (call_ == nullptr) {
+      refuse_program(origin_, "it has " + what);
+    }
+    refuse_call(origin_, *call_, "it has " + what);
+  }
+
+  c10::Device device() const override {
+    return origin_.device;
   }
 
  private:
@@ -144,19 +121,8 @@ class GraphReader {
     return slot;
   }
 
-  Slot find(const std::string& name) const {
-    const auto found = names_.find(name);
-    if (found == names_.end()) {
-      refuse(origin_, c10::str("nothing gives the value ", name));
-    }
-    return found->second;
-  }
-
   Operand operand(const Json& argument, const c10::TypePtr& type) const {
-    return read_operand(
-        argument, type, origin_.device, [this](const std::string& name) {
-          return find(name);
-        });
+    return read_operand(argument, type, *this);
   }
 
   // --- inputs and outputs ----------------------------------------------------
@@ -190,7 +156,7 @@ class GraphReader {
       name = value.at(input.is_tensor ? "name" : "as_name");
       input.name = name;
     } else {
-      refuse(origin_, c10::str("it has an input of kind ", kind));
+      refuse_program(origin_, c10::str("it has an input of kind ", kind));
     }
     input.slot = define(name);
     if (input.is_tensor) {
@@ -202,7 +168,7 @@ class GraphReader {
   void read_meta(const Json& meta, GraphInput& input) const {
     const auto* format = exported_format(meta.at("dtype"));
     if (format == nullptr) {
-      refuse(origin_, c10::str(input.name, " has an unknown dtype"));
+      refuse_program(origin_, c10::str(input.name, " has an unknown dtype"));
     }
     input.dtype = format->dtype;
     input.requires_grad = meta.at("requires_grad");
@@ -230,7 +196,7 @@ class GraphReader {
     } else if (kind == "user_input_mutation") {
       add_mutation(spec, InputKind::kUser, "user_input_name");
     } else {
-      refuse(origin_, c10::str("it has an output of kind ", kind));
+      refuse_program(origin_, c10::str("it has an output of kind ", kind));
     }
   }
 
@@ -241,7 +207,8 @@ class GraphReader {
           return i.kind == kind && i.name == name;
         });
     if (input == graph_.inputs.end()) {
-      refuse(origin_, c10::str("it writes to ", name, ", which is no input"));
+      refuse_program(
+          origin_, c10::str("it writes to ", name, ", which is no input"));
     }
     graph_.mutations.push_back(
         {static_cast<size_t>(input - graph_.inputs.begin()),
@@ -331,11 +298,11 @@ class GraphReader {
       } else if (argument.type()->kind() == c10::TypeKind::OptionalType) {
         node.args.emplace_back(c10::IValue());
       } else {
-        throw std::invalid_argument("no argument " + argument.name());
+        refuse("no argument " + argument.name());
       }
     }
     if (!given.empty()) {
-      throw std::invalid_argument(
+      refuse(
           "an argument " + given.begin()->first +
           ", which this LibTorch's operator does not take");
     }
@@ -358,7 +325,7 @@ class GraphReader {
       } else if (kind == "as_none") {
         result.slots = {std::nullopt};
       } else {
-        throw std::invalid_argument("a result of kind " + kind);
+        refuse("a result of kind " + kind);
       }
       node.results.push_back(std::move(result));
     }
@@ -400,41 +367,10 @@ class GraphReader {
   }
 
   const ProgramOrigin& origin_;
+  const Json* call_ = nullptr; // that is read
   Graph& graph_;
   std::map<std::string, Slot> names_;
 };
-
-// Each value is let go of after the call that uses it last, or makes it if
-// nobody does.
-void find_last_uses(Graph& graph) {
-  std::vector<bool> seen(graph.num_slots, false);
-  const auto keep = [&](Slot slot) { seen[slot] = true; };
-  for (const auto& output : graph.outputs) {
-    visit_slots(output, keep);
-  }
-  for (const auto& mutation : graph.mutations) {
-    keep(mutation.value);
-    keep(graph.inputs[mutation.input].slot);
-  }
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    const auto use = [&](Slot slot) {
-      if (!seen[slot]) {
-        seen[slot] = true;
-        node->last_uses.push_back(slot);
-      }
-    };
-    for (const auto& result : node->results) {
-      for (const auto& slot : result.slots) {
-        if (slot) {
-          use(*slot);
-        }
-      }
-    }
-    for (const auto& arg : node->args) {
-      visit_slots(arg, use);
-    }
-  }
-}
 
 void read_symbols(const Json& ranges, Graph& graph) {
   for (const auto& [symbol, range] : ranges.items()) {
@@ -454,13 +390,13 @@ void read_symbols(const Json& ranges, Graph& graph) {
 Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
   const auto program = Json::parse(json, nullptr, false);
   if (!program.is_object()) {
-    refuse(origin, "the graph is no JSON object");
+    refuse_program(origin, "the graph is no JSON object");
   }
   try {
     const auto& version = program.at("schema_version");
     const auto major = version.at("major").get<int64_t>();
     if (major != kSchemaMajor) {
-      refuse(
+      refuse_program(
           origin,
           c10::str(
               "its format is of version ",
@@ -482,7 +418,7 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
     find_last_uses(graph);
     return graph;
   } catch (const Json::exception& error) {
-    refuse(origin, error.what());
+    refuse_program(origin, error.what());
   }
 }
 

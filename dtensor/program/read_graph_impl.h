@@ -7,7 +7,6 @@
 #include <c10/core/Device.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include <functional>
 #include <string>
 
 namespace dtensor::detail {
@@ -24,14 +23,41 @@ struct ProgramOrigin {
 /// Python source, for a call that cannot be run.
 Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 
-/// The value of {"as_int": 3} for an argument of `type`. `find` gives the slot
-/// of a value by its name. Throws nlohmann::json::exception for another text,
-/// std::invalid_argument, which says what it is, for what cannot be taken.
+/// What an argument asks of who reads the call.
+class ArgumentContext {
+ public:
+  ArgumentContext() = default;
+  virtual ~ArgumentContext() = default;
+  ArgumentContext(const ArgumentContext&) = delete;
+  ArgumentContext& operator=(const ArgumentContext&) = delete;
+
+  /// The slot of the value of that name.
+  virtual Slot find(const std::string& name) const = 0;
+  /// The call has `what`, which cannot be taken.
+  [[noreturn]] virtual void refuse(const std::string& what) const = 0;
+  /// Where the program is to run.
+  virtual c10::Device device() const = 0;
+};
+
+/// The value of {"as_int": 3} for an argument of `type`. Throws
+/// nlohmann::json::exception for another text.
 Operand read_operand(
     const nlohmann::json& argument,
     const c10::TypePtr& type,
-    const c10::Device& device,
-    const std::function<Slot(const std::string&)>& find);
+    const ArgumentContext& context);
+
+/// Sets the last uses of all values: each is let go of after the call that uses
+/// it last, or that makes it if nobody does.
+void find_last_uses(Graph& graph);
+
+/// "torch.ops.aten.add.Tensor" is add.Tensor of aten; nothing for what is no
+/// operator.
+std::optional<c10::OperatorName> operator_name(const std::string& target);
+/// "Symbol('s77', positive=True, integer=True)" -> s77; other expressions,
+/// which are of several symbols, as they are.
+std::string symbol_of(const std::string& expression);
+/// The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
+std::string innermost_module(const std::string& stack);
 
 /// The function that the graph calls `target` ("_operator.mul",
 /// "torch.ops.aten.sym_size.int"); null if it is none of numbers.

@@ -14,7 +14,6 @@
 #include <array>
 #include <limits>
 #include <map>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -28,22 +27,6 @@ using Json = nlohmann::json;
 const c10::Type& without_optional(const c10::Type& type) {
   const auto* optional = type.castRaw<c10::OptionalType>();
   return optional == nullptr ? type : *optional->getElementType();
-}
-
-int64_t dtype_of(const Json& number) {
-  const auto* format = exported_format(number.get<int64_t>());
-  if (format == nullptr) {
-    throw std::invalid_argument("a dtype of number " + number.dump());
-  }
-  return static_cast<int64_t>(format->dtype);
-}
-
-int64_t layout_of(const Json& number) {
-  constexpr int64_t kStridedNumber = 7;
-  if (number.get<int64_t>() != kStridedNumber) {
-    throw std::invalid_argument("a layout that is not strided");
-  }
-  return static_cast<int64_t>(c10::kStrided);
 }
 
 int64_t memory_format_of(const Json& number) {
@@ -68,11 +51,7 @@ double float_of(const Json& number) {
 
 class OperandReader {
  public:
-  OperandReader(
-      const c10::Device& device,
-      const std::function<Slot(const std::string&)>& find)
-      : device_(device),
-        find_(find) {}
+  explicit OperandReader(const ArgumentContext& context) : context_(context) {}
 
   Operand read(const Json& argument, const c10::Type& given_type) const {
     const auto& type = without_optional(given_type);
@@ -96,13 +75,13 @@ class OperandReader {
   std::optional<Slot> value_of(const std::string& kind, const Json& value)
       const {
     if (kind == "as_tensor") {
-      return find_(value.at("name"));
+      return context_.find(value.at("name"));
     }
     if (kind == "as_optional_tensor" && value.contains("as_tensor")) {
-      return find_(value.at("as_tensor").at("name"));
+      return context_.find(value.at("as_tensor").at("name"));
     }
     if (kind.starts_with("as_sym_") && value.contains("as_name")) {
-      return find_(value.at("as_name"));
+      return context_.find(value.at("as_name"));
     }
     return std::nullopt;
   }
@@ -151,14 +130,30 @@ class OperandReader {
       return c10::complex<double>(
           float_of(value.at("real")), float_of(value.at("imag")));
     }
-    throw std::invalid_argument("an argument of kind " + kind);
+    context_.refuse("an argument of kind " + kind);
+  }
+
+  int64_t dtype_of(const Json& number) const {
+    const auto* format = exported_format(number.get<int64_t>());
+    if (format == nullptr) {
+      context_.refuse("a dtype of number " + number.dump());
+    }
+    return static_cast<int64_t>(format->dtype);
+  }
+
+  int64_t layout_of(const Json& number) const {
+    constexpr int64_t kStridedNumber = 7;
+    if (number.get<int64_t>() != kStridedNumber) {
+      context_.refuse("a layout that is not strided");
+    }
+    return static_cast<int64_t>(c10::kStrided);
   }
 
   // The program runs elsewhere than it was exported; what it keeps on the CPU
   // although it was exported for another device stays there.
   c10::Device device_of(const Json& value) const {
     c10::Device device(value.at("type").get<std::string>());
-    return device.is_meta() ? device : device_;
+    return device.is_meta() ? device : context_.device();
   }
 
   static IValue converted(IValue value, const c10::Type& type) {
@@ -183,7 +178,7 @@ class OperandReader {
       return IValue();
     }
     if (!value.is_array()) {
-      throw std::invalid_argument("no list but " + kind);
+      context_.refuse("no list but " + kind);
     }
     ListOperand list{kind_of(element, optional), {}};
     const auto item_kind = kind == "as_ints" ? "as_int"
@@ -210,20 +205,20 @@ class OperandReader {
       const Json& item,
       const c10::Type& element) const {
     if (kind == "as_tensors") {
-      return find_(item.at("name"));
+      return context_.find(item.at("name"));
     }
     const auto& key = item.begin().key();
     const auto& value = item.begin().value();
     if (key == "as_name") {
-      return find_(value);
+      return context_.find(value);
     }
     if (key == "as_tensor") {
-      return find_(value.at("name"));
+      return context_.find(value.at("name"));
     }
     return converted(constant(key, value), element);
   }
 
-  static ListOf kind_of(const c10::Type& element, bool optional) {
+  ListOf kind_of(const c10::Type& element, bool optional) const {
     switch (element.kind()) {
       case TypeKind::TensorType:
         return optional ? ListOf::kOptionalTensor : ListOf::kTensor;
@@ -237,12 +232,11 @@ class OperandReader {
       case TypeKind::NumberType:
         return ListOf::kNumber;
       default:
-        throw std::invalid_argument("a list of " + element.str());
+        context_.refuse("a list of " + element.str());
     }
   }
 
-  const c10::Device& device_;
-  const std::function<Slot(const std::string&)>& find_;
+  const ArgumentContext& context_;
 };
 
 } // namespace
@@ -289,9 +283,8 @@ IValue make_list(const ListOperand& list, c10::ArrayRef<IValue> values) {
 Operand read_operand(
     const Json& argument,
     const c10::TypePtr& type,
-    const c10::Device& device,
-    const std::function<Slot(const std::string&)>& find) {
-  return OperandReader(device, find).read(argument, *type);
+    const ArgumentContext& context) {
+  return OperandReader(context).read(argument, *type);
 }
 
 } // namespace dtensor::detail

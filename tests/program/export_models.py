@@ -105,6 +105,14 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.n2(x))))
 
 
+class Causal(Attention):
+    def forward(self, x):
+        y = nn.functional.scaled_dot_product_attention(
+            self.split(self.q(x)), self.split(self.k(x)),
+            self.split(self.v(x)), is_causal=True)
+        return x + self.o(y.transpose(1, 2).flatten(2))
+
+
 class Transformer(nn.Module):
     """A GPT with a tied head."""
 
@@ -271,6 +279,8 @@ for seed in range(4):
     write(f"random_{seed}", Random(seed),
           tuple(torch.randn(6, 5, dtype=torch.double) for _ in range(4)))
 
+write("causal", nn.Sequential(Causal(12, 3), Causal(12, 3)).double(),
+      (torch.randn(2, 11, 12, dtype=torch.double),))
 write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
 save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
 

@@ -225,6 +225,25 @@ TEST(ProgramLayouts, BringAValueThereOnce) {
   });
 }
 
+// A sequence that no rank has whole.
+TEST(ProgramLayouts, KeepASequenceCutInAContext) {
+  const auto path = exported("causal");
+  const auto runs = python_runs("causal");
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"cp"});
+      auto program = load_program(path);
+      parallelize_program(program, mesh);
+      auto cut = runs;
+      cut[0].inputs[0] = distribute_tensor(runs[0].inputs[0], mesh, {Shard(1)});
+      const auto scope = context_parallel(mesh);
+      expect_as_python(program, cut);
+      const auto y = program({cut[0].inputs[0]});
+      EXPECT_EQ(DTensor(y).placements()[0], Shard(1));
+    });
+  }
+}
+
 TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
   const auto program = load_program(exported("views"));
   EXPECT_EQ(
@@ -288,6 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
         "normed_functional",
         "views",
         "shared",
+        "causal",
         "random_0",
         "random_1",
         "random_2",
