@@ -103,18 +103,18 @@ class GraphReader final : public ArgumentContext {
     return found->second;
   }
 
-  [[noreturn]] void refuse(const std::string& what) const override {
+  c10::Device device() const override {
+    return origin_.device;
+  }
+
+ private:
+  void throw_of(const std::string& what) const override {
     if (call_ == nullptr) {
       refuse_program(origin_, "it has " + what);
     }
     refuse_call(origin_, *call_, "it has " + what);
   }
 
-  c10::Device device() const override {
-    return origin_.device;
-  }
-
- private:
   Slot define(const std::string& name) {
     const auto slot = graph_.num_slots++;
     names_[name] = slot;

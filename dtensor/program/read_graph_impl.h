@@ -5,6 +5,7 @@
 #include <dtensor/program/graph_impl.h>
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
@@ -33,10 +34,16 @@ class ArgumentContext {
 
   /// The slot of the value of that name.
   virtual Slot find(const std::string& name) const = 0;
-  /// The call has `what`, which cannot be taken.
-  [[noreturn]] virtual void refuse(const std::string& what) const = 0;
   /// Where the program is to run.
   virtual c10::Device device() const = 0;
+  /// Says that the call has `what`, which cannot be taken.
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw_of(what);
+    TORCH_INTERNAL_ASSERT(false, "throw_of() throws");
+  }
+
+ private:
+  virtual void throw_of(const std::string& what) const = 0;
 };
 
 /// The value of {"as_int": 3} for an argument of `type`. Throws
