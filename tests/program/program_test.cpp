@@ -101,13 +101,14 @@ TEST_P(Programs, ComputeTheSameReplicatedOnRanks) {
   }
 }
 
-// Each rank draws from a generator of its own.
+// Ranks have generators of their own, which stand at different places here.
 TEST(ProgramRandom, IsAlikeOnAllRanks) {
   const auto path = exported("drawing");
   for (const int64_t ranks : {1, 2, 3}) {
     std::vector<Tensors> drawn(static_cast<size_t>(ranks));
     run_ranks(ranks, [&](int64_t rank) {
-      torch::manual_seed(static_cast<uint64_t>(rank));
+      manual_seed(7);
+      torch::rand({rank});
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       auto program = load_program(path);
       parallelize_program(program, mesh);
@@ -207,7 +208,7 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   }
 }
 
-// Four operators want it whole, and it comes cut: one gather.
+// Three operators want it cut along another dimension: one exchange.
 TEST(ProgramLayouts, BringAValueThereOnce) {
   const auto path = exported("shared");
   const auto runs = python_runs("shared");
@@ -221,7 +222,8 @@ TEST(ProgramLayouts, BringAValueThereOnce) {
     const torch::NoGradGuard no_grad;
     const CommDebugMode counted;
     program({cut[0].inputs[0]});
-    EXPECT_EQ(counted.get_total_counts(), 1);
+    EXPECT_EQ(counted.get_total_counts(), 1)
+        << counted.generate_comm_debug_tracing_table(2);
   });
 }
 
