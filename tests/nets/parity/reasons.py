@@ -120,6 +120,10 @@ EXCEPTED = [
     r"^visualize_sharding",
     # Random numbers of Python's CPU meshes.
     r"^_random\.manual_seed",
+    # Python's runs on GPUs alone. tests/parallel/context_*.
+    r"^context_parallel",
+    # Python's is given the styles that ours finds. tests/program.
+    r"^tp_transform$",
     # PyTorch 2.0: not in the installed package. tests/parallel/torch_2_0*.
     r"^PairwiseParallel|^TensorParallelMultiheadAttention|^make_(in|out)put",
     r"tp_mesh_dim\)$", r"^the swap to it",
