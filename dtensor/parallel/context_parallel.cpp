@@ -199,7 +199,7 @@ bool was_balanced(const DeviceMesh& mesh) {
 // Nothing is changed before all is checked.
 ContextParallel::ContextParallel(
     const DeviceMesh& mesh,
-    ContextParallelOptions options) {
+    const ContextParallelOptions& options) {
   detail::check_context_mesh("context_parallel", mesh);
   detail::check_buffers(options);
   auto& state = detail::context_state.get();

@@ -86,7 +86,7 @@ class DTENSOR_API ContextParallel {
  public:
   explicit ContextParallel(
       const DeviceMesh& mesh,
-      ContextParallelOptions options = {});
+      const ContextParallelOptions& options = {});
   ~ContextParallel();
   ContextParallel(const ContextParallel&) = delete;
   ContextParallel& operator=(const ContextParallel&) = delete;
@@ -99,8 +99,8 @@ class DTENSOR_API ContextParallel {
 /// As Python's context manager is called.
 [[nodiscard]] inline ContextParallel context_parallel(
     const DeviceMesh& mesh,
-    ContextParallelOptions options = {}) {
-  return ContextParallel(mesh, std::move(options));
+    const ContextParallelOptions& options = {}) {
+  return ContextParallel(mesh, options);
 }
 
 /// The method of this rank's scopes from now on that name none: "allgather",

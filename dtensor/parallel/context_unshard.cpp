@@ -41,7 +41,7 @@ void check_part_of(
 at::Tensor
 unsharded(const DeviceMesh& mesh, const at::Tensor& part, int64_t dim) {
   Group& group = get_group(mesh);
-  const auto parts = group.all_gather(part, dim);
+  auto parts = group.all_gather(part, dim);
   const auto tokens =
       tokens_of_ranks(parts.size(dim), group.size(), was_balanced(mesh));
   check_part_of(parts, part, dim, tokens[static_cast<size_t>(group.rank())]);

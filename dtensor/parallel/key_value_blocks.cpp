@@ -63,8 +63,8 @@ class RingSource final : public KeyValueSource {
       here = pending_->wait();
       pending_ = nullptr;
     }
-    const auto block = step == 0 ? std::exchange(mine_, {})
-                                 : shapes_.views(here, shapes_.owner(step));
+    auto block = step == 0 ? std::exchange(mine_, {})
+                           : shapes_.views(here, shapes_.owner(step));
     if (step + 1 < group_.size()) {
       pending_ = group_.all_to_all_async(
           step == 0 ? in_a_buffer(block) : std::move(here),

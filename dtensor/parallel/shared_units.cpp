@@ -100,7 +100,7 @@ at::Tensor shared_linear(
   const auto rows = [&](const at::Tensor& t) {
     return t.narrow(0, first * shared.unit, different * shared.unit);
   };
-  const auto y = at::linear(
+  auto y = at::linear(
       local_part(input),
       rows(local_part(weight_t).t()),
       bias.defined() ? std::optional(rows(local_part(bias))) : std::nullopt);

@@ -101,7 +101,7 @@ class Tree {
   }
 
   std::shared_ptr<Module> make() {
-    const auto root = std::make_shared<Module>("Program");
+    auto root = std::make_shared<Module>("Program");
     modules_[""] = root;
     for (const auto& path : paths_) {
       module_of(path);

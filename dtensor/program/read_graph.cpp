@@ -46,7 +46,7 @@ constexpr std::string_view kSetGradMode =
     const ProgramOrigin& origin,
     const Json& call,
     const std::string& why) {
-  const auto node = call.at("metadata");
+  const auto& node = call.at("metadata");
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       false,
       kLoadProgram,
