@@ -201,7 +201,7 @@ TEST_F(SlowSmolLM2, ARankTouchesTheBytesOfItsParts) {
   const auto file = dtensor::open_weights(smollm2());
   const auto config = config_of(*file);
   const auto all = std::filesystem::file_size(smollm2());
-  for (const size_t ranks : {2, 4}) {
+  for (const size_t ranks : {2U, 4U}) {
     const auto size = static_cast<int64_t>(ranks);
     dtensor::testing::with_fake_world(0, size, [&] {
       const auto mesh = dtensor::init_device_mesh(at::kCPU, {size}, {"tp"});
