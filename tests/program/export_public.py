@@ -132,7 +132,7 @@ with torch.no_grad():
         inputs = inputs_of(batch, length)
         runs.append({"inputs": list(inputs), "output": model(*inputs)})
 ids, mask = inputs_of(2, 8)
-rate = {"minilm": 0.01, "smollm2": 0.001}[name]
+rate = {"minilm": 0.01, "smollm2": 1e-5}[name]
 optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 losses = []
 for _ in range(10):
