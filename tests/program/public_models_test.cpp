@@ -146,8 +146,11 @@ void expect_as_python(
         program(truth.runs[0].first);
         EXPECT_LE(counted.get_total_counts(), collectives);
       }
+      // transformers computes the norms of a Llama in float32 whatever it is,
+      // so that the last bit of a sum may become one of float32 there.
       if (dtype == "f64") {
-        expect_training(program, truth, name == "smollm2", tolerance);
+        const bool lm = name == "smollm2";
+        expect_training(program, truth, lm, lm ? 1e-6 : tolerance);
       }
     });
   }
