@@ -226,10 +226,6 @@ void explain_into(
 
 } // namespace
 
-at::Tensor without_data(const SpecPtr& spec) {
-  return wrap(local_without_data(*spec), spec);
-}
-
 ExplainedCall explain_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {

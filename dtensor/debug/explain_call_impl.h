@@ -10,9 +10,6 @@
 
 namespace dtensor::detail {
 
-/// A DTensor of that layout on the meta device.
-at::Tensor without_data(const SpecPtr& spec);
-
 /// What will be decided about this call, of which a DTensor is an argument; its
 /// results are those decided. What the call would throw is in the note.
 ExplainedCall explain_call(const OpInfo& info, c10::ArrayRef<c10::IValue> args);

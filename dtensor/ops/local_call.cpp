@@ -61,6 +61,10 @@ at::Tensor local_without_data(const Spec& spec) {
       at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
 }
 
+at::Tensor without_data(const SpecPtr& spec) {
+  return wrap(local_without_data(*spec), spec);
+}
+
 SpecPtr any_spec(
     const Decision& decision,
     const torch::jit::Stack& stack,

@@ -22,6 +22,8 @@ at::Tensor placed_plain(
 
 /// This rank's part of a tensor of that layout, on the meta device.
 at::Tensor local_without_data(const Spec& spec);
+/// The DTensor of such a part.
+at::Tensor without_data(const SpecPtr& spec);
 
 /// Runs the operator, or what its rule has in its place, on the local tensors
 /// that stand on the stack, with the arguments that were decided.

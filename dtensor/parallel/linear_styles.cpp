@@ -117,13 +117,14 @@ detail::SharedUnits shared_units(
       " of another module cannot share. Set shared_by to a multiple of ",
       count,
       ", the query heads of an attention for example.");
+  const bool is_local = options.use_local_output && !target.keep_dtensors;
   DTENSOR_CHECK_VALUE(
-      options.use_local_output && options.output_layouts == Shard(-1),
+      is_local && options.output_layouts == Shard(-1),
       "ColwiseParallel",
       detail::describe(target),
       ": with shared_by a rank gets the part that it needs, a plain tensor, "
       "and not ",
-      options.use_local_output ? "" : "a DTensor in ",
+      is_local ? "" : "a DTensor in ",
       to_string(options.output_layouts),
       ". Leave out either; attention picks its heads from DTensors in R.");
   return {options.unit, count, options.shared_by};

@@ -54,9 +54,7 @@ IValue Interpreter::value_of(const Operand& operand) const {
   const auto& [slot, conversion] = std::get<ValueOperand>(operand);
   const auto& value = values_[slot];
   if (conversion == Conversion::kNumberToTensor && value.isScalar()) {
-    auto number = at::scalar_to_tensor(value.toScalar());
-    number.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return number;
+    return at::native::wrapped_scalar_tensor(value.toScalar());
   }
   if (conversion == Conversion::kIntToFloat && value.isInt()) {
     return static_cast<double>(value.toInt());

@@ -2,10 +2,9 @@
 #include <dtensor/program/program.h>
 
 #include <dtensor/error.h>
-#include <dtensor/layout/text.h>
+#include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
-#include <dtensor/tensor/meta_impl.h>
 #include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
@@ -56,12 +55,6 @@ void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& all) {
       collect_tensors(item.value(), all);
     }
   }
-}
-
-// "f32[8, 6] on (tp=2): S(0)", or the shape of a plain one.
-std::string layout_text(const at::Tensor& t) {
-  return is_dtensor(t) ? to_string(*detail::spec_of(t))
-                       : shape_text(t.scalar_type(), t.sizes());
 }
 
 } // namespace
@@ -165,10 +158,11 @@ std::ostream& operator<<(std::ostream& os, const Program& program) {
     os << "\ninput " << name;
   }
   for (const auto& item : state.module->named_parameters()) {
-    os << "\nparameter " << item.key() << " " << layout_text(item.value());
+    os << "\nparameter " << item.key() << " "
+       << detail::state_text(item.value());
   }
   for (const auto& item : state.module->named_buffers()) {
-    os << "\nbuffer " << item.key() << " " << layout_text(item.value());
+    os << "\nbuffer " << item.key() << " " << detail::state_text(item.value());
   }
   return os;
 }

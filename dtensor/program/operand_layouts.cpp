@@ -22,24 +22,13 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-at::Tensor without_data(const SpecPtr& spec) {
-  return wrap(local_without_data(*spec), spec);
-}
-
-bool is_whole(const Spec& spec) {
-  return std::all_of(
-      spec.placements().begin(), spec.placements().end(), [](const auto& p) {
-        return p.is_replicate();
-      });
-}
-
 SpecPtr whole(const SpecPtr& spec) {
   return spec->with_placements(
       Placements(spec->placements().size(), Replicate()));
 }
 
 // The same call on tensors without data.
-torch::jit::Stack without_data(Args args) {
+torch::jit::Stack call_without_data(Args args) {
   torch::jit::Stack stack(args.begin(), args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t) {
     return is_dtensor(t) ? without_data(spec_of(t)) : t;
@@ -79,7 +68,7 @@ std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
       has_style(info, args)) {
     return wanted;
   }
-  const auto stack = without_data(args);
+  const auto stack = call_without_data(args);
   const auto decision = decide_anew(info, stack);
   size_t index = 0;
   visit_tensors(stack, [&](const at::Tensor& t, size_t arg, int item) {
@@ -99,14 +88,14 @@ std::vector<SpecPtr> whole_if_refused(
   bool cut = false;
   torch::jit::Stack as_whole(args.begin(), args.end());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
-    if (is_dtensor(t) && item < 0 && !is_whole(*spec_of(t))) {
+    if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
       cut = true;
       wanted[arg] = whole(spec_of(t));
       as_whole[arg] = without_data(wanted[arg]);
     }
   });
-  if (!cut || runs(op, without_data(args)) ||
-      !runs(op, without_data(as_whole))) {
+  if (!cut || runs(op, call_without_data(args)) ||
+      !runs(op, call_without_data(as_whole))) {
     return std::vector<SpecPtr>(args.size());
   }
   return wanted;

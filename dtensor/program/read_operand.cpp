@@ -159,9 +159,7 @@ class OperandReader {
   static IValue converted(IValue value, const c10::Type& type) {
     const auto kind = type.kind();
     if (kind == TypeKind::TensorType && value.isScalar()) {
-      auto number = at::scalar_to_tensor(value.toScalar());
-      number.unsafeGetTensorImpl()->set_wrapped_number(true);
-      return number;
+      return at::native::wrapped_scalar_tensor(value.toScalar());
     }
     if (kind == TypeKind::FloatType && value.isInt()) {
       return static_cast<double>(value.toInt());

@@ -50,7 +50,9 @@ void move_to_meta(Graph& graph) {
 
 } // namespace
 
-ProgramState Trial::without_data(const ProgramState& state, int64_t ranks) {
+ProgramState Trial::state_without_data(
+    const ProgramState& state,
+    int64_t ranks) {
   ProgramState trial = state;
   trial.mesh = mesh_of(ranks);
   move_to_meta(trial.graph);
@@ -58,7 +60,7 @@ ProgramState Trial::without_data(const ProgramState& state, int64_t ranks) {
 }
 
 Trial::Trial(const ProgramState& state, int64_t ranks)
-    : state_(without_data(state, ranks)) {
+    : state_(state_without_data(state, ranks)) {
   const c10::NoGradGuard no_grad;
   Interpreter interpreter(state_);
   auto& values = interpreter.values();
@@ -132,7 +134,7 @@ std::optional<Placement> Trial::layout_after(
     for (const auto& [slot, placement] : cuts) {
       const auto spec = spec_of(values[slot].toTensor())
                             ->with_placements({placement}, "find_tp_plan");
-      values[slot] = wrap(local_without_data(*spec), spec);
+      values[slot] = without_data(spec);
       note(slot);
     }
     for (const auto index : nodes) {

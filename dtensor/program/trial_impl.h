@@ -35,7 +35,9 @@ class Trial {
       std::vector<Slot>& changed) const;
 
  private:
-  static ProgramState without_data(const ProgramState& state, int64_t ranks);
+  static ProgramState state_without_data(
+      const ProgramState& state,
+      int64_t ranks);
   bool can_call(const GraphNode& node, const std::vector<c10::IValue>& values)
       const;
 

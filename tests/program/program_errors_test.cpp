@@ -144,6 +144,19 @@ TEST(ProgramErrors, RefuseASecondPlan) {
                   program, mesh, {{"nobody", ColwiseParallel()}});
             }),
         HasSubstr("no submodule matches \"nobody\""));
+    // Parts of a shape of their own, in a graph of global shapes.
+    EXPECT_THAT(
+        message_of<c10::ValueError>(
+            path,
+            [&] {
+              parallelize_program(
+                  program,
+                  mesh,
+                  {{"blocks.*.attn.k",
+                    ColwiseParallel({.unit = 4, .shared_by = 12})}});
+            }),
+        HasSubstr("with shared_by a rank gets the part that it needs, a plain "
+                  "tensor, and not a DTensor in S(-1)"));
     parallelize_program(program, mesh);
     EXPECT_EQ(
         message_of<c10::Error>(
