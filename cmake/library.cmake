@@ -71,41 +71,21 @@ function(dtensor_library name)
 endfunction()
 
 # For tools that are slow and look at threads: what lies above does without.
-if(DTENSOR_COMM_ONLY)
-  foreach(layer REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEFERRED WEIGHTS DEBUG TESTING)
-    set(DTENSOR_${layer}_HEADERS)
-    set(DTENSOR_${layer}_SOURCES)
-  endforeach()
+set(dtensor_layers BASE LAYOUT COMM)
+if(NOT DTENSOR_COMM_ONLY)
+  list(APPEND dtensor_layers
+    REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEFERRED WEIGHTS PROGRAM DEBUG)
 endif()
+set(dtensor_headers)
+set(dtensor_sources)
+foreach(layer ${dtensor_layers})
+  list(APPEND dtensor_headers ${DTENSOR_${layer}_HEADERS})
+  list(APPEND dtensor_sources ${DTENSOR_${layer}_SOURCES})
+endforeach()
 
 # Torch is PUBLIC: our headers use it.
 dtensor_library(dtensor
-  HEADERS
-    ${DTENSOR_BASE_HEADERS}
-    ${DTENSOR_LAYOUT_HEADERS}
-    ${DTENSOR_COMM_HEADERS}
-    ${DTENSOR_REDISTRIBUTE_HEADERS}
-    ${DTENSOR_TENSOR_HEADERS}
-    ${DTENSOR_RANDOM_HEADERS}
-    ${DTENSOR_OPS_HEADERS}
-    ${DTENSOR_PARALLEL_HEADERS}
-    ${DTENSOR_DEFERRED_HEADERS}
-    ${DTENSOR_WEIGHTS_HEADERS}
-    ${DTENSOR_PROGRAM_HEADERS}
-    ${DTENSOR_DEBUG_HEADERS}
-  SOURCES
-    ${DTENSOR_BASE_SOURCES}
-    ${DTENSOR_LAYOUT_SOURCES}
-    ${DTENSOR_COMM_SOURCES}
-    ${DTENSOR_REDISTRIBUTE_SOURCES}
-    ${DTENSOR_TENSOR_SOURCES}
-    ${DTENSOR_RANDOM_SOURCES}
-    ${DTENSOR_OPS_SOURCES}
-    ${DTENSOR_PARALLEL_SOURCES}
-    ${DTENSOR_DEFERRED_SOURCES}
-    ${DTENSOR_WEIGHTS_SOURCES}
-    ${DTENSOR_PROGRAM_SOURCES}
-    ${DTENSOR_DEBUG_SOURCES})
+  HEADERS ${dtensor_headers} SOURCES ${dtensor_sources})
 set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
 target_link_libraries(dtensor_dtensor PUBLIC torch)
 if(dtensor_kind STREQUAL STATIC AND NOT DTENSOR_COMM_ONLY)
@@ -137,7 +117,7 @@ find_package(nlohmann_json REQUIRED)
 target_link_libraries(dtensor_dtensor PRIVATE
   $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
-if(DTENSOR_TESTING_SOURCES)
+if(NOT DTENSOR_COMM_ONLY)
   dtensor_library(testing
     HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
   target_link_libraries(dtensor_testing PUBLIC dtensor::dtensor)
