@@ -256,7 +256,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/local_map.cpp
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
-  dtensor/tensor/meta_key_impl.h
+  dtensor/tensor/asked_first_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
@@ -292,6 +292,8 @@ set(DTENSOR_OPS_HEADERS
   dtensor/ops/traits.h
 )
 set(DTENSOR_OPS_SOURCES
+  dtensor/ops/asked_first.cpp
+  dtensor/ops/asked_first_impl.h
   dtensor/ops/boundary.cpp
   dtensor/ops/boundary_impl.h
   dtensor/ops/call_key.cpp
@@ -405,6 +407,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/variants_impl.h
   dtensor/ops/view_result.cpp
   dtensor/ops/view_result_impl.h
+  dtensor/ops/whole_source_impl.h
   dtensor/ops/with_boundary_impl.h
 )
 
@@ -474,6 +477,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/sequence_parallel.cpp
   dtensor/parallel/shared_input.cpp
   dtensor/parallel/shared_input_impl.h
+  dtensor/parallel/shared_ranks_impl.h
   dtensor/parallel/shared_units.cpp
   dtensor/parallel/shared_units_impl.h
   dtensor/parallel/state_values.cpp
@@ -483,6 +487,31 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp
+)
+
+set(DTENSOR_DATA_PARALLEL_HEADERS
+  dtensor/data_parallel/fully_shard.h
+  dtensor/data_parallel/replicate.h
+)
+set(DTENSOR_DATA_PARALLEL_SOURCES
+  dtensor/data_parallel/flat_layout.cpp
+  dtensor/data_parallel/flat_layout_impl.h
+  dtensor/data_parallel/fsdp_module.cpp
+  dtensor/data_parallel/fully_shard.cpp
+  dtensor/data_parallel/gathering.cpp
+  dtensor/data_parallel/gathering_impl.h
+  dtensor/data_parallel/local_gradient.cpp
+  dtensor/data_parallel/local_gradient_impl.h
+  dtensor/data_parallel/reduction.cpp
+  dtensor/data_parallel/reduction_impl.h
+  dtensor/data_parallel/replicate.cpp
+  dtensor/data_parallel/replication_impl.h
+  dtensor/data_parallel/schedule.cpp
+  dtensor/data_parallel/schedule_impl.h
+  dtensor/data_parallel/shard_parameter.cpp
+  dtensor/data_parallel/shard_parameter_impl.h
+  dtensor/data_parallel/unit.cpp
+  dtensor/data_parallel/unit_impl.h
 )
 
 set(DTENSOR_DEFERRED_HEADERS

@@ -19,6 +19,8 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/run_world.h>
 #include <dtensor/comm/world.h>
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/layout_table.h>

@@ -17,7 +17,7 @@
 // a node that a graph task wants runs others       tensor     NodesInside
 // at::get_dtensor_allow_implicit_replication       ops        PlainOperands
 // a key for tests, that of implicit_replication    ops        ReplicationKey
-// a key for tests, that of DTensors without data   tensor     MetaKey
+// a key for tests, that of what is asked first     tensor     AskedFirstKey
 // operands that RecordFunction keeps to itself     debug      the compiler
 // random operators ask the generator's key first   comm       RandomKey
 #pragma once

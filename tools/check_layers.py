@@ -23,6 +23,7 @@ LAYERS = [
     "random",
     "ops",
     "parallel",
+    "data_parallel",
     "deferred",
     "weights",
     "program",
@@ -52,7 +53,7 @@ ROOMS = {
     ),
 }
 # A DTensor has room for what upper layers put on it, and does not look inside.
-SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries", "SharedInput"}}
+SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries", "SharedInput", "WholeSource"}}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 FORWARD = re.compile(r"^\s*(?:class|struct)\s+(\w+);")

@@ -8,9 +8,8 @@
 
 #include <dtensor/deferred/tape_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/ops/asked_first_impl.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/tensor/meta_key_impl.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -61,10 +60,10 @@ bool is_to_defer(
 class NotDeferring {
  public:
   NotDeferring() : outer_(is_deferring()) {
-    c10::impl::tls_set_dispatch_key_included(kMetaKey, false);
+    c10::impl::tls_set_dispatch_key_included(kAskedFirstKey, false);
   }
   ~NotDeferring() {
-    c10::impl::tls_set_dispatch_key_included(kMetaKey, outer_);
+    c10::impl::tls_set_dispatch_key_included(kAskedFirstKey, outer_);
   }
   NotDeferring(const NotDeferring&) = delete;
   NotDeferring& operator=(const NotDeferring&) = delete;
@@ -73,26 +72,10 @@ class NotDeferring {
   bool outer_;
 };
 
-// As if the bit of the meta device did not outrank that of DTensors.
-void go_on(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet keys,
-    torch::jit::Stack* stack) {
-  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMetaKey);
-  if (keys.has_backend(kDTensorBit)) {
-    keys = keys.remove_backend(c10::BackendComponent::MetaBit);
-  }
-  op.redispatchBoxed(keys, stack);
-}
-
 void come_by(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  if (!is_deferring()) {
-    go_on(op, keys, stack);
-    return;
-  }
   const NotDeferring guard;
   const auto tape = this_tape();
   if (!is_to_defer(
@@ -103,24 +86,21 @@ void come_by(
   }
 }
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&come_by>());
-}
-
 } // namespace
 
 bool is_deferring() {
-  return c10::impl::tls_is_dispatch_key_included(kMetaKey);
+  return c10::impl::tls_is_dispatch_key_included(kAskedFirstKey);
 }
 
 } // namespace detail
 
 DeferredInit::DeferredInit() : outer_(detail::is_deferring()) {
-  c10::impl::tls_set_dispatch_key_included(detail::kMetaKey, true);
+  detail::set_sees_all(&detail::come_by);
+  c10::impl::tls_set_dispatch_key_included(detail::kAskedFirstKey, true);
 }
 
 DeferredInit::~DeferredInit() {
-  c10::impl::tls_set_dispatch_key_included(detail::kMetaKey, outer_);
+  c10::impl::tls_set_dispatch_key_included(detail::kAskedFirstKey, outer_);
 }
 
 bool is_deferred(const at::Tensor& t) {

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/version_impl.h>
 
 #include <ATen/ops/empty.h>

@@ -10,6 +10,7 @@
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/whole_source_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -77,11 +78,20 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   return from_local_autograd(part, replicated_spec(like, plain));
 }
 
+// An operator that gets the whole of a parameter computes on what this rank has.
+bool any_has_source(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    any |= whole_source_of(t) != nullptr;
+  });
+  return any;
+}
+
 void replicate_plain(const c10::OperatorHandle& op, c10::IValue* args) {
   const auto& arguments = op.schema().arguments();
   const c10::ArrayRef<c10::IValue> all(args, arguments.size());
   const auto like = first_spec(all);
-  if (like == nullptr || !has_such(all) ||
+  if (like == nullptr || !has_such(all) || any_has_source(all) ||
       (any_has_styles(all) && is_taken_apart(op))) {
     return;
   }

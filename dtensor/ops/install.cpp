@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
+#include <dtensor/ops/asked_first_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/op_info_impl.h>
@@ -160,6 +161,11 @@ TORCH_LIBRARY_IMPL(aten, Meta, m) {
 
 TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
   m.impl("_to_copy", to_copy_kernel_of_meta(true));
+}
+
+// Of kAskedFirstKey.
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&ask_first>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse3, m) {

@@ -8,10 +8,10 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -20,13 +20,6 @@ namespace {
 
 constexpr const char* kAverageGradients = "average_gradients";
 
-bool share_others(const DeviceMesh& a, const DeviceMesh& b) {
-  return std::any_of(a.ranks().begin(), a.ranks().end(), [&](int64_t rank) {
-    return rank != a.get_rank() &&
-        std::find(b.ranks().begin(), b.ranks().end(), rank) != b.ranks().end();
-  });
-}
-
 // This rank's part of the gradient.
 at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   if (!is_dtensor(grad)) {
@@ -34,7 +27,7 @@ at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   }
   const auto& spec = detail::spec_of(grad);
   DTENSOR_CHECK_VALUE(
-      !share_others(spec->mesh(), mesh),
+      !detail::share_others(spec->mesh(), mesh),
       kAverageGradients,
       "a gradient is ",
       *spec,

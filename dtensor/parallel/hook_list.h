@@ -8,6 +8,7 @@
 #include <dtensor/comm/observer.h>
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -61,6 +62,8 @@ class DTENSOR_API ModuleHooks {
  public:
   /// Gets the tensors among the arguments, or results.
   using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
+  /// Returns what is dropped when forward has ended, by an error too.
+  using Scope = std::function<std::shared_ptr<void>()>;
 
   virtual ~ModuleHooks() = default;
 
@@ -71,6 +74,10 @@ class DTENSOR_API ModuleHooks {
   /// Runs after forward with its tensor results, in order of addition.
   void add_forward_hook(Hook hook) {
     after_.push_back(std::move(hook));
+  }
+  /// Opened before the hooks above, and closed after them.
+  void add_forward_scope(Scope scope) {
+    scopes_.push_back(std::move(scope));
   }
   /// Full name of the module: what its forward does is that module's doing
   /// (comm/observer.h). Empty where nobody has said it.
@@ -93,7 +100,7 @@ class DTENSOR_API ModuleHooks {
 
  protected:
   bool has_hooks() const {
-    return !before_.empty() || !after_.empty();
+    return !before_.empty() || !after_.empty() || !scopes_.empty();
   }
 
   /// Leaves a copy of the hooks on this rank for whoever names the result.
@@ -110,6 +117,10 @@ class DTENSOR_API ModuleHooks {
       return forward(std::forward<Args>(args)...);
     }
     const detail::ModuleScope scope(name_);
+    std::vector<std::shared_ptr<void>> opened;
+    for (const auto& open : scopes_) {
+      opened.push_back(open());
+    }
     std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
     run(before_, held);
     auto result = std::apply(
@@ -133,6 +144,7 @@ class DTENSOR_API ModuleHooks {
 
   std::vector<Hook> before_;
   std::vector<Hook> after_;
+  std::vector<Scope> scopes_;
   std::set<std::string> styles_;
   std::string_view name_;
 };

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/torch_nodes_impl.h>
@@ -35,11 +36,16 @@ at::Tensor plain_meta_of(const at::Tensor& t) {
 void become(const at::Tensor& self, const at::Tensor& other) {
   const c10::NoGradGuard no_grad;
   auto boundaries = is_dtensor(self) ? meta_of(self).boundaries : nullptr;
+  auto source = is_dtensor(self) ? meta_of(self).whole_source : nullptr;
   auto* impl = self.unsafeGetTensorImpl();
   impl->shallow_copy_from(other.getIntrusivePtr());
   if (is_dtensor(self)) {
     auto meta = meta_of(self).copy();
     meta->boundaries = std::move(boundaries);
+    meta->whole_source = std::move(source);
+    if (meta->whole_source != nullptr) {
+      make_asked_first(self);
+    }
     impl->set_backend_meta(std::move(meta));
     explain_no_data(self);
   } else {

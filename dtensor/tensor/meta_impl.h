@@ -20,6 +20,8 @@ namespace dtensor::detail {
 
 class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 
+class WholeSource; // ops/whole_source_impl.h: who has the whole of a parameter
+
 /// What the tensor was turned into as the input of a module, kept for the
 /// module's siblings (parallel/shared_input.cpp).
 struct SharedInput;
@@ -40,6 +42,10 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     }
     return local_;
   }
+  /// Undefined where it is under way.
+  const at::Tensor& local_if_here() const {
+    return local_;
+  }
 
   // Immutable but for the public fields at the end, so copies share it, unless
   // it carries a shared input, which belongs to one tensor.
@@ -56,6 +62,7 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     meta->pending_ = pending_;
     meta->boundaries = boundaries;
     meta->view_facts = view_facts;
+    meta->whole_source = whole_source;
     return meta;
   }
 
@@ -70,6 +77,8 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   std::shared_ptr<const SharedInput> shared_input;
   /// Null for most. Set where it is made (ops/view_result.cpp).
   c10::intrusive_ptr<ViewFacts> view_facts;
+  /// Null for most. Who has it has kAskedFirstKey, too.
+  std::shared_ptr<WholeSource> whole_source;
 
  private:
   void fetch();

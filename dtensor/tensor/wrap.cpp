@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/recorded_impl.h>
+#include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/meta_key_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 #include <dtensor/tensor/pooled_impl.h>
 
@@ -33,7 +33,7 @@ c10::DispatchKeySet keys_for(const at::Tensor& local) {
   c10::DispatchKeySet keys(c10::DispatchKey::Dense);
   if (C10_UNLIKELY(backend == c10::BackendComponent::MetaBit)) {
     backend = c10::BackendComponent::CPUBit;
-    keys = keys.add(kMetaKey);
+    keys = keys.add(kAskedFirstKey);
   }
   return keys | c10::DispatchKeySet(backend) |
       c10::DispatchKeySet(kDTensorBit) |
@@ -177,6 +177,22 @@ void DTensorMeta::fetch() {
 
 void explain_no_data(const at::Tensor& t) {
   set_message(*t.unsafeGetTensorImpl());
+}
+
+namespace {
+
+// Names what TensorImpl keeps to those who derive from it.
+struct Keys : c10::TensorImpl {
+  static constexpr auto of() {
+    return &Keys::key_set_;
+  }
+};
+
+} // namespace
+
+void make_asked_first(const at::Tensor& t) {
+  auto& keys = t.unsafeGetTensorImpl()->*Keys::of();
+  keys = keys.add(kAskedFirstKey);
 }
 
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {

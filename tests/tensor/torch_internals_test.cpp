@@ -6,7 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
-#include <dtensor/tensor/meta_key_impl.h>
+#include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
@@ -242,15 +242,15 @@ TEST(TorchInternals, ReplicationKey) {
 
 // Nobody has kernels at the key of DTensors on the meta device, which comes
 // before the backend that would outrank them.
-TEST(TorchInternals, MetaKey) {
+TEST(TorchInternals, AskedFirstKey) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
-  EXPECT_FALSE(op.hasKernelForDispatchKey(detail::kMetaKey));
+  EXPECT_FALSE(op.hasKernelForDispatchKey(detail::kAskedFirstKey));
   run_ranks(2, [] {
     const auto plain = at::empty({4, 4}, at::kMeta);
     const at::Tensor d = distribute_tensor(
         plain, init_device_mesh(at::kCPU, {2}, {"a"}), {Shard(0)});
-    EXPECT_TRUE(d.key_set().has(detail::kMetaKey));
+    EXPECT_TRUE(d.key_set().has(detail::kAskedFirstKey));
     EXPECT_EQ(
         test::error_of([&] { plain + d; }).substr(0, 50),
         "[aten::add.Tensor] got mixed plain tensor and DTen");

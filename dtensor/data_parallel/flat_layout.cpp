@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/flat_layout_impl.h>
+
+#include <cstring>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// Whether a part is one range of the tensor's memory.
+bool is_range(const CutTensor& tensor) {
+  return tensor.dim == 0 || tensor.cuts.size() == 1;
+}
+
+int64_t row_size(const CutTensor& tensor) {
+  int64_t size = 1;
+  for (size_t d = 1; d < tensor.sizes.size(); ++d) {
+    size *= tensor.sizes[d];
+  }
+  return size;
+}
+
+// Elements [from, from + count) of one to [to, to + count) of the other, both
+// contiguous.
+void copy_range(
+    const at::Tensor& target,
+    int64_t to,
+    const at::Tensor& source,
+    int64_t from,
+    int64_t count) {
+  if (count == 0) {
+    return;
+  }
+  if (target.is_cpu() && source.is_cpu() &&
+      target.scalar_type() == source.scalar_type()) {
+    const auto bytes = static_cast<int64_t>(target.element_size());
+    std::memcpy(
+        static_cast<char*>(target.mutable_data_ptr()) + to * bytes,
+        static_cast<const char*>(source.const_data_ptr()) + from * bytes,
+        static_cast<size_t>(count * bytes));
+    return;
+  }
+  target.view({-1})
+      .narrow(0, to, count)
+      .copy_(source.view({-1}).narrow(0, from, count));
+}
+
+} // namespace
+
+Sizes CutTensor::part_sizes(size_t rank) const {
+  auto part = sizes;
+  part[static_cast<size_t>(dim)] = cuts[rank].size();
+  return part;
+}
+
+FlatLayout::FlatLayout(
+    std::vector<CutTensor> tensors,
+    size_t ranks,
+    int64_t header)
+    : tensors_(std::move(tensors)),
+      header_(header),
+      begins_(ranks) {
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    int64_t begin = header;
+    for (const auto& tensor : tensors_) {
+      begins_[rank].push_back(begin);
+      begin += numel(tensor.part_sizes(rank));
+    }
+    rank_begins_.push_back(size_);
+    rank_sizes_.push_back(begin);
+    size_ += begin;
+  }
+  for (const auto& tensor : tensors_) {
+    whole_begins_.push_back(whole_size_);
+    whole_size_ += numel(tensor.sizes);
+  }
+}
+
+at::Tensor FlatLayout::header(const at::Tensor& buffer, size_t rank) const {
+  return buffer.narrow(0, rank_begins_[rank], header_);
+}
+
+// copy(tensor, rank, begin of the part in the buffer)
+template <class Copy>
+void FlatLayout::for_each_part(const Copy& copy) const {
+  for (size_t rank = 0; rank < begins_.size(); ++rank) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].cuts[rank].size() > 0) {
+        copy(i, rank, rank_begins_[rank] + begins_[rank][i]);
+      }
+    }
+  }
+}
+
+void FlatLayout::unpack(const at::Tensor& buffer, at::TensorList wholes) const {
+  for_each_part([&](size_t i, size_t rank, int64_t begin) {
+    const auto& t = tensors_[i];
+    const auto& cut = t.cuts[rank];
+    const auto sizes = t.part_sizes(rank);
+    const auto count = numel(sizes);
+    if (is_range(t)) {
+      copy_range(wholes[i], cut.begin * row_size(t), buffer, begin, count);
+    } else {
+      wholes[i]
+          .narrow(t.dim, cut.begin, cut.size())
+          .copy_(buffer.narrow(0, begin, count).view(sizes));
+    }
+  });
+}
+
+void FlatLayout::pack(at::TensorList wholes, const at::Tensor& buffer) const {
+  for_each_part([&](size_t i, size_t rank, int64_t begin) {
+    const auto& t = tensors_[i];
+    const auto& cut = t.cuts[rank];
+    const auto sizes = t.part_sizes(rank);
+    const auto count = numel(sizes);
+    const auto& whole = wholes[i];
+    if (!whole.defined()) {
+      buffer.narrow(0, begin, count).zero_();
+    } else if (is_range(t) && whole.is_contiguous()) {
+      copy_range(buffer, begin, whole, cut.begin * row_size(t), count);
+    } else {
+      buffer.narrow(0, begin, count)
+          .view(sizes)
+          .copy_(whole.narrow(t.dim, cut.begin, cut.size()));
+    }
+  });
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/error.h>
+#include <torch/nn/module.h>
+
+namespace dtensor {
+namespace {
+
+detail::Unit::Units units_of(
+    const std::vector<FSDPModule>& modules,
+    const std::function<detail::UnitPtr(const FSDPModule&)>& unit_of) {
+  detail::Unit::Units all;
+  for (const auto& module : modules) {
+    all.push_back(unit_of(module));
+  }
+  return all;
+}
+
+} // namespace
+
+FSDPModule::FSDPModule(const torch::nn::Module& module)
+    : unit_(detail::unit_of_module(module)) {
+  DTENSOR_CHECK_VALUE(
+      unit_ != nullptr,
+      "FSDPModule",
+      module.name(),
+      " is no unit. Call fully_shard for it first.");
+}
+
+FSDPModule::FSDPModule(std::shared_ptr<detail::Unit> unit)
+    : unit_(std::move(unit)) {}
+
+std::vector<std::shared_ptr<detail::Unit>> FSDPModule::units(
+    bool recurse) const {
+  std::vector<detail::UnitPtr> all = {unit_};
+  for (size_t i = 0; recurse && i < all.size(); ++i) {
+    for (const auto& inner : all[i]->inner()) {
+      if (auto unit = inner.lock()) {
+        all.push_back(std::move(unit));
+      }
+    }
+  }
+  return all;
+}
+
+void FSDPModule::unshard(bool async_op) {
+  unit_->gather_ahead();
+  if (!async_op) {
+    unit_->gather();
+  }
+}
+
+void FSDPModule::reshard() {
+  unit_->release(/*after_forward=*/false);
+}
+
+void FSDPModule::set_requires_gradient_sync(bool requires_sync, bool recurse) {
+  for (const auto& unit : units(recurse)) {
+    if (auto* reduction = unit->reduction()) {
+      reduction->set_requires_gradient_sync(requires_sync);
+    }
+  }
+}
+
+void FSDPModule::set_requires_all_reduce(
+    bool requires_all_reduce,
+    bool recurse) {
+  for (const auto& unit : units(recurse)) {
+    if (auto* reduction = unit->reduction()) {
+      reduction->set_requires_all_reduce(requires_all_reduce);
+    }
+  }
+}
+
+void FSDPModule::set_reshard_after_forward(bool reshards, bool recurse) {
+  for (const auto& unit : units(recurse)) {
+    unit->set_reshard_after_forward(reshards);
+  }
+}
+
+void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
+  for (const auto& unit : units(recurse)) {
+    unit->set_reshard_after_backward(reshards);
+  }
+}
+
+void FSDPModule::set_gradient_divide_factor(double factor) {
+  DTENSOR_CHECK_VALUE(
+      factor > 0,
+      "FSDPModule",
+      "gradients are divided by ",
+      factor,
+      ". Pass a positive number.");
+  if (auto* reduction = unit_->reduction()) {
+    reduction->set_gradient_divide_factor(factor);
+  }
+}
+
+void FSDPModule::set_modules_to_forward_prefetch(
+    const std::vector<FSDPModule>& units) {
+  unit_->set_forward_prefetch(
+      units_of(units, [](const FSDPModule& m) { return m.unit_; }));
+}
+
+void FSDPModule::set_modules_to_backward_prefetch(
+    const std::vector<FSDPModule>& units) {
+  unit_->set_backward_prefetch(
+      units_of(units, [](const FSDPModule& m) { return m.unit_; }));
+}
+
+} // namespace dtensor

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/fully_shard.h>
+
+#include <ATen/core/grad_mode.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/mesh_scope.h>
+#include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/grad_layout_impl.h>
+#include <dtensor/parallel/hook_styles_impl.h>
+#include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/module_name_impl.h>
+#include <dtensor/tensor/asked_first_impl.h>
+#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::kFullyShard;
+using detail::Unit;
+using detail::UnitPtr;
+
+DeviceMesh checked_mesh(const DeviceMesh& given) {
+  auto mesh = detail::mesh_or_current(given, kFullyShard);
+  DTENSOR_CHECK_VALUE(
+      mesh.ndim() <= 2,
+      kFullyShard,
+      "parameters are cut along one mesh dimension, and repeated along one "
+      "before it at most, and the mesh is ",
+      mesh,
+      ". Pass a slice, as mesh[\"dp\"].");
+  DTENSOR_CHECK_VALUE(
+      mesh.contains_this_rank(),
+      kFullyShard,
+      "this rank is not among those of ",
+      mesh,
+      ". Call it on these alone.");
+  return mesh;
+}
+
+detail::UnitGroups groups_of(
+    const DeviceMesh& mesh,
+    const std::optional<ReshardAfterForward>& reshards) {
+  const auto groups = get_all_groups(mesh);
+  detail::UnitGroups result{
+      groups.back(), groups.size() > 1 ? groups[0] : nullptr, nullptr};
+  if (reshards && reshards->ranks() > 0) {
+    const auto ranks = reshards->ranks();
+    const auto all = result.shard->size();
+    DTENSOR_CHECK_VALUE(
+        ranks > 1 && all % ranks == 0,
+        kFullyShard,
+        "reshard_after_forward is ",
+        ranks,
+        " of ",
+        all,
+        " ranks. Pass a number above 1 that divides them, or true.");
+    const auto taken_apart = DeviceMesh(mesh).unflatten(
+        mesh.ndim() - 1,
+        {all / ranks, ranks},
+        mesh.mesh_dim_names().empty()
+            ? std::vector<std::string>()
+            : std::vector<std::string>{"dtensor_far", "dtensor_near"});
+    result.near = get_all_groups(taken_apart).back();
+  }
+  return result;
+}
+
+// Those without a unit, once each, with their full names.
+std::vector<std::pair<std::string, at::Tensor>> parameters_for(
+    const torch::nn::Module& module,
+    const FullyShardOptions& options) {
+  std::vector<std::pair<std::string, at::Tensor>> found;
+  for (const auto& item : module.named_parameters()) {
+    const auto& parameter = item.value();
+    const auto is_same = [&](const at::Tensor& t) {
+      return t.is_same(parameter);
+    };
+    if (detail::unit_of(parameter) == nullptr &&
+        std::none_of(
+            options.ignored_params.begin(),
+            options.ignored_params.end(),
+            is_same) &&
+        std::none_of(found.begin(), found.end(), [&](const auto& known) {
+          return is_same(known.second);
+        })) {
+      found.emplace_back(item.key(), parameter);
+    }
+  }
+  return found;
+}
+
+void check_dtypes(
+    const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+    const MixedPrecisionPolicy& policy) {
+  for (const auto& [name, parameter] : parameters) {
+    DTENSOR_CHECK_VALUE(
+        at::isFloatingType(parameter.scalar_type()) ||
+            !(policy.param_dtype || policy.reduce_dtype),
+        kFullyShard,
+        "parameter \"",
+        name,
+        "\" is of ",
+        parameter.scalar_type(),
+        ", which mp_policy cannot cast. Put it into ignored_params.");
+    DTENSOR_CHECK_VALUE(
+        policy.param_dtype ||
+            parameter.scalar_type() == parameters[0].second.scalar_type(),
+        kFullyShard,
+        "parameters of one unit have different dtypes: \"",
+        parameters[0].first,
+        "\" ",
+        parameters[0].second.scalar_type(),
+        ", \"",
+        name,
+        "\" ",
+        parameter.scalar_type(),
+        ". Give mp_policy.param_dtype, or make units of one dtype.");
+  }
+}
+
+// What deferred models know a tensor by goes along.
+void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
+  const auto plain = is_dtensor(parameter) ? detail::plain_meta_of(parameter)
+                                           : parameter.detach();
+  if (part.is_meta() && plain.defined()) {
+    part.unsafeGetTensorImpl()->set_backend_meta(
+        c10::make_intrusive<detail::PartOfMeta>(plain));
+  }
+}
+
+// The parameter itself becomes the DTensor of its part, and its gradient that
+// of its own. Returns what operators are to get.
+detail::WholeLayout shard(
+    const at::Tensor& parameter,
+    const detail::ParameterLayout& layout) {
+  const c10::NoGradGuard no_grad;
+  const auto gradient = parameter.grad();
+  detail::WholeLayout whole{layout.whole, nullptr};
+  if (is_dtensor(parameter)) {
+    whole.boundaries =
+        std::exchange(detail::meta_of(parameter).boundaries, nullptr);
+  }
+  const auto part = detail::part_of(parameter, layout);
+  note_origin(part, parameter);
+  detail::become(parameter, detail::wrap(part, layout.spec));
+  if (gradient.defined()) {
+    parameter.mutable_grad() = detail::wrap(
+        detail::part_of(gradient, layout),
+        layout.spec->with_dtype(gradient.scalar_type()));
+  }
+  detail::keep_gradient_in_layout(parameter);
+  return whole;
+}
+
+std::map<const torch::nn::Module*, std::string> names_in(
+    const torch::nn::Module& module) {
+  std::map<const torch::nn::Module*, std::string> names;
+  for (const auto& item :
+       module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    names.emplace(item.value().get(), item.key());
+  }
+  return names;
+}
+
+void put_inside(
+    const std::set<UnitPtr>& inner,
+    const UnitPtr& outer,
+    const torch::nn::Module& module) {
+  const auto names = names_in(module);
+  for (const auto& unit : inner) {
+    if (const auto name = names.find(unit->module()); name != names.end()) {
+      unit->put_inside(outer, name->second);
+    }
+  }
+}
+
+void hook(
+    torch::nn::Module& module,
+    const UnitPtr& unit,
+    const MixedPrecisionPolicy& policy) {
+  if (const auto dtype = policy.output_dtype) {
+    auto& hooks = detail::hooks_of({module, "", DeviceMesh()}, kFullyShard);
+    hooks.add_forward_hook([dtype](const auto& results) {
+      for (auto* result : results) {
+        if (result->defined() && at::isFloatingType(result->scalar_type())) {
+          *result = result->to(*dtype);
+        }
+      }
+    });
+  }
+  if (auto* hooks = dynamic_cast<ModuleHooks*>(&module)) {
+    hooks->add_forward_scope([unit] { return unit->open(); });
+  }
+}
+
+} // namespace
+
+FSDPModule fully_shard(
+    torch::nn::Module& module,
+    const FullyShardOptions& options) {
+  const auto mesh = checked_mesh(options.mesh);
+  const detail::ModuleClaim claim(kFullyShard, module);
+  const auto inner = detail::units_in(module);
+  DTENSOR_CHECK_VALUE(
+      detail::unit_of_module(module) == nullptr,
+      kFullyShard,
+      module.name(),
+      " is a unit already. Call fully_shard once for a module.");
+  const auto parameters = parameters_for(module, options);
+  check_dtypes(parameters, options.mp_policy);
+  detail::DataMesh data{mesh};
+  std::vector<detail::ParameterLayout> layouts;
+  for (const auto& [name, parameter] : parameters) {
+    layouts.push_back(detail::layout_of(
+        parameter,
+        name,
+        data,
+        options.shard_placement_fn ? options.shard_placement_fn(parameter)
+                                   : std::nullopt));
+  }
+  const auto unit = std::make_shared<Unit>(
+      &module,
+      module.name(),
+      groups_of(mesh, options.reshard_after_forward),
+      options);
+  hook(module, unit, options.mp_policy);
+  std::vector<detail::UnitParameter> all;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
+    auto whole = shard(parameter, layouts[i]);
+    all.push_back(
+        {c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()),
+         name,
+         std::move(layouts[i]),
+         std::move(whole)});
+    detail::meta_of(parameter).whole_source =
+        std::make_shared<detail::UnitSource>(unit, i);
+    detail::make_asked_first(parameter);
+  }
+  unit->set_parameters(std::move(all));
+  put_inside(inner, unit, module);
+  return FSDPModule(unit);
+}
+
+} // namespace dtensor

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/gathering_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// A tensor of its own over the elements from `begin` on: writes to one are none
+// to another.
+at::Tensor over(const at::Tensor& elements, int64_t begin, SizesRef sizes) {
+  auto t = at::empty({0}, elements.options());
+  auto* impl = t.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(elements.storage());
+  impl->set_storage_offset(begin);
+  impl->set_sizes_contiguous(sizes);
+  return t;
+}
+
+} // namespace
+
+Gathering::Gathering(
+    const FlatLayout& layout,
+    const at::TensorOptions& options,
+    ParameterStates of)
+    : of_(std::move(of)) {
+  const c10::InferenceMode normal(false);
+  elements_ = at::empty({layout.whole_size()}, options);
+  bytes_ = static_cast<int64_t>(elements_.nbytes());
+  for (size_t i = 0; i < layout.count(); ++i) {
+    parts_.push_back(
+        over(elements_, layout.whole_begin(i), layout.tensor(i).sizes));
+  }
+  release();
+}
+
+at::Tensor Gathering::bare(size_t i, const WholeLayout& layout) const {
+  const c10::InferenceMode normal(false);
+  const auto& part = parts_[i];
+  auto whole = over(elements_, part.storage_offset(), part.sizes());
+  if (layout.spec != nullptr) {
+    whole = wrap(std::move(whole), layout.spec->with_dtype(part.scalar_type()));
+    meta_of(whole).boundaries = layout.boundaries;
+  }
+  return whole;
+}
+
+at::Tensor Gathering::whole(
+    size_t i,
+    const WholeLayout& layout,
+    const std::function<NodePtr()>& make_node) {
+  auto whole = bare(i, layout);
+  if (of_[i].requires_grad && c10::GradMode::is_enabled()) {
+    record(whole, i, make_node);
+  }
+  return whole;
+}
+
+void Gathering::record(
+    const at::Tensor& whole,
+    size_t i,
+    const std::function<NodePtr()>& make_node) {
+  auto node = node_.lock();
+  if (node == nullptr) {
+    node = make_node();
+    node_ = WeakNode(node);
+  }
+  torch::autograd::impl::set_gradient_edge(
+      whole, {std::move(node), static_cast<uint32_t>(i)});
+}
+
+bool Gathering::learns() const {
+  return std::any_of(of_.begin(), of_.end(), [](const auto& state) {
+    return state.requires_grad;
+  });
+}
+
+void Gathering::bring_memory() {
+  if (is_here_) {
+    return;
+  }
+  const auto fresh = at::empty({elements_.numel()}, elements_.options());
+  auto* from = fresh.storage().unsafeGetStorageImpl();
+  auto* to = elements_.storage().unsafeGetStorageImpl();
+  to->set_data_ptr_noswap(from->set_data_ptr(at::DataPtr()));
+  to->set_nbytes(static_cast<size_t>(bytes_));
+  from->set_nbytes(0);
+  is_here_ = true;
+}
+
+void Gathering::fill(const FlatLayout& layout, const at::Tensor& gathered) {
+  const c10::InferenceMode normal(false);
+  const c10::NoGradGuard no_grad;
+  bring_memory();
+  layout.unpack(gathered, parts_);
+}
+
+void Gathering::fill(const at::Tensor& elements) {
+  const c10::InferenceMode normal(false);
+  const c10::NoGradGuard no_grad;
+  bring_memory();
+  elements_.copy_(elements);
+}
+
+bool Gathering::release() {
+  if (is_shared_) {
+    return false;
+  }
+  if (is_here_) {
+    auto* storage = elements_.storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, elements_.device()));
+    storage->set_nbytes(0);
+    is_here_ = false;
+  }
+  return true;
+}
+
+void Gathering::note_sharer(const at::Tensor& t) {
+  const auto& local = is_dtensor(t) ? meta_of(t).local_if_here() : t;
+  is_shared_ |= local.defined() && local.has_storage() &&
+      local.storage().is_alias_of(elements_.storage());
+}
+
+} // namespace dtensor::detail

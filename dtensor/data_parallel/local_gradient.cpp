@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/local_gradient_impl.h>
+
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+bool is_term_of(const Spec& grad, const Spec& whole) {
+  return grad.mesh().ndim() == 1 && whole.placements()[0].is_replicate() &&
+      grad.placements()[0].is_partial(ReduceOp::kSum);
+}
+
+} // namespace
+
+LocalGradient local_gradient(const at::Tensor& grad, const SpecPtr& whole) {
+  if (!grad.defined()) {
+    return {};
+  }
+  if (whole == nullptr) {
+    check_plain_gradient(grad);
+    return {grad};
+  }
+  const auto distributed = gradient_as_dtensor(grad, *whole);
+  const auto& given = spec_of(distributed);
+  if (is_term_of(*given, *whole)) {
+    return {local_of(distributed), /*is_term=*/true};
+  }
+  return {redistribute_local(
+      local_of(distributed), given, whole->with_dtype(given->dtype()))};
+}
+
+SpecPtr gradient_layout(const SpecPtr& spec, bool is_term) {
+  if (!is_term) {
+    return spec;
+  }
+  Placements placements(spec->placements().begin(), spec->placements().end());
+  placements.back() = Partial(ReduceOp::kSum);
+  return spec->with_placements(placements);
+}
+
+} // namespace dtensor::detail

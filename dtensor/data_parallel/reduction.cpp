@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/reduction_impl.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+// Of the sums of all ranks, one parameter's, which is waited for with them.
+class PartOfSum final : public Pending {
+ public:
+  PartOfSum(PendingPtr all, int64_t begin, SizesRef sizes, at::ScalarType dtype)
+      : all_(std::move(all)),
+        begin_(begin),
+        sizes_(sizes.begin(), sizes.end()),
+        dtype_(dtype) {}
+  at::Tensor wait() override {
+    if (!part_.defined()) {
+      part_ =
+          all_->wait().narrow(0, begin_, numel(sizes_)).view(sizes_).to(dtype_);
+      all_ = nullptr;
+    }
+    return part_;
+  }
+
+ private:
+  PendingPtr all_;
+  int64_t begin_;
+  Sizes sizes_;
+  at::ScalarType dtype_;
+  at::Tensor part_;
+};
+
+at::TensorOptions options_of(const Spec& spec) {
+  return at::TensorOptions()
+      .dtype(spec.dtype())
+      .device(spec.mesh().device_type());
+}
+
+} // namespace
+
+// What was kept of one parameter and what comes now may differ in who has
+// summed: then both are made whole.
+void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
+  const auto kept = std::exchange(unsummed_, {});
+  for (size_t i = 0; i < kept.size(); ++i) {
+    auto& local = locals[i];
+    if (!local.value.defined()) {
+      local = kept[i];
+    } else if (kept[i].value.defined()) {
+      TORCH_INTERNAL_ASSERT(local.is_term == kept[i].is_term);
+      local.value = local.value.add(kept[i].value);
+    }
+  }
+}
+
+at::Tensor Reduction::pack(
+    const FlatLayout& layout,
+    const std::vector<LocalGradient>& locals) const {
+  const auto device = c10::Device(device_);
+  const auto packed = at::empty(
+      {layout.size()}, at::TensorOptions().dtype(dtype_).device(device));
+  std::vector<at::Tensor> wholes;
+  std::vector<double> header;
+  for (const auto& local : locals) {
+    wholes.push_back(local.value);
+    header.push_back(local.value.defined() ? 1 : 0);
+    header.push_back(local.is_term ? 1 : 0);
+  }
+  layout.pack(wholes, packed);
+  const auto counts =
+      at::tensor(header, at::TensorOptions().dtype(dtype_)).to(device);
+  for (size_t rank = 0; rank < layout.rank_sizes().size(); ++rank) {
+    layout.header(packed, rank).copy_(counts);
+  }
+  if (divide_factor_) {
+    packed.div_(*divide_factor_);
+  }
+  return packed;
+}
+
+// Null where the ranks that repeat this one's are left out for now.
+PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
+  const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
+  if (repeat_ == nullptr) {
+    return shard_->reduce_scatter_async(
+        std::move(packed), 0, op, {}, layout.rank_sizes());
+  }
+  auto part = shard_->reduce_scatter(packed, 0, op, layout.rank_sizes());
+  if (const auto earlier = std::exchange(unrepeated_, at::Tensor());
+      earlier.defined()) {
+    part = part.add(earlier);
+  }
+  if (!requires_all_reduce_) {
+    unrepeated_ = std::move(part);
+    return nullptr;
+  }
+  return repeat_->all_reduce_async(std::move(part), op);
+}
+
+at::Tensor Reduction::result(
+    const ReducedParameter& parameter,
+    LocalGradient local,
+    const PendingPtr& sums,
+    const FlatLayout& layout,
+    size_t i) const {
+  if (!local.value.defined()) { // asks whether others have one
+    const auto counts =
+        sums->wait().narrow(0, static_cast<int64_t>(2 * i), 2).to(at::kDouble);
+    if (counts[0].item<double>() == 0) {
+      return {};
+    }
+    local.is_term = counts[1].item<double>() != 0;
+  }
+  const auto spec = gradient_layout(parameter.layout->spec, local.is_term);
+  const auto options = options_of(*spec);
+  return wrap(
+      std::make_shared<PartOfSum>(
+          sums,
+          layout.begin_in_rank(i, static_cast<size_t>(shard_->rank())),
+          spec->local_sizes(),
+          spec->dtype()),
+      spec,
+      at::empty({0}, options));
+}
+
+std::pair<variable_list, PendingPtr> Reduction::run(
+    const std::vector<ReducedParameter>& parameters,
+    const variable_list& gradients) {
+  variable_list results(gradients.size());
+  std::vector<LocalGradient> locals;
+  std::vector<CutTensor> cuts;
+  for (const auto& [number, layout] : parameters) {
+    locals.push_back(local_gradient(gradients[number], layout->whole));
+    cuts.push_back(layout->cut);
+  }
+  add_unsummed(locals);
+  if (!requires_sync_) {
+    unsummed_ = std::move(locals);
+    return {std::move(results), nullptr};
+  }
+  const FlatLayout layout(
+      cuts,
+      static_cast<size_t>(shard_->size()),
+      2 * static_cast<int64_t>(cuts.size()));
+  auto sums = sum(pack(layout, locals), layout);
+  for (size_t i = 0; i < parameters.size() && sums != nullptr; ++i) {
+    results[parameters[i].number] =
+        result(parameters[i], locals[i], sums, layout, i);
+  }
+  return {std::move(results), std::move(sums)};
+}
+
+} // namespace dtensor::detail

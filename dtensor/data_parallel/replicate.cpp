@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/replicate.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/mesh_scope.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/data_parallel/replication_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/module_claim_impl.h>
+#include <dtensor/parallel/shared_ranks_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+constexpr const char* kReplicate = "replicate";
+
+struct TakeGradient final : torch::autograd::FunctionPreHook {
+  TakeGradient(std::shared_ptr<Replication> r, size_t i)
+      : replication(std::move(r)),
+        index(i) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& grads) override {
+    return {replication->take(index, grads[0])};
+  }
+  std::shared_ptr<Replication> replication;
+  size_t index;
+};
+
+SpecPtr spec_if_distributed(const at::Tensor& t) {
+  return is_dtensor(t) ? spec_of(t) : nullptr;
+}
+
+// The part of a parameter that this rank has.
+at::Tensor part_of(const at::Tensor& parameter) {
+  return is_dtensor(parameter) ? local_of(parameter) : parameter.detach();
+}
+
+} // namespace
+
+// Backward passes reach the last parameters first.
+Replication::Replication(
+    GroupPtr group,
+    const std::vector<at::Tensor>& parameters,
+    int64_t bucket_bytes)
+    : group_(std::move(group)) {
+  for (const auto& parameter : parameters) {
+    parameters_.push_back(
+        {c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()),
+         0,
+         {},
+         false});
+  }
+  int64_t bytes = 0;
+  auto dtype = at::ScalarType::Undefined;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const auto& parameter = parameters[i];
+    const auto mine = static_cast<int64_t>(part_of(parameter).nbytes());
+    if (buckets_.empty() || bytes + mine > bucket_bytes ||
+        parameter.scalar_type() != dtype) {
+      buckets_.emplace_back();
+      bytes = 0;
+      dtype = parameter.scalar_type();
+    }
+    bytes += mine;
+    parameters_[i].bucket = buckets_.size() - 1;
+    buckets_.back().parameters.push_back(i);
+  }
+}
+
+void Replication::begin_pass() {
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (pass == pass_) {
+    return;
+  }
+  pass_ = pass;
+  next_ = 0;
+  for (auto& parameter : parameters_) {
+    parameter.gradient = {}; // of a pass that was ended by an error
+  }
+  for (auto& bucket : buckets_) {
+    bucket.missing = static_cast<int64_t>(bucket.parameters.size());
+    bucket.averages = nullptr;
+  }
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = weak_from_this(), world = this_world()] {
+        const WorldScope scope(world);
+        if (const auto replication = self.lock()) {
+          replication->finish();
+        }
+      });
+}
+
+at::Tensor Replication::take(size_t i, const at::Tensor& grad) {
+  if (!grad.defined()) {
+    return grad;
+  }
+  auto& parameter = parameters_[i];
+  if (!requires_sync_) {
+    parameter.is_unsummed = true;
+    return grad;
+  }
+  const c10::NoGradGuard no_grad;
+  begin_pass();
+  const at::Tensor tensor(parameter.tensor.lock());
+  auto mine = local_gradient(grad, spec_if_distributed(tensor));
+  if (!parameter.gradient.value.defined()) {
+    --buckets_[parameter.bucket].missing;
+    parameter.gradient = std::move(mine);
+  } else { // a pass inside of this one came by before
+    parameter.gradient.value = parameter.gradient.value.add(mine.value);
+  }
+  send_complete();
+  return {};
+}
+
+void Replication::send_complete() {
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) {
+    send(buckets_[next_++]);
+  }
+}
+
+// What earlier passes left in the parameter's grad.
+void Replication::add_unsummed(Parameter& parameter, const at::Tensor& tensor)
+    const {
+  if (!parameter.is_unsummed || !tensor.grad().defined()) {
+    return;
+  }
+  const auto earlier =
+      local_gradient(tensor.grad(), spec_if_distributed(tensor));
+  auto& value = parameter.gradient.value;
+  value = value.defined() ? value.add(earlier.value) : earlier.value;
+}
+
+// In front of the gradients go two numbers for each, as in a Reduction.
+void Replication::send(Bucket& bucket) {
+  const ModuleScope scope("gradients", /*backward=*/true);
+  std::vector<double> header;
+  std::vector<at::Tensor> values(1);
+  for (const auto i : bucket.parameters) {
+    auto& parameter = parameters_[i];
+    const at::Tensor tensor(parameter.tensor.lock());
+    add_unsummed(parameter, tensor);
+    const auto& [value, is_term] = parameter.gradient;
+    const auto part = part_of(tensor);
+    values.push_back(
+        value.defined() ? value.reshape({-1})
+                        : at::zeros({part.numel()}, part.options()));
+    header.push_back(value.defined() ? 1 : 0);
+    header.push_back(is_term ? 1 : 0);
+  }
+  values[0] = at::tensor(header, values[1].options());
+  bucket.averages = group_->all_reduce_async(at::cat(values), ReduceOp::kAvg);
+}
+
+void Replication::finish() {
+  const c10::NoGradGuard no_grad;
+  for (; next_ < buckets_.size(); ++next_) {
+    send(buckets_[next_]);
+  }
+  for (const auto& bucket : buckets_) {
+    receive(bucket);
+  }
+  pass_ = -1;
+}
+
+void Replication::receive(const Bucket& bucket) {
+  const auto averages = bucket.averages->wait();
+  const auto count = static_cast<int64_t>(bucket.parameters.size());
+  const auto header = averages.narrow(0, 0, 2 * count).to(at::kDouble).cpu();
+  auto begin = 2 * count;
+  for (int64_t k = 0; k < count; ++k) {
+    auto& parameter = parameters_[bucket.parameters[static_cast<size_t>(k)]];
+    const at::Tensor tensor(parameter.tensor.lock());
+    const auto part = part_of(tensor);
+    const auto mine = averages.narrow(0, begin, part.numel());
+    begin += part.numel();
+    const bool replaces = std::exchange(parameter.is_unsummed, false);
+    parameter.gradient = {};
+    if (header[2 * k].item<double>() == 0) {
+      continue;
+    }
+    auto average = mine.view(part.sizes());
+    if (const auto spec = spec_if_distributed(tensor)) {
+      average = wrap(
+          std::move(average),
+          gradient_layout(spec, header[2 * k + 1].item<double>() != 0));
+    }
+    accumulate(tensor, average, replaces);
+  }
+}
+
+void Replication::accumulate(
+    const at::Tensor& parameter,
+    const at::Tensor& average,
+    bool replaces) {
+  auto& grad = parameter.mutable_grad();
+  grad = grad.defined() && !replaces ? grad.add(average) : average;
+  if (const auto& hook =
+          torch::autograd::impl::post_acc_grad_hooks(parameter)) {
+    (*hook)(parameter);
+  }
+}
+
+} // namespace detail
+
+namespace {
+
+std::vector<at::Tensor> parameters_of(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh) {
+  std::vector<at::Tensor> found;
+  for (const auto& item : module.named_parameters()) {
+    const auto& parameter = item.value();
+    const auto is_same = [&](const at::Tensor& t) {
+      return t.is_same(parameter);
+    };
+    if (!parameter.requires_grad() ||
+        std::any_of(found.begin(), found.end(), is_same)) {
+      continue;
+    }
+    const auto spec = detail::spec_if_distributed(parameter);
+    DTENSOR_CHECK_VALUE(
+        spec == nullptr || !detail::share_others(spec->mesh(), mesh),
+        detail::kReplicate,
+        "parameter \"",
+        item.key(),
+        "\" is ",
+        *spec,
+        ", spread over ranks of ",
+        mesh,
+        ". Pass the dimension along which whole models are repeated.");
+    found.push_back(parameter);
+  }
+  return found;
+}
+
+} // namespace
+
+ReplicatedModule::ReplicatedModule(
+    std::shared_ptr<detail::Replication> replication)
+    : replication_(std::move(replication)) {}
+
+void ReplicatedModule::set_requires_gradient_sync(bool requires_sync) {
+  replication_->set_requires_gradient_sync(requires_sync);
+}
+
+ReplicatedModule replicate(
+    torch::nn::Module& module,
+    const DeviceMesh& given,
+    const ReplicateOptions& options) {
+  const auto mesh = detail::mesh_or_current(given, detail::kReplicate);
+  DTENSOR_CHECK_VALUE(
+      mesh.ndim() == 1,
+      detail::kReplicate,
+      "models are repeated along one mesh dimension, and the mesh is ",
+      mesh,
+      ". Pass a slice, as mesh[\"dp\"].");
+  const detail::ModuleClaim claim(detail::kReplicate, module);
+  const auto parameters = parameters_of(module, mesh);
+  const auto replication = std::make_shared<detail::Replication>(
+      get_all_groups(mesh)[0], parameters, options.bucket_cap_bytes);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    torch::autograd::impl::add_hook(
+        parameters[i], std::make_unique<detail::TakeGradient>(replication, i));
+  }
+  return ReplicatedModule(replication);
+}
+
+} // namespace dtensor

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/schedule_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <dtensor/comm/world.h>
+#include <dtensor/data_parallel/gathering_impl.h>
+#include <dtensor/data_parallel/unit_impl.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// A loop over one unit after the other that never goes backward is no pass.
+constexpr size_t kLongestPass = 10000;
+
+bool in_backward_pass() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+} // namespace
+
+void Schedule::begin_forward(Unit& unit) {
+  // What backward computes anew is no pass.
+  const bool begins = forward_ != &unit && !in_backward_pass();
+  if (begins) {
+    begin_pass();
+    release_others(unit, /*in_backward=*/false);
+    forward_ = &unit;
+  }
+  unit.gather();
+  if (begins) {
+    if (c10::GradMode::is_enabled() && pass_.size() < kLongestPass) {
+      pass_.push_back(unit.weak_from_this());
+    }
+    gather_next(unit);
+  }
+}
+
+void Schedule::end_forward(Unit& unit) {
+  if (!unit.is_open() && !in_backward_pass() && unit.reshards_after_forward()) {
+    unit.release(/*after_forward=*/true);
+    forward_ = nullptr;
+  }
+}
+
+void Schedule::begin_pass() {
+  if (pass_is_over_) {
+    last_pass_ = std::exchange(pass_, {});
+    pass_is_over_ = false;
+  }
+}
+
+void Schedule::begin_backward(Unit& unit, Gathering& gathering) {
+  pass_is_over_ = true;
+  finish_at_end();
+  const bool begins = backward_ != &unit;
+  if (begins) {
+    release_others(unit, /*in_backward=*/true);
+    backward_ = &unit;
+  }
+  unit.refill(gathering);
+  if (begins) {
+    gather_previous(unit);
+  }
+}
+
+void Schedule::end_backward() {
+  pass_is_over_ = true;
+  finish_at_end();
+}
+
+void Schedule::release_others(const Unit& unit, bool in_backward) {
+  // release() may change the list.
+  for (const auto& weak : std::vector(gathered_)) {
+    const auto other = weak.lock();
+    if (other == nullptr || other.get() == &unit || unit.is_inside(*other)) {
+      continue;
+    }
+    if (in_backward ? !other->awaits_gradients()
+                    : other->reshards_after_forward()) {
+      other->release(/*after_forward=*/!in_backward);
+    }
+  }
+  std::erase_if(gathered_, [](const auto& weak) {
+    const auto other = weak.lock();
+    return other == nullptr || !other->is_gathered();
+  });
+}
+
+void Schedule::gather_next(const Unit& unit) {
+  if (!unit.forward_prefetch().empty()) {
+    for (const auto& weak : unit.forward_prefetch()) {
+      if (const auto next = weak.lock()) {
+        next->gather_ahead();
+      }
+    }
+    return;
+  }
+  if (pass_.empty() || last_pass_.size() <= pass_.size() ||
+      last_pass_[pass_.size() - 1].lock().get() != &unit) {
+    return;
+  }
+  if (const auto next = last_pass_[pass_.size()].lock()) {
+    next->gather_ahead();
+  }
+}
+
+void Schedule::gather_previous(Unit& unit) {
+  if (!unit.backward_prefetch().empty()) {
+    for (const auto& weak : unit.backward_prefetch()) {
+      if (const auto next = weak.lock()) {
+        next->gather_ahead();
+      }
+    }
+    return;
+  }
+  size_t at = std::min(backward_at_, pass_.size());
+  while (at > 0 && pass_[at - 1].lock().get() != &unit) {
+    --at;
+  }
+  if (at == 0) {
+    return; // it goes another way than forward did
+  }
+  backward_at_ = at - 1;
+  if (backward_at_ > 0) {
+    if (const auto previous = pass_[backward_at_ - 1].lock()) {
+      previous->gather_ahead();
+    }
+  }
+}
+
+void Schedule::follow(PendingPtr reduction) {
+  reduction_ = std::move(reduction);
+}
+
+void Schedule::wait_for_reduction() {
+  if (const auto under_way = std::exchange(reduction_, nullptr)) {
+    under_way->wait();
+  }
+}
+
+void Schedule::note_gathered(Unit& unit) {
+  const auto known = [&](const auto& weak) {
+    return weak.lock().get() == &unit;
+  };
+  if (std::none_of(gathered_.begin(), gathered_.end(), known)) {
+    gathered_.push_back(unit.weak_from_this());
+  }
+}
+
+void Schedule::finish_at_end() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (task == task_) {
+    return;
+  }
+  task_ = task;
+  backward_at_ = pass_.size();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = weak_from_this(), world = this_world()] {
+        const WorldScope scope(world);
+        if (const auto schedule = self.lock()) {
+          schedule->finish();
+        }
+      });
+}
+
+void Schedule::finish() {
+  wait_for_reduction();
+  for (const auto& weak : std::exchange(gathered_, {})) {
+    const auto unit = weak.lock();
+    if (unit == nullptr) {
+      continue;
+    }
+    if (unit->reshards_after_backward()) {
+      unit->release(/*after_forward=*/false);
+    } else if (unit->is_gathered()) {
+      gathered_.push_back(weak);
+    }
+  }
+  forward_ = nullptr;
+  backward_ = nullptr;
+  task_ = -1;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/shard_parameter_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/shared_ranks_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+int64_t dim_of(
+    const std::optional<Placement>& wanted,
+    const at::Tensor& parameter,
+    const std::string& name) {
+  const auto placement = wanted.value_or(Shard(0));
+  DTENSOR_CHECK_VALUE(
+      placement.is_chunk(),
+      kFullyShard,
+      "parameter \"",
+      name,
+      "\" is to be cut as ",
+      to_string(placement),
+      ". Let shard_placement_fn return Shard(d).");
+  const auto ndim = parameter.dim();
+  const auto dim =
+      placement.dim() < 0 ? placement.dim() + ndim : placement.dim();
+  DTENSOR_CHECK_VALUE(
+      dim >= 0 && dim < ndim,
+      kFullyShard,
+      "parameter \"",
+      name,
+      "\" has ",
+      ndim,
+      " dimensions, and is to be cut as ",
+      to_string(placement),
+      ". Parameters need a dimension to be cut along; give a single number "
+      "one, or put it into ignored_params.");
+  return dim;
+}
+
+// How the parts that tensor parallelism makes along `dim` are cut further: as
+// if data parallelism had come last, though its mesh dimension comes first.
+Placement cut_of_parts(const Spec& whole, int64_t dim) {
+  int64_t parts = 1;
+  int64_t unit = 1;
+  for (int64_t m = 0; m < whole.mesh().ndim(); ++m) {
+    const auto& p = whole.placements()[static_cast<size_t>(m)];
+    if (p.cuts(dim)) {
+      parts *= whole.mesh().size(m);
+      unit = p.unit();
+    }
+  }
+  return parts == 1 ? Shard(dim) : StridedShard(dim, parts, unit);
+}
+
+// Whether, on every rank, `spec` says what is to be: the part that `whole`
+// gives it, cut.
+bool says_the_same(
+    const Spec& spec,
+    const Spec& whole,
+    int64_t dim,
+    int64_t unit,
+    int64_t shard_dim) {
+  const auto& mesh = spec.mesh();
+  const auto size = spec.sizes()[static_cast<size_t>(dim)];
+  const auto data_dims = static_cast<size_t>(shard_dim) + 1;
+  for (int64_t i = 0; i < mesh.size(); ++i) {
+    const auto at = mesh.coordinate_of(i);
+    const auto parts = local_intervals(
+        size,
+        dim,
+        whole.mesh().shape(),
+        whole.placements(),
+        SizesRef(at).slice(data_dims));
+    const auto expected =
+        cut(parts,
+            unit == 1 ? Shard(dim) : Shard(dim, unit),
+            mesh.size(shard_dim),
+            at[data_dims - 1]);
+    const auto found =
+        local_intervals(size, dim, mesh.shape(), spec.placements(), at);
+    if (expected != found && total_size(expected) + total_size(found) > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+ParameterLayout layout_of_plain(
+    const at::Tensor& parameter,
+    int64_t dim,
+    const DataMesh& data) {
+  Placements placements(static_cast<size_t>(data.mesh.ndim()), Replicate());
+  placements.back() = Shard(dim);
+  return {
+      Spec::make(
+          data.mesh,
+          placements,
+          parameter.sizes(),
+          parameter.scalar_type(),
+          kFullyShard),
+      nullptr,
+      {Sizes(parameter.sizes().begin(), parameter.sizes().end()), dim, {}}};
+}
+
+ParameterLayout layout_of_distributed(
+    const at::Tensor& parameter,
+    const std::string& name,
+    int64_t dim,
+    DataMesh& data) {
+  const auto& given = spec_of(parameter);
+  DTENSOR_CHECK_VALUE(
+      !given->has_partial(),
+      kFullyShard,
+      "parameter \"",
+      name,
+      "\" is ",
+      *given,
+      ", a sum. Parallelize modules by styles that cut or repeat it.");
+  const auto placement = cut_of_parts(*given, dim);
+  Placements placements(static_cast<size_t>(data.mesh.ndim()), Replicate());
+  placements.back() = placement;
+  placements.append(given->placements().begin(), given->placements().end());
+  const auto whole = Spec::make(
+      given->mesh(),
+      given->placements(),
+      given->sizes(),
+      given->dtype(),
+      kFullyShard);
+  auto spec = Spec::make(
+      data.with(given->mesh(), name),
+      placements,
+      given->sizes(),
+      given->dtype(),
+      kFullyShard);
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      says_the_same(*spec, *whole, dim, placement.unit(), data.shard_dim()),
+      kFullyShard,
+      "parameter \"",
+      name,
+      "\" is ",
+      *given,
+      ", and no layout says how its parts along dimension ",
+      dim,
+      " are cut further over ",
+      data.mesh,
+      ". Cut another dimension, by shard_placement_fn.");
+  return {
+      std::move(spec),
+      whole,
+      {Sizes(whole->local_sizes().begin(), whole->local_sizes().end()),
+       dim,
+       {}}};
+}
+
+} // namespace
+
+DeviceMesh DataMesh::with(
+    const DeviceMesh& model,
+    const std::string& parameter) {
+  auto& joined = joined_[model.identity()];
+  if (!joined.defined()) {
+    DTENSOR_CHECK_VALUE(
+        !share_others(mesh, model),
+        kFullyShard,
+        "parameter \"",
+        parameter,
+        "\" is on ",
+        model,
+        " already, which shares ranks with ",
+        mesh,
+        ". Pass a dimension of which tensor parallelism makes no use.");
+    joined = DeviceMesh::concatenate({mesh, model});
+  }
+  return joined;
+}
+
+ParameterLayout layout_of(
+    const at::Tensor& parameter,
+    const std::string& name,
+    DataMesh& data,
+    const std::optional<Placement>& wanted) {
+  const auto dim = dim_of(wanted, parameter, name);
+  auto layout = is_dtensor(parameter)
+      ? layout_of_distributed(parameter, name, dim, data)
+      : layout_of_plain(parameter, dim, data);
+  const auto unit =
+      layout.whole == nullptr ? 1 : cut_of_parts(*layout.whole, dim).unit();
+  const auto ranks = data.mesh.size(data.shard_dim());
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    layout.cut.cuts.push_back(
+        chunk(layout.cut.sizes[static_cast<size_t>(dim)], ranks, rank, unit));
+  }
+  return layout;
+}
+
+at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout) {
+  const auto local = is_dtensor(tensor) ? local_of(tensor) : tensor.detach();
+  const auto& mesh = layout.spec->mesh();
+  const auto data_dims = layout.whole == nullptr
+      ? mesh.ndim()
+      : mesh.ndim() - layout.whole->mesh().ndim();
+  const auto rank = static_cast<size_t>(mesh.get_local_rank(data_dims - 1));
+  const auto& cut = layout.cut.cuts[rank];
+  return local.narrow(layout.cut.dim, cut.begin, cut.size())
+      .clone(at::MemoryFormat::Contiguous);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/unit_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/version_impl.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+struct UnitBackward final : Node {
+  explicit UnitBackward(UnitPtr u) : unit(std::move(u)) {}
+  variable_list apply(variable_list&& gradients) override {
+    return unit->reduce(gradients);
+  }
+  std::string name() const override {
+    return "UnitBackward";
+  }
+  UnitPtr unit;
+};
+
+// In front of a node that reads wholes.
+struct BeforeBackward final : torch::autograd::FunctionPreHook {
+  BeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g)
+      : unit(std::move(u)),
+        schedule(unit->schedule()),
+        gathering(std::move(g)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    schedule->begin_backward(*unit, *gathering);
+    return gradients;
+  }
+  UnitPtr unit;
+  std::shared_ptr<Schedule> schedule;
+  std::shared_ptr<Gathering> gathering;
+};
+
+ParameterState state_of(const at::Tensor& parameter) {
+  const auto& local = local_of(parameter);
+  return {
+      local.unsafeGetTensorImpl(),
+      (static_cast<uint64_t>(version_of(parameter)) << 32) | version_of(local),
+      parameter.requires_grad()};
+}
+
+} // namespace
+
+Unit::Unit(
+    const torch::nn::Module* module,
+    const std::string& name,
+    UnitGroups groups,
+    const FullyShardOptions& options)
+    : module_(module),
+      name_(keep_module_name(name)),
+      groups_(std::move(groups)),
+      mixed_precision_(options.mp_policy),
+      reshard_after_forward_(options.reshard_after_forward),
+      schedule_(std::make_shared<Schedule>()) {}
+
+void Unit::set_parameters(std::vector<UnitParameter> parameters) {
+  parameters_ = std::move(parameters);
+  std::vector<CutTensor> cuts;
+  for (const auto& p : parameters_) {
+    cuts.push_back(p.layout.cut);
+  }
+  layout_.emplace(cuts, static_cast<size_t>(groups_.shard->size()));
+  if (parameters_.empty()) {
+    return;
+  }
+  const auto options = whole_options();
+  reduction_.emplace(
+      groups_.shard,
+      groups_.repeat,
+      mixed_precision_.reduce_dtype.value_or(
+          c10::typeMetaToScalarType(options.dtype())),
+      options.device().type());
+}
+
+void Unit::put_inside(const UnitPtr& outer, const std::string& name) {
+  if (outer_ == nullptr) {
+    outer_ = outer;
+    outer->inner_.push_back(weak_from_this());
+  }
+  name_ = keep_module_name(name);
+  schedule_ = outer->schedule_;
+}
+
+bool Unit::is_inside(const Unit& other) const {
+  for (const auto* unit = outer_.get(); unit != nullptr;
+       unit = unit->outer_.get()) {
+    if (unit == &other) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Unit::reshards_after_forward() const {
+  return reshard_after_forward_ ? reshard_after_forward_->reshards()
+                                : outer_ != nullptr;
+}
+
+bool Unit::is_parameter(size_t parameter, const at::Tensor& t) const {
+  return parameters_[parameter].tensor._unsafe_get_target() ==
+      t.unsafeGetTensorImpl();
+}
+
+std::vector<at::Tensor> Unit::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& p : parameters_) {
+    auto impl = p.tensor.lock();
+    DTENSOR_CHECK(
+        impl != nullptr,
+        kFullyShard,
+        "parameter \"",
+        p.name,
+        "\" of unit \"",
+        name_,
+        "\" is no more. Keep a module as long as others of its unit.");
+    all.emplace_back(std::move(impl));
+  }
+  return all;
+}
+
+ParameterStates Unit::states() const {
+  ParameterStates all;
+  for (const auto& parameter : parameters()) {
+    all.push_back(state_of(parameter));
+  }
+  return all;
+}
+
+at::TensorOptions Unit::whole_options() const {
+  const auto& spec = parameters_[0].layout.spec;
+  return at::TensorOptions()
+      .dtype(mixed_precision_.param_dtype.value_or(spec->dtype()))
+      .device(spec->mesh().device_type());
+}
+
+bool Unit::is_gathered() const {
+  return (current_ != nullptr && current_->is_here()) || ahead_ != nullptr;
+}
+
+at::Tensor Unit::take(size_t parameter) {
+  schedule_->begin_forward(*this);
+  ++users_;
+  return current_->whole(
+      parameter, parameters_[parameter].whole, [this] { return make_node(); });
+}
+
+std::shared_ptr<void> Unit::open() {
+  schedule_->begin_forward(*this);
+  ++open_;
+  return {nullptr, [unit = shared_from_this()](void*) {
+            --unit->open_;
+            unit->schedule_->end_forward(*unit);
+          }};
+}
+
+void Unit::give_back(at::TensorList results) {
+  --users_;
+  const Node* hooked = nullptr;
+  for (const auto& result : results) {
+    current_->note_sharer(result);
+    const auto& node = result.grad_fn();
+    if (node != nullptr && node.get() != hooked) {
+      hooked = node.get();
+      node->add_pre_hook(
+          std::make_unique<BeforeBackward>(shared_from_this(), current_));
+      awaits_gradients_ |= current_->learns();
+    }
+  }
+}
+
+// What this rank gives to a gather.
+at::Tensor Unit::my_parts() const {
+  std::vector<at::Tensor> parts;
+  for (const auto& parameter : parameters()) {
+    const auto& part = local_of(parameter);
+    DTENSOR_CHECK(
+        !part.is_meta(),
+        kFullyShard,
+        "a parameter of unit \"",
+        name_,
+        "\" is on the meta device. Materialize the module before its forward "
+        "pass.");
+    parts.push_back(part.reshape({-1}).to(whole_options()));
+  }
+  return at::cat(parts); // in memory of its own
+}
+
+void Unit::gather_ahead() {
+  if (parameters_.empty() || ahead_ != nullptr || kept_.defined() ||
+      (current_ != nullptr && current_->is_here())) {
+    return;
+  }
+  const c10::InferenceMode normal(false);
+  const c10::NoGradGuard no_grad;
+  const ModuleScope scope(name_);
+  ahead_of_ = states();
+  ahead_ =
+      groups_.shard->all_gather_async(my_parts(), 0, layout_->rank_sizes());
+  schedule_->note_gathered(*this);
+}
+
+// Fills `gathering`, of the parameters as they are.
+void Unit::bring(Gathering& gathering) {
+  const c10::InferenceMode normal(false);
+  const c10::NoGradGuard no_grad;
+  const ModuleScope scope(name_);
+  if (const auto kept = std::exchange(kept_, at::Tensor()); kept.defined()) {
+    gathering.fill(groups_.near->all_gather(kept, 0));
+  } else if (const auto ahead = std::exchange(ahead_, nullptr);
+             ahead != nullptr && ahead_of_ == gathering.of()) {
+    gathering.fill(*layout_, ahead->wait());
+  } else {
+    gathering.fill(
+        *layout_,
+        groups_.shard->all_gather(my_parts(), 0, layout_->rank_sizes()));
+  }
+  schedule_->note_gathered(*this);
+}
+
+void Unit::gather() {
+  if (parameters_.empty()) {
+    return;
+  }
+  auto now = states();
+  if (current_ != nullptr && current_->of() != now) {
+    current_ = nullptr;
+    kept_ = at::Tensor();
+  }
+  if (current_ == nullptr) {
+    current_ =
+        std::make_shared<Gathering>(*layout_, whole_options(), std::move(now));
+  }
+  if (!current_->is_here()) {
+    bring(*current_);
+  }
+}
+
+NodePtr Unit::make_node() {
+  auto node = detail::make_node<UnitBackward>(shared_from_this());
+  torch::autograd::edge_list edges;
+  size_t i = 0;
+  for (const auto& parameter : parameters()) {
+    edges.push_back(
+        parameter.requires_grad()
+            ? torch::autograd::impl::gradient_edge(parameter)
+            : torch::autograd::Edge());
+    node->add_input_metadata(current_->bare(i, parameters_[i].whole));
+    ++i;
+  }
+  node->set_next_edges(std::move(edges));
+  return node;
+}
+
+void Unit::refill(Gathering& gathering) {
+  DTENSOR_CHECK(
+      gathering.of() == states(),
+      kFullyShard,
+      "a parameter of unit \"",
+      name_,
+      "\" was changed between forward and backward, whose gradients would be "
+      "wrong. Call backward before the optimizer's step.");
+  if (c10::GradMode::is_enabled()) {
+    gathering.keep_memory(); // a graph of the gradients reads it later
+  }
+  if (!gathering.is_here()) {
+    bring(gathering);
+  }
+  awaits_gradients_ |= gathering.learns();
+}
+
+void Unit::release(bool after_forward) {
+  ahead_ = nullptr;
+  if (users_ > 0 || current_ == nullptr || !current_->is_here()) {
+    return;
+  }
+  if (after_forward && groups_.near != nullptr && reshard_after_forward_ &&
+      reshard_after_forward_->ranks() > 0) {
+    const auto piece = chunk(
+        layout_->whole_size(), groups_.near->size(), groups_.near->rank());
+    kept_ = current_->elements().narrow(0, piece.begin, piece.size()).clone();
+  }
+  if (!current_->release()) {
+    current_ = nullptr; // whoever reads it keeps it
+  }
+}
+
+variable_list Unit::reduce(const variable_list& gradients) {
+  schedule_->end_backward();
+  awaits_gradients_ = false;
+  const bool differentiates = c10::GradMode::is_enabled() &&
+      std::any_of(gradients.begin(), gradients.end(), [](const auto& g) {
+                                return g.defined() && g.requires_grad();
+                              });
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !differentiates,
+      kFullyShard,
+      "gradients of unit \"",
+      name_,
+      "\" cannot be differentiated again (create_graph). Use "
+      "parallelize_module "
+      "or replicated parameters for second derivatives.");
+  const c10::NoGradGuard no_grad;
+  const ModuleScope scope(name_, /*backward=*/true);
+  schedule_->wait_for_reduction();
+  if (reshards_after_backward_) {
+    release(/*after_forward=*/false);
+  }
+  const auto all = parameters();
+  std::vector<ReducedParameter> targets;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].requires_grad()) {
+      targets.push_back({i, &parameters_[i].layout});
+    }
+  }
+  auto [results, under_way] = reduction_->run(targets, gradients);
+  schedule_->follow(std::move(under_way));
+  return results;
+}
+
+std::set<UnitPtr> units_in(const torch::nn::Module& module) {
+  std::set<UnitPtr> found;
+  for (const auto& parameter : module.parameters()) {
+    for (auto unit = unit_of(parameter); unit != nullptr;
+         unit = unit->outer()) {
+      found.insert(unit);
+    }
+  }
+  return found;
+}
+
+UnitPtr unit_of_module(const torch::nn::Module& module) {
+  for (const auto& unit : units_in(module)) {
+    if (unit->module() == &module) {
+      return unit;
+    }
+  }
+  return nullptr;
+}
+
+UnitPtr unit_of(const at::Tensor& parameter) {
+  const auto* source =
+      dynamic_cast<const UnitSource*>(whole_source_of(parameter));
+  return source == nullptr ? nullptr : source->unit();
+}
+
+} // namespace dtensor::detail

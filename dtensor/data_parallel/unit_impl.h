@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Unit: parameters that are gathered and whose gradients are summed together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include <dtensor/comm/group.h>
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/gathering_impl.h>
+#include <dtensor/data_parallel/reduction_impl.h>
+#include <dtensor/data_parallel/schedule_impl.h>
+#include <dtensor/data_parallel/shard_parameter_impl.h>
+#include <dtensor/ops/whole_source_impl.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// The groups of this rank that a unit communicates in.
+struct UnitGroups {
+  GroupPtr shard;
+  GroupPtr repeat; // HSDP; null otherwise
+  GroupPtr near;   // see ReshardAfterForward; null otherwise
+};
+
+/// A parameter of a unit. The module owns it, and it owns the unit.
+struct UnitParameter {
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  std::string name;
+  ParameterLayout layout;
+  WholeLayout whole;
+};
+
+class Unit : public std::enable_shared_from_this<Unit> {
+ public:
+  using Units = std::vector<std::weak_ptr<Unit>>;
+
+  Unit(
+      const torch::nn::Module* module,
+      const std::string& name,
+      UnitGroups groups,
+      const FullyShardOptions& options);
+
+  const torch::nn::Module* module() const {
+    return module_;
+  }
+  std::string_view name() const {
+    return name_;
+  }
+  /// To be called once, before anything is gathered.
+  void set_parameters(std::vector<UnitParameter> parameters);
+  /// `name` is the full name in the outer unit's module.
+  void put_inside(const UnitPtr& outer, const std::string& name);
+  bool is_inside(const Unit& other) const;
+  const UnitPtr& outer() const {
+    return outer_;
+  }
+  const Units& inner() const {
+    return inner_;
+  }
+  const std::shared_ptr<Schedule>& schedule() const {
+    return schedule_;
+  }
+
+  // For operators.
+  at::Tensor take(size_t parameter);
+  void give_back(at::TensorList results);
+  bool is_parameter(size_t parameter, const at::Tensor& t) const;
+  /// While what it returns lives, the module computes: every operator gets the
+  /// whole of a parameter.
+  std::shared_ptr<void> open();
+  bool is_open() const {
+    return open_ > 0;
+  }
+  const MixedPrecisionPolicy& mixed_precision() const {
+    return mixed_precision_;
+  }
+
+  // For the schedule.
+  void gather();
+  void gather_ahead();
+  void refill(Gathering& gathering);
+  void release(bool after_forward);
+  bool is_gathered() const;
+  bool awaits_gradients() const {
+    return awaits_gradients_;
+  }
+  bool reshards_after_forward() const;
+  bool reshards_after_backward() const {
+    return reshards_after_backward_;
+  }
+  const Units& forward_prefetch() const {
+    return forward_prefetch_;
+  }
+  const Units& backward_prefetch() const {
+    return backward_prefetch_;
+  }
+
+  /// For the graph: gradients of the wholes in, of the parameters out.
+  torch::autograd::variable_list reduce(
+      const torch::autograd::variable_list& gradients);
+
+  // For FSDPModule.
+  void set_reshard_after_forward(ReshardAfterForward reshards) {
+    reshard_after_forward_ = reshards;
+  }
+  void set_reshard_after_backward(bool reshards) {
+    reshards_after_backward_ = reshards;
+  }
+  void set_forward_prefetch(Units units) {
+    forward_prefetch_ = std::move(units);
+  }
+  void set_backward_prefetch(Units units) {
+    backward_prefetch_ = std::move(units);
+  }
+  /// Null of a unit without parameters.
+  Reduction* reduction() {
+    return reduction_ ? &*reduction_ : nullptr;
+  }
+
+ private:
+  std::vector<at::Tensor> parameters() const;
+  ParameterStates states() const;
+  at::TensorOptions whole_options() const;
+  at::Tensor my_parts() const;
+  NodePtr make_node();
+  void bring(Gathering& gathering);
+
+  const torch::nn::Module* module_; // for identity only
+  std::string_view name_;
+  UnitGroups groups_;
+  MixedPrecisionPolicy mixed_precision_;
+  std::optional<ReshardAfterForward> reshard_after_forward_;
+  bool reshards_after_backward_ = true;
+  Units forward_prefetch_;
+  Units backward_prefetch_;
+
+  UnitPtr outer_;
+  Units inner_;
+  std::shared_ptr<Schedule> schedule_;
+  std::vector<UnitParameter> parameters_;
+  std::optional<FlatLayout> layout_;
+  std::optional<Reduction> reduction_;
+
+  std::shared_ptr<Gathering> current_;
+  // A gather that is under way, and of what.
+  PendingPtr ahead_;
+  ParameterStates ahead_of_;
+  at::Tensor kept_;   // this rank's piece of the wholes, for the near group
+  int64_t users_ = 0; // operators that run on the wholes
+  int64_t open_ = 0;  // calls of the module
+  bool awaits_gradients_ = false;
+};
+
+/// The source of one parameter of a unit.
+class UnitSource final : public WholeSource {
+ public:
+  UnitSource(UnitPtr unit, size_t index)
+      : unit_(std::move(unit)),
+        index_(index) {}
+  const UnitPtr& unit() const {
+    return unit_;
+  }
+  bool is_of(const at::Tensor& t) const override {
+    return unit_->is_parameter(index_, t);
+  }
+  bool is_open() const override {
+    return unit_->is_open();
+  }
+  at::Tensor take() override {
+    return unit_->take(index_);
+  }
+  void give_back(at::TensorList results) override {
+    unit_->give_back(results);
+  }
+  std::optional<at::ScalarType> operand_dtype() const override {
+    const auto& policy = unit_->mixed_precision();
+    return policy.cast_forward_inputs ? policy.param_dtype : std::nullopt;
+  }
+
+ private:
+  UnitPtr unit_;
+  size_t index_;
+};
+
+/// The unit of a parameter, or null.
+UnitPtr unit_of(const at::Tensor& parameter);
+
+/// Those of a module's parameters, and those around them: a unit without
+/// parameters of its own is one, too.
+std::set<UnitPtr> units_in(const torch::nn::Module& module);
+
+/// The unit that fully_shard made of a module, or null.
+UnitPtr unit_of_module(const torch::nn::Module& module);
+
+} // namespace dtensor::detail

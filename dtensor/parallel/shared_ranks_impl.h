@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dtensor/layout/mesh.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+
+/// Whether both meshes have a rank beside this one.
+inline bool share_others(const DeviceMesh& a, const DeviceMesh& b) {
+  return std::any_of(a.ranks().begin(), a.ranks().end(), [&](int64_t rank) {
+    return rank != a.get_rank() &&
+        std::find(b.ranks().begin(), b.ranks().end(), rank) != b.ranks().end();
+  });
+}
+
+} // namespace dtensor::detail
