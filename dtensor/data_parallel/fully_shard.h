@@ -133,19 +133,20 @@ class DTENSOR_API FSDPModule {
 
 /// Makes the parameters of `module` that no unit has yet one unit. Call it for
 /// the inner modules first. Plain parameters have to have the same values on
-/// all ranks; a parameter that parallelize_module made a DTensor becomes one on
+/// all ranks. A parameter that parallelize_module made a DTensor becomes one on
 /// both meshes, which are slices of one: (S(0), R) of R, (StridedShard(0),
-/// S(0)) of S(0). Gradients that exist are cut along.
+/// S(0)) of S(0); of a cut in units that no StridedShard can follow (S(0, u),
+/// S(0, u)), with data parallelism last. Gradients that exist are cut along.
 ///
-/// A parameter that is used alone, by no operator with another tensor (as
-/// `weight.t()`), is the DTensor there, unless the module is declared with
-/// DTENSOR_MODULE: then its forward sees whole parameters. Second derivatives
-/// through a unit throw NotImplementedError. Throws ValueError: a mesh of more
-/// dimensions, or that the parameter is on already; a module that is a unit
-/// already; a placement that is no Shard(d); parameters of different dtypes
-/// without mp_policy.param_dtype. NotImplementedError: a layout that cannot be
-/// cut further; an output_dtype for a module without hooks. Python:
-/// torch.distributed.fsdp.fully_shard.
+/// Of a parameter that operators use alone, not beside another tensor, they get
+/// views of the whole (`weight.t()`), and the DTensor otherwise, unless the
+/// module is declared with DTENSOR_MODULE: then its forward sees whole
+/// parameters. Second derivatives through a unit throw NotImplementedError.
+/// Throws ValueError: a mesh of more dimensions, or that the parameter is on
+/// already; a module that is a unit already; a placement that is no Shard(d);
+/// parameters of different dtypes without mp_policy.param_dtype.
+/// NotImplementedError: an output_dtype for a module without hooks.
+/// Python: torch.distributed.fsdp.fully_shard.
 DTENSOR_API FSDPModule
 fully_shard(torch::nn::Module& module, const FullyShardOptions& options = {});
 

@@ -105,6 +105,38 @@ ParameterLayout layout_of_plain(
       {Sizes(parameter.sizes().begin(), parameter.sizes().end()), dim, {}}};
 }
 
+// As Python has it, with the dimension of data parallelism first. Where heads
+// are cut unevenly no StridedShard says so; then it comes last.
+SpecPtr spec_over_both(
+    const Spec& whole,
+    const std::string& name,
+    int64_t dim,
+    DataMesh& data) {
+  const auto placement = cut_of_parts(whole, dim);
+  Placements over_data(static_cast<size_t>(data.mesh.ndim()), Replicate());
+  over_data.back() = placement;
+  auto placements = over_data;
+  placements.append(whole.placements().begin(), whole.placements().end());
+  auto spec = Spec::make(
+      data.with(whole.mesh(), name),
+      placements,
+      whole.sizes(),
+      whole.dtype(),
+      kFullyShard);
+  if (says_the_same(*spec, whole, dim, placement.unit(), data.shard_dim())) {
+    return spec;
+  }
+  over_data.back() = Shard(dim, placement.unit());
+  placements = Placements(whole.placements().begin(), whole.placements().end());
+  placements.append(over_data.begin(), over_data.end());
+  return Spec::make(
+      DeviceMesh::concatenate({whole.mesh(), data.mesh}),
+      placements,
+      whole.sizes(),
+      whole.dtype(),
+      kFullyShard);
+}
+
 ParameterLayout layout_of_distributed(
     const at::Tensor& parameter,
     const std::string& name,
@@ -119,36 +151,14 @@ ParameterLayout layout_of_distributed(
       "\" is ",
       *given,
       ", a sum. Parallelize modules by styles that cut or repeat it.");
-  const auto placement = cut_of_parts(*given, dim);
-  Placements placements(static_cast<size_t>(data.mesh.ndim()), Replicate());
-  placements.back() = placement;
-  placements.append(given->placements().begin(), given->placements().end());
   const auto whole = Spec::make(
       given->mesh(),
       given->placements(),
       given->sizes(),
       given->dtype(),
       kFullyShard);
-  auto spec = Spec::make(
-      data.with(given->mesh(), name),
-      placements,
-      given->sizes(),
-      given->dtype(),
-      kFullyShard);
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      says_the_same(*spec, *whole, dim, placement.unit(), data.shard_dim()),
-      kFullyShard,
-      "parameter \"",
-      name,
-      "\" is ",
-      *given,
-      ", and no layout says how its parts along dimension ",
-      dim,
-      " are cut further over ",
-      data.mesh,
-      ". Cut another dimension, by shard_placement_fn.");
   return {
-      std::move(spec),
+      spec_over_both(*whole, name, dim, data),
       whole,
       {Sizes(whole->local_sizes().begin(), whole->local_sizes().end()),
        dim,
@@ -193,17 +203,13 @@ ParameterLayout layout_of(
     layout.cut.cuts.push_back(
         chunk(layout.cut.sizes[static_cast<size_t>(dim)], ranks, rank, unit));
   }
+  layout.rank = static_cast<size_t>(data.mesh.get_local_rank(data.shard_dim()));
   return layout;
 }
 
 at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout) {
   const auto local = is_dtensor(tensor) ? local_of(tensor) : tensor.detach();
-  const auto& mesh = layout.spec->mesh();
-  const auto data_dims = layout.whole == nullptr
-      ? mesh.ndim()
-      : mesh.ndim() - layout.whole->mesh().ndim();
-  const auto rank = static_cast<size_t>(mesh.get_local_rank(data_dims - 1));
-  const auto& cut = layout.cut.cuts[rank];
+  const auto& cut = layout.cut.cuts[layout.rank];
   return local.narrow(layout.cut.dim, cut.begin, cut.size())
       .clone(at::MemoryFormat::Contiguous);
 }

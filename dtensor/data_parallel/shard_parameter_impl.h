@@ -42,6 +42,8 @@ struct ParameterLayout {
   SpecPtr whole;
   /// What this rank has of `whole`, and how it is cut.
   CutTensor cut;
+  /// Which of the cuts is this rank's.
+  size_t rank = 0;
 };
 
 /// `wanted` is what shard_placement_fn says. Throws as fully_shard.

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What may be a unit, and what its parameters are to whom.
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/deferred/deferred_init.h>
+#include <dtensor/parallel/module_hooks.h>
+#include <dtensor/parallel/state_dict.h>
+#include <dtensor/random/random.h>
+#include <tests/error_of.h>
+#include <tests/parallel/modules.h>
+
+#include <functional>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+
+void on_ranks(int64_t ranks, const std::function<void(const DeviceMesh&)>& fn) {
+  run_ranks(ranks, [&] { fn(init_device_mesh(at::kCPU, {ranks}, {"dp"})); });
+}
+
+// Rows of this rank, of as many for each as there are ranks in `mesh`.
+at::Tensor my_rows(const at::Tensor& whole, const DeviceMesh& mesh) {
+  const auto rows = whole.size(0) / mesh.size();
+  return whole.narrow(0, rows * mesh.get_local_rank(), rows);
+}
+
+int64_t count_of(const CommDebugMode& comm, CollectiveKind kind) {
+  const auto counts = comm.get_comm_counts();
+  const auto found = counts.find(kind);
+  return found == counts.end() ? 0 : found->second;
+}
+
+// Gradients of the mean over all rows against those of a plain module.
+template <class Holder>
+void expect_same_as_plain(
+    const std::function<Holder()>& make,
+    const at::Tensor& input,
+    const std::function<void(Holder&, const DeviceMesh&)>& shard) {
+  auto plain = make();
+  plain->forward(input).square().mean().backward();
+  for (const int64_t ranks : {1, 2, 4}) {
+    on_ranks(ranks, [&](const DeviceMesh& mesh) {
+      auto mine = make();
+      shard(mine, mesh);
+      for (int pass = 0; pass < 2; ++pass) {
+        mine->zero_grad();
+        mine->forward(my_rows(input, mesh)).square().mean().backward();
+        expect_same_gradients(*mine, *plain, c10::str(ranks, " ranks"));
+      }
+    });
+  }
+}
+
+Mlp make_mlp() {
+  return filled(Mlp(6, 10));
+}
+
+TEST(FullyShardUnits, AreLeavesToo) {
+  expect_same_as_plain<Mlp>(
+      make_mlp, uniform({8, 6}, 3), [](Mlp& mlp, const DeviceMesh& mesh) {
+        fully_shard(*mlp->w1, {.mesh = mesh});
+        fully_shard(*mlp->w2, {.mesh = mesh});
+      });
+}
+
+// Two rows for four ranks, and a cut of columns.
+TEST(FullyShardUnits, MayHaveLessThanRanks) {
+  expect_same_as_plain<Mlp>(
+      [] { return filled(Mlp(2, 3)); },
+      uniform({8, 2}, 3),
+      [](Mlp& mlp, const DeviceMesh& mesh) {
+        fully_shard(
+            *mlp, {.mesh = mesh, .shard_placement_fn = [](const at::Tensor& p) {
+                     return std::optional(p.dim() == 2 ? Shard(1) : Shard(0));
+                   }});
+        EXPECT_EQ(layout_of(mlp->w1->weight), Shard(1));
+      });
+}
+
+struct EncoderImpl : torch::nn::Module {
+  EncoderImpl()
+      : layer(register_module(
+            "layer",
+            torch::nn::TransformerEncoderLayer(
+                torch::nn::TransformerEncoderLayerOptions(8, 2)
+                    .dim_feedforward(12)
+                    .dropout(0)))) {}
+  at::Tensor forward(const at::Tensor& x) { // (B, T, 8)
+    return layer(x.transpose(0, 1));
+  }
+  torch::nn::TransformerEncoderLayer layer;
+};
+TORCH_MODULE(Encoder);
+
+// Its attention cuts one parameter into three.
+TEST(FullyShardUnits, AreLayersOfLibTorchAsTheyAre) {
+  expect_same_as_plain<Encoder>(
+      [] { return filled(Encoder()); },
+      uniform({8, 3, 8}, 3),
+      [](Encoder& encoder, const DeviceMesh& mesh) {
+        fully_shard(*encoder->layer, {.mesh = mesh});
+      });
+}
+
+TEST(FullyShardUnits, AreConvolutionsAndRecurrentLayers) {
+  using Conv = torch::nn::Sequential;
+  expect_same_as_plain<Conv>(
+      [] {
+        return filled(Conv(
+            torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 5, 3)),
+            torch::nn::GroupNorm(torch::nn::GroupNormOptions(1, 5)),
+            torch::nn::PReLU(),
+            torch::nn::ConvTranspose2d(
+                torch::nn::ConvTranspose2dOptions(5, 2, 3))));
+      },
+      uniform({8, 2, 6, 6}, 3),
+      [](Conv& conv, const DeviceMesh& mesh) {
+        fully_shard(*conv, {.mesh = mesh});
+      });
+}
+
+struct PatchesImpl : torch::nn::Module {
+  PatchesImpl()
+      : token(register_parameter("token", torch::zeros({1, 1, 4}))),
+        positions(register_parameter("positions", torch::zeros({9, 4}))),
+        out(register_module("out", torch::nn::Linear(4, 4))) {}
+  at::Tensor forward(const at::Tensor& x) { // (B, T, 4)
+    const auto all = torch::cat({token.expand({x.size(0), 1, 4}), x}, 1);
+    return out(all + positions.slice(0, 0, all.size(1)));
+  }
+  at::Tensor token;
+  at::Tensor positions;
+  torch::nn::Linear out;
+};
+DTENSOR_MODULE(Patches);
+
+struct PlainPatchesImpl : PatchesImpl {};
+TORCH_MODULE(PlainPatches);
+
+// Parameters that no other operand stands beside.
+TEST(FullyShardUnits, SeeTheirParametersWholeBetweenHooks) {
+  expect_same_as_plain<Patches>(
+      [] { return filled(Patches()); },
+      uniform({8, 5, 4}, 3),
+      [](Patches& patches, const DeviceMesh& mesh) {
+        fully_shard(*patches, {.mesh = mesh});
+      });
+}
+
+TEST(FullyShardUnits, GiveViewsOfTheWholeWithoutHooks) {
+  expect_same_as_plain<PlainPatches>(
+      [] { return filled(PlainPatches()); },
+      uniform({8, 5, 4}, 3),
+      [](PlainPatches& patches, const DeviceMesh& mesh) {
+        fully_shard(
+            *patches,
+            {.mesh = mesh, .shard_placement_fn = [](const at::Tensor& p) {
+               return std::optional(Shard(p.dim() - 1));
+             }});
+      });
+}
+
+// One Linear twice, and one that is in two units' modules.
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl()
+      : a(register_module("a", Mlp(6, 6))),
+        b(register_module("b", torch::nn::Linear(6, 6))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return b(a(torch::tanh(a->w1(b(x)))));
+  }
+  Mlp a;
+  torch::nn::Linear b;
+};
+TORCH_MODULE(Twice);
+
+TEST(FullyShardUnits, MayBeUsedTwice) {
+  expect_same_as_plain<Twice>(
+      [] { return filled(Twice()); },
+      uniform({8, 6}, 3),
+      [](Twice& twice, const DeviceMesh& mesh) {
+        fully_shard(*twice->a, {.mesh = mesh});
+        fully_shard(*twice->b, {.mesh = mesh});
+        fully_shard(*twice, {.mesh = mesh});
+      });
+}
+
+TEST(FullyShardUnits, HaveLayoutsOfBothMeshes) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    auto mlp = make_mlp();
+    parallelize_module(*mlp, mesh["tp"], mlp_plan());
+    fully_shard(*mlp, {.mesh = mesh["dp"]});
+    const auto layout = [](const at::Tensor& t) {
+      return Placements(
+          DTensor(t).placements().begin(), DTensor(t).placements().end());
+    };
+    EXPECT_EQ(
+        layout(mlp->w1->weight), (Placements{StridedShard(0, 2), Shard(0)}));
+    EXPECT_EQ(
+        layout(mlp->w1->bias), (Placements{StridedShard(0, 2), Shard(0)}));
+    EXPECT_EQ(layout(mlp->w2->weight), (Placements{Shard(0), Shard(1)}));
+    EXPECT_EQ(layout(mlp->w2->bias), (Placements{Shard(0), Replicate()}));
+    const auto plain = make_mlp();
+    expect_same_parameters(*mlp, *plain);
+  });
+}
+
+TEST(FullyShardUnits, TakeHeadsThatAreCutUnevenly) {
+  const auto input = uniform({4, 6}, 3);
+  auto plain = filled(Mlp(6, 9));
+  plain(input).square().mean().backward();
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    auto mlp = filled(Mlp(6, 9));
+    parallelize_module(
+        *mlp,
+        mesh["tp"],
+        {{"w1", ColwiseParallel({.use_local_output = false, .unit = 3})},
+         {"w2", RowwiseParallel()}});
+    fully_shard(*mlp, {.mesh = mesh["dp"]});
+    mlp(my_rows(input, mesh["dp"])).square().mean().backward();
+    expect_same_gradients(*mlp, *plain, "units");
+  });
+}
+
+TEST(FullyShardUnits, LeaveFrozenParametersAlone) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    mlp->w1->weight.set_requires_grad(false);
+    mlp->w1->bias.set_requires_grad(false);
+    fully_shard(*mlp->w1, {.mesh = mesh});
+    fully_shard(*mlp->w2, {.mesh = mesh});
+    const CommDebugMode comm;
+    mlp(uniform({4, 6}, 3)).square().mean().backward();
+    EXPECT_FALSE(mlp->w1->weight.grad().defined());
+    EXPECT_TRUE(mlp->w2->weight.grad().defined());
+    EXPECT_EQ(count_of(comm, CollectiveKind::kReduceScatter), 1);
+  });
+}
+
+// Of a parameter that nobody used there is no gradient; what some have used
+// counts as zero elsewhere.
+TEST(FullyShardUnits, KnowWhichParametersWereUsed) {
+  for (const bool by_one : {false, true}) {
+    on_ranks(2, [&](const DeviceMesh& mesh) {
+      auto mlp = make_mlp();
+      fully_shard(*mlp, {.mesh = mesh});
+      const auto x = uniform({4, 6}, 3);
+      auto y = mlp->w1(x).square().mean();
+      if (by_one && mesh.get_rank() == 1) {
+        y = y + mlp->w2(uniform({4, 10}, 4)).square().mean();
+      }
+      y.backward();
+      EXPECT_TRUE(mlp->w1->weight.grad().defined());
+      ASSERT_EQ(mlp->w2->weight.grad().defined(), by_one);
+      if (by_one) {
+        auto plain = make_mlp();
+        (plain->w2(uniform({4, 10}, 4)).square().mean() / 2).backward();
+        expect_close(
+            mlp->w2->weight.grad(), plain->w2->weight.grad(), "of one rank");
+      }
+    });
+  }
+}
+
+TEST(FullyShardUnits, AreEvaluatedWithNewValues) {
+  const auto input = uniform({4, 6}, 3);
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    for (int step = 0; step < 3; ++step) {
+      {
+        const torch::NoGradGuard no_grad;
+        expect_close(mlp(input), plain(input), "no_grad");
+      }
+      {
+        const c10::InferenceMode inference;
+        expect_close(mlp(input), plain(input), "inference");
+      }
+      const torch::NoGradGuard no_grad;
+      mlp->w1->weight.mul_(1.5);
+      plain->w1->weight.mul_(1.5);
+      mlp->w2->bias.copy_(distribute_tensor(uniform({6}, 9), mesh, {Shard(0)}));
+      plain->w2->bias.copy_(uniform({6}, 9));
+    }
+    const CommDebugMode comm;
+    mlp(input);
+    mlp(input);
+    EXPECT_EQ(comm.get_total_counts(), 1);
+    FSDPModule(*mlp).reshard();
+    mlp(input);
+    EXPECT_EQ(comm.get_total_counts(), 2);
+  });
+}
+
+TEST(FullyShardUnits, AddUpOverBackwardPassesOfOneGraph) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    auto plain = make_mlp();
+    const auto x = uniform({4, 6}, 3);
+    for (auto* model : {&mlp, &plain}) {
+      const auto y = (*model)(x).square().mean();
+      y.backward({}, /*retain_graph=*/true);
+      y.backward();
+    }
+    expect_same_gradients(*mlp, *plain, "twice");
+  });
+}
+
+TEST(FullyShardUnits, CarryGradientsThatExist) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    const auto x = uniform({4, 6}, 3);
+    mlp(x).square().mean().backward();
+    plain(x).square().mean().backward();
+    fully_shard(*mlp, {.mesh = mesh});
+    expect_same_gradients(*mlp, *plain, "before");
+    mlp(x).square().mean().backward();
+    plain(x).square().mean().backward();
+    expect_same_gradients(*mlp, *plain, "after");
+  });
+}
+
+TEST(FullyShardUnits, ComputeInOtherDtypes) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    mlp->to(at::kFloat);
+    auto plain = make_mlp();
+    plain->to(at::kBFloat16);
+    fully_shard(
+        *mlp,
+        {.mesh = mesh,
+         .mp_policy = {
+             .param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
+    const auto x = uniform({4, 6}, 3).to(at::kFloat);
+    const auto y = mlp(x);
+    const auto expected = plain(x.to(at::kBFloat16));
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::equal(y, expected));
+    const CommDebugMode comm;
+    y.sum().backward();
+    expected.sum().backward();
+    EXPECT_EQ(mlp->w1->weight.grad().scalar_type(), at::kFloat);
+    expect_close(
+        mlp->w1->weight.grad(), plain->w1->weight.grad(), "bfloat16", 0);
+  });
+}
+
+TEST(FullyShardUnits, CastWhatTheyReturnBetweenHooks) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    Patches patches;
+    fully_shard(
+        *patches,
+        {.mesh = mesh,
+         .mp_policy = {
+             .param_dtype = at::kBFloat16, .output_dtype = at::kFloat}});
+    EXPECT_EQ(patches(at::zeros({2, 5, 4})).scalar_type(), at::kFloat);
+  });
+}
+
+TEST(FullyShardUnits, DivideSumsAsTheyAreTold) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh}).set_gradient_divide_factor(0.5);
+    const auto x = uniform({4, 6}, 3);
+    mlp(x).square().mean().backward();
+    (plain(x).square().mean() * 4).backward();
+    expect_same_gradients(*mlp, *plain, "sums, doubled");
+  });
+}
+
+TEST(FullyShardUnits, SumOverThoseThatRepeatWhenTheyAreTold) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dr", "dp"});
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    auto unit = fully_shard(*mlp, {.mesh = mesh});
+    const auto row = mesh.get_rank();
+    for (int part = 0; part < 2; ++part) {
+      unit.set_requires_all_reduce(part == 1);
+      const auto x = uniform({4, 6}, 3 + part);
+      const CommDebugMode comm;
+      mlp(x.narrow(0, row, 1)).square().mean().backward();
+      EXPECT_EQ(count_of(comm, CollectiveKind::kAllReduce), part);
+      plain(x).square().mean().backward();
+    }
+    expect_same_gradients(*mlp, *plain, "repeated");
+  });
+}
+
+// The same values on any number of ranks.
+TEST(FullyShardUnits, AreMaterializedInParts) {
+  std::vector<at::Tensor> first;
+  for (const int64_t ranks : {1, 3}) {
+    on_ranks(ranks, [&](const DeviceMesh& mesh) {
+      manual_seed(7);
+      auto mlp = [] {
+        const DeferredInit scope;
+        return Mlp(6, 10);
+      }();
+      fully_shard(*mlp, {.mesh = mesh});
+      EXPECT_TRUE(mlp->w1->weight.is_meta());
+      materialize(*mlp);
+      EXPECT_EQ(
+          DTensor(mlp->w1->weight).to_local().size(0),
+          ranks == 1 || mesh.get_rank() < 2 ? (ranks == 1 ? 10 : 4) : 2);
+      std::vector<at::Tensor> seen = {mlp(at::ones({4, 6})).detach()};
+      for (const auto& p : mlp->parameters()) {
+        seen.push_back(full(p));
+      }
+      if (ranks == 1) {
+        first = seen;
+      }
+      for (size_t i = 0; i < seen.size(); ++i) {
+        expect_close(seen[i], first[i], c10::str("tensor ", i), 1e-6);
+      }
+    });
+  }
+}
+
+TEST(FullyShardUnits, HaveStateDictionaries) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    const auto whole = get_model_state_dict(*mlp, {.full_state_dict = true});
+    expect_close(whole["w1.weight"], make_mlp()->w1->weight, "full");
+    auto other = filled(Mlp(6, 10), 50);
+    fully_shard(*other, {.mesh = mesh});
+    set_model_state_dict(*other, whole);
+    expect_same_parameters(*other, *make_mlp());
+    const auto x = uniform({4, 6}, 3);
+    expect_close(other(x), make_mlp()(x), "loaded");
+  });
+}
+
+TEST(FullyShardUnits, GatherAheadWhatTheyAreTold) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    auto first =
+        fully_shard(*mlp->w1, {.mesh = mesh, .reshard_after_forward = true});
+    auto second =
+        fully_shard(*mlp->w2, {.mesh = mesh, .reshard_after_forward = true});
+    auto all = fully_shard(*mlp, {.mesh = mesh});
+    first.set_modules_to_forward_prefetch({second});
+    second.set_modules_to_backward_prefetch({first});
+    const auto x = uniform({4, 6}, 3);
+    {
+      const CommDebugMode comm;
+      all.unshard();
+      first.unshard(/*async_op=*/true);
+      mlp(x).square().mean().backward();
+      EXPECT_EQ(count_of(comm, CollectiveKind::kAllGather), 3);
+    }
+    plain(x).square().mean().backward();
+    expect_same_gradients(*mlp, *plain, "ahead");
+  });
+}
+
+TEST(FullyShardErrors, AreClear) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    const auto x = uniform({4, 6}, 3);
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    const auto said = [](const auto& fn) { return test_text::error_of(fn); };
+    using ::testing::HasSubstr;
+    EXPECT_THAT(
+        said([&] { fully_shard(*mlp, {.mesh = mesh}); }),
+        HasSubstr("is a unit already. Call fully_shard once for a module."));
+    EXPECT_THAT(
+        said([&] { FSDPModule(*mlp->w1); }),
+        HasSubstr("is no unit. Call fully_shard for it first."));
+    const auto y = mlp(x).square().mean();
+    {
+      const torch::NoGradGuard no_grad;
+      mlp->w2->weight.mul_(2);
+    }
+    EXPECT_THAT(
+        said([&] { y.backward(); }),
+        HasSubstr("was changed between forward and backward"));
+    EXPECT_THAT(
+        said([&] {
+          torch::autograd::grad(
+              {mlp(x).square().mean()},
+              mlp->parameters(),
+              {},
+              true,
+              /*create_graph=*/true);
+        }),
+        HasSubstr("cannot be differentiated again"));
+    EXPECT_THAT(
+        said([&] {
+          fully_shard(
+              *make_mlp(),
+              {.mesh = mesh, .shard_placement_fn = [](const at::Tensor&) {
+                 return std::optional(Replicate());
+               }});
+        }),
+        HasSubstr("is to be cut as R. Let shard_placement_fn return Shard(d)"));
+    EXPECT_THAT(
+        said([&] {
+          fully_shard(
+              *make_mlp(),
+              {.mesh = mesh, .shard_placement_fn = [](const at::Tensor&) {
+                 return std::optional(Shard(1));
+               }});
+        }),
+        HasSubstr("\"w1.bias\" has 1 dimensions, and is to be cut as S(1)"));
+    EXPECT_THAT(
+        said([&] {
+          auto mixed = make_mlp();
+          mixed->w2->to(at::kFloat);
+          fully_shard(*mixed, {.mesh = mesh});
+        }),
+        HasSubstr("parameters of one unit have different dtypes"));
+    EXPECT_THAT(
+        said([&] {
+          auto parallel = make_mlp();
+          parallelize_module(*parallel, mesh, mlp_plan());
+          fully_shard(*parallel, {.mesh = mesh});
+        }),
+        HasSubstr("which shares ranks with (dp=2)"));
+    EXPECT_THAT(
+        said([&] {
+          fully_shard(*make_mlp(), {.mesh = mesh, .reshard_after_forward = 3});
+        }),
+        HasSubstr("reshard_after_forward is 3 of 2 ranks"));
+    EXPECT_THAT(
+        said([&] {
+          fully_shard(
+              *make_mlp(),
+              {.mesh = mesh, .mp_policy = {.output_dtype = at::kFloat}});
+        }),
+        HasSubstr("DTENSOR_MODULE"));
+    auto deferred = [] {
+      const DeferredInit scope;
+      return Mlp(6, 10);
+    }();
+    fully_shard(*deferred, {.mesh = mesh});
+    EXPECT_THAT(
+        said([&] { deferred(x.to(at::kFloat)); }),
+        HasSubstr("is on the meta device. Materialize the module"));
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
