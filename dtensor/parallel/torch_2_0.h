@@ -195,4 +195,12 @@ DTENSOR_API void parallelize_module(
     const ParallelStyle& style,
     int64_t tp_mesh_dim = 0);
 
+/// Whether a tensor-parallel module may be made data-parallel in parts, too:
+/// true, and nothing has to be enabled for it. See fully_shard
+/// (data_parallel/fully_shard.h).
+/// Python: torch.distributed.tensor.parallel.fsdp.enable_2d_with_fsdp.
+constexpr bool enable_2d_with_fsdp() {
+  return true;
+}
+
 } // namespace dtensor::torch_2_0

@@ -3,7 +3,6 @@
 // that sees all rows.
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
-#include <tests/error_of.h>
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
@@ -90,22 +89,6 @@ TEST(Replicate, KnowsWhichParametersWereUsed) {
     expect_close(mlp->w1->weight.grad(), at::ones({10, 6}), "by both");
     expect_close(mlp->w2->weight.grad(), at::full({6, 10}, 0.5), "by one");
     EXPECT_FALSE(mlp->w1->bias.grad().defined());
-  });
-}
-
-TEST(Replicate, RefusesMeshesOfTheModel) {
-  run_ranks(4, [] {
-    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
-    using ::testing::HasSubstr;
-    auto mlp = make_mlp();
-    EXPECT_THAT(
-        test_text::error_of([&] { replicate(*mlp, mesh); }),
-        HasSubstr("models are repeated along one mesh dimension, and the mesh "
-                  "is (dp=2, tp=2)"));
-    parallelize_module(*mlp, mesh["tp"], mlp_plan());
-    EXPECT_THAT(
-        test_text::error_of([&] { replicate(*mlp, mesh["tp"]); }),
-        HasSubstr("spread over ranks of (tp=2)"));
   });
 }
 

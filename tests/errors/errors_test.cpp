@@ -10,6 +10,8 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/ranks.h>
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
@@ -163,6 +165,13 @@ struct MlpImpl : torch::nn::Module {
   torch::nn::Linear down{nullptr};
   std::shared_ptr<BareImpl> bare;
 };
+
+void shard_as(const DeviceMesh& mesh, const Placement& placement) {
+  MlpImpl mlp;
+  fully_shard(mlp, {.mesh = mesh, .shard_placement_fn = [&](const at::Tensor&) {
+                      return std::optional(placement);
+                    }});
+}
 
 struct EchoImpl : torch::nn::Cloneable<EchoImpl> {
   void reset() override {}
@@ -662,6 +671,104 @@ const std::map<std::string, Provocation>& provocations() {
          style(
              init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}),
              {{"up", ColwiseParallel()}});
+       }},
+      {"a module that is a unit already",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         fully_shard(mlp, {.mesh = mesh});
+       }},
+      {"a module that is no unit",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         FSDPModule(*mlp.up);
+       }},
+      {"a unit on a mesh of three dimensions",
+       [](const DeviceMesh&) {
+         MlpImpl mlp;
+         fully_shard(
+             mlp,
+             {.mesh =
+                  init_device_mesh(at::kCPU, {1, 1, 2}, {"pp", "dp", "tp"})});
+       }},
+      {"a unit on the mesh of tensor parallelism",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+         fully_shard(mlp, {.mesh = mesh});
+       }},
+      {"a unit's parameter to be kept whole",
+       [](const DeviceMesh& mesh) { shard_as(mesh, Replicate()); }},
+      {"a unit's parameter without that dimension",
+       [](const DeviceMesh& mesh) { shard_as(mesh, Shard(1)); }},
+      {"a unit of two dtypes",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         mlp.down->to(at::kDouble);
+         fully_shard(mlp, {.mesh = mesh});
+       }},
+      {"a unit of integers in mixed precision",
+       [](const DeviceMesh& mesh) {
+         BareImpl module;
+         module.register_parameter(
+             "table", at::ones({4}, at::kLong), /*requires_grad=*/false);
+         fully_shard(
+             module,
+             {.mesh = mesh, .mp_policy = {.param_dtype = at::kBFloat16}});
+       }},
+      {"a unit whose neighbours do not divide the ranks",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh, .reshard_after_forward = 3});
+       }},
+      {"a unit's results in another dtype, without hooks",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(
+             mlp, {.mesh = mesh, .mp_policy = {.output_dtype = at::kDouble}});
+       }},
+      {"a unit on the meta device",
+       [](const DeviceMesh& mesh) {
+         auto linear = [] {
+           const DeferredInit scope;
+           return torch::nn::Linear(4, 4);
+         }();
+         fully_shard(*linear, {.mesh = mesh});
+         linear(at::ones({2, 4}));
+       }},
+      {"a unit's parameter changed before backward",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         const auto loss = mlp.up(at::ones({2, 4})).sum();
+         const torch::NoGradGuard no_grad;
+         mlp.up->weight.mul_(2);
+         loss.backward();
+       }},
+      {"gradients of a unit differentiated",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         const auto loss = mlp.up(at::ones({2, 4})).square().sum();
+         torch::autograd::grad(
+             {loss}, {mlp.up->weight}, {}, true, /*create_graph=*/true);
+       }},
+      {"gradients of a unit divided by nothing",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh}).set_gradient_divide_factor(0);
+       }},
+      {"a module repeated along two dimensions",
+       [](const DeviceMesh&) {
+         MlpImpl mlp;
+         replicate(mlp, init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+       }},
+      {"a module repeated along tensor parallelism",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+         replicate(mlp, mesh);
        }},
       {"a context on a mesh of two dimensions",
        [](const DeviceMesh&) {

@@ -76,6 +76,26 @@ TEST_ON_RANKS(ProcessTensors, TrainAModelAsThePlainOneTrains) {
   expect_same_parameters(*mine, *plain);
 }
 
+// Parameters in parts, and in parts of parts.
+TEST_ON_RANKS(ProcessTensors, TrainAModelThatNoRankHasWhole) {
+  const auto mesh = init_device_mesh(at::kCPU, grid(), {"dp", "tp"});
+  auto plain = filled(Mlp(6, 7));
+  torch::optim::AdamW reference(plain->parameters(), 1e-2);
+  train(plain, reference);
+  for (const bool cuts_layers : {false, true}) {
+    const auto data = cuts_layers ? mesh["dp"] : mesh.flatten();
+    auto mine = filled(Mlp(6, 7));
+    if (cuts_layers) {
+      parallelize_module(*mine, mesh["tp"], mlp_plan());
+    }
+    fully_shard(*mine->w1, {.mesh = data});
+    fully_shard(*mine, {.mesh = data});
+    torch::optim::AdamW optimizer(mine->parameters(), 1e-2);
+    train(mine, optimizer);
+    expect_same_parameters(*mine, *plain);
+  }
+}
+
 // Attention over a cut sequence, by every method.
 TEST_ON_RANKS(ProcessTensors, AttendToALongSequence) {
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()}, {"cp"});
