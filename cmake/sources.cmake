@@ -532,6 +532,8 @@ set(DTENSOR_WEIGHTS_HEADERS
   dtensor/weights/weight_file.h
 )
 set(DTENSOR_WEIGHTS_SOURCES
+  dtensor/weights/checksums.cpp
+  dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
   dtensor/weights/load_weights.cpp
   dtensor/weights/mapped_file.cpp
@@ -539,12 +541,41 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/pt2.cpp
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h
+  dtensor/weights/read_pieces.cpp
   dtensor/weights/safetensors.cpp
+  dtensor/weights/weight_contents.cpp
   dtensor/weights/weight_contents_impl.h
   dtensor/weights/weight_file.cpp
   dtensor/weights/weight_format.cpp
   dtensor/weights/weight_format_impl.h
   dtensor/weights/weight_names.cpp
+)
+
+set(DTENSOR_CHECKPOINT_HEADERS
+  dtensor/checkpoint/async_saver.h
+  dtensor/checkpoint/checkpoint.h
+  dtensor/checkpoint/checkpoint_folder.h
+)
+set(DTENSOR_CHECKPOINT_SOURCES
+  dtensor/checkpoint/checkpoint_folder.cpp
+  dtensor/checkpoint/copy_room_impl.h
+  dtensor/checkpoint/files.cpp
+  dtensor/checkpoint/files_impl.h
+  dtensor/checkpoint/load.cpp
+  dtensor/checkpoint/make_full.cpp
+  dtensor/checkpoint/manifest.cpp
+  dtensor/checkpoint/manifest_impl.h
+  dtensor/checkpoint/read_part.cpp
+  dtensor/checkpoint/read_part_impl.h
+  dtensor/checkpoint/save.cpp
+  dtensor/checkpoint/save_run.cpp
+  dtensor/checkpoint/save_run_impl.h
+  dtensor/checkpoint/saved_tensors.cpp
+  dtensor/checkpoint/saved_tensors_impl.h
+  dtensor/checkpoint/tensor_file.cpp
+  dtensor/checkpoint/tensor_file_impl.h
+  dtensor/checkpoint/write_plan.cpp
+  dtensor/checkpoint/write_plan_impl.h
 )
 
 set(DTENSOR_PROGRAM_HEADERS

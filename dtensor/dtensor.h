@@ -4,6 +4,9 @@
 #pragma once
 
 #include <dtensor/api.h>
+#include <dtensor/checkpoint/async_saver.h>
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>

@@ -26,6 +26,7 @@ LAYERS = [
     "data_parallel",
     "deferred",
     "weights",
+    "checkpoint",
     "program",
 ]
 # Leaves include all layers; no layer and no other leaf includes them.

@@ -24,6 +24,7 @@ LAYERS = {
     "parallel": "module styles, hooks, gradients, state dictionaries",
     "deferred": "models described before they exist",
     "weights": "files of weights, read part by part",
+    "checkpoint": "training runs in a folder, loaded into any layout",
     "program": "programs that torch.export wrote, on ranks",
     "debug": "what is communicated, who holds what",
     "testing": "the target `dtensor::testing`: for tests of programs that use dtensor",

@@ -38,7 +38,7 @@ apt_install() {
 if command -v apt-get >/dev/null; then
   apt_install g++ cmake ninja-build ccache libgtest-dev libgmock-dev \
     libbenchmark-dev nlohmann-json3-dev libcli11-dev libpcre2-dev \
-    libutf8proc-dev "$@"
+    libutf8proc-dev libxxhash-dev "$@"
 else
   for tool in c++ cmake ninja; do
     command -v "$tool" >/dev/null || die "needs $tool, and there is no apt-get"

@@ -148,9 +148,10 @@ std::string state_key(const std::string& name, const char* field) {
 /// The values of one parameter in a dictionary, and what of them is wrong.
 class Reader {
  public:
-  Reader(const Known& kind, const StateDict& state)
+  Reader(const Known& kind, const StateDict& state, bool takes)
       : kind_(kind),
-        state_(state) {}
+        state_(state),
+        takes_(takes) {}
 
   /// Null if there is nothing of this parameter.
   std::unique_ptr<OptimizerParamState> read(
@@ -163,7 +164,8 @@ class Reader {
       if (const auto* found = take(state_key(name, field))) {
         is_there = true;
         if (detail::fits_state(parameter, *found)) {
-          *value = detail::placed_like(parameter, *found).clone();
+          const auto placed = detail::placed_like(parameter, *found);
+          *value = takes_ ? placed : placed.clone();
         } else {
           problems_.has_other_shape(state_key(name, field), parameter, *found);
         }
@@ -198,6 +200,7 @@ class Reader {
  private:
   const Known& kind_;
   const StateDict& state_;
+  bool takes_; // the tensors themselves, not copies
   std::unordered_set<std::string> known_;
   detail::StateProblems problems_;
 };
@@ -240,18 +243,21 @@ StateDict get_optimizer_state_dict(
   return result;
 }
 
-void set_optimizer_state_dict(
+namespace {
+
+void set_optimizer_state(
     const torch::nn::Module& module,
     Optimizer& optimizer,
     const StateDict& given,
-    const StateDictOptions& options) {
+    const StateDictOptions& options,
+    bool takes) {
   constexpr const char* kWhere = "set_optimizer_state_dict";
   detail::check_options(options, kWhere);
   const c10::NoGradGuard no_grad;
   const auto kind = known(optimizer, kWhere);
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
-  Reader reader(*kind, state);
+  Reader reader(*kind, state, takes);
   std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>> read;
   std::vector<std::pair<OptimizerParamGroup*, double>> rates;
   const auto read_parameter = [&](const std::string& name,
@@ -275,6 +281,24 @@ void set_optimizer_state_dict(
   for (const auto& [group, rate] : rates) {
     group->options().set_lr(rate);
   }
+}
+
+} // namespace
+
+void set_optimizer_state_dict(
+    const torch::nn::Module& module,
+    Optimizer& optimizer,
+    const StateDict& state,
+    const StateDictOptions& options) {
+  set_optimizer_state(module, optimizer, state, options, /*takes=*/false);
+}
+
+void detail::take_optimizer_state_dict(
+    const torch::nn::Module& module,
+    Optimizer& optimizer,
+    const StateDict& state,
+    const StateDictOptions& options) {
+  set_optimizer_state(module, optimizer, state, options, /*takes=*/true);
 }
 
 } // namespace dtensor

@@ -32,6 +32,14 @@ bool fits_state(const at::Tensor& target, const at::Tensor& source);
 /// dtype.
 at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
 
+/// set_optimizer_state_dict() of tensors that the optimizer may keep, where
+/// they have the layout of their parameter, instead of copies.
+void take_optimizer_state_dict(
+    const torch::nn::Module& module,
+    torch::optim::Optimizer& optimizer,
+    const StateDict& state,
+    const StateDictOptions& options);
+
 /// "f32[4, 2]", and the layout of a DTensor.
 std::string state_text(const at::Tensor& value);
 

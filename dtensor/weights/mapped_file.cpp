@@ -61,6 +61,15 @@ void MappedFile::forget(const std::byte* begin, size_t bytes) {
   }
 }
 
+void MappedFile::read_ahead(const std::byte* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto rest = reinterpret_cast<uintptr_t>(begin) % page;
+  if (bytes > 0) {
+    ::madvise(
+        const_cast<std::byte*>(begin) - rest, bytes + rest, MADV_WILLNEED);
+  }
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
     ::munmap(const_cast<std::byte*>(data_), size_);

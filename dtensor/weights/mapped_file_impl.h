@@ -29,6 +29,8 @@ class MappedFile {
   }
   /// Lets go of the pages that lie within; they are read again if need be.
   static void forget(const std::byte* begin, size_t bytes);
+  /// Says that they are wanted soon.
+  static void read_ahead(const std::byte* begin, size_t bytes);
 
  private:
   std::string path_;

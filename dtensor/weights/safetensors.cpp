@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // safetensors: eight bytes with the length of a header in JSON, the header, and
-// the bytes of all tensors. An index names the file of each tensor.
+// the bytes of all tensors. An index names the file of each tensor. Files of
+// torch.distributed.checkpoint, and ours, hold pieces of tensors: their header
+// says under DCP_SHARDING_INFO where each begins.
+#include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -19,6 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
+constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 
 // The text between the length and the bytes.
 std::string_view header_of(const MappedFile& file) {
@@ -40,11 +44,62 @@ Json parsed(std::string_view text) {
 
 void add_metadata(WeightFile::Contents& contents, const Json& metadata) {
   for (const auto& [key, value] : metadata.items()) {
-    if (value.is_string()) {
+    if (value.is_string() && key != kShardingKey && key != kChecksumsKey) {
       contents.metadata.insert_or_assign(key, value.get<std::string>());
     }
   }
 }
+
+// What the __metadata__ of a header says of its tensors.
+class Notes {
+ public:
+  explicit Notes(const MappedFile& file) : file_(file) {}
+
+  void read(const Json& metadata) {
+    sharding_ = table(metadata, kShardingKey);
+    checksums_ = table(metadata, kChecksumsKey);
+  }
+
+  PieceNotes of(const std::string& name) const {
+    PieceNotes notes;
+    if (!sharding_.is_null()) {
+      Sizes offsets;
+      for (const auto& offset : sharding_.at(name).at("saved_offsets")) {
+        if (!offset.is_number_unsigned()) {
+          refuse_file(
+              file_.path(),
+              c10::str("no offset of ", name, ": ", offset.dump()));
+        }
+        offsets.push_back(offset.get<int64_t>());
+      }
+      notes.offsets = std::move(offsets);
+    }
+    if (!checksums_.is_null()) {
+      const auto& texts = checksums_.at("xxh3");
+      notes.block = checksums_.at("block").get<size_t>();
+      notes.checksums =
+          parse_checksums(texts.at(name).get_ref<const std::string&>());
+    }
+    return notes;
+  }
+
+ private:
+  Json table(const Json& metadata, const char* key) const {
+    const auto text = metadata.find(key);
+    if (text == metadata.end() || !text->is_string()) {
+      return nullptr;
+    }
+    auto table = parsed(text->get_ref<const std::string&>());
+    if (!table.is_object()) {
+      refuse_file(file_.path(), c10::str(key, " is no JSON object"));
+    }
+    return table;
+  }
+
+  const MappedFile& file_;
+  Json sharding_ = nullptr;
+  Json checksums_ = nullptr;
+};
 
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 void add_weight(
@@ -52,7 +107,8 @@ void add_weight(
     const MappedFile& file,
     uint64_t data,
     const std::string& name,
-    const Json& about) {
+    const Json& about,
+    PieceNotes notes) {
   const auto refuse = [&](const std::string& what) {
     refuse_file(file.path(), c10::str("the weight ", name, " has ", what));
   };
@@ -84,7 +140,11 @@ void add_weight(
   if (begin > file.size()) {
     refuse("offsets outside of the file");
   }
-  contents.add(std::move(info), format, file, data + begin);
+  if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
+    refuse("not as many offsets as sizes");
+  }
+  contents.add_piece(
+      std::move(info), format, file, data + begin, std::move(notes));
 }
 
 } // namespace
@@ -96,13 +156,24 @@ void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
   if (!header.is_object()) {
     refuse_file(file.path(), "the header is no JSON object");
   }
+  Notes notes(file);
+  const auto metadata = header.find("__metadata__");
+  if (metadata != header.end() && metadata->is_object()) {
+    add_metadata(contents, *metadata);
+    notes.read(*metadata);
+  }
   for (const auto& [name, about] : header.items()) {
     if (name == "__metadata__") {
-      add_metadata(contents, about);
       continue;
     }
     try {
-      add_weight(contents, file, kLengthBytes + text.size(), name, about);
+      add_weight(
+          contents,
+          file,
+          kLengthBytes + text.size(),
+          name,
+          about,
+          notes.of(name));
     } catch (const Json::exception& error) {
       refuse_file(
           file.path(), c10::str("the weight ", name, ": ", error.what()));
@@ -137,6 +208,23 @@ void read_safetensors_index(
     if (contents.by_name.find(name) == contents.by_name.end()) {
       refuse_file(path, c10::str(name, " is not in ", of.get<std::string>()));
     }
+  }
+}
+
+void read_safetensors_folder(
+    WeightFile::Contents& contents,
+    const std::string& folder) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".safetensors") {
+      files.insert(entry.path().string());
+    }
+  }
+  if (files.empty()) {
+    refuse_file(folder, "a folder without files of safetensors");
+  }
+  for (const auto& file : files) {
+    read_safetensors(contents, std::make_unique<MappedFile>(file));
   }
 }
 

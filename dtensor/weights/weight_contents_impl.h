@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +32,39 @@ inline bool add_size(Sizes& sizes, uint64_t size) {
   return true;
 }
 
+/// A box of a weight that lies in one file, contiguous.
+struct StoredPiece {
+  Sizes offsets; // of its first element, in the weight
+  Sizes sizes;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  const MappedFile* file = nullptr;
+  /// Of each block of its bytes; none: the file has none of it.
+  std::vector<uint64_t> checksums = {};
+  size_t block = 0;
+  friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
+};
+
 /// Where the bytes of a weight are, and what they mean.
 struct StoredWeight {
   const std::byte* data = nullptr;
   const WeightFormat* format = nullptr; // null: it cannot be read
   size_t bytes = 0;
   Sizes strides = {}; // in elements; none: one element after the other
+  /// Of safetensors. Where there are several, or one that is a part, there is
+  /// no `data`.
+  std::vector<StoredPiece> pieces = {};
+  bool in_pieces = false;
   friend bool operator==(const StoredWeight&, const StoredWeight&) = default;
+};
+
+/// What a file says of a tensor beside its place.
+struct PieceNotes {
+  /// Where it begins in the weight of which it is a piece; none: it is the
+  /// whole.
+  std::optional<Sizes> offsets = std::nullopt;
+  std::vector<uint64_t> checksums = {};
+  size_t block = 0;
 };
 
 } // namespace detail
@@ -58,11 +86,29 @@ struct WeightFile::Contents {
       const detail::MappedFile& file,
       uint64_t offset,
       const Sizes& strides = {});
+  /// The same of what safetensors has: a weight, or a piece of one, to which
+  /// other files add theirs.
+  void add_piece(
+      WeightInfo info,
+      const detail::WeightFormat* format,
+      const detail::MappedFile& file,
+      uint64_t offset,
+      detail::PieceNotes notes);
+  /// Gives weights in pieces their sizes. Throws ValueError for pieces that
+  /// overlap, or leave something out.
+  void join_pieces();
   /// One of `weights`.
   const detail::StoredWeight& stored_as(const WeightInfo& weight) const;
 };
 
 namespace detail {
+
+/// Copies the elements at `parts` from the pieces to `out`, a slice at a time,
+/// so that few pages are held.
+void read_pieces(
+    const StoredWeight& stored,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out);
 
 /// Adds what the file holds, or the files that the index names. They throw
 /// ValueError for one that is malformed.
@@ -70,6 +116,11 @@ void read_safetensors(WeightFile::Contents& contents, MappedFilePtr file);
 void read_safetensors_index(
     WeightFile::Contents& contents,
     const MappedFile& index);
+/// All files of a folder that end in .safetensors, of which each may hold
+/// pieces.
+void read_safetensors_folder(
+    WeightFile::Contents& contents,
+    const std::string& folder);
 void read_gguf(WeightFile::Contents& contents, MappedFilePtr file);
 void read_pt2(WeightFile::Contents& contents, MappedFilePtr file);
 

@@ -93,7 +93,14 @@ std::byte* copy_row(
   return to;
 }
 
-// Reads some rows at a time, so that the room for them stays small.
+// Whether elements of the format's dtype can be put straight into `out`.
+bool takes_bytes_of(const at::Tensor& out, const WeightFormat& format) {
+  return out.device().is_cpu() && out.scalar_type() == format.dtype &&
+      out.is_contiguous();
+}
+
+// Reads some rows at a time, so that few pages, and little room for what is
+// converted, are held.
 void copy_rows(
     const StoredWeight& stored,
     int64_t row_size,
@@ -107,16 +114,21 @@ void copy_rows(
   const auto all = static_cast<int64_t>(rows.size());
   const auto step =
       std::max<int64_t>(kElements / std::max<int64_t>(width, 1), 1);
+  const bool in_place = takes_bytes_of(out, format);
   std::vector<float> room;
   for (int64_t begin = 0; begin < all && width > 0; begin += step) {
     const auto count = std::min(step, all - begin);
-    const auto some = at::empty({count, width}, format.dtype);
+    const auto target = out.narrow(0, begin, count);
+    const auto some =
+        in_place ? target : at::empty({count, width}, format.dtype);
     auto* to = static_cast<std::byte*>(some.data_ptr());
     for (int64_t r = begin; r < begin + count; ++r) {
       const auto* row = stored.data + rows[static_cast<size_t>(r)] * row_bytes;
       to = copy_row(format, row, columns, room, to);
     }
-    out.narrow(0, begin, count).copy_(some);
+    if (!in_place) {
+      target.copy_(some);
+    }
   }
 }
 
@@ -144,18 +156,6 @@ void copy_strided(
     }
   }
   out.copy_(part);
-}
-
-// Whether elements lie one after the other: sizes of 1 have any stride.
-bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
-  int64_t next = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d] != 1 && strides[d] != next) {
-      return false;
-    }
-    next *= sizes[d];
-  }
-  return true;
 }
 
 void check_parts(
@@ -220,7 +220,7 @@ bool is_gguf(const detail::MappedFile& file) {
   return file.size() >= 4 && std::memcmp(file.data(), "GGUF", 4) == 0;
 }
 
-// Of a folder the file that it is for.
+// Of a folder the file that it is for; a folder of others as it is.
 std::string file_of(const std::string& path) {
   const std::filesystem::path folder(path);
   if (!std::filesystem::is_directory(folder)) {
@@ -232,55 +232,23 @@ std::string file_of(const std::string& path) {
       return (folder / name).string();
     }
   }
-  detail::refuse_file(path, "a folder without model.safetensors or its index");
+  return path;
+}
+
+void read_file(WeightFile::Contents& contents, const std::string& path) {
+  auto file = std::make_unique<detail::MappedFile>(path);
+  if (path.ends_with(".json")) {
+    detail::read_safetensors_index(contents, *file);
+  } else if (is_gguf(*file)) {
+    detail::read_gguf(contents, std::move(file));
+  } else if (detail::is_zip(*file)) {
+    detail::read_pt2(contents, std::move(file));
+  } else {
+    detail::read_safetensors(contents, std::move(file));
+  }
 }
 
 } // namespace
-
-void WeightFile::Contents::add(
-    WeightInfo info,
-    const WeightFormat* format,
-    const detail::MappedFile& file,
-    uint64_t offset,
-    const Sizes& strides) {
-  const auto refuse = [&](const std::string& why) {
-    detail::refuse_file(path, c10::str("the weight ", info.name, " ", why));
-  };
-  uint64_t bytes = 0;
-  if (format != nullptr) {
-    const auto row = info.sizes.empty() ? 1 : info.sizes.back();
-    if (row % format->block != 0) {
-      refuse(c10::str(
-          "has rows of ", row, ", no whole blocks of ", format->block));
-    }
-    bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
-        static_cast<uint64_t>(format->bytes);
-  }
-  if (offset > file.size() || bytes > file.size() - offset) {
-    refuse(c10::str(
-        "lies at ",
-        offset,
-        " to ",
-        offset + bytes,
-        " of ",
-        file.size(),
-        " bytes"));
-  }
-  if (!by_name.emplace(info.name, weights.size()).second) {
-    refuse("is there twice");
-  }
-  StoredWeight place{file.data() + offset, format, bytes};
-  if (!strides.empty() && !is_contiguous(info.sizes, strides)) {
-    place.strides = strides;
-  }
-  stored.push_back(std::move(place));
-  weights.push_back(std::move(info));
-}
-
-const StoredWeight& WeightFile::Contents::stored_as(
-    const WeightInfo& weight) const {
-  return stored[static_cast<size_t>(&weight - weights.data())];
-}
 
 WeightFile::WeightFile(std::unique_ptr<Contents> contents)
     : contents_(std::move(contents)) {}
@@ -292,6 +260,10 @@ const std::string& WeightFile::path() const {
 
 const std::vector<WeightInfo>& WeightFile::weights() const {
   return contents_->weights;
+}
+
+const WeightFile::Contents& WeightFile::contents() const {
+  return *contents_;
 }
 
 const WeightInfo* WeightFile::find(std::string_view name) const {
@@ -329,6 +301,10 @@ void WeightFile::read(
       "Q6_K.");
   check_parts(weight, parts, out);
   const c10::NoGradGuard no_grad;
+  if (stored.in_pieces) {
+    detail::read_pieces(stored, parts, out);
+    return;
+  }
   if (!stored.strides.empty()) {
     copy_strided(stored, weight.sizes, parts, out);
     return;
@@ -362,16 +338,13 @@ at::Tensor WeightFile::read(std::string_view name) const {
 WeightFilePtr open_weights(const std::string& path) {
   auto contents = std::make_unique<WeightFile::Contents>();
   contents->path = path;
-  auto file = std::make_unique<detail::MappedFile>(file_of(path));
-  if (file->path().ends_with(".json")) {
-    detail::read_safetensors_index(*contents, *file);
-  } else if (is_gguf(*file)) {
-    detail::read_gguf(*contents, std::move(file));
-  } else if (detail::is_zip(*file)) {
-    detail::read_pt2(*contents, std::move(file));
+  const auto file = file_of(path);
+  if (std::filesystem::is_directory(file)) {
+    detail::read_safetensors_folder(*contents, file);
   } else {
-    detail::read_safetensors(*contents, std::move(file));
+    read_file(*contents, file);
   }
+  contents->join_pieces();
   return std::make_shared<const WeightFile>(std::move(contents));
 }
 

@@ -85,6 +85,9 @@ class DTENSOR_API WeightFile {
   /// safetensors, all key-value pairs of GGUF.
   const std::map<std::string, WeightMetadata>& metadata() const;
 
+  /// For layers above (weight_contents_impl.h).
+  const Contents& contents() const;
+
  private:
   std::unique_ptr<Contents> contents_;
 };
@@ -95,9 +98,12 @@ using WeightFilePtr = std::shared_ptr<const WeightFile>;
 /// Opens a file of weights: what begins with "GGUF" is that, a zip an exported
 /// program (.pt2, its constants included), what ends in ".json" an index of
 /// safetensors files beside it, a folder one that holds model.safetensors or
-/// its index, and anything else safetensors. Throws ValueError for a file that
-/// is not there, or is not what it says: offsets outside of the file,
-/// overlapping or unknown types.
+/// its index, or else all of its safetensors files, and anything else
+/// safetensors. What torch.distributed.checkpoint's HuggingFaceStorageWriter,
+/// or save_checkpoint, has cut into pieces is read as if it were whole. Throws
+/// ValueError for a file that is not there, or is not what it says: offsets
+/// outside of the file, overlapping, unknown types, or pieces that leave
+/// something out.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor

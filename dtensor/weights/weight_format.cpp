@@ -209,6 +209,14 @@ const WeightFormat* safetensors_format(std::string_view name) {
   return found == kSafetensors.end() ? nullptr : found;
 }
 
+const WeightFormat* safetensors_format(at::ScalarType dtype) {
+  const auto* found = std::find_if(
+      kSafetensors.begin(), kSafetensors.end(), [&](const auto& format) {
+        return format.dtype == dtype;
+      });
+  return found == kSafetensors.end() ? nullptr : found;
+}
+
 const WeightFormat* exported_format(int64_t number) {
   return numbered(kExported, number);
 }

@@ -22,6 +22,8 @@ struct WeightFormat {
 
 /// The format that safetensors calls so; null if it is unknown.
 const WeightFormat* safetensors_format(std::string_view name);
+/// That of a dtype; null if safetensors has none.
+const WeightFormat* safetensors_format(at::ScalarType dtype);
 
 /// The format of a dtype by its number in exported programs; null if this
 /// LibTorch has no such dtype.

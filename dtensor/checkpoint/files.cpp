@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/files_impl.h>
+
+#include <dtensor/error.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+namespace dtensor::detail {
+
+void refuse_by_system(const std::string& what, const std::string& path) {
+  const std::string why = std::strerror(errno);
+  DTENSOR_CHECK(
+      false,
+      kSaveCheckpoint,
+      what,
+      " ",
+      path,
+      ": ",
+      why,
+      ". Checkpoints before it are as they were.");
+}
+
+OutFile::OutFile(std::string path)
+    : path_(std::move(path)),
+      file_(::open(
+          path_.c_str(),
+          O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+          0666)) {
+  if (file_ < 0) {
+    refuse_by_system("cannot create", path_);
+  }
+}
+
+OutFile::~OutFile() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
+}
+
+void OutFile::write(const void* bytes, size_t count) {
+  const auto* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const auto done = ::write(file_, from, count);
+    if (done < 0 && errno != EINTR) {
+      refuse_by_system("cannot write", path_);
+    }
+    const auto some = done < 0 ? size_t{0} : static_cast<size_t>(done);
+    from += some;
+    count -= some;
+  }
+}
+
+void OutFile::write_at(const void* bytes, size_t count, uint64_t offset) {
+  if (::lseek(file_, static_cast<off_t>(offset), SEEK_SET) < 0) {
+    refuse_by_system("cannot seek in", path_);
+  }
+  write(bytes, count);
+}
+
+void OutFile::close() {
+  const bool is_synced = ::fsync(file_) == 0;
+  const bool is_closed = ::close(std::exchange(file_, -1)) == 0;
+  if (!is_synced || !is_closed) {
+    refuse_by_system("cannot write", path_);
+  }
+}
+
+void write_small_file(const std::string& path, const std::string& text) {
+  const auto before = path + ".new";
+  OutFile file(before);
+  file.write(text.data(), text.size());
+  file.close();
+  if (::rename(before.c_str(), path.c_str()) != 0) {
+    refuse_by_system("cannot write", path);
+  }
+}
+
+std::string read_small_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void sync_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_synced = folder >= 0 && ::fsync(folder) == 0;
+  if (folder >= 0) {
+    ::close(folder);
+  }
+  if (!is_synced) {
+    refuse_by_system("cannot write the folder", path);
+  }
+}
+
+void rename_folder(
+    const std::string& from,
+    const std::string& to,
+    bool overwrite) {
+  const bool is_there = std::filesystem::exists(to);
+  if (overwrite && is_there) {
+    if (::renameat2(
+            AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) !=
+        0) {
+      refuse_by_system("cannot take the place of", to);
+    }
+    return;
+  }
+  // An empty folder would give way.
+  errno = EEXIST;
+  if (is_there || ::rename(from.c_str(), to.c_str()) != 0) {
+    refuse_by_system("cannot name", to);
+  }
+}
+
+void remove_folder(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+FolderLock::FolderLock(const std::string& path)
+    : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+      held_(file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) == 0) {}
+
+FolderLock::~FolderLock() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
+}
+
+} // namespace dtensor::detail

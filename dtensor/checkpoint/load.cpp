@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/manifest_impl.h>
+#include <dtensor/checkpoint/read_part_impl.h>
+#include <dtensor/checkpoint/saved_tensors_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::kExtraPrefix;
+using detail::kLoadCheckpoint;
+using detail::kOptimizerPrefix;
+
+bool begins_with(const std::string& name, const char* prefix) {
+  return name.starts_with(prefix);
+}
+
+// A checkpoint that is open. There may be no tensors in it.
+struct Opened {
+  std::optional<detail::Manifest> manifest;
+  WeightFilePtr file;
+};
+
+Opened open_checkpoint(const std::string& path) {
+  Opened opened;
+  opened.manifest = detail::read_manifest(path);
+  if (!opened.manifest || !opened.manifest->files.empty()) {
+    opened.file = open_weights(path);
+  }
+  return opened;
+}
+
+// Where tensors go, and the dictionaries of which they are made.
+class Loading {
+ public:
+  Loading(Opened opened, const CheckpointState& state, bool strict)
+      : opened_(std::move(opened)),
+        state_(state),
+        strict_(strict) {}
+
+  // Collects targets; throws for names and shapes, and changes nothing.
+  void plan() {
+    if (state_.model != nullptr) {
+      add_all(detail::tensors_of(*state_.model));
+    }
+    if (state_.tensors != nullptr) {
+      add_all(*state_.tensors);
+    }
+    if (state_.optimizer != nullptr) {
+      add_optimizer();
+    }
+    if (state_.extra != nullptr) {
+      add_extra();
+    }
+    if (strict_ && state_.model != nullptr) {
+      find_surplus();
+    }
+    check();
+  }
+
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    for (const auto& [name, target] : targets_) {
+      lines.push_back(name + " " + detail::state_text(target));
+    }
+    return lines;
+  }
+
+  void read(detail::PartReader& reader) {
+    for (const auto& [name, target] : targets_) {
+      if (target.is_meta()) {
+        detail::allocate(target);
+      }
+      reader.read(name, target);
+      target.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+
+  // What is no tensor of the program's own.
+  void finish() {
+    if (state_.optimizer != nullptr) {
+      detail::take_optimizer_state_dict(
+          *state_.model, *state_.optimizer, optimizer_, {.strict = strict_});
+    }
+    if (state_.extra != nullptr) {
+      *state_.extra = std::move(extra_);
+    }
+  }
+
+  const WeightFilePtr& file() const {
+    return opened_.file;
+  }
+
+ private:
+  const WeightInfo* find(const std::string& name) const {
+    return opened_.file == nullptr ? nullptr : opened_.file->find(name);
+  }
+
+  std::vector<WeightInfo> with_prefix(const char* prefix) const {
+    std::vector<WeightInfo> found;
+    if (opened_.file != nullptr) {
+      for (const auto& weight : opened_.file->weights()) {
+        if (begins_with(weight.name, prefix)) {
+          found.push_back(weight);
+        }
+      }
+    }
+    return found;
+  }
+
+  void add(const std::string& name, const at::Tensor& target) {
+    if (is_dtensor(target) && detail::spec_of(target)->has_partial()) {
+      terms_.push_back(
+          c10::str(name, " is ", to_string(*detail::spec_of(target))));
+    }
+    known_.insert(name);
+    targets_.emplace_back(name, target);
+  }
+
+  void add_all(const StateDict& tensors) {
+    for (const auto& item : tensors) {
+      const auto* weight = find(item.key());
+      if (weight == nullptr) {
+        if (strict_) {
+          missing_.push_back(item.key());
+        }
+      } else if (item.value().sizes() != at::IntArrayRef(weight->sizes)) {
+        misshapen_.push_back(c10::str(
+            item.key(),
+            " is ",
+            shape_text(weight->dtype, weight->sizes),
+            " for ",
+            shape_text(item.value().scalar_type(), item.value().sizes())));
+      } else {
+        add(item.key(), item.value());
+      }
+    }
+  }
+
+  // "optimizer.state.w1.weight.exp_avg" is like the parameter w1.weight.
+  void add_optimizer() {
+    const auto parameters = detail::tensors_of(*state_.model);
+    for (const auto& key :
+         get_optimizer_state_dict(*state_.model, *state_.optimizer).keys()) {
+      const auto name = kOptimizerPrefix + key;
+      if (strict_ && begins_with(key, "param_groups.") &&
+          find(name) == nullptr) {
+        missing_.push_back(name);
+      }
+    }
+    for (const auto& weight : with_prefix(kOptimizerPrefix)) {
+      const auto key =
+          weight.name.substr(std::string_view(kOptimizerPrefix).size());
+      const std::string_view state = "state.";
+      const auto dot = key.rfind('.');
+      const auto* parameter =
+          key.starts_with(state) && dot != key.npos && dot > state.size()
+          ? parameters.find(key.substr(state.size(), dot - state.size()))
+          : nullptr;
+      const bool is_like = parameter != nullptr && parameter->dim() > 0 &&
+          parameter->sizes() == at::IntArrayRef(weight.sizes);
+      // The dtype in which an optimizer keeps it may be another one than the
+      // parameter's.
+      auto target = is_like ? empty_like_parameter(*parameter)
+                            : at::empty(weight.sizes, weight.dtype);
+      optimizer_.insert(key, target);
+      add(weight.name, target);
+    }
+  }
+
+  static at::Tensor empty_like_parameter(const at::Tensor& parameter) {
+    if (!parameter.is_meta()) {
+      return at::empty_like(parameter.detach());
+    }
+    const auto target = at::empty_like(parameter.detach());
+    detail::allocate(target);
+    return target;
+  }
+
+  void add_extra() {
+    if (opened_.manifest) {
+      extra_ = opened_.manifest->extra;
+    }
+    for (const auto& weight : with_prefix(kExtraPrefix)) {
+      const auto key =
+          weight.name.substr(std::string_view(kExtraPrefix).size());
+      const auto given = state_.extra->find(key);
+      const auto* like = given == state_.extra->end()
+          ? nullptr
+          : std::get_if<at::Tensor>(&given->second);
+      const bool fits = like != nullptr && like->defined() &&
+          like->sizes() == at::IntArrayRef(weight.sizes);
+      auto target =
+          fits ? at::empty_like(*like) : at::empty(weight.sizes, weight.dtype);
+      extra_[key] = target;
+      add(weight.name, target);
+    }
+  }
+
+  void find_surplus() {
+    if (opened_.file == nullptr) {
+      return;
+    }
+    for (const auto& weight : opened_.file->weights()) {
+      if (known_.count(weight.name) == 0 &&
+          !begins_with(weight.name, kOptimizerPrefix) &&
+          !begins_with(weight.name, kExtraPrefix)) {
+        surplus_.push_back(weight.name);
+      }
+    }
+  }
+
+  void check() const {
+    DTENSOR_CHECK_VALUE(
+        terms_.empty(),
+        kLoadCheckpoint,
+        c10::Join("; ", terms_),
+        ", a sum of which no rank has a part. Redistribute it first.");
+    std::string text;
+    detail::add_names(text, "not in the checkpoint: ", missing_);
+    detail::add_names(text, "not in the model: ", surplus_);
+    detail::add_names(text, "of another shape: ", misshapen_);
+    DTENSOR_CHECK_VALUE(
+        text.empty(),
+        kLoadCheckpoint,
+        text,
+        ". Load it into such a model, or, with strict = false, what fits.");
+  }
+
+  Opened opened_;
+  const CheckpointState& state_;
+  bool strict_;
+  std::vector<std::pair<std::string, at::Tensor>> targets_;
+  std::unordered_set<std::string> known_;
+  StateDict optimizer_;
+  CheckpointExtra extra_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> surplus_;
+  std::vector<std::string> misshapen_;
+  std::vector<std::string> terms_;
+};
+
+} // namespace
+
+void load_checkpoint(
+    const std::string& path,
+    const CheckpointState& state,
+    const LoadOptions& options) {
+  const c10::NoGradGuard no_grad;
+  const auto group = detail::group_or_world(options.group);
+  std::optional<Loading> loading;
+  const auto error = detail::error_in([&] {
+    DTENSOR_CHECK_VALUE(
+        state.optimizer == nullptr || state.model != nullptr,
+        kLoadCheckpoint,
+        "an optimizer without its model, whose names it needs. Pass both.");
+    loading.emplace(open_checkpoint(path), state, options.strict);
+    loading->plan();
+  });
+  const auto what = path + " was not loaded. ";
+  detail::check_none_failed(*group, error, what, kLoadCheckpoint);
+  detail::check_all_alike(*group, loading->lines(), kLoadCheckpoint);
+  std::string damage;
+  if (loading->file() != nullptr) {
+    detail::PartReader reader(*loading->file(), group, options);
+    loading->read(reader);
+    damage = reader.damage();
+  }
+  const auto damaged = detail::error_in([&] {
+    DTENSOR_CHECK(
+        damage.empty(), kLoadCheckpoint, damage, ". Load an older checkpoint.");
+  });
+  detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);
+  const auto last = detail::error_in([&] { loading->finish(); });
+  detail::check_none_failed(*group, last, what, kLoadCheckpoint);
+}
+
+} // namespace dtensor

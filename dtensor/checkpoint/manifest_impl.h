@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// checkpoint.json: what makes a folder a checkpoint. It is written last, names
+// all files with their sizes and the checksums of their headers, holds what is
+// no tensor, and has a checksum of its own.
+#pragma once
+
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/tensor_file_impl.h>
+
+#include <optional>
+#include <string>
+
+namespace dtensor::detail {
+
+/// What messages about one that is loaded begin with.
+constexpr const char* kLoadCheckpoint = "load_checkpoint";
+
+constexpr const char* kManifest = "checkpoint.json";
+
+struct Manifest {
+  int64_t ranks = 0; // that have saved it
+  FileNotes files;
+  CheckpointExtra extra; // without tensors
+};
+
+/// Numbers and texts as JSON; throws ValueError for a text that is no UTF-8.
+std::string extra_text(const CheckpointExtra& extra);
+
+/// Files as JSON, and back.
+std::string notes_text(const FileNotes& notes);
+FileNotes parse_notes(const std::string& text);
+
+/// `extra` and `files` are JSON.
+std::string
+manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files);
+
+/// That of a folder; none where there is no such file. Throws ValueError for
+/// one that is not as it was written, and for files that are missing, cut short
+/// or have another header.
+std::optional<Manifest> read_manifest(const std::string& folder);
+
+} // namespace dtensor::detail

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A part is read some rows (of its first dimension) at a time: their checksums
+// are compared, they are copied, and their pages are let go. Of ranks that have
+// the same part each reads a share of these rows, and the others get it from
+// there.
+//
+// A block of bytes is checked by one rank, of those that read the row in which
+// it begins: where the tensor is cut in other dimensions too, these take turns.
+#include <dtensor/checkpoint/read_part_impl.h>
+
+#include <dtensor/comm/world.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/weights/checksums_impl.h>
+#include <dtensor/weights/weight_contents_impl.h>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+
+/// What this rank does of a tensor.
+struct PartReader::Share {
+  at::Tensor local;
+  std::vector<Intervals> parts; // of each dimension
+  GroupPtr readers;             // who shares the reading; null: nobody
+  // Of those who read the same rows, and take turns in checking.
+  int64_t peer = 0;
+  int64_t peers = 1;
+};
+
+namespace {
+
+constexpr int64_t kReadBytes = int64_t{16} << 20;
+constexpr int64_t kSharedBytes = int64_t{1} << 20;
+constexpr int64_t kHeldBytes = int64_t{16} << 20;
+
+// Elements [rows.begin, rows.end) of an ordered list.
+Intervals slice_of(const Intervals& list, const Interval& rows) {
+  Intervals slice;
+  int64_t at = 0;
+  for (const auto& interval : list) {
+    const auto begin = std::max(rows.begin - at, int64_t{0});
+    const auto end = std::min(rows.end - at, interval.size());
+    if (begin < end) {
+      slice.push_back({interval.begin + begin, interval.begin + end});
+    }
+    at += interval.size();
+  }
+  return slice;
+}
+
+// Of a piece, where its rows are: those of [rows.begin, rows.end) of the
+// tensor, as bytes from its beginning.
+std::pair<int64_t, int64_t> bytes_of_rows(
+    const StoredPiece& piece,
+    const Interval& rows) {
+  const bool is_number = piece.sizes.empty();
+  const auto first = is_number ? 0 : piece.offsets[0];
+  const auto count = is_number ? 1 : piece.sizes[0];
+  const auto begin = std::clamp<int64_t>(rows.begin - first, 0, count);
+  const auto end = std::clamp<int64_t>(rows.end - first, 0, count);
+  const auto row = count == 0 ? 0 : static_cast<int64_t>(piece.bytes) / count;
+  return {begin * row, end * row};
+}
+
+void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
+  for (const auto& piece : pieces) {
+    for (const auto& interval : rows) {
+      const auto [begin, end] = bytes_of_rows(piece, interval);
+      MappedFile::read_ahead(
+          piece.data + begin, static_cast<size_t>(end - begin));
+    }
+  }
+}
+
+} // namespace
+
+PartReader::PartReader(
+    const WeightFile& file,
+    GroupPtr group,
+    const LoadOptions& options)
+    : file_(file),
+      group_(std::move(group)),
+      verify_(options.verify),
+      share_reading_(options.share_reading) {}
+
+GroupPtr PartReader::group_of(const std::vector<int64_t>& ranks) {
+  auto& group = groups_[ranks];
+  if (group == nullptr) {
+    group = new_group(ranks, "checkpoint");
+  }
+  return group;
+}
+
+PartReader::Share PartReader::share_of(const at::Tensor& target) {
+  Share share;
+  if (!is_dtensor(target)) {
+    share.local = target.detach();
+    for (const auto size : target.sizes()) {
+      share.parts.push_back({{0, size}});
+    }
+    share.peer = group_->rank();
+    share.peers = group_->size();
+    if (share_reading_ && share.peers > 1 && target.dim() > 0 &&
+        static_cast<int64_t>(target.nbytes()) >= kSharedBytes) {
+      share.readers = group_;
+      share.peer = 0;
+      share.peers = 1;
+    }
+    return share;
+  }
+  const auto& spec = *spec_of(target);
+  const auto& mesh = spec.mesh();
+  share.local = local_of(target).detach();
+  for (int64_t d = 0; d < spec.dim(); ++d) {
+    share.parts.push_back(local_intervals(spec, d));
+  }
+  const bool is_shared = share_reading_ && spec.dim() > 0 &&
+      static_cast<int64_t>(share.local.nbytes()) >= kSharedBytes;
+  const auto& mine = *mesh.get_coordinate();
+  const auto turns = [&](size_t m) {
+    const auto& p = spec.placements()[m];
+    return !p.cuts(0) && !(is_shared && p.is_replicate());
+  };
+  for (size_t m = 0; m < mine.size(); ++m) {
+    if (turns(m)) {
+      share.peer = share.peer * mesh.shape()[m] + mine[m];
+      share.peers *= mesh.shape()[m];
+    }
+  }
+  std::vector<int64_t> readers;
+  for (size_t i = 0; i < mesh.ranks().size(); ++i) {
+    const auto theirs = mesh.coordinate_of(static_cast<int64_t>(i));
+    bool has_same = true;
+    for (size_t m = 0; m < mine.size(); ++m) {
+      has_same = has_same &&
+          (spec.placements()[m].is_replicate() || theirs[m] == mine[m]);
+    }
+    if (has_same) {
+      readers.push_back(mesh.ranks()[i]);
+    }
+  }
+  if (is_shared && readers.size() > 1) {
+    share.readers = group_of(readers);
+  }
+  return share;
+}
+
+void PartReader::verify(
+    const WeightInfo& weight,
+    const Intervals& rows,
+    const Share& share) {
+  const auto check = [&](const StoredPiece& piece, int64_t block) {
+    const auto size = static_cast<int64_t>(piece.block);
+    const auto begin = block * size;
+    const auto end = std::min(begin + size, static_cast<int64_t>(piece.bytes));
+    const auto number = static_cast<size_t>(block);
+    if (number < piece.checksums.size() &&
+        checksum_of(piece.data + begin, static_cast<size_t>(end - begin)) ==
+            piece.checksums[number]) {
+      return;
+    }
+    const auto first = piece.data - piece.file->data();
+    damage_ = c10::str(
+        piece.file->path(),
+        ": bytes ",
+        first + begin,
+        " to ",
+        first + end,
+        ", of ",
+        weight.name,
+        ", are not those that were saved");
+  };
+  for (const auto& piece : file_.contents().stored_as(weight).pieces) {
+    const auto size = static_cast<int64_t>(piece.block);
+    int64_t held = 0;
+    for (const auto& interval : rows) {
+      const auto [begin, end] = bytes_of_rows(piece, interval);
+      for (auto block = size == 0 ? end : (begin + size - 1) / size;
+           block * size < end && damage_.empty();
+           ++block) {
+        if (block % share.peers == share.peer) {
+          check(piece, block);
+          held += size;
+        }
+        if (held >= kHeldBytes) {
+          MappedFile::forget(piece.data, piece.bytes);
+          held = 0;
+        }
+      }
+    }
+  }
+}
+
+// Rows of this rank's part, checked and read to `out`.
+void PartReader::read_rows(
+    const WeightInfo& weight,
+    const Share& share,
+    const Interval& rows,
+    const at::Tensor& out) {
+  auto parts = share.parts;
+  Intervals wanted = {{0, 1}};
+  if (!parts.empty()) {
+    parts[0] = slice_of(parts[0], rows);
+    wanted = parts[0];
+  }
+  if (verify_) {
+    verify(weight, wanted, share);
+  }
+  if (out.numel() > 0) {
+    file_.read(weight.name, parts, out);
+  }
+}
+
+void PartReader::read(const std::string& name, const at::Tensor& target) {
+  if (is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank()) {
+    return;
+  }
+  const auto& weight = *file_.find(name);
+  const auto share = share_of(target);
+  const auto& local = share.local;
+  if (share.parts.empty()) {
+    read_rows(weight, share, {0, 1}, local);
+    return;
+  }
+  const auto rows = local.size(0);
+  const auto bytes = static_cast<int64_t>(local.nbytes());
+  const auto members = share.readers == nullptr ? 1 : share.readers->size();
+  const auto step = std::max<int64_t>(
+      bytes == 0 ? rows : kReadBytes / std::max<int64_t>(bytes / rows, 1),
+      members);
+  const auto& pieces = file_.contents().stored_as(weight).pieces;
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const auto count = std::min(step, rows - begin);
+    read_ahead(
+        pieces,
+        slice_of(
+            share.parts[0],
+            {begin + count, std::min(begin + count + step, rows)}));
+    const auto slice = local.narrow(0, begin, count);
+    if (members == 1) {
+      read_rows(weight, share, {begin, begin + count}, slice);
+      continue;
+    }
+    Sizes counts;
+    for (int64_t r = 0; r < members; ++r) {
+      counts.push_back(chunk(count, members, r).size());
+    }
+    const auto own = chunk(count, members, share.readers->rank());
+    const auto mine = slice.narrow(0, own.begin, own.size());
+    read_rows(weight, share, {begin + own.begin, begin + own.end}, mine);
+    slice.copy_(share.readers->all_gather(mine.contiguous(), 0, counts));
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One rank's share of a save: a thread that writes its files and says so in a
+// note beside them; that of rank 0 waits for the notes of all, writes
+// checkpoint.json and gives the folder its name. It communicates with nobody:
+// notes are files.
+#pragma once
+
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/files_impl.h>
+#include <dtensor/checkpoint/tensor_file_impl.h>
+
+#include <atomic>
+#include <exception>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace dtensor::detail {
+
+/// What the thread is to do.
+struct SaveTask {
+  std::string path;   // the checkpoint's
+  std::string folder; // where it is written
+  int64_t rank = 0;   // in the group
+  int64_t ranks = 1;
+  int64_t files = 1; // that a rank has at most
+  /// Of each of this rank's files; those without tensors are not written.
+  std::vector<std::vector<WrittenTensor>> tensors;
+  std::string extra; // JSON
+  bool full = false;
+  int64_t max_file_bytes = 0;
+  bool overwrite = false;
+  std::chrono::seconds timeout{600};
+  std::unique_ptr<FolderLock> lock; // of rank 0
+};
+
+/// The folder in which the checkpoint `path` is written.
+std::string folder_of_save(const std::string& path);
+
+/// Rank 0 makes it, in place of what a save that was killed has left. Throws
+/// ValueError for a path that is there, RuntimeError for one that somebody else
+/// is saving.
+std::unique_ptr<FolderLock> make_folder_of_save(
+    const std::string& path,
+    bool overwrite);
+
+class SaveRun {
+ public:
+  explicit SaveRun(SaveTask task);
+  /// Waits for the thread.
+  ~SaveRun();
+  SaveRun(const SaveRun&) = delete;
+  SaveRun& operator=(const SaveRun&) = delete;
+
+  /// Waits until all have written and the folder has its name. All ranks of the
+  /// group call it, once; throws on all of them.
+  void finish(Group& group);
+
+ private:
+  void run();
+  void write_own_files();
+  void commit();
+  FileNotes notes_of_all();
+
+  SaveTask task_;
+  /// Rank 0 waits for nobody any more.
+  std::atomic<bool> is_given_up_{false};
+  std::promise<void> written_;
+  std::promise<void> committed_;
+  std::thread thread_;
+};
+
+/// Puts the pieces in `folder` together to whole tensors in the customary
+/// files, there, and removes the others. Returns what is there then.
+FileNotes make_full(const std::string& folder, int64_t max_file_bytes);
+
+} // namespace dtensor::detail

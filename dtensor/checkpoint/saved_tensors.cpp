@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/saved_tensors_impl.h>
+
+#include <dtensor/comm/world.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/weights/checksums_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <nlohmann/json.hpp>
+
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+void add_state(
+    std::vector<SavedTensor>& tensors,
+    const std::string& prefix,
+    const StateDict& state) {
+  for (const auto& item : state) {
+    tensors.push_back({prefix + item.key(), item.value().detach()});
+  }
+}
+
+} // namespace
+
+std::vector<SavedTensor> saved_tensors(
+    const CheckpointState& state,
+    const char* where) {
+  DTENSOR_CHECK_VALUE(
+      state.optimizer == nullptr || state.model != nullptr,
+      where,
+      "an optimizer without its model, whose names it needs. Pass both.");
+  std::vector<SavedTensor> tensors;
+  if (state.model != nullptr) {
+    add_state(tensors, "", tensors_of(*state.model));
+  }
+  if (state.tensors != nullptr) {
+    add_state(tensors, "", *state.tensors);
+  }
+  if (state.optimizer != nullptr) {
+    add_state(
+        tensors,
+        kOptimizerPrefix,
+        get_optimizer_state_dict(*state.model, *state.optimizer));
+  }
+  if (state.extra != nullptr) {
+    for (const auto& [name, value] : *state.extra) {
+      if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+        tensors.push_back({kExtraPrefix + name, tensor->detach()});
+      }
+    }
+  }
+  std::unordered_set<std::string> names;
+  for (const auto& tensor : tensors) {
+    DTENSOR_CHECK_VALUE(
+        names.insert(tensor.name).second && tensor.name != "__metadata__",
+        where,
+        "two tensors are called ",
+        tensor.name,
+        ". Rename one.");
+  }
+  return tensors;
+}
+
+GroupPtr group_or_world(const GroupPtr& group) {
+  if (group != nullptr) {
+    return group;
+  }
+  std::vector<int64_t> ranks(static_cast<size_t>(get_world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return new_group(ranks, "checkpoint");
+}
+
+void check_all_alike(
+    Group& group,
+    const std::vector<std::string>& lines,
+    const char* where) {
+  const auto text = c10::Join("\n", lines);
+  const auto all =
+      group.exchange(checksum_text({checksum_of(text.data(), text.size())}));
+  const auto me = static_cast<size_t>(group.rank());
+  bool are_alike = true;
+  for (const auto& other : all) {
+    are_alike = are_alike && other == all[me];
+  }
+  if (are_alike) {
+    return;
+  }
+  // Everybody has seen it, so everybody tells.
+  const auto texts = group.exchange(nlohmann::json(lines).dump());
+  const auto first =
+      nlohmann::json::parse(texts[0]).get<std::vector<std::string>>();
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const auto other =
+        nlohmann::json::parse(texts[rank]).get<std::vector<std::string>>();
+    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const auto a = i < first.size() ? first[i] : "nothing more";
+      const auto b = i < other.size() ? other[i] : "nothing more";
+      DTENSOR_CHECK_VALUE(
+          a == b,
+          where,
+          "ranks do not pass the same: rank 0 has ",
+          a,
+          ", rank ",
+          rank,
+          " has ",
+          b,
+          ". Pass the same names in the same layouts on all ranks.");
+    }
+  }
+}
+
+void check_none_failed(
+    Group& group,
+    const std::exception_ptr& error,
+    const std::string& what,
+    const char* where) {
+  const auto errors = group.exchange(text_of(error));
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+  std::string text;
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank].empty()) {
+      text += c10::str(
+          text.empty() ? "" : "; ",
+          "rank ",
+          group.ranks()[rank],
+          ": ",
+          errors[rank]);
+    }
+  }
+  DTENSOR_CHECK(text.empty(), where, what, text);
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  if (error == nullptr) {
+    return "";
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/tensor_file_impl.h>
+
+#include <dtensor/checkpoint/files_impl.h>
+#include <dtensor/weights/checksums_impl.h>
+#include <dtensor/weights/weight_format_impl.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kWrittenBytes = int64_t{8} << 20;
+
+int64_t item_bytes(const WrittenTensor& tensor) {
+  return static_cast<int64_t>(c10::elementSize(tensor.dtype));
+}
+
+int64_t bytes_of(const WrittenTensor& tensor) {
+  return numel(tensor.sizes) * item_bytes(tensor);
+}
+
+// Checksums of the blocks, as they are or will be.
+using Checksums = std::vector<std::vector<uint64_t>>;
+
+Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
+  Checksums all;
+  for (const auto& tensor : tensors) {
+    const auto bytes = static_cast<size_t>(bytes_of(tensor));
+    all.emplace_back((bytes + kChecksumBlock - 1) / kChecksumBlock, 0);
+  }
+  return all;
+}
+
+// The length, and as much JSON as makes the bytes begin at a multiple of 8.
+std::string header_of(
+    const std::vector<WrittenTensor>& tensors,
+    const Checksums& checksums,
+    bool in_pieces) {
+  auto header = Json::object();
+  auto sharding = Json::object();
+  auto texts = Json::object();
+  int64_t at = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& tensor = tensors[i];
+    const auto end = at + bytes_of(tensor);
+    header[tensor.name] = {
+        {"dtype", dtype_name(tensor.dtype)},
+        {"shape",
+         std::vector<int64_t>(tensor.sizes.begin(), tensor.sizes.end())},
+        {"data_offsets", {at, end}}};
+    sharding[tensor.name]["saved_offsets"] =
+        std::vector<int64_t>(tensor.offsets.begin(), tensor.offsets.end());
+    texts[tensor.name] = checksum_text(checksums[i]);
+    at = end;
+  }
+  auto& metadata = header["__metadata__"];
+  metadata["format"] = "pt";
+  metadata[kChecksumsKey] =
+      Json{{"block", kChecksumBlock}, {"xxh3", texts}}.dump();
+  if (in_pieces) {
+    metadata["DCP_VERSION"] = "1.0";
+    metadata["DCP_SHARDING_INFO"] = sharding.dump();
+  }
+  auto text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const uint64_t length = text.size();
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + text;
+}
+
+std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {
+  BlockHasher hasher;
+  const auto put = [&](const at::Tensor& slice) {
+    file.write(slice.data_ptr(), slice.nbytes());
+    hasher.add(slice.data_ptr(), slice.nbytes());
+  };
+  if (tensor.sizes.empty()) {
+    put(tensor.rows(0, 1));
+    return hasher.take();
+  }
+  const auto rows = bytes_of(tensor) == 0 ? 0 : tensor.sizes[0];
+  const auto row = rows == 0 ? 1 : bytes_of(tensor) / rows;
+  const auto step = std::max<int64_t>(kWrittenBytes / row, 1);
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    put(tensor.rows(begin, std::min(step, rows - begin)));
+  }
+  return hasher.take();
+}
+
+} // namespace
+
+const char* dtype_name(at::ScalarType dtype) {
+  const auto* format = safetensors_format(dtype);
+  // The Python package does not read it.
+  return format == nullptr || dtype == at::kComplexDouble ? nullptr
+                                                          : format->name.data();
+}
+
+FileNote write_tensor_file(
+    const std::string& path,
+    std::vector<WrittenTensor> tensors,
+    bool in_pieces) {
+  // Elements then lie at multiples of their size.
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return std::pair(-item_bytes(a), a.name) <
+        std::pair(-item_bytes(b), b.name);
+  });
+  auto checksums = zeros_for(tensors);
+  OutFile file(path);
+  auto header = header_of(tensors, checksums, in_pieces);
+  file.write(header.data(), header.size());
+  FileNote note{header.size(), 0};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    checksums[i] = write_tensor(file, tensors[i]);
+    note.bytes += static_cast<uint64_t>(bytes_of(tensors[i]));
+  }
+  header = header_of(tensors, checksums, in_pieces);
+  file.write_at(header.data(), header.size(), 0);
+  file.close();
+  note.header = checksum_of(header.data(), header.size());
+  return note;
+}
+
+std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value) {
+  return [value](int64_t begin, int64_t count) {
+    const auto rows = value.dim() == 0 ? value : value.narrow(0, begin, count);
+    return rows.to(at::kCPU).contiguous();
+  };
+}
+
+} // namespace dtensor::detail

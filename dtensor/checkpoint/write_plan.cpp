@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/write_plan_impl.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+// What is smaller is not worth cutting.
+constexpr int64_t kCutBytes = int64_t{1} << 20;
+
+struct Box {
+  Sizes offsets;
+  Sizes local_offsets;
+  Sizes sizes;
+};
+
+// The same elements, and who has them.
+struct Cell {
+  size_t tensor = 0;
+  std::vector<Box> boxes;
+  std::vector<int64_t> ranks;
+  int64_t bytes = 0;
+};
+
+// One box for each choice of an interval in every dimension.
+std::vector<Box> boxes_of(const std::vector<Intervals>& intervals) {
+  std::vector<Box> boxes(1);
+  for (const auto& list : intervals) {
+    std::vector<Box> next;
+    for (const auto& box : boxes) {
+      int64_t at = 0;
+      for (const auto& interval : list) {
+        auto longer = box;
+        longer.offsets.push_back(interval.begin);
+        longer.local_offsets.push_back(at);
+        longer.sizes.push_back(interval.size());
+        at += interval.size();
+        next.push_back(std::move(longer));
+      }
+    }
+    boxes = std::move(next);
+  }
+  std::erase_if(boxes, [](const Box& box) { return numel(box.sizes) == 0; });
+  return boxes;
+}
+
+// The position of each rank of the mesh, row-major.
+Sizes coordinate_at(const std::vector<int64_t>& shape, int64_t index) {
+  Sizes coordinate(shape.size(), 0);
+  for (size_t d = shape.size(); d-- > 0;) {
+    coordinate[d] = index % shape[d];
+    index /= shape[d];
+  }
+  return coordinate;
+}
+
+// Ranks whose positions differ where the tensor is not cut have the same.
+std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
+  std::map<std::vector<int64_t>, Cell> cells;
+  for (size_t r = 0; r < tensor.ranks.size(); ++r) {
+    const auto coordinate =
+        coordinate_at(tensor.mesh_shape, static_cast<int64_t>(r));
+    std::vector<int64_t> key;
+    for (size_t m = 0; m < tensor.placements.size(); ++m) {
+      key.push_back(tensor.placements[m].cuts() ? coordinate[m] : 0);
+    }
+    auto& cell = cells[key];
+    if (cell.ranks.empty()) {
+      std::vector<Intervals> intervals;
+      for (size_t d = 0; d < tensor.sizes.size(); ++d) {
+        intervals.push_back(local_intervals(
+            tensor.sizes[d],
+            static_cast<int64_t>(d),
+            tensor.mesh_shape,
+            tensor.placements,
+            coordinate));
+      }
+      cell.tensor = number;
+      cell.boxes = boxes_of(intervals);
+      for (const auto& box : cell.boxes) {
+        cell.bytes += numel(box.sizes) *
+            static_cast<int64_t>(c10::elementSize(tensor.dtype));
+      }
+    }
+    cell.ranks.push_back(tensor.ranks[r]);
+  }
+  std::vector<Cell> all;
+  for (auto& item : cells) {
+    if (!item.second.boxes.empty()) {
+      all.push_back(std::move(item.second));
+    }
+  }
+  return all;
+}
+
+// A tensor without elements: the first of those who have it says so.
+Cell empty_cell(const HeldTensor& tensor, size_t number) {
+  const Sizes zeros(tensor.sizes.size(), 0);
+  return {number, {{zeros, zeros, tensor.sizes}}, {tensor.ranks[0]}, 0};
+}
+
+class Planner {
+ public:
+  explicit Planner(int64_t ranks) : load_(static_cast<size_t>(ranks), 0) {}
+
+  void add(const Cell& cell) {
+    const auto share = std::clamp<int64_t>(
+        cell.bytes / kCutBytes, 1, static_cast<int64_t>(cell.ranks.size()));
+    const auto writers = least_loaded(cell.ranks, share);
+    for (const auto& box : cell.boxes) {
+      cut(cell, box, writers);
+    }
+    for (const auto rank : writers) {
+      load_[static_cast<size_t>(rank)] += cell.bytes / share;
+    }
+  }
+
+  WritePlan take() {
+    auto& boxes = plan_.boxes;
+    std::stable_sort(
+        boxes.begin(), boxes.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.tensor, a.rank) < std::pair(b.tensor, b.rank);
+        });
+    for (size_t i = 1; i < boxes.size(); ++i) {
+      if (boxes[i].tensor == boxes[i - 1].tensor &&
+          boxes[i].rank == boxes[i - 1].rank) {
+        boxes[i].file = boxes[i - 1].file + 1;
+        plan_.files = std::max(plan_.files, boxes[i].file + 1);
+      }
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  std::vector<int64_t> least_loaded(std::vector<int64_t> ranks, int64_t count) {
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
+      return load_[static_cast<size_t>(a)] < load_[static_cast<size_t>(b)];
+    });
+    ranks.resize(static_cast<size_t>(count));
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
+  // Along the first dimension that is long enough, or the longest.
+  void
+  cut(const Cell& cell, const Box& box, const std::vector<int64_t>& ranks) {
+    const auto shares = static_cast<int64_t>(ranks.size());
+    const auto& sizes = box.sizes;
+    auto dim = std::find_if(sizes.begin(), sizes.end(), [&](int64_t size) {
+      return size >= shares;
+    });
+    if (dim == sizes.end()) {
+      dim = std::max_element(sizes.begin(), sizes.end());
+    }
+    const auto d = static_cast<size_t>(dim - sizes.begin());
+    for (int64_t i = 0; i < shares; ++i) {
+      WrittenBox written{
+          cell.tensor,
+          ranks[static_cast<size_t>(i)],
+          box.offsets,
+          box.local_offsets,
+          box.sizes};
+      if (shares > 1) {
+        const auto part = chunk(sizes[d], shares, i);
+        written.offsets[d] += part.begin;
+        written.local_offsets[d] += part.begin;
+        written.sizes[d] = part.size();
+        if (part.size() == 0) {
+          continue;
+        }
+      }
+      plan_.boxes.push_back(std::move(written));
+    }
+  }
+
+  WritePlan plan_;
+  std::vector<int64_t> load_;
+};
+
+} // namespace
+
+WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks) {
+  std::vector<Cell> cells;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    auto of_tensor = numel(tensors[i].sizes) == 0
+        ? std::vector<Cell>{empty_cell(tensors[i], i)}
+        : cells_of(tensors[i], i);
+    cells.insert(cells.end(), of_tensor.begin(), of_tensor.end());
+  }
+  // First what is one rank's alone, then the large ones.
+  std::stable_sort(
+      cells.begin(), cells.end(), [](const auto& a, const auto& b) {
+        const bool a_alone = a.ranks.size() == 1;
+        const bool b_alone = b.ranks.size() == 1;
+        return a_alone != b_alone ? a_alone : a.bytes > b.bytes;
+      });
+  Planner planner(ranks);
+  for (const auto& cell : cells) {
+    planner.add(cell);
+  }
+  return planner.take();
+}
+
+} // namespace dtensor::detail

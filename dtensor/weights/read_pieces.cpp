@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A weight that lies in several files, each with a box of it.
+#include <dtensor/weights/weight_contents_impl.h>
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr int64_t kCopiedBytes = int64_t{4} << 20;
+
+// Indices of one dimension that a piece has and somebody wants.
+struct Overlap {
+  int64_t in_piece;
+  int64_t in_out;
+  int64_t size;
+};
+using Overlaps = c10::SmallVector<Overlap, 2>;
+
+Overlaps overlaps_of(const StoredPiece& piece, size_t d, const Intervals& of) {
+  Overlaps found;
+  int64_t at = 0;
+  for (const auto& interval : of) {
+    const auto begin = std::max(interval.begin, piece.offsets[d]);
+    const auto end = std::min(interval.end, piece.offsets[d] + piece.sizes[d]);
+    if (begin < end) {
+      found.push_back(
+          {begin - piece.offsets[d], at + begin - interval.begin, end - begin});
+    }
+    at += interval.size();
+  }
+  return found;
+}
+
+// A box of the piece to a box of the result, some rows at a time.
+void copy_box(
+    const StoredPiece& piece,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (from.dim() == 0) {
+    to.copy_(from);
+    return;
+  }
+  const auto* const data = static_cast<const std::byte*>(from.data_ptr());
+  const auto row = from.stride(0) * from.element_size();
+  const auto step =
+      std::max<int64_t>(kCopiedBytes / std::max<int64_t>(row, 1), 1);
+  for (int64_t begin = 0; begin < from.size(0); begin += step) {
+    const auto count = std::min(step, from.size(0) - begin);
+    to.narrow(0, begin, count).copy_(from.narrow(0, begin, count));
+    const auto* const rows = data + begin * row;
+    const auto left = piece.data + piece.bytes - rows;
+    MappedFile::forget(
+        rows, static_cast<size_t>(std::min<int64_t>(count * row, left)));
+  }
+}
+
+void copy_piece(
+    const StoredPiece& piece,
+    c10::ArrayRef<Overlaps> overlaps,
+    size_t dim,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (dim == overlaps.size()) {
+    copy_box(piece, from, to);
+    return;
+  }
+  const auto d = static_cast<int64_t>(dim);
+  for (const auto& part : overlaps[dim]) {
+    copy_piece(
+        piece,
+        overlaps,
+        dim + 1,
+        from.narrow(d, part.in_piece, part.size),
+        to.narrow(d, part.in_out, part.size));
+  }
+}
+
+} // namespace
+
+void read_pieces(
+    const StoredWeight& stored,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  for (const auto& piece : stored.pieces) {
+    if (piece.bytes == 0) {
+      continue;
+    }
+    c10::SmallVector<Overlaps, 5> overlaps;
+    for (size_t d = 0; d < parts.size(); ++d) {
+      overlaps.push_back(overlaps_of(piece, d, parts[d]));
+    }
+    // from_blob takes no pointer to const; nobody writes.
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+    auto* const data = const_cast<std::byte*>(piece.data);
+    copy_piece(
+        piece,
+        overlaps,
+        0,
+        at::from_blob(data, piece.sizes, stored.format->dtype),
+        out);
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What readers of formats have found, checked and put together.
+#include <dtensor/weights/weight_contents_impl.h>
+
+#include <dtensor/layout/text.h>
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+using detail::StoredPiece;
+using detail::StoredWeight;
+using detail::WeightFormat;
+
+// Whether elements lie one after the other: sizes of 1 have any stride.
+bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
+  int64_t next = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] != 1 && strides[d] != next) {
+      return false;
+    }
+    next *= sizes[d];
+  }
+  return true;
+}
+
+[[noreturn]] void refuse_weight(
+    const std::string& path,
+    const std::string& name,
+    const std::string& why) {
+  detail::refuse_file(path, c10::str("the weight ", name, " ", why));
+}
+
+// The place of a tensor that begins at `offset` of a file.
+StoredWeight place_of(
+    const std::string& path,
+    const WeightInfo& info,
+    const WeightFormat* format,
+    const detail::MappedFile& file,
+    uint64_t offset) {
+  uint64_t bytes = 0;
+  if (format != nullptr) {
+    const auto row = info.sizes.empty() ? 1 : info.sizes.back();
+    if (row % format->block != 0) {
+      refuse_weight(
+          path,
+          info.name,
+          c10::str(
+              "has rows of ", row, ", no whole blocks of ", format->block));
+    }
+    bytes = static_cast<uint64_t>(numel(info.sizes) / format->block) *
+        static_cast<uint64_t>(format->bytes);
+  }
+  if (offset > file.size() || bytes > file.size() - offset) {
+    refuse_weight(
+        path,
+        info.name,
+        c10::str(
+            "lies at ",
+            offset,
+            " to ",
+            offset + bytes,
+            " of ",
+            file.size(),
+            " bytes"));
+  }
+  return {file.data() + offset, format, bytes};
+}
+
+StoredPiece piece_at(
+    const StoredWeight& place,
+    const Sizes& sizes,
+    const detail::MappedFile& file,
+    detail::PieceNotes notes) {
+  return {
+      notes.offsets.value_or(Sizes(sizes.size(), 0)),
+      sizes,
+      place.data,
+      place.bytes,
+      &file,
+      std::move(notes.checksums),
+      notes.block};
+}
+
+int64_t end_of(const StoredPiece& piece, size_t dim) {
+  return piece.offsets[dim] + piece.sizes[dim];
+}
+
+bool overlap(const StoredPiece& a, const StoredPiece& b) {
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (a.offsets[d] >= end_of(b, d) || b.offsets[d] >= end_of(a, d)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The dimension that tells most pieces apart.
+size_t dim_of_pieces(const std::vector<StoredPiece>& pieces) {
+  size_t best = 0;
+  size_t most = 0;
+  for (size_t d = 0; d < pieces[0].sizes.size(); ++d) {
+    std::set<int64_t> begins;
+    for (const auto& piece : pieces) {
+      begins.insert(piece.offsets[d]);
+    }
+    if (begins.size() > most) {
+      most = begins.size();
+      best = d;
+    }
+  }
+  return best;
+}
+
+// Pieces that hold anything, in order; whether two of them overlap.
+bool any_overlap(std::vector<StoredPiece> pieces) {
+  std::erase_if(pieces, [](const auto& p) { return numel(p.sizes) == 0; });
+  if (pieces.empty() || pieces[0].sizes.empty()) {
+    return pieces.size() > 1;
+  }
+  const auto d = dim_of_pieces(pieces);
+  std::sort(pieces.begin(), pieces.end(), [&](const auto& a, const auto& b) {
+    return a.offsets[d] < b.offsets[d];
+  });
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    for (size_t k = i + 1;
+         k < pieces.size() && pieces[k].offsets[d] < end_of(pieces[i], d);
+         ++k) {
+      if (overlap(pieces[i], pieces[k])) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Whether the elements can be read where they lie.
+bool is_aligned(const StoredPiece& piece, const WeightFormat& format) {
+  const auto at = reinterpret_cast<uintptr_t>(piece.data);
+  return piece.bytes == 0 || at % c10::elementSize(format.dtype) == 0;
+}
+
+void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
+  Sizes sizes(info.sizes.size(), 0);
+  int64_t elements = 0;
+  for (const auto& piece : stored.pieces) {
+    elements += numel(piece.sizes);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      sizes[d] = std::max(sizes[d], end_of(piece, d));
+    }
+    if (!is_aligned(piece, *stored.format)) {
+      refuse_weight(
+          path,
+          info.name,
+          "has a piece whose place is no multiple of an element's size");
+    }
+  }
+  info.sizes = sizes;
+  if (any_overlap(stored.pieces)) {
+    refuse_weight(path, info.name, "has pieces that overlap");
+  }
+  if (elements != numel(sizes)) {
+    refuse_weight(
+        path,
+        info.name,
+        c10::str(
+            "is ",
+            shape_text(info.dtype, sizes),
+            ", and its pieces hold ",
+            elements,
+            " of ",
+            numel(sizes),
+            " elements: files are missing"));
+  }
+  if (stored.pieces.size() == 1) {
+    stored.in_pieces = false;
+  } else {
+    stored.data = nullptr;
+    stored.bytes = 0;
+  }
+}
+
+} // namespace
+
+void WeightFile::Contents::add(
+    WeightInfo info,
+    const WeightFormat* format,
+    const detail::MappedFile& file,
+    uint64_t offset,
+    const Sizes& strides) {
+  auto place = place_of(path, info, format, file, offset);
+  if (!by_name.emplace(info.name, weights.size()).second) {
+    refuse_weight(path, info.name, "is there twice");
+  }
+  if (!strides.empty() && !is_contiguous(info.sizes, strides)) {
+    place.strides = strides;
+  }
+  stored.push_back(std::move(place));
+  weights.push_back(std::move(info));
+}
+
+void WeightFile::Contents::add_piece(
+    WeightInfo info,
+    const WeightFormat* format,
+    const detail::MappedFile& file,
+    uint64_t offset,
+    detail::PieceNotes notes) {
+  const bool is_part = notes.offsets.has_value();
+  const auto before = by_name.find(info.name);
+  if (is_part && format == nullptr && before != by_name.end()) {
+    return; // it is listed
+  }
+  if (before == by_name.end() || !is_part ||
+      !stored[before->second].in_pieces) {
+    const auto sizes = info.sizes;
+    add(std::move(info), format, file, offset);
+    auto& place = stored.back();
+    place.in_pieces = is_part && format != nullptr;
+    place.pieces.push_back(piece_at(place, sizes, file, std::move(notes)));
+    return;
+  }
+  const auto& first = weights[before->second];
+  if (first.format != info.format || first.sizes.size() != info.sizes.size()) {
+    refuse_weight(
+        path,
+        info.name,
+        c10::str(
+            "has pieces of ",
+            first.format,
+            " with ",
+            first.sizes.size(),
+            " dimensions and of ",
+            info.format,
+            " with ",
+            info.sizes.size()));
+  }
+  const auto place = place_of(path, info, format, file, offset);
+  stored[before->second].pieces.push_back(
+      piece_at(place, info.sizes, file, std::move(notes)));
+}
+
+void WeightFile::Contents::join_pieces() {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (stored[i].in_pieces) {
+      join(path, weights[i], stored[i]);
+    }
+  }
+}
+
+const StoredWeight& WeightFile::Contents::stored_as(
+    const WeightInfo& weight) const {
+  return stored[static_cast<size_t>(&weight - weights.data())];
+}
+
+} // namespace dtensor
