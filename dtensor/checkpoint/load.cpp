@@ -137,6 +137,7 @@ class Loading {
   void add_all(const StateDict& tensors) {
     for (const auto& item : tensors) {
       const auto* weight = find(item.key());
+      known_.insert(item.key());
       if (weight == nullptr) {
         if (strict_) {
           missing_.push_back(item.key());
@@ -276,7 +277,7 @@ void load_checkpoint(
   });
   const auto what = path + " was not loaded. ";
   detail::check_none_failed(*group, error, what, kLoadCheckpoint);
-  detail::check_all_alike(*group, loading->lines(), kLoadCheckpoint);
+  detail::check_all_alike(*group, loading->lines(), "", kLoadCheckpoint);
   std::string damage;
   if (loading->file() != nullptr) {
     detail::PartReader reader(*loading->file(), group, options);

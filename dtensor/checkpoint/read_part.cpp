@@ -176,10 +176,13 @@ void PartReader::verify(
   };
   for (const auto& piece : file_.contents().stored_as(weight).pieces) {
     const auto size = static_cast<int64_t>(piece.block);
+    if (size == 0) {
+      continue; // a file of others
+    }
     int64_t held = 0;
     for (const auto& interval : rows) {
       const auto [begin, end] = bytes_of_rows(piece, interval);
-      for (auto block = size == 0 ? end : (begin + size - 1) / size;
+      for (auto block = (begin + size - 1) / size;
            block * size < end && damage_.empty();
            ++block) {
         if (block % share.peers == share.peer) {

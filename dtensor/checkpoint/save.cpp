@@ -10,11 +10,14 @@
 #include <dtensor/checkpoint/write_plan_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -64,34 +67,39 @@ void check_can_be_saved(const SavedTensor& item) {
       ", a sum of which no rank has a part. Redistribute it first.");
 }
 
-detail::HeldTensor held(const SavedTensor& item, const Group& group) {
+// Who has a tensor, in the order of its mesh: positions in the group.
+std::vector<int64_t> holders(const SavedTensor& item, const Group& group) {
+  std::vector<int64_t> ranks;
+  if (!is_dtensor(item.tensor)) {
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  for (const auto rank : detail::spec_of(item.tensor)->mesh().ranks()) {
+    ranks.push_back(position_in(group, rank, item));
+  }
+  return ranks;
+}
+
+detail::HeldTensor held(
+    const SavedTensor& item,
+    std::vector<std::vector<int64_t>> meshes) {
   const auto& t = item.tensor;
   detail::HeldTensor result;
   result.dtype = t.scalar_type();
   result.sizes.assign(t.sizes().begin(), t.sizes().end());
-  if (!is_dtensor(t)) {
-    result.mesh_shape = {group.size()};
+  if (is_dtensor(t)) {
+    const auto& spec = *detail::spec_of(t);
+    result.mesh_shape = spec.mesh().shape().vec();
+    result.placements.assign(
+        spec.placements().begin(), spec.placements().end());
+  } else {
+    result.mesh_shape = {static_cast<int64_t>(meshes[0].size())};
     result.placements = {Replicate()};
-    for (int64_t rank = 0; rank < group.size(); ++rank) {
-      result.ranks.push_back(rank);
-    }
-    return result;
   }
-  const auto& spec = *detail::spec_of(t);
-  result.mesh_shape = spec.mesh().shape().vec();
-  result.placements.assign(spec.placements().begin(), spec.placements().end());
-  for (const auto rank : spec.mesh().ranks()) {
-    result.ranks.push_back(position_in(group, rank, item));
-  }
+  result.meshes = std::move(meshes);
   return result;
-}
-
-std::string line_of(const SavedTensor& item) {
-  const auto& t = item.tensor;
-  return item.name + " " +
-      (is_dtensor(t) ? to_string(*detail::spec_of(t)) + " of ranks " +
-               c10::Join(" ", detail::spec_of(t)->mesh().ranks())
-                     : shape_text(t.scalar_type(), t.sizes()));
 }
 
 // What this rank writes of a tensor.
@@ -109,30 +117,73 @@ at::Tensor box_of(const SavedTensor& item, const detail::WrittenBox& box) {
   return part;
 }
 
-// What is this rank's to write, and all that it follows from.
+// What is saved, and which meshes have it: a tensor's is number `mesh_of` of
+// `meshes`, which other ranks may see with other ranks in it.
 struct Prepared {
   std::vector<SavedTensor> tensors;
   std::vector<std::string> lines;
-  std::vector<detail::WrittenBox> mine;
-  detail::SaveTask task;
+  std::vector<std::vector<int64_t>> meshes;
+  std::vector<size_t> mesh_of;
+
+  Prepared(
+      const std::string& path,
+      const CheckpointState& state,
+      const SaveOptions& options,
+      const Group& group)
+      : tensors(detail::saved_tensors(state, kSaveCheckpoint)),
+        lines{path + (options.full ? " in full" : " in parts")} {
+    for (const auto& item : tensors) {
+      check_can_be_saved(item);
+      const auto ranks = holders(item, group);
+      const auto known = std::find(meshes.begin(), meshes.end(), ranks);
+      mesh_of.push_back(static_cast<size_t>(known - meshes.begin()));
+      if (known == meshes.end()) {
+        meshes.push_back(ranks);
+      }
+      lines.push_back(c10::str(
+          item.name,
+          " ",
+          detail::state_text(item.tensor),
+          " on mesh ",
+          mesh_of.back()));
+    }
+  }
 };
 
-Prepared prepare(
+// The layouts of all tensors, of which each rank knows its own meshes:
+// `theirs` has those of every rank as JSON.
+std::vector<detail::HeldTensor> layouts_of(
+    const Prepared& prepared,
+    const std::vector<std::string>& theirs) {
+  std::vector<std::vector<std::vector<int64_t>>> alike(prepared.meshes.size());
+  for (const auto& text : theirs) {
+    const auto meshes = nlohmann::json::parse(text);
+    for (size_t i = 0; i < alike.size(); ++i) {
+      auto ranks = meshes.at(i).get<std::vector<int64_t>>();
+      if (std::find(alike[i].begin(), alike[i].end(), ranks) ==
+          alike[i].end()) {
+        alike[i].push_back(std::move(ranks));
+      }
+    }
+  }
+  std::vector<detail::HeldTensor> layouts;
+  for (size_t i = 0; i < prepared.tensors.size(); ++i) {
+    layouts.push_back(held(prepared.tensors[i], alike[prepared.mesh_of[i]]));
+  }
+  return layouts;
+}
+
+// What this rank's thread will do, with what it writes, or copies of it.
+detail::SaveTask task_of(
     const std::string& path,
     const CheckpointState& state,
     const SaveOptions& options,
-    const Group& group) {
-  Prepared prepared;
-  prepared.tensors = detail::saved_tensors(state, kSaveCheckpoint);
-  std::vector<detail::HeldTensor> layouts;
-  prepared.lines = {path + (options.full ? " in full" : " in parts")};
-  for (const auto& item : prepared.tensors) {
-    check_can_be_saved(item);
-    layouts.push_back(held(item, group));
-    prepared.lines.push_back(line_of(item));
-  }
+    const Group& group,
+    const Prepared& prepared,
+    const std::vector<detail::HeldTensor>& layouts,
+    detail::CopyRoom* room) {
   const auto plan = detail::plan_writes(layouts, group.size());
-  auto& task = prepared.task;
+  detail::SaveTask task;
   task.path = path;
   task.folder = detail::folder_of_save(path);
   task.rank = group.rank();
@@ -143,15 +194,31 @@ Prepared prepare(
   task.max_file_bytes = options.max_file_bytes;
   task.overwrite = options.overwrite;
   task.timeout = options.timeout;
+  task.tensors.resize(static_cast<size_t>(task.files));
+  std::vector<detail::WrittenBox> mine;
+  std::vector<at::Tensor> values;
   for (const auto& box : plan.boxes) {
     if (box.rank == group.rank()) {
-      prepared.mine.push_back(box);
+      mine.push_back(box);
+      values.push_back(box_of(prepared.tensors[box.tensor], box));
     }
   }
-  if (group.rank() == 0) {
+  if (room != nullptr) {
+    room->copy(values);
+  }
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const auto& item = prepared.tensors[mine[i].tensor];
+    task.tensors[static_cast<size_t>(mine[i].file)].push_back(
+        {item.name,
+         item.tensor.scalar_type(),
+         mine[i].offsets,
+         mine[i].sizes,
+         detail::rows_of(values[i])});
+  }
+  if (task.rank == 0) {
     task.lock = detail::make_folder_of_save(path, options.overwrite);
   }
-  return prepared;
+  return task;
 }
 
 std::unique_ptr<detail::SaveRun> begin_save(
@@ -161,39 +228,30 @@ std::unique_ptr<detail::SaveRun> begin_save(
     Group& group,
     detail::CopyRoom* room) {
   const c10::NoGradGuard no_grad;
-  Prepared prepared;
-  std::vector<at::Tensor> values;
-  const auto error = detail::error_in([&] {
-    prepared = prepare(path, state, options, group);
-    for (const auto& box : prepared.mine) {
-      values.push_back(box_of(prepared.tensors[box.tensor], box));
-    }
-    if (room != nullptr) {
-      room->copy(values);
-    }
+  const auto what = path + " was not saved. ";
+  std::optional<Prepared> prepared;
+  const auto error =
+      detail::error_in([&] { prepared.emplace(path, state, options, group); });
+  detail::check_none_failed(group, error, what, kSaveCheckpoint);
+  const auto layouts = layouts_of(
+      *prepared,
+      detail::check_all_alike(
+          group,
+          prepared->lines,
+          nlohmann::json(prepared->meshes).dump(),
+          kSaveCheckpoint));
+  detail::SaveTask task;
+  const auto refused = detail::error_in([&] {
+    task = task_of(path, state, options, group, *prepared, layouts, room);
   });
   const auto failed = detail::error_in([&] {
-    detail::check_none_failed(
-        group, error, path + " was not saved. ", kSaveCheckpoint);
-    detail::check_all_alike(group, prepared.lines, kSaveCheckpoint);
+    detail::check_none_failed(group, refused, what, kSaveCheckpoint);
   });
   if (failed != nullptr) {
-    if (prepared.task.lock != nullptr) {
-      detail::remove_folder(prepared.task.folder);
+    if (task.lock != nullptr) {
+      detail::remove_folder(task.folder);
     }
     std::rethrow_exception(failed);
-  }
-  auto& task = prepared.task;
-  task.tensors.resize(static_cast<size_t>(task.files));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto& box = prepared.mine[i];
-    const auto& item = prepared.tensors[box.tensor];
-    task.tensors[static_cast<size_t>(box.file)].push_back(
-        {item.name,
-         item.tensor.scalar_type(),
-         box.offsets,
-         box.sizes,
-         detail::rows_of(values[i])});
   }
   return std::make_unique<detail::SaveRun>(std::move(task));
 }

@@ -23,7 +23,9 @@ void add_state(
     const std::string& prefix,
     const StateDict& state) {
   for (const auto& item : state) {
-    tensors.push_back({prefix + item.key(), item.value().detach()});
+    const auto& value = item.value();
+    tensors.push_back(
+        {prefix + item.key(), value.defined() ? value.detach() : value});
   }
 }
 
@@ -52,7 +54,9 @@ std::vector<SavedTensor> saved_tensors(
   if (state.extra != nullptr) {
     for (const auto& [name, value] : *state.extra) {
       if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-        tensors.push_back({kExtraPrefix + name, tensor->detach()});
+        StateDict one;
+        one.insert(name, *tensor);
+        add_state(tensors, kExtraPrefix, one);
       }
     }
   }
@@ -77,20 +81,21 @@ GroupPtr group_or_world(const GroupPtr& group) {
   return new_group(ranks, "checkpoint");
 }
 
-void check_all_alike(
+std::vector<std::string> check_all_alike(
     Group& group,
     const std::vector<std::string>& lines,
+    const std::string& besides,
     const char* where) {
   const auto text = c10::Join("\n", lines);
-  const auto all =
-      group.exchange(checksum_text({checksum_of(text.data(), text.size())}));
-  const auto me = static_cast<size_t>(group.rank());
+  const auto mine = checksum_text({checksum_of(text.data(), text.size())});
+  auto all = group.exchange(mine + besides);
   bool are_alike = true;
-  for (const auto& other : all) {
-    are_alike = are_alike && other == all[me];
+  for (auto& other : all) {
+    are_alike = are_alike && other.starts_with(mine);
+    other.erase(0, mine.size());
   }
   if (are_alike) {
-    return;
+    return all;
   }
   // Everybody has seen it, so everybody tells.
   const auto texts = group.exchange(nlohmann::json(lines).dump());
@@ -114,6 +119,7 @@ void check_all_alike(
           ". Pass the same names in the same layouts on all ranks.");
     }
   }
+  return all;
 }
 
 void check_none_failed(

@@ -30,10 +30,11 @@ std::vector<SavedTensor> saved_tensors(
 GroupPtr group_or_world(const GroupPtr& group);
 
 /// Throws ValueError on all ranks, which all call it, unless all say the same
-/// lines: what and how they save or load.
-void check_all_alike(
+/// lines: what and how they save or load. Returns what each says besides.
+std::vector<std::string> check_all_alike(
     Group& group,
     const std::vector<std::string>& lines,
+    const std::string& besides,
     const char* where);
 
 /// Throws on all ranks, which all call it, if any has an error: that one again,

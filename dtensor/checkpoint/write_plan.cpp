@@ -61,7 +61,7 @@ Sizes coordinate_at(const std::vector<int64_t>& shape, int64_t index) {
 // Ranks whose positions differ where the tensor is not cut have the same.
 std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
   std::map<std::vector<int64_t>, Cell> cells;
-  for (size_t r = 0; r < tensor.ranks.size(); ++r) {
+  for (size_t r = 0; r < tensor.meshes[0].size(); ++r) {
     const auto coordinate =
         coordinate_at(tensor.mesh_shape, static_cast<int64_t>(r));
     std::vector<int64_t> key;
@@ -86,7 +86,9 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
             static_cast<int64_t>(c10::elementSize(tensor.dtype));
       }
     }
-    cell.ranks.push_back(tensor.ranks[r]);
+    for (const auto& ranks : tensor.meshes) {
+      cell.ranks.push_back(ranks[r]);
+    }
   }
   std::vector<Cell> all;
   for (auto& item : cells) {
@@ -100,7 +102,7 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
 // A tensor without elements: the first of those who have it says so.
 Cell empty_cell(const HeldTensor& tensor, size_t number) {
   const Sizes zeros(tensor.sizes.size(), 0);
-  return {number, {{zeros, zeros, tensor.sizes}}, {tensor.ranks[0]}, 0};
+  return {number, {{zeros, zeros, tensor.sizes}}, {tensor.meshes[0][0]}, 0};
 }
 
 class Planner {

@@ -12,14 +12,15 @@
 
 namespace dtensor::detail {
 
-/// A tensor as those who save it hold it. `ranks` are positions among them, in
-/// the order of the mesh.
+/// A tensor as those who save it hold it. Of each mesh that has it, and these
+/// are alike, `meshes` has the ranks in its order, as positions among those who
+/// save: the rows of a larger mesh, say, of which each has the whole tensor.
 struct HeldTensor {
   at::ScalarType dtype = at::kFloat;
   Sizes sizes;
   std::vector<int64_t> mesh_shape;
   Placements placements;
-  std::vector<int64_t> ranks;
+  std::vector<std::vector<int64_t>> meshes;
 };
 
 /// A box of tensor number `tensor` that `rank` writes: where it begins in the

@@ -16,6 +16,9 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
 
 namespace dtensor {
 namespace {
@@ -28,6 +31,9 @@ struct Stream {
 };
 
 detail::RankLocal<Stream> stream;
+
+// Seed and position, before the state of the plain generator.
+constexpr int64_t kDrawBytes = 16;
 
 // Started anew where the rank has seeded its generator since.
 Stream& stream_now() {
@@ -77,6 +83,39 @@ DTensor sampled(
 void manual_seed(uint64_t seed) {
   detail::rank_seedings(); // from now on seedings are counted
   seed_rank_generator(seed);
+}
+
+at::Tensor get_random_state() {
+  const auto& s = stream_now();
+  const std::array<uint64_t, 2> draw = {s.seed, s.position};
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const auto plain = generator.get_state();
+  auto state = at::empty({plain.numel() + kDrawBytes}, at::kByte);
+  std::memcpy(state.data_ptr(), draw.data(), kDrawBytes);
+  state.narrow(0, kDrawBytes, plain.numel()).copy_(plain);
+  return state;
+}
+
+void set_random_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    const auto bytes = generator.get_state().numel() + kDrawBytes;
+    DTENSOR_CHECK_VALUE(
+        state.defined() && !is_dtensor(state) &&
+            state.scalar_type() == at::kByte && state.dim() == 1 &&
+            state.numel() == bytes,
+        "set_random_state",
+        "this is no state of a generator, which has ",
+        bytes,
+        " bytes. Pass what get_random_state() returned.");
+    generator.set_state(
+        state.narrow(0, kDrawBytes, bytes - kDrawBytes).clone());
+  }
+  std::array<uint64_t, 2> draw{};
+  std::memcpy(draw.data(), state.contiguous().data_ptr(), kDrawBytes);
+  detail::set_next_draw({draw[0], draw[1]});
 }
 
 DTensor rand(

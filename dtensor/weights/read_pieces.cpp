@@ -34,13 +34,21 @@ Overlaps overlaps_of(const StoredPiece& piece, size_t d, const Intervals& of) {
   return found;
 }
 
-// A box of the piece to a box of the result, some rows at a time.
+// The bytes of a tensor, with a dimension for those of an element.
+at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
+  return bytes.contiguous().view(dtype).squeeze(-1);
+}
+
+// A box of the piece to a box of the result, some rows at a time. Elements that
+// do not lie at multiples of their size come as bytes.
 void copy_box(
     const StoredPiece& piece,
+    const WeightFormat& format,
     const at::Tensor& from,
     const at::Tensor& to) {
-  if (from.dim() == 0) {
-    to.copy_(from);
+  const bool is_typed = from.scalar_type() == format.dtype;
+  if (to.dim() == 0) {
+    to.copy_(is_typed ? from : typed(from, format.dtype));
     return;
   }
   const auto* const data = static_cast<const std::byte*>(from.data_ptr());
@@ -49,7 +57,9 @@ void copy_box(
       std::max<int64_t>(kCopiedBytes / std::max<int64_t>(row, 1), 1);
   for (int64_t begin = 0; begin < from.size(0); begin += step) {
     const auto count = std::min(step, from.size(0) - begin);
-    to.narrow(0, begin, count).copy_(from.narrow(0, begin, count));
+    const auto some = from.narrow(0, begin, count);
+    to.narrow(0, begin, count)
+        .copy_(is_typed ? some : typed(some, format.dtype));
     const auto* const rows = data + begin * row;
     const auto left = piece.data + piece.bytes - rows;
     MappedFile::forget(
@@ -59,23 +69,38 @@ void copy_box(
 
 void copy_piece(
     const StoredPiece& piece,
+    const WeightFormat& format,
     c10::ArrayRef<Overlaps> overlaps,
     size_t dim,
     const at::Tensor& from,
     const at::Tensor& to) {
   if (dim == overlaps.size()) {
-    copy_box(piece, from, to);
+    copy_box(piece, format, from, to);
     return;
   }
   const auto d = static_cast<int64_t>(dim);
   for (const auto& part : overlaps[dim]) {
     copy_piece(
         piece,
+        format,
         overlaps,
         dim + 1,
         from.narrow(d, part.in_piece, part.size),
         to.narrow(d, part.in_out, part.size));
   }
+}
+
+at::Tensor mapped(const StoredPiece& piece, const WeightFormat& format) {
+  // from_blob takes no pointer to const; nobody writes.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  auto* const data = const_cast<std::byte*>(piece.data);
+  const auto item = c10::elementSize(format.dtype);
+  if (reinterpret_cast<uintptr_t>(data) % item == 0) {
+    return at::from_blob(data, piece.sizes, format.dtype);
+  }
+  auto sizes = piece.sizes;
+  sizes.push_back(static_cast<int64_t>(item));
+  return at::from_blob(data, sizes, at::kByte);
 }
 
 } // namespace
@@ -92,15 +117,8 @@ void read_pieces(
     for (size_t d = 0; d < parts.size(); ++d) {
       overlaps.push_back(overlaps_of(piece, d, parts[d]));
     }
-    // from_blob takes no pointer to const; nobody writes.
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
-    auto* const data = const_cast<std::byte*>(piece.data);
-    copy_piece(
-        piece,
-        overlaps,
-        0,
-        at::from_blob(data, piece.sizes, stored.format->dtype),
-        out);
+    const auto& format = *stored.format;
+    copy_piece(piece, format, overlaps, 0, mapped(piece, format), out);
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <dtensor/layout/text.h>
 
-#include <c10/core/ScalarType.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -140,12 +139,6 @@ bool any_overlap(std::vector<StoredPiece> pieces) {
   return false;
 }
 
-// Whether the elements can be read where they lie.
-bool is_aligned(const StoredPiece& piece, const WeightFormat& format) {
-  const auto at = reinterpret_cast<uintptr_t>(piece.data);
-  return piece.bytes == 0 || at % c10::elementSize(format.dtype) == 0;
-}
-
 void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
   Sizes sizes(info.sizes.size(), 0);
   int64_t elements = 0;
@@ -153,12 +146,6 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
     elements += numel(piece.sizes);
     for (size_t d = 0; d < sizes.size(); ++d) {
       sizes[d] = std::max(sizes[d], end_of(piece, d));
-    }
-    if (!is_aligned(piece, *stored.format)) {
-      refuse_weight(
-          path,
-          info.name,
-          "has a piece whose place is no multiple of an element's size");
     }
   }
   info.sizes = sizes;

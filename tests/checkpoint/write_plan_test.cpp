@@ -22,7 +22,7 @@ HeldTensor held(
   }
   std::vector<int64_t> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
-  return {dtype, sizes, mesh, placements, all};
+  return {dtype, sizes, mesh, placements, {all}};
 }
 
 // How often each element of a two-dimensional tensor is written, and that the
@@ -114,6 +114,20 @@ TEST(WritePlan, CutsLargeOnesBetweenAll) {
   // Of 2.5 MB none has less than one.
   EXPECT_EQ(
       plan_writes({held({655360}, {3}, {Replicate()})}, 3).boxes.size(), 2);
+}
+
+// Two rows of a mesh of which each has the whole tensor.
+TEST(WritePlan, SharesBetweenMeshes) {
+  auto tensor = held({1 << 19, 2}, {2}, {Shard(0)});
+  tensor.meshes = {{0, 1}, {2, 3}};
+  const auto plan = plan_writes({tensor}, 4);
+  ASSERT_EQ(plan.boxes.size(), 4);
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    const auto& box = plan.boxes[static_cast<size_t>(rank)];
+    EXPECT_EQ(box.rank, rank);
+    EXPECT_EQ(box.sizes, (Sizes{1 << 17, 2}));
+    EXPECT_EQ(box.local_offsets[0], rank < 2 ? 0 : 1 << 17);
+  }
 }
 
 TEST(WritePlan, MentionsWhatHasNoElements) {

@@ -193,7 +193,7 @@ TEST(WeightFileErrors, OfFilesThatAreNone) {
   };
   expect(folder / "nothing", "No such file or directory");
   folder.write("empty/none", "");
-  expect(folder / "empty", "a folder without model.safetensors or its index");
+  expect(folder / "empty", "a folder without files of safetensors");
   expect(folder.write("a", ""), "no header of 0 bytes in 0 bytes");
   expect(folder.write("b", "short"), "no header of 0 bytes in 5 bytes");
   expect(

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/async_saver.h>
+#include <dtensor/checkpoint/checkpoint_folder.h>
+#include <tests/parallel/modules.h>
+#include <tests/weights/files.h>
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_modules;
+using test_weights::Folder;
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(AsyncSaverTest, SavesWhatWasThereWhenItWasCalled) {
+  const Folder parent;
+  fs::create_directory(parent / "run");
+  const auto whole = at::arange(300000, at::kDouble).view({300, 1000});
+  for (const int64_t ranks : {1, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks});
+      StateDict state;
+      state.insert(
+          "w", distribute_tensor(whole, mesh, {Shard(0)}, std::nullopt));
+      state.insert("plain", whole.clone());
+      AsyncSaver saver;
+      for (int64_t step = 0; step < 4; ++step) {
+        const auto path = parent / "run/step_" + std::to_string(step);
+        saver.save(path, {.tensors = &state}, {.overwrite = true});
+        for (auto& item : state) {
+          item.value().add_(1);
+        }
+      }
+      saver.wait();
+      saver.wait(); // there is nothing to wait for
+      for (int64_t step = 0; step < 4; ++step) {
+        auto loaded = state;
+        load_checkpoint(
+            parent / "run/step_" + std::to_string(step), {.tensors = &loaded});
+        for (const auto& item : loaded) {
+          EXPECT_TRUE(
+              at::equal(full(item.value()), whole + static_cast<double>(step)))
+              << item.key() << " of step " << step;
+        }
+      }
+    });
+    EXPECT_EQ(
+        names_in(parent / "run"),
+        (std::vector<std::string>{"step_0", "step_1", "step_2", "step_3"}));
+  }
+}
+
+// Nobody waits: the checkpoint is there when the savers are gone.
+TEST(AsyncSaverTest, NeedsNobodyToWait) {
+  const Folder folder;
+  run_ranks(3, [&] {
+    StateDict state;
+    state.insert("w", at::ones({4}));
+    AsyncSaver saver;
+    saver.save(folder / "one", {.tensors = &state});
+  });
+  EXPECT_TRUE(fs::exists(folder / "one/checkpoint.json"));
+}
+
+// A rank that cannot write: nobody has a checkpoint, and all are told.
+TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
+  const Folder folder;
+  run_ranks(3, [&] {
+    StateDict state;
+    state.insert("w", at::ones({4, 4}));
+    auto extra = CheckpointExtra();
+    AsyncSaver saver;
+    const auto error = error_of([&] {
+      saver.save(folder / "gone/one", {.tensors = &state, .extra = &extra});
+      saver.wait();
+    });
+    const auto own = "[save_checkpoint] cannot make the folder " +
+        (folder / "gone/.one.saving") +
+        ": No such file or directory. Checkpoints before it are as they were.";
+    EXPECT_EQ(
+        error,
+        get_rank() == 0 ? own
+                        : "[save_checkpoint] " + (folder / "gone/one") +
+                " was not saved. rank 0: " + own);
+    // And again, where there is a folder.
+    saver.save(folder / "one", {.tensors = &state});
+    saver.wait();
+  });
+  EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+}
+
+// No file may be longer than this, while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes)
+      : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+// A rank cannot write: what was there stays, and all are told.
+TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto save = [&](double value, AsyncSaver& saver) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    StateDict state;
+    // All of it is rank 0's.
+    state.insert(
+        "w",
+        distribute_tensor(
+            at::full({1, 1 << 20}, value), mesh, {Shard(0)}, std::nullopt));
+    state.insert("small", at::full({3}, value));
+    saver.save(path, {.tensors = &state}, {.overwrite = true});
+    saver.wait();
+  };
+  const auto load = [&] {
+    StateDict state;
+    state.insert("w", at::zeros({1, 1 << 20}));
+    state.insert("small", at::zeros({3}));
+    load_checkpoint(path, {.tensors = &state});
+    EXPECT_EQ(state["w"].min().item<double>(), state["w"].max().item<double>());
+    EXPECT_EQ(
+        state["small"].sum().item<double>(),
+        3 * state["w"][0][0].item<double>());
+    return state["small"][0].item<double>();
+  };
+  const auto rank_error = [&](int64_t rank) {
+    const auto own = "[save_checkpoint] cannot write " +
+        folder.operator/(
+            ".one.saving/shard-00001-model-00001-of-00001.safetensors") +
+        ": File too large. Checkpoints before it are as they were.";
+    return rank == 0
+        ? own
+        : "[save_checkpoint] " + path + " was not saved. rank 0: " + own;
+  };
+  run_ranks(2, [&] {
+    AsyncSaver saver;
+    save(1, saver);
+    EXPECT_EQ(load(), 1);
+  });
+  {
+    const FileSizeLimit limit(1 << 20);
+    run_ranks(2, [&] {
+      AsyncSaver saver;
+      EXPECT_EQ(error_of([&] { save(2, saver); }), rank_error(get_rank()));
+    });
+  }
+  run_ranks(2, [&] {
+    EXPECT_EQ(load(), 1);
+    AsyncSaver saver;
+    save(3, saver);
+    EXPECT_EQ(load(), 3);
+  });
+  EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+}
+
+TEST(AsyncSaverTest, RefusesAPathThatIsThere) {
+  const Folder folder;
+  run_ranks(2, [&] {
+    StateDict state;
+    state.insert("w", at::ones({4}));
+    save_checkpoint(folder / "one", {.tensors = &state});
+    const auto own = "[save_checkpoint] " + (folder / "one") +
+        " is there already. Choose another name, or overwrite = true.";
+    EXPECT_EQ(
+        error_of([&] { save_checkpoint(folder / "one", {.tensors = &state}); }),
+        get_rank() == 0 ? own
+                        : "[save_checkpoint] " + (folder / "one") +
+                " was not saved. rank 0: " + own);
+  });
+}
+
+TEST(AsyncSaverTest, TakesThePlaceOfAnother) {
+  const Folder folder;
+  run_ranks(2, [&] {
+    StateDict state;
+    state.insert("w", at::zeros({4}));
+    for (int64_t i = 0; i < 3; ++i) {
+      state["w"].fill_(i);
+      save_checkpoint(folder / "one", {.tensors = &state}, {.overwrite = true});
+      StateDict loaded;
+      loaded.insert("w", at::full({4}, -1.));
+      load_checkpoint(folder / "one", {.tensors = &loaded});
+      EXPECT_TRUE(at::equal(loaded["w"], at::full({4}, double(i))));
+    }
+  });
+  EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+}
+
+TEST(CheckpointFolder, KeepsTheLast) {
+  const Folder folder;
+  EXPECT_EQ(latest_checkpoint(folder / "none"), std::nullopt);
+  run_ranks(2, [&] {
+    StateDict state;
+    state.insert("w", at::ones({4}));
+    for (const auto* name : {"step_9", "step_10", "step_100", "best"}) {
+      save_checkpoint(folder / name, {.tensors = &state});
+    }
+    keep_last(folder / "", 5);
+    const auto group = new_group({0, 1}, "both");
+    group->barrier();
+    EXPECT_EQ(latest_checkpoint(folder / ""), folder / "step_100");
+    EXPECT_EQ(names_in(folder / "").size(), 4);
+    group->barrier();
+    if (get_rank() == 0) {
+      fs::create_directory(folder / "step_1000"); // no checkpoint
+      fs::create_directory(folder / ".step_7.saving");
+      fs::create_directory(folder / ".step_6.removed");
+    }
+    keep_last(folder / "", 2);
+  });
+  EXPECT_EQ(latest_checkpoint(folder / ""), folder / "step_100");
+  EXPECT_EQ(
+      names_in(folder / ""),
+      (std::vector<std::string>{"best", "step_10", "step_100", "step_1000"}));
+}
+
+TEST(CheckpointFolder, KeepsAtLeastOne) {
+  EXPECT_EQ(
+      error_of([] { keep_last("run", 0); }),
+      "[keep_last] the number of checkpoints must be positive: 0. Keep at "
+      "least 1.");
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
