@@ -119,6 +119,11 @@ target_link_libraries(dtensor_dtensor PRIVATE
   $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
 if(NOT DTENSOR_COMM_ONLY)
+  # Checksums of checkpoints, by its header alone.
+  find_path(dtensor_xxhash xxhash.h REQUIRED)
+  target_include_directories(dtensor_dtensor PRIVATE
+    $<BUILD_INTERFACE:${dtensor_xxhash}>)
+
   dtensor_library(testing
     HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
   target_link_libraries(dtensor_testing PUBLIC dtensor::dtensor)

@@ -38,7 +38,13 @@ Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
   return all;
 }
 
-// The length, and as much JSON as makes the bytes begin at a multiple of 8.
+// Where bytes begin: of large files at a page, so that rows of whole pages lie
+// in as many.
+size_t alignment_for(int64_t bytes) {
+  return bytes < (int64_t{1} << 20) ? 8 : 4096;
+}
+
+// The length, and JSON that ends in as many spaces as the bytes want.
 std::string header_of(
     const std::vector<WrittenTensor>& tensors,
     const Checksums& checksums,
@@ -69,9 +75,12 @@ std::string header_of(
     metadata["DCP_SHARDING_INFO"] = sharding.dump();
   }
   auto text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  const uint64_t length = text.size();
+  uint64_t length = text.size();
   std::string bytes(sizeof(length), '\0');
+  const auto alignment = alignment_for(at);
+  const auto over = (bytes.size() + text.size()) % alignment;
+  text.append(over == 0 ? 0 : alignment - over, ' ');
+  length = text.size();
   std::memcpy(bytes.data(), &length, sizeof(length));
   return bytes + text;
 }

@@ -6,6 +6,8 @@
 //
 // Each has its provocation here. To review a changed text, run with
 // DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
@@ -30,6 +32,7 @@
 #include <dtensor/parallel/style.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
+#include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/local_map.h>
@@ -94,6 +97,12 @@ at::Tensor rows(const DeviceMesh& mesh, const Placement& p = Shard(0)) {
 
 at::Tensor partial(const DeviceMesh& mesh) {
   return DTensor::from_local(at::ones({4, 6}), mesh, {Partial()});
+}
+
+void save_one(const at::Tensor& t) {
+  StateDict tensors;
+  tensors.insert("w", t);
+  save_checkpoint("run/1", {.tensors = &tensors});
 }
 
 at::Tensor noisy(const at::Tensor& t) {
@@ -1028,6 +1037,33 @@ const std::map<std::string, Provocation>& provocations() {
          const std::vector<Sizes> shapes = {{1}, {1}};
          get_group(mesh).all_to_all({at::ones({2}), at::ones({2})}, shapes);
        }},
+      {"a partial sum in a checkpoint",
+       [](const auto& mesh) { save_one(partial(mesh)); }},
+      {"a dtype that no checkpoint has",
+       [](const auto&) { save_one(at::ones({3}, at::kComplexDouble)); }},
+      {"a checkpoint of a tensor without values",
+       [](const auto&) { save_one(at::ones({3}, at::device(at::kMeta))); }},
+      {"ranks that save different tensors",
+       [](const auto& mesh) {
+         save_one(at::ones({3 + mesh.get_local_rank()}));
+       }},
+      {"two tensors of one name in a checkpoint",
+       [](const auto&) {
+         torch::nn::Linear model(2, 2);
+         StateDict more;
+         more.insert("bias", at::ones({2}));
+         save_checkpoint("run/1", {.model = model.get(), .tensors = &more});
+       }},
+      {"a checkpoint of an optimizer alone",
+       [](const auto&) {
+         torch::optim::SGD optimizer({at::ones({2})}, 0.1);
+         save_checkpoint("run/1", {.optimizer = &optimizer});
+       }},
+      {"a checkpoint that is not there",
+       [](const auto&) { load_checkpoint("run/1", {}); }},
+      {"no checkpoint to keep", [](const auto&) { keep_last("run", 0); }},
+      {"bytes that are no random state",
+       [](const auto&) { set_random_state(at::ones({3}, at::kByte)); }},
       {"a DTensor given to a collective",
        [](const DeviceMesh& mesh) {
          get_group(mesh).all_reduce(rows(mesh), ReduceOp::kSum);
