@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What happens when something breaks: one of three ranks, which no launcher
 // watches, does wrong, and the others end with an error that names it.
+#include <dtensor/checkpoint/checkpoint.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -183,6 +185,36 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
             HasSubstr(") has ended"),
             HasSubstr("It was number 11 of the collectives of rank "),
             HasSubstr("on \"tp\"")));
+  }
+}
+
+// A rank that dies while all save: the others end, and what has a name is
+// whole.
+TEST_P(Faults, ARankThatDiesWhileItSavesLeavesWholeCheckpoints) {
+  for (int culprit = 0; culprit < kRanks; ++culprit) {
+    SCOPED_TRACE(culprit);
+    const auto saves = folder_ / ("saves_" + std::to_string(culprit));
+    fs::create_directories(saves);
+    const auto ended =
+        run("kill", culprit, "OFF", 3, {"--saves", saves.string()});
+    expect_told(
+        ended,
+        culprit,
+        HasSubstr("rank " + std::to_string(culprit) + " (process "));
+    int found = 0;
+    for (const auto& entry : fs::directory_iterator(saves)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with(".")) {
+        continue;
+      }
+      dtensor::StateDict tensors;
+      tensors.insert("w", at::zeros({300'000}));
+      dtensor::load_checkpoint(entry.path().string(), {.tensors = &tensors});
+      const auto step = std::stod(name.substr(std::string("step_").size()));
+      EXPECT_TRUE(at::equal(tensors["w"], at::full({300'000}, step))) << name;
+      ++found;
+    }
+    EXPECT_GE(found, 3);
   }
 }
 
