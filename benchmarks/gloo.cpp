@@ -29,18 +29,18 @@ constexpr int64_t kSmall = 1 << 20;
 constexpr std::array<int64_t, 3> kBytes = {4, 64 << 10, 4 << 20};
 
 // That of the last group: what our adapter rides on.
-c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+c10::intrusive_ptr<c10d::ProcessGroupGloo> engine;
 
 GroupBackendPtr make_kept(GroupMembers members, const MeetingPlace& place) {
   auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
   options->devices.push_back(
       c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+  engine = c10::make_intrusive<c10d::ProcessGroupGloo>(
       place.store,
       static_cast<int>(members.rank),
       static_cast<int>(members.ranks.size()),
       std::move(options));
-  return c10d_group(gloo, std::move(members));
+  return c10d_group(engine, std::move(members));
 }
 
 // Both make a tensor for the result.
@@ -54,7 +54,7 @@ void measure(Group& group, int64_t bytes, const bench::Options& options) {
   const bench::Body ours = [&] { group.all_reduce(x, ReduceOp::kSum); };
   const bench::Body plain = [&] {
     std::vector<at::Tensor> buffers{at::empty_like(x).copy_(x)};
-    gloo->allreduce(buffers)->wait();
+    engine->allreduce(buffers)->wait();
   };
   const int64_t calls = options.smoke || bytes > kSmall ? 2 : 50;
   bench::Turns turns;
@@ -83,6 +83,6 @@ int main(int argc, char** argv) {
     for (const int64_t bytes : kBytes) {
       measure(*group, bytes, options);
     }
-    gloo.reset();
+    engine.reset();
   });
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SmolLM2-135M, which `make models` brings: a prompt of 128 tokens, and the 64
 // that follow it, of one process with two threads (plain modules) and of two
-// ranks (examples/llama).
+// ranks (examples/llama). --profile prints where rank 0's time goes.
 #include "harness.h"
+#include "profile.h"
 
 #include <dtensor/dtensor.h>
 #include <examples/llama/load.h>
@@ -21,7 +22,8 @@ using torch::Tensor;
 
 constexpr int64_t kPrompt = 128;
 constexpr int64_t kTokens = 64;
-constexpr size_t kRounds = 5; // of which the first is not counted
+constexpr size_t kRounds = 4;
+constexpr size_t kPrompts = 20; // where no tokens follow
 constexpr int kSkipped = 77;
 
 struct Mode {
@@ -58,65 +60,112 @@ void round(Llama& model, const Tensor& prompt, int64_t tokens, Times& times) {
   llama::State state;
   const auto begin = bench::now();
   auto next = next_of(model(prompt, no_padding, state));
+  times.sum = next.item<int64_t>();
   const auto behind = bench::now();
   times.prompt_us.push_back((behind - begin) * 1e6);
-  times.sum = next.item<int64_t>();
   for (int64_t i = 1; i < tokens; ++i) {
     next = next_of(model(next.unsqueeze(1), no_padding, state));
     times.sum += next.item<int64_t>();
   }
-  times.token_us.push_back(
-      (bench::now() - behind) * 1e6 / static_cast<double>(tokens - 1));
+  if (tokens > 1) {
+    times.token_us.push_back(
+        (bench::now() - behind) * 1e6 / static_cast<double>(tokens - 1));
+  }
 }
 
-// Both figures of one mode.
+// What every rank runs: prompts, each with tokens behind it.
+Times run(
+    const Mode& mode,
+    const Config& config,
+    const dtensor::WeightFilePtr& file,
+    size_t rounds,
+    int64_t tokens,
+    bench::Profile* profile) {
+  dtensor::manual_seed(0);
+  const bench::Profile::Scope profiled(profile);
+  const auto mesh = dtensor::init_device_mesh(torch::kCPU, {mode.ranks});
+  auto model = mode.ranks == 1 ? plain_model(config, file)
+                               : llama::make_model(config, mesh, file);
+  const c10::InferenceMode inference;
+  const auto prompt =
+      (torch::arange(kPrompt) * 7919 % config.vocabulary).unsqueeze(0);
+  Times times;
+  round(model, prompt, tokens, times); // warms
+  times.prompt_us.clear();
+  times.token_us.clear();
+  if (profile != nullptr) {
+    profile->start();
+  }
+  for (size_t i = 0; i < rounds; ++i) {
+    round(model, prompt, tokens, times);
+  }
+  return times;
+}
+
+void report(
+    const std::string& benchmark,
+    const std::vector<double>& us,
+    int64_t tokens,
+    int64_t sum) {
+  const auto figure = bench::median(us);
+  bench::report(
+      benchmark,
+      {{"us", figure},
+       {"tokens_per_second", 1e6 * static_cast<double>(tokens) / figure},
+       {"sum", static_cast<double>(sum)},
+       {"spread", bench::spread(us, figure)}});
+}
+
+// Both figures of one mode, or that of prompts alone.
 void measure(
     const Mode& mode,
     const Config& config,
     const dtensor::WeightFilePtr& file,
-    const bench::Options& options) {
-  Times times;
-  const auto run = [&](int64_t rank) {
-    dtensor::manual_seed(0);
-    const auto mesh = dtensor::init_device_mesh(torch::kCPU, {mode.ranks});
-    auto model = mode.ranks == 1 ? plain_model(config, file)
-                                 : llama::make_model(config, mesh, file);
-    const c10::InferenceMode inference;
-    const auto prompt =
-        (torch::arange(kPrompt) * 7919 % config.vocabulary).unsqueeze(0);
-    Times mine;
-    for (size_t i = 0; i < (options.smoke ? 2 : kRounds); ++i) {
-      round(model, prompt, options.smoke ? 3 : kTokens, mine);
-    }
-    if (rank == 0) {
-      times = std::move(mine);
-    }
-  };
-  dtensor::run_ranks(
-      mode.ranks, run, {.intra_op_threads = mode.intra_op_threads});
-  for (auto* all : {&times.prompt_us, &times.token_us}) {
-    all->erase(all->begin()); // warm
+    const bench::Options& options,
+    bool profiling) {
+  const auto prompts = "smollm2/prompt/" + mode.name;
+  const auto decoding = "smollm2/decode/" + mode.name;
+  const bool decodes = options.wants(decoding);
+  if (!decodes && !options.wants(prompts)) {
+    return;
   }
-  const auto report = [&](const std::string& what,
-                          const std::vector<double>& us,
-                          int64_t tokens) {
-    const auto figure = bench::median(us);
-    bench::report(
-        "smollm2/" + what + "/" + mode.name,
-        {{"us", figure},
-         {"tokens_per_second", 1e6 * static_cast<double>(tokens) / figure},
-         {"sum", static_cast<double>(times.sum)},
-         {"spread", bench::spread(us, figure)}});
-  };
-  report("decode", times.token_us, 1);
-  report("prompt", times.prompt_us, kPrompt);
+  const auto tokens = !decodes ? 1 : options.smoke ? 3 : kTokens;
+  const auto rounds = options.smoke ? 1 : decodes ? kRounds : kPrompts;
+  Times times;
+  bench::Profile profile;
+  dtensor::run_ranks(
+      mode.ranks,
+      [&](int64_t rank) {
+        const bool watched = profiling && rank == 0;
+        auto mine = run(
+            mode, config, file, rounds, tokens, watched ? &profile : nullptr);
+        if (rank == 0) {
+          times = std::move(mine);
+        }
+      },
+      {.intra_op_threads = mode.intra_op_threads});
+  if (profiling) {
+    const auto what = decodes ? "prompt and tokens, " : "prompt, ";
+    profile.print(what + mode.name, static_cast<int64_t>(rounds));
+    return;
+  }
+  if (decodes) {
+    report(decoding, times.token_us, 1, times.sum);
+  }
+  if (options.wants(prompts)) {
+    report(prompts, times.prompt_us, kPrompt, times.sum);
+  }
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
+  bool profiling = false;
   const auto options = bench::parse(
-      argc, argv, "A prompt and tokens of SmolLM2-135M in float32");
+      argc,
+      argv,
+      "A prompt and tokens of SmolLM2-135M in float32",
+      {{"--profile", "Print where rank 0's time goes", &profiling}});
   dtensor::WeightFilePtr file;
   Config config; // a small random model, to see that it runs
   if (!options.smoke) {
@@ -129,10 +178,6 @@ int main(int argc, char** argv) {
   }
   config.context = 256;
   for (const Mode& mode : kModes) {
-    if (!options.wants("smollm2/decode/" + mode.name) &&
-        !options.wants("smollm2/prompt/" + mode.name)) {
-      continue;
-    }
-    measure(mode, config, file, options);
+    measure(mode, config, file, options, profiling);
   }
 }

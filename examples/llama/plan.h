@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How Llama is spread over ranks: queries by the groups that share a key head
-// or, where there are fewer groups than ranks, by heads.
+// or, where the ranks would get unequal numbers of these, by heads: a rank
+// waits for the one with most.
 #pragma once
 
 #include "model.h"
@@ -12,7 +13,7 @@ namespace llama {
 inline dtensor::ParallelizePlan plan_of(const Config& config, int64_t ranks) {
   using namespace dtensor;
   const auto parts =
-      ranks <= config.key_heads ? config.key_heads : config.heads;
+      config.key_heads % ranks == 0 ? config.key_heads : config.heads;
   const auto queries = config.width / parts;
   const ColwiseParallel keys({.unit = config.head_size(), .shared_by = parts});
   return {
