@@ -289,25 +289,39 @@ def rows(results: Results, bars: list[Bar]) -> list[tuple]:
     for benchmark in results.benchmarks():
         bar = next((b for b in bars if b.matches(benchmark)), None)
         field = field_of(benchmark, bar, results)
-        ours = results.figure(benchmark, "ours", field)
-        spread = "-"
-        if ours is not None:
-            spread = f"{100 * results.spread(benchmark, 'ours', field):.0f} %"
-        for number, anchor in enumerate(results.anchors(benchmark) or [None]):
-            theirs = results.figure(benchmark, anchor, field) if anchor else None
-            ratio = f"{theirs / ours:.1f}" if theirs and ours and ours > 0 else "-"
-            name = f"{anchor} {time_text(theirs)}" if anchor else "-"
+        for number, (anchor, shown) in enumerate(pairs(benchmark, field, results)):
             judged = bar is not None and number == 0
             table.append((
-                benchmark + (" extra" if field == "extra_us" else ""),
-                time_text(ours),
-                name,
-                ratio,
-                spread,
+                benchmark + (" extra" if shown == "extra_us" else ""),
+                *compared(benchmark, anchor, shown, results),
                 bar.text() if judged else "",
                 bar.verdict(benchmark, results) if judged else "",
             ))
     return table
+
+
+def pairs(benchmark: str, field: str, results: Results) -> list[tuple]:
+    """Each anchor and the figure that both sides have. One that measures no
+    plain neighbour is compared by the whole time of a call, in a line of its own."""
+    anchors = results.anchors(benchmark)
+    whole = [a for a in anchors if results.figure(benchmark, a, field) is None]
+    others = [a for a in anchors if a not in whole]
+    return [(a, field) for a in others or [None]] + [(a, "us") for a in whole]
+
+
+def compared(benchmark: str, anchor: str | None, field: str, results: Results) -> tuple:
+    """Ours, the anchor's, their ratio and the spread of ours."""
+    ours = results.figure(benchmark, "ours", field)
+    theirs = results.figure(benchmark, anchor, field) if anchor else None
+    spread = "-"
+    if ours is not None:
+        spread = f"{100 * results.spread(benchmark, 'ours', field):.0f} %"
+    return (
+        time_text(ours),
+        f"{anchor} {time_text(theirs)}" if anchor else "-",
+        f"{theirs / ours:.1f}" if theirs and ours and ours > 0 else "-",
+        spread,
+    )
 
 
 HEAD = ("benchmark", "ours", "anchor", "ratio", "spread", "bar", "met")
