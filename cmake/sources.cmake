@@ -482,6 +482,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/shared_units_impl.h
   dtensor/parallel/state_values.cpp
   dtensor/parallel/state_values_impl.h
+  dtensor/parallel/style_mesh_impl.h
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h
   dtensor/parallel/torch_2_0_attention.cpp
@@ -594,17 +595,22 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/last_uses.cpp
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
+  dtensor/program/merged_plan.cpp
+  dtensor/program/merged_plan_impl.h
   dtensor/program/module_tree.cpp
   dtensor/program/module_tree_impl.h
   dtensor/program/operand_layouts.cpp
   dtensor/program/operand_layouts_impl.h
   dtensor/program/parallelize_program.cpp
   dtensor/program/parallelize_script.cpp
+  dtensor/program/output_names.cpp
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
   dtensor/program/read_graph.cpp
   dtensor/program/read_graph_impl.h
+  dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
+  dtensor/program/read_scope.cpp
   dtensor/program/run_program.cpp
   dtensor/program/scalar_functions.cpp
   dtensor/program/source_line.cpp

@@ -70,15 +70,18 @@ SpecPtr spec_of_plain_input(
     const auto dim = (layouts.plain.dim() + t.dim()) % t.dim();
     const bool known = dim == t.dim() - 1 && layouts.features > 0;
     auto& size = sizes[static_cast<size_t>(dim)];
-    size = known ? layouts.features : size * boundary.mesh().size();
+    size = known ? layouts.features : size * boundary.where().size();
   }
-  return Spec::make(boundary.mesh(), {layouts.plain}, sizes, t.scalar_type());
+  const auto& where = boundary.where();
+  return Spec::make(
+      where.mesh, where.alone(layouts.plain), sizes, t.scalar_type());
 }
 
 SpecPtr spec_of_styled(const LayoutBoundary& boundary, const at::Tensor& t) {
   const auto given =
       is_dtensor(t) ? spec_of(t) : spec_of_plain_input(boundary, t);
-  return given->with_placements({boundary.layouts().input.desired});
+  return given->with_placements(boundary.where().with(
+      given->placements(), boundary.layouts().input.desired));
 }
 
 bool becomes_replicated(const OpInfo& info, const at::Tensor& t) {

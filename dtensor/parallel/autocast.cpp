@@ -8,12 +8,16 @@ namespace dtensor {
 Autocast::Autocast(
     c10::DeviceType device_type,
     std::optional<c10::ScalarType> dtype,
-    bool enabled)
+    bool enabled,
+    std::optional<bool> cache_enabled)
     : device_type_(device_type),
       was_enabled_(at::autocast::is_autocast_enabled(device_type)),
-      was_dtype_(at::autocast::get_autocast_dtype(device_type)) {
+      was_dtype_(at::autocast::get_autocast_dtype(device_type)),
+      was_caching_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_enabled(device_type, enabled);
   at::autocast::set_autocast_dtype(device_type, dtype.value_or(was_dtype_));
+  at::autocast::set_autocast_cache_enabled(
+      cache_enabled.value_or(was_caching_));
   at::autocast::increment_nesting();
 }
 
@@ -24,6 +28,7 @@ Autocast::~Autocast() {
   }
   at::autocast::set_autocast_enabled(device_type_, was_enabled_);
   at::autocast::set_autocast_dtype(device_type_, was_dtype_);
+  at::autocast::set_autocast_cache_enabled(was_caching_);
 }
 
 } // namespace dtensor

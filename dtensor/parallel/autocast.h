@@ -23,10 +23,13 @@ namespace dtensor {
 class DTENSOR_API Autocast {
  public:
   /// Without a dtype: LibTorch's for the device (bfloat16, CUDA float16).
+  /// cache_enabled: whether what was cast of a parameter serves the next
+  /// operator too; as before if it is not said.
   explicit Autocast(
       c10::DeviceType device_type = c10::kCPU,
       std::optional<c10::ScalarType> dtype = std::nullopt,
-      bool enabled = true);
+      bool enabled = true,
+      std::optional<bool> cache_enabled = std::nullopt);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -35,6 +38,7 @@ class DTENSOR_API Autocast {
   c10::DeviceType device_type_;
   bool was_enabled_;
   c10::ScalarType was_dtype_;
+  bool was_caching_;
 };
 
 } // namespace dtensor

@@ -39,11 +39,11 @@ at::Tensor checked_output(at::Tensor output) {
 } // namespace
 
 at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
-  return shared_input(input, mesh_, layouts_.input, sibling_);
+  return shared_input(input, where_, layouts_.input, sibling_);
 }
 
 ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
-  return detail::take_input(input, mesh_, layouts_.input, sibling_);
+  return detail::take_input(input, where_, layouts_.input, sibling_);
 }
 
 RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
@@ -51,7 +51,11 @@ RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
     return {nullptr, layouts_.use_local_output};
   }
   if (exit_.made != made) {
-    exit_ = {made, made->with_placements({*layouts_.output}, "output_layouts")};
+    exit_ = {
+        made,
+        made->with_placements(
+            where_.with(made->placements(), *layouts_.output),
+            "output_layouts")};
   }
   return {exit_.to, layouts_.use_local_output};
 }
@@ -62,6 +66,7 @@ at::Tensor LayoutBoundary::finish_output(
   const auto& make = layouts_.output_fn;
   return to_output_layout(
       make == nullptr ? output : checked_output((*make)(input, output)),
+      where_,
       layouts_.output,
       layouts_.use_local_output);
 }
@@ -70,14 +75,14 @@ at::Tensor LayoutBoundary::multiply(
     const at::Tensor& input,
     const at::Tensor& weight_t,
     const at::Tensor& bias) const {
-  if (layouts_.shared.users > 0 && mesh_.contains_this_rank()) {
+  if (layouts_.shared.users > 0 && where_.mesh.contains_this_rank()) {
     return shared_linear(input, weight_t, bias, layouts_.shared);
   }
   if (layouts_.overlap_chunks == 1) {
     return {};
   }
-  const auto layout =
-      normalize_placements(mesh_, {*layouts_.output}, input.dim(), "boundary");
+  const auto layout = normalize_placements(
+      where_.mesh, {*layouts_.output}, input.dim(), "boundary");
   const auto product = overlapped_linear(
       input, weight_t, bias, layout[0], layouts_.overlap_chunks);
   return product.defined() ? finish_output(input, product) : product;
@@ -87,7 +92,7 @@ LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
     const SpecPtr& given,
     int64_t output_dim) const {
   const auto output = normalize_placements(
-      mesh_, {layouts_.output.value()}, output_dim, "boundary")[0];
+      where_.mesh, {layouts_.output.value()}, output_dim, "boundary")[0];
   const auto layout = bias_layout(output, output_dim);
   // Every rank adds the bias to its part: where the parts differ and the bias
   // is whole, its gradient is a sum over ranks.
@@ -102,7 +107,7 @@ LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
 at::Tensor LayoutBoundary::local_bias(
     const at::Tensor& bias,
     const at::Tensor& output) const {
-  if (!mesh_.contains_this_rank()) {
+  if (!where_.mesh.contains_this_rank()) {
     return to_local_autograd(bias);
   }
   if (layouts_.shared.users > 0) {
@@ -144,7 +149,7 @@ void LayoutBoundary::refresh(const at::Tensor& parameter, BoundaryKind kind)
 
 void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
   DTENSOR_CHECK(
-      a.layouts() == b.layouts() && a.mesh() == b.mesh(),
+      a.layouts() == b.layouts() && a.where() == b.where(),
       "boundary",
       describe_module(a.module_name()),
       " was tied to ",
@@ -154,11 +159,14 @@ void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
 
 at::Tensor to_output_layout(
     const at::Tensor& y,
+    const StyleMesh& where,
     const std::optional<Placement>& output,
     bool use_local) {
   const auto& made = spec_of(y);
-  const auto to =
-      output ? made->with_placements({*output}, "output_layouts") : made;
+  const auto to = output
+      ? made->with_placements(
+            where.with(made->placements(), *output), "output_layouts")
+      : made;
   if (!use_local || !to->mesh().contains_this_rank()) {
     const auto placed = redistribute_autograd(y, to);
     return use_local ? to_local_autograd(placed) : placed;

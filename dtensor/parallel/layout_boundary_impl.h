@@ -11,6 +11,7 @@
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/shared_units_impl.h>
+#include <dtensor/parallel/style_mesh_impl.h>
 
 #include <array>
 #include <memory>
@@ -43,18 +44,18 @@ class LayoutBoundary final : public Boundary {
   LayoutBoundary(
       const std::string& module_name,
       const torch::nn::Module* module,
-      DeviceMesh mesh,
+      StyleMesh where,
       BoundaryLayouts layouts,
       Sibling sibling)
       : module_name_(keep_module_name(module_name)),
         module_(module),
-        mesh_(std::move(mesh)),
+        where_(std::move(where)),
         layouts_(std::move(layouts)),
         sibling_(std::move(sibling)) {}
 
   bool only_layouts() const override {
     return layouts_.overlap_chunks == 1 && layouts_.output_fn == nullptr &&
-        layouts_.shared.users == 0 && mesh_.contains_this_rank();
+        layouts_.shared.users == 0 && where_.mesh.contains_this_rank();
   }
   ModuleInput take_input(const at::Tensor& input) const override;
   RegionExit exit_of(const SpecPtr& made) const override;
@@ -81,8 +82,8 @@ class LayoutBoundary final : public Boundary {
   const BoundaryLayouts& layouts() const {
     return layouts_;
   }
-  const DeviceMesh& mesh() const {
-    return mesh_;
+  const StyleMesh& where() const {
+    return where_;
   }
 
  private:
@@ -107,7 +108,7 @@ class LayoutBoundary final : public Boundary {
 
   std::string_view module_name_;
   const torch::nn::Module* module_; // for identity only
-  DeviceMesh mesh_;
+  StyleMesh where_;
   BoundaryLayouts layouts_;
   Sibling sibling_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
@@ -122,6 +123,7 @@ void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b);
 /// `y` in layout `output`, or its own, as its local part if `use_local`.
 at::Tensor to_output_layout(
     const at::Tensor& y,
+    const StyleMesh& where,
     const std::optional<Placement>& output,
     bool use_local);
 

@@ -62,13 +62,14 @@ void apply_to(
   });
 }
 
-// A unit divides the dimension of the weight that it cuts.
+// A unit divides each piece of the dimension of the weight that it cuts.
 void check_unit(
     const StyleTarget& target,
     const char* style,
     int64_t unit,
     int64_t linear_dim,
-    int64_t embedding_dim) {
+    int64_t embedding_dim,
+    int64_t pieces = 1) {
   auto* linear = target.module.as<torch::nn::Linear>();
   auto* embedding = target.module.as<torch::nn::Embedding>();
   if (linear == nullptr && embedding == nullptr) {
@@ -77,11 +78,22 @@ void check_unit(
   const auto size = linear != nullptr ? linear->weight.size(linear_dim)
                                       : embedding->weight.size(embedding_dim);
   DTENSOR_CHECK_VALUE(
-      unit >= 1 && size % unit == 0,
+      pieces >= 1 && size % pieces == 0,
       style,
       detail::describe(target),
       " has a dimension of ",
       size,
+      " to cut, which is not ",
+      pieces,
+      " pieces of one size. Set pieces to 3 for queries, keys and values in "
+      "one "
+      "Linear, to 1 for one.");
+  DTENSOR_CHECK_VALUE(
+      unit >= 1 && size / pieces % unit == 0,
+      style,
+      detail::describe(target),
+      " has a dimension of ",
+      size / pieces,
       " to cut, which is no whole number of units of ",
       unit,
       ". Give a unit that divides it, the features of a head for example.");
@@ -117,6 +129,13 @@ detail::SharedUnits shared_units(
       " of another module cannot share. Set shared_by to a multiple of ",
       count,
       ", the query heads of an attention for example.");
+  DTENSOR_CHECK_VALUE(
+      options.pieces == 1,
+      "ColwiseParallel",
+      detail::describe(target),
+      " has ",
+      options.pieces,
+      " pieces and shared_by. Leave out either.");
   const bool is_local = options.use_local_output && !target.keep_dtensors;
   DTENSOR_CHECK_VALUE(
       is_local && options.output_layouts == Shard(-1),
@@ -130,17 +149,21 @@ detail::SharedUnits shared_units(
   return {options.unit, count, options.shared_by};
 }
 
+Placement cut_of(int64_t dim, const ColwiseOptions& options) {
+  return options.pieces == 1 ? Shard(dim, options.unit)
+                             : StridedShard(dim, options.pieces, options.unit);
+}
+
 } // namespace
 
 void ColwiseParallel::apply(const StyleTarget& target) const {
-  const auto unit = options_.unit;
-  check_unit(target, "ColwiseParallel", unit, 0, 1);
+  check_unit(target, "ColwiseParallel", options_.unit, 0, 1, options_.pieces);
   const auto shared = shared_units(target, options_);
   const bool is_cut = shared.users == 0 || shared.is_cut(target.mesh.size());
-  const auto rows = is_cut ? Shard(0, unit) : Replicate();
+  const auto rows = is_cut ? cut_of(0, options_) : Replicate();
   BoundaryLayouts layouts{
       {.plain = options_.input_layouts, .desired = Replicate()},
-      options_.output_layouts == Shard(-1) ? Shard(-1, unit)
+      options_.output_layouts == Shard(-1) ? cut_of(-1, options_)
                                            : options_.output_layouts,
       options_.use_local_output};
   if (!is_cut) {
@@ -149,7 +172,7 @@ void ColwiseParallel::apply(const StyleTarget& target) const {
   apply_to(
       target,
       "ColwiseParallel",
-      {rows, rows, Shard(1, unit), Replicate()},
+      {rows, rows, cut_of(1, options_), Replicate()},
       layouts);
 }
 

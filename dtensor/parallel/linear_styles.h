@@ -29,13 +29,18 @@ struct ColwiseOptions {
   /// its queries use, also where there are fewer of them than ranks. 0: they
   /// are nobody's but the rank's own.
   int64_t shared_by = 0;
+  /// The output features are so many blocks of one size, one after the other,
+  /// each of which is cut: 3 for queries, keys and values of one Linear, 2 for
+  /// two products that are multiplied. A rank has its part of each.
+  int64_t pieces = 1;
 };
 
 /// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it
 /// is brought to output_layouts. Embedding: weight (rows, features) S(1). With
 /// a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), the default of
-/// output_layouts too. apply() throws ValueError for a unit that does not
-/// divide the output features.
+/// output_layouts too; with pieces p they are SS(0, sf=p, u=u) and so on.
+/// apply() throws ValueError for a unit or pieces that do not divide the output
+/// features.
 ///
 /// With shared_by, where the ranks' parts are not those of such a cut, the
 /// weight and the bias are R, and the output of a rank is a plain tensor: its
@@ -43,8 +48,8 @@ struct ColwiseOptions {
 /// enable_gqa needs it. Three key heads that nine query heads share on two
 /// ranks are 0 0 0 1 1 for five of these, and 1 2 2 2 for four. apply() throws
 /// ValueError for a shared_by that is no multiple of the units, or beside
-/// another output layout than the default, NotImplementedError for it with an
-/// Embedding.
+/// pieces or another output layout than the default, NotImplementedError for it
+/// with an Embedding.
 ///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/style.h>
 
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -112,6 +113,28 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   return mesh;
 }
 
+void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
+  const auto& root = options.root_mesh;
+  if (!root.defined()) {
+    return;
+  }
+  const auto& names = mesh.mesh_dim_names();
+  const auto& known = root.mesh_dim_names();
+  const bool is_dim = !names.empty() &&
+      std::find(known.begin(), known.end(), names[0]) != known.end() &&
+      root[names[0]] == mesh;
+  DTENSOR_CHECK_VALUE(
+      is_dim && options.keep_dtensors,
+      kParallelizeModule,
+      "values are to be DTensors on ",
+      root,
+      is_dim ? ", and keep_dtensors is not set. Set it."
+             : c10::str(
+                   ", of which ",
+                   mesh,
+                   " is no dimension. Pass a slice of it, as mesh[\"tp\"]."));
+}
+
 } // namespace
 
 StyleTarget StyleTarget::of_child(
@@ -123,7 +146,8 @@ StyleTarget StyleTarget::of_child(
       mesh,
       src_data_rank,
       changes,
-      keep_dtensors};
+      keep_dtensors,
+      root_mesh};
 }
 
 void parallelize_module(
@@ -132,6 +156,7 @@ void parallelize_module(
     const ParallelizePlan& plan,
     const ParallelizeOptions& options) {
   const auto mesh = checked_mesh(given_mesh);
+  check_root(mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
   // All patterns are checked before any module is changed.
   std::vector<std::pair<Match, const ParallelStyle*>> work;
@@ -154,7 +179,8 @@ void parallelize_module(
          mesh,
          options.src_data_rank,
          &changes,
-         options.keep_dtensors});
+         options.keep_dtensors,
+         options.root_mesh});
   }
   changes.carry_out();
 }
@@ -165,6 +191,7 @@ void parallelize_module(
     const ParallelStyle& style,
     const ParallelizeOptions& options) {
   const auto tp_mesh = checked_mesh(mesh);
+  check_root(tp_mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
   style.apply(
       {module,
@@ -172,7 +199,8 @@ void parallelize_module(
        tp_mesh,
        options.src_data_rank,
        nullptr,
-       options.keep_dtensors});
+       options.keep_dtensors,
+       options.root_mesh});
 }
 
 void parallelize_module(

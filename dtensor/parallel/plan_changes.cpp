@@ -23,7 +23,7 @@ void check_may_share(
       describe(target),
       " has a style already. Style a module once.");
   DTENSOR_CHECK(
-      other.layouts() == layouts && other.mesh() == target.mesh,
+      other.layouts() == layouts && other.where() == StyleMesh::of(target),
       "parallelize_module",
       describe(target),
       " is tied to module \"",
@@ -57,12 +57,18 @@ void PlanChanges::distribute(
     const Placement& placement,
     const std::string& what) {
   auto& change = change_of(parameter);
+  const auto where = StyleMesh::of(target);
+  const auto wanted = Spec::make(
+      where.mesh,
+      where.alone(placement),
+      parameter.sizes(),
+      parameter.strides(),
+      parameter.scalar_type(),
+      "parallelize_module");
   const auto spec = is_dtensor(parameter) ? spec_of(parameter) : change.spec;
   if (spec != nullptr) {
-    const auto wanted =
-        spec->with_placements({placement}, "parallelize_module");
     DTENSOR_CHECK(
-        spec->mesh() == target.mesh && wanted == spec,
+        wanted == spec,
         "parallelize_module",
         describe(target),
         ": its ",
@@ -72,17 +78,11 @@ void PlanChanges::distribute(
         ", and the style wants ",
         to_string(placement),
         " on ",
-        target.mesh,
+        where.mesh,
         ". Tied parameters need one layout; style a module once.");
     return;
   }
-  change.spec = Spec::make(
-      target.mesh,
-      {placement},
-      parameter.sizes(),
-      parameter.strides(),
-      parameter.scalar_type(),
-      "parallelize_module");
+  change.spec = wanted;
   change.src_data_rank = target.src_data_rank;
 }
 
@@ -92,6 +92,9 @@ void PlanChanges::attach(
     const StyleTarget& target,
     BoundaryLayouts layouts) {
   layouts.use_local_output &= !target.keep_dtensors;
+  if (target.root_mesh.defined()) {
+    layouts.overlap_chunks = 1;
+  }
   std::shared_ptr<const LayoutBoundary> boundary;
   bool is_tied = false;
   for (const auto& parameter : parameters) {
@@ -106,7 +109,7 @@ void PlanChanges::attach(
       boundary = std::make_shared<LayoutBoundary>(
           target.name,
           &target.module,
-          target.mesh,
+          StyleMesh::of(target),
           layouts,
           is_tied ? Sibling() : join(target, layouts.input));
       styles_.push_back({&target.module, kind, boundary});

@@ -27,17 +27,18 @@ void hook(
       target,
       hooks,
       "SequenceParallel",
-      [layouts, mesh = target.mesh, who = changes.join(target, layouts.input)](
-          const auto& inputs) {
+      [layouts,
+       where = detail::StyleMesh::of(target),
+       who = changes.join(target, layouts.input)](const auto& inputs) {
         if (!inputs.empty()) {
           *inputs[0] =
-              detail::shared_input(*inputs[0], mesh, layouts.input, who);
+              detail::shared_input(*inputs[0], where, layouts.input, who);
         }
       },
-      [layouts](const auto& outputs) {
+      [layouts, where = detail::StyleMesh::of(target)](const auto& outputs) {
         for (auto* t : outputs) {
           *t = detail::to_output_layout(
-              *t, layouts.output, layouts.use_local_output);
+              *t, where, layouts.output, layouts.use_local_output);
         }
       });
 }

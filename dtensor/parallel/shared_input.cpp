@@ -151,20 +151,22 @@ FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
 // Of the whole input's features this rank has its part if they are cut.
 void check_features(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts) {
   const auto& plain = layouts.plain;
-  if (x.dim() == 0 || layouts.features == 0 || !mesh.contains_this_rank() ||
-      plain.is_strided_shard()) {
+  if (x.dim() == 0 || layouts.features == 0 ||
+      !where.mesh.contains_this_rank() || plain.is_strided_shard()) {
     return;
   }
   const bool cut =
       plain.cuts() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
-  const auto expected = cut
-      ? chunk(
-            layouts.features, mesh.size(), mesh.get_local_rank(), plain.unit())
-            .size()
-      : layouts.features;
+  const auto expected = cut ? chunk(
+                                  layouts.features,
+                                  where.size(),
+                                  where.mesh.get_local_rank(where.dim),
+                                  plain.unit())
+                                  .size()
+                            : layouts.features;
   DTENSOR_CHECK_VALUE(
       x.size(-1) == expected,
       "boundary",
@@ -186,46 +188,49 @@ void check_features(
 
 at::Tensor as_dtensor(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts) {
   if (!is_dtensor(x)) {
-    check_features(x, mesh, layouts);
+    check_features(x, where, layouts);
   }
   return is_dtensor(x)
       ? x
-      : from_part(x, mesh, {layouts.plain}, known_shape(x, layouts));
+      : from_part(
+            x, where.mesh, where.alone(layouts.plain), known_shape(x, layouts));
 }
 
 at::Tensor prepare(
     const at::Tensor& distributed,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts) {
   const auto& spec = spec_of(distributed);
   DTENSOR_CHECK_VALUE(
-      spec->mesh() == mesh,
+      spec->mesh() == where.mesh,
       "boundary",
       "the input of ",
       describe_module(ModuleScope::current()),
       " is ",
       *spec,
       ", and the module is parallel on ",
-      mesh,
+      where.mesh,
       ". Redistribute the input onto that mesh.");
   return redistribute_autograd(
-      distributed, spec->with_placements({layouts.desired}, "input_layouts"));
+      distributed,
+      spec->with_placements(
+          where.with(spec->placements(), layouts.desired), "input_layouts"));
 }
 
 // The same of what siblings are to share.
 at::Tensor prepare_shared(
     const at::Tensor& distributed,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts) {
   if (!c10::InferenceMode::is_enabled()) {
-    return prepare(distributed, mesh, layouts);
+    return prepare(distributed, where, layouts);
   }
   const c10::InferenceMode off(false);
   const c10::NoGradGuard no_grad;
-  return prepare(distributed, mesh, layouts);
+  return prepare(distributed, where, layouts);
 }
 
 struct Keep final : torch::autograd::FunctionPreHook {
@@ -252,7 +257,8 @@ bool worth_sharing(const at::Tensor& x, const at::Tensor& prepared, bool way) {
 at::Tensor
 given_for(const at::Tensor& kept, const at::Tensor& part, const Spec& from) {
   const auto& layout = from.placements()[0];
-  if (!layout.is_shard() || kept.sizes() != from.sizes()) {
+  if (from.mesh().ndim() > 1 || !layout.is_shard() ||
+      kept.sizes() != from.sizes()) {
     return part.clone();
   }
   const auto dim = layout.dim();
@@ -377,11 +383,11 @@ bool may_share(const at::Tensor& x, const Sibling& who) {
 
 at::Tensor shared_input(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who) {
   if (!may_share(x, who)) {
-    return prepare(as_dtensor(x, mesh, layouts), mesh, layouts);
+    return prepare(as_dtensor(x, where, layouts), where, layouts);
   }
   if (const auto shared = who.group->current.lock()) {
     if (is_for(*shared, x, who)) {
@@ -389,8 +395,8 @@ at::Tensor shared_input(
     }
     shared->drop();
   }
-  const auto distributed = as_dtensor(x, mesh, layouts);
-  auto prepared = prepare_shared(distributed, mesh, layouts);
+  const auto distributed = as_dtensor(x, where, layouts);
+  auto prepared = prepare_shared(distributed, where, layouts);
   const auto& from = spec_of(distributed);
   if (worth_sharing(x, prepared, communicates(*from, *spec_of(prepared)))) {
     remember(x, from, prepared, who);
@@ -400,15 +406,15 @@ at::Tensor shared_input(
 
 ModuleInput take_input(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who) {
   if (may_share(x, who)) {
-    return {shared_input(x, mesh, layouts, who), {}, nullptr};
+    return {shared_input(x, where, layouts, who), {}, nullptr};
   }
   const c10::NoGradGuard no_grad;
-  const auto distributed = as_dtensor(x, mesh, layouts);
-  return {prepare(distributed, mesh, layouts), x, spec_of(distributed)};
+  const auto distributed = as_dtensor(x, where, layouts);
+  return {prepare(distributed, where, layouts), x, spec_of(distributed)};
 }
 
 } // namespace dtensor::detail

@@ -3,9 +3,9 @@
 // its gradient once.
 #pragma once
 
-#include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/style_mesh_impl.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -38,13 +38,14 @@ struct Sibling {
   size_t index = 0;
 };
 
-/// `x` as a DTensor on `mesh`, plain ones being in layout `plain`, brought to
-/// `desired`. Every sibling is served once with what the first of them made of
-/// the same tensor; who asks again gets it made anew. Throws RuntimeError if
-/// this rank's part was written in between without its version counter.
+/// `x` as a DTensor on `where`, plain ones being in layout `plain` along its
+/// dimension, brought to `desired` there. Every sibling is served once with
+/// what the first of them made of the same tensor; who asks again gets it made
+/// anew. Throws RuntimeError if this rank's part was written in between without
+/// its version counter.
 at::Tensor shared_input(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who = {});
 
@@ -52,7 +53,7 @@ at::Tensor shared_input(
 /// has no history: the region connects it to `x`.
 ModuleInput take_input(
     const at::Tensor& x,
-    const DeviceMesh& mesh,
+    const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who);
 

@@ -44,6 +44,7 @@ struct StyleTarget {
   detail::PlanChanges* changes = nullptr;
   /// See ParallelizeOptions.
   bool keep_dtensors = false;
+  DeviceMesh root_mesh = {};
 
   /// The same of `child`, a module registered in this one as `child_name`.
   DTENSOR_API StyleTarget
@@ -92,6 +93,12 @@ struct ParallelizeOptions {
   /// use_local_output of their style says: for models that compute on global
   /// shapes.
   bool keep_dtensors = false;
+  /// A mesh of which the one that the plan is for is a dimension, of that name:
+  /// parameters and values are DTensors on all of it. Styles cut along that
+  /// dimension alone; on the others parameters are replicated, and inputs stay
+  /// as they come, cut along the batch or the sequence for example. Wants
+  /// keep_dtensors; overlap_chunks does nothing then.
+  DeviceMesh root_mesh = {};
 };
 
 /// Applies the styles of `plan` to the submodules whose names match: patterns
@@ -100,6 +107,7 @@ struct ParallelizeOptions {
 /// Throws ValueError: a mesh that is not one-dimensional, a pattern that
 /// matches nothing (naming what exists at that level); NotImplementedError: a
 /// style on a module that it cannot do; RuntimeError: a module styled twice.
+/// ValueError for a root_mesh that `mesh` is no dimension of.
 /// An undefined mesh is the current one (comm/mesh_scope.h).
 /// Python: torch.distributed.tensor.parallel.parallelize_module.
 DTENSOR_API void parallelize_module(

@@ -5,6 +5,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -75,14 +76,29 @@ using ScalarFunction = c10::IValue (*)(c10::ArrayRef<c10::IValue> args);
 struct BeginGradMode {
   bool enabled = false;
 };
-struct EndGradMode {};
+
+/// From here on, until the end of that scope, operators cast what they are
+/// given, or do not. Without a dtype or `caches`: as it was before.
+struct BeginAutocast {
+  c10::DeviceType device = c10::kCPU;
+  std::optional<c10::ScalarType> dtype;
+  bool enabled = true;
+  std::optional<bool> caches;
+};
+
+struct EndScope {};
 
 /// A call, and where it was written.
 struct GraphNode {
   std::string name;
   std::string target; // "aten::linear"
-  std::variant<c10::OperatorHandle, ScalarFunction, BeginGradMode, EndGradMode>
-      call = EndGradMode{};
+  std::variant<
+      c10::OperatorHandle,
+      ScalarFunction,
+      BeginGradMode,
+      BeginAutocast,
+      EndScope>
+      call = EndScope{};
   bool is_random = false; // draws random numbers
   std::vector<Operand> args;
   std::vector<Result> results;
@@ -128,9 +144,11 @@ struct Graph {
   std::vector<GraphInput> inputs;
   std::vector<GraphNode> nodes;
   std::vector<Operand> outputs; // without mutations
+  std::vector<std::string> output_names;
   std::vector<Mutation> mutations;
   std::vector<std::pair<std::string, SymbolRange>> symbols;
   size_t num_slots = 0;
+  bool casts = false; // it has scopes of autocast
 };
 
 } // namespace dtensor::detail

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/interpreter_impl.h>
 
+#include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
 #include <utility>
@@ -27,6 +29,12 @@ std::string describe(const GraphNode& node, const std::string& path) {
 }
 
 } // namespace
+
+Interpreter::~Interpreter() {
+  while (!scopes_.empty()) {
+    scopes_.pop_back();
+  }
+}
 
 IValue Interpreter::placed(IValue value, bool random) const {
   if (!state_.mesh.defined() || !value.isTensor()) {
@@ -94,15 +102,20 @@ void Interpreter::carry_out(ScalarFunction function, const GraphNode& node) {
 void Interpreter::carry_out(
     const BeginGradMode& mode,
     const GraphNode& /*node*/) {
-  modes_.push_back(c10::GradMode::is_enabled());
-  c10::GradMode::set_enabled(mode.enabled);
+  scopes_.push_back(std::make_shared<c10::AutoGradMode>(mode.enabled));
 }
 
 void Interpreter::carry_out(
-    const EndGradMode& /*mode*/,
+    const BeginAutocast& mode,
     const GraphNode& /*node*/) {
-  c10::GradMode::set_enabled(modes_.back());
-  modes_.pop_back();
+  scopes_.push_back(std::make_shared<Autocast>(
+      mode.device, mode.dtype, mode.enabled, mode.caches));
+}
+
+void Interpreter::carry_out(
+    const EndScope& /*end*/,
+    const GraphNode& /*node*/) {
+  scopes_.pop_back();
 }
 
 void Interpreter::store(const Result& result, IValue value, bool random) {

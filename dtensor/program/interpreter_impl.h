@@ -4,10 +4,10 @@
 
 #include <dtensor/program/program_state_impl.h>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <vector>
 
 namespace dtensor::detail {
@@ -21,6 +21,10 @@ class Interpreter {
       : state_(state),
         layouts_(layouts),
         values_(state.graph.num_slots) {}
+  /// Ends all scopes of a run that threw.
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
 
   std::vector<c10::IValue>& values() {
     return values_;
@@ -37,16 +41,15 @@ class Interpreter {
   void carry_out(const c10::OperatorHandle& op, const GraphNode& node);
   void carry_out(ScalarFunction function, const GraphNode& node);
   void carry_out(const BeginGradMode& mode, const GraphNode& node);
-  void carry_out(const EndGradMode& mode, const GraphNode& node);
+  void carry_out(const BeginAutocast& mode, const GraphNode& node);
+  void carry_out(const EndScope& end, const GraphNode& node);
   void store(const Result& result, c10::IValue value, bool random);
 
   const ProgramState& state_;
   OperandLayouts* layouts_;
-  // Ends all scopes of a run that threw.
-  c10::AutoGradMode restore_{c10::GradMode::is_enabled()};
   std::vector<c10::IValue> values_;
   torch::jit::Stack stack_;
-  std::vector<bool> modes_; // of the scopes around
+  std::vector<std::shared_ptr<void>> scopes_; // that have begun
 };
 
 } // namespace dtensor::detail

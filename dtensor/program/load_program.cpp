@@ -124,6 +124,10 @@ std::vector<std::string> Program::input_names() const {
   return names;
 }
 
+std::vector<std::string> Program::output_names() const {
+  return state_->graph.output_names;
+}
+
 size_t Program::num_operators() const {
   const auto& nodes = state_->graph.nodes;
   return static_cast<size_t>(
@@ -156,6 +160,9 @@ std::ostream& operator<<(std::ostream& os, const Program& program) {
   os << state.path << ": " << program.num_operators() << " operators";
   for (const auto& name : program.input_names()) {
     os << "\ninput " << name;
+  }
+  for (const auto& name : program.output_names()) {
+    os << (name.empty() ? "" : "\noutput ") << name;
   }
   for (const auto& item : state.module->named_parameters()) {
     os << "\nparameter " << item.key() << " "

@@ -38,6 +38,15 @@ class Holding final : public Impl {
     }
   }
 
+  // The parameters under names of their own.
+  void rename(
+      const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+    this->parameters_.clear();
+    for (const auto& [name, t] : parameters) {
+      this->register_parameter(name, t, t.requires_grad());
+    }
+  }
+
  private:
   void hold(const char* name, at::Tensor& member, const at::Tensor& t) {
     member = t;
@@ -49,12 +58,15 @@ class Holding final : public Impl {
 
 std::shared_ptr<Module> linear_of(
     const at::Tensor& weight,
-    const at::Tensor& bias) {
+    const at::Tensor& bias,
+    const Tensors& named) {
   const auto options = [&](int64_t in, int64_t out) {
     return torch::nn::LinearOptions(in, out).bias(bias.defined());
   };
-  return std::make_shared<Holding<torch::nn::LinearImpl>>(
+  auto linear = std::make_shared<Holding<torch::nn::LinearImpl>>(
       options(1, 0), options(weight.size(1), weight.size(0)), weight, bias);
+  linear->rename(named.parameters);
+  return linear;
 }
 
 std::shared_ptr<Module> embedding_of(const at::Tensor& weight) {
@@ -94,7 +106,7 @@ class Tree {
       auto& tensors = tensors_[path];
       (one.is_buffer ? tensors.buffers : tensors.parameters)
           .emplace_back(name, one.tensor);
-      if (name == "weight") {
+      if (name == "weight" || one.role == Role::kLinear) {
         tensors.role = one.role;
       }
     }
@@ -135,6 +147,24 @@ class Tree {
     return tensors.buffers.empty();
   }
 
+  // One matrix, and what may be its bias, whatever they are called.
+  static std::shared_ptr<Module> maybe_linear(const Tensors& tensors) {
+    at::Tensor weight;
+    at::Tensor bias;
+    for (const auto& [name, t] : tensors.parameters) {
+      auto& member = t.dim() == 2 ? weight : bias;
+      if (member.defined()) {
+        return nullptr;
+      }
+      member = t;
+    }
+    const bool fits = tensors.role == Role::kLinear && weight.defined() &&
+        tensors.buffers.empty() &&
+        (!bias.defined() ||
+         (bias.dim() == 1 && bias.size(0) == weight.size(0)));
+    return fits ? linear_of(weight, bias, tensors) : nullptr;
+  }
+
   static at::Tensor named(const Tensors& tensors, std::string_view name) {
     for (const auto& [other, t] : tensors.parameters) {
       if (other == name) {
@@ -147,12 +177,12 @@ class Tree {
   static std::shared_ptr<Module> made_of(
       const Tensors& tensors,
       const std::string& name) {
+    if (auto linear = maybe_linear(tensors)) {
+      return linear;
+    }
     const auto weight = named(tensors, "weight");
     const auto bias = named(tensors, "bias");
     if (is_only_weight_and_bias(tensors) && weight.defined()) {
-      if (tensors.role == Role::kLinear && weight.dim() == 2) {
-        return linear_of(weight, bias);
-      }
       if (tensors.role == Role::kEmbedding && !bias.defined()) {
         return embedding_of(weight);
       }

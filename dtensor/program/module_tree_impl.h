@@ -24,7 +24,7 @@ struct NamedTensor {
   std::string name; // "layers.0.fc.weight"
   at::Tensor tensor;
   bool is_buffer = false;
-  /// Of a parameter called "weight".
+  /// Of a module's weight; that of a product may have any name.
   Role role = Role::kNone;
 };
 
@@ -33,7 +33,8 @@ std::pair<std::string, std::string> split_name(const std::string& name);
 
 /// The root of a tree of modules in the order of the tensors. What has nothing
 /// but the weight (and bias) of a linear, an embedding or a layer norm is that
-/// module of torch::nn.
+/// module of torch::nn, also with modules below it, and where the parameters of
+/// a linear have other names, as nn.MultiheadAttention's in_proj_weight.
 std::shared_ptr<torch::nn::Module> module_tree(
     const std::vector<NamedTensor>& tensors);
 

@@ -20,7 +20,8 @@ constexpr const char* kParallelizeProgram = "parallelize_program";
 void parallelize_program(
     Program& program,
     const DeviceMesh& given_mesh,
-    const ParallelizePlan& plan) {
+    const ParallelizePlan& plan,
+    const ParallelizeProgramOptions& options) {
   auto& state = state_of(program);
   const auto mesh = detail::mesh_or_current(given_mesh, kParallelizeProgram);
   DTENSOR_CHECK(
@@ -31,7 +32,12 @@ void parallelize_program(
       state.mesh,
       ". Load it once more.");
   if (!plan.empty()) {
-    parallelize_module(*state.module, mesh, plan, {.keep_dtensors = true});
+    const bool has_others = mesh.ndim() > 1;
+    parallelize_module(
+        *state.module,
+        has_others ? mesh[options.plan_dim] : mesh,
+        plan,
+        {.keep_dtensors = true, .root_mesh = has_others ? mesh : DeviceMesh()});
   }
   distribute_module(*state.module, mesh);
   state.mesh = mesh;

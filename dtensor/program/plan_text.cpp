@@ -31,8 +31,8 @@ struct StyleWords {
       line.style,
       "\": ",
       why,
-      ". Styles are colwise, rowwise (unit=n, output=S(1)) and sequence "
-      "(dim=n).");
+      ". Styles are colwise (pieces=n), rowwise (both unit=n, output=S(1)) and "
+      "sequence (dim=n).");
 }
 
 // A layout may have a blank in it: "output=S(0, u=4)".
@@ -114,7 +114,8 @@ ParallelizePlanEntry entry_of(const PlanLine& line) {
   if (words.style == "colwise") {
     style = std::make_shared<ColwiseParallel>(ColwiseOptions{
         .output_layouts = placement(line, words, Shard(-1)),
-        .unit = number(line, words, "unit", 1)});
+        .unit = number(line, words, "unit", 1),
+        .pieces = number(line, words, "pieces", 1)});
   } else if (words.style == "rowwise") {
     style = std::make_shared<RowwiseParallel>(RowwiseOptions{
         .output_layouts = placement(line, words, Replicate()),

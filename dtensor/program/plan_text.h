@@ -19,7 +19,8 @@ namespace dtensor {
 
 /// A pattern and what its style is called: "colwise", "rowwise", with " unit=n"
 /// and " output=S(1)" (a placement as layout/text.h writes it) where they
-/// differ from the defaults; "sequence", with " dim=n".
+/// differ from the defaults, and " pieces=n" of the first; "sequence", with
+/// " dim=n".
 struct PlanLine {
   std::string pattern;
   std::string style;

@@ -55,8 +55,9 @@ class DTENSOR_API Program {
   /// operator says which line of the Python source called it.
   at::Tensor operator()(const std::vector<at::Tensor>& inputs);
 
-  /// The same with all that it returns, in the order of Python's result;
-  /// numbers that it takes (sizes of dynamic shapes) stand among the inputs.
+  /// The same with all that it returns, in the order of Python's result, which
+  /// output_names() tells; numbers that it takes (sizes of dynamic shapes)
+  /// stand among the inputs.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
   /// The inputs that it was exported with, if the file has them (Python:
@@ -64,6 +65,10 @@ class DTENSOR_API Program {
   std::vector<at::Tensor> sample_inputs() const;
   /// Names of its inputs.
   std::vector<std::string> input_names() const;
+  /// Where each result of run() stands in what Python's forward() returned:
+  /// keys, fields and positions, joined by dots, as "logits" and
+  /// "hidden_states.0". The name of a result that is all there is is empty.
+  std::vector<std::string> output_names() const;
   /// How many operators one pass calls.
   size_t num_operators() const;
 

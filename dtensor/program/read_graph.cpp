@@ -3,7 +3,6 @@
 
 #include <dtensor/error.h>
 #include <dtensor/program/source_line_impl.h>
-#include <dtensor/weights/weight_format_impl.h>
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
@@ -24,23 +23,10 @@ using Json = nlohmann::json;
 constexpr const char* kLoadProgram = "load_program";
 constexpr int64_t kSchemaMajor = 8;
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
-// Says again what the calls before and after it are made for.
+// Says again what the calls before and after it are made for, but in a program
+// that casts: under strict=True torch.export sees other dtypes than there are.
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
-constexpr std::string_view kSetGradMode =
-    "torch.ops.higher_order.wrap_with_set_grad_enabled";
-
-[[noreturn]] void refuse_program(
-    const ProgramOrigin& origin,
-    const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      kLoadProgram,
-      origin.path,
-      " is no exported program that can be read: ",
-      why,
-      ". Write it with torch.export.save() of PyTorch 2.8 or newer.");
-}
 
 [[noreturn]] void refuse_call(
     const ProgramOrigin& origin,
@@ -59,20 +45,23 @@ constexpr std::string_view kSetGradMode =
       ".");
 }
 
-// The size that it was exported with.
-int64_t hint_of(const Json& expression) {
-  constexpr int64_t kAny = 4;
-  const auto hint = expression.find("hint");
-  return hint != expression.end() && hint->is_object()
-      ? hint->value("as_int", kAny)
-      : kAny;
+// Of its values, which torch.export wants on one device.
+c10::DeviceType device_in(const Json& tensors, c10::DeviceType otherwise) {
+  return tensors.empty()
+      ? otherwise
+      : c10::Device(tensors.begin()->at("device").at("type").get<std::string>())
+            .type();
 }
 
 // Reads one graph, or one within it, whose names are its own.
 class GraphReader final : public ArgumentContext {
  public:
-  GraphReader(const ProgramOrigin& origin, Graph& graph)
+  GraphReader(
+      const ProgramOrigin& origin,
+      c10::DeviceType exported_for,
+      Graph& graph)
       : origin_(origin),
+        exported_for_(exported_for),
         graph_(graph) {}
 
   void read_signature(const Json& signature, const Json& tensors) {
@@ -107,6 +96,10 @@ class GraphReader final : public ArgumentContext {
     return origin_.device;
   }
 
+  c10::DeviceType exported_for() const override {
+    return exported_for_;
+  }
+
  private:
   void throw_of(const std::string& what) const override {
     if (call_ == nullptr) {
@@ -129,57 +122,9 @@ class GraphReader final : public ArgumentContext {
 
   void
   read_input(const std::string& kind, const Json& spec, const Json& tensors) {
-    static const std::map<std::string, std::pair<InputKind, const char*>>
-        kinds = {
-            {"parameter", {InputKind::kParameter, "parameter_name"}},
-            {"buffer", {InputKind::kBuffer, "buffer_name"}},
-            {"tensor_constant",
-             {InputKind::kConstant, "tensor_constant_name"}}};
-    if (kind == "constant_input") {
-      return; // calls have it among their arguments
-    }
-    GraphInput input;
-    std::string name;
-    if (const auto found = kinds.find(kind); found != kinds.end()) {
-      input.kind = found->second.first;
-      input.name = spec.at(found->second.second);
-      name = spec.at("arg").at("name");
-    } else if (kind == "user_input") {
-      const auto& arg = spec.at("arg");
-      const auto& key = arg.begin().key();
-      const auto& value = arg.begin().value();
-      input.is_tensor = key == "as_tensor";
-      if (!input.is_tensor &&
-          !(key.starts_with("as_sym_") && value.contains("as_name"))) {
-        return; // a constant
-      }
-      name = value.at(input.is_tensor ? "name" : "as_name");
-      input.name = name;
-    } else {
-      refuse_program(origin_, c10::str("it has an input of kind ", kind));
-    }
-    input.slot = define(name);
-    if (input.is_tensor) {
-      read_meta(tensors.at(name), input);
-    }
-    graph_.inputs.push_back(std::move(input));
-  }
-
-  void read_meta(const Json& meta, GraphInput& input) const {
-    const auto* format = exported_format(meta.at("dtype"));
-    if (format == nullptr) {
-      refuse_program(origin_, c10::str(input.name, " has an unknown dtype"));
-    }
-    input.dtype = format->dtype;
-    input.requires_grad = meta.at("requires_grad");
-    for (const auto& size : meta.at("sizes")) {
-      if (size.contains("as_int")) {
-        input.sizes.push_back({size.at("as_int").get<int64_t>()});
-      } else {
-        input.sizes.push_back(
-            {hint_of(size.at("as_expr")),
-             symbol_of(size.at("as_expr").at("expr_str"))});
-      }
+    if (auto named = detail::read_input(kind, spec, tensors, origin_)) {
+      named->input.slot = define(named->value);
+      graph_.inputs.push_back(std::move(named->input));
     }
   }
 
@@ -220,10 +165,13 @@ class GraphReader final : public ArgumentContext {
   void read_call(const Json& call) {
     const auto& target = call.at("target").get_ref<const std::string&>();
     if (target == kAssertMetadata) {
+      if (graph_.casts) {
+        read_dtype_check(call);
+      }
       return;
     }
-    if (target == kSetGradMode) {
-      read_grad_mode(call);
+    if (const auto scoped = scoped_graph(call, *this)) {
+      read_scope(call, *scoped);
       return;
     }
     auto node = node_of(call);
@@ -236,6 +184,21 @@ class GraphReader final : public ArgumentContext {
       read_operator(call, target, node);
     }
     read_results(call, node);
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void read_dtype_check(const Json& call) {
+    auto node = node_of(call);
+    node.call = check_dtype;
+    node.args.resize(2);
+    for (const auto& input : call.at("inputs")) {
+      const auto& name = input.at("name").get_ref<const std::string&>();
+      if (name == "a" || name == "dtype") {
+        node.args[name == "a" ? 0 : 1] =
+            operand(input.at("arg"), c10::AnyType::get());
+      }
+    }
+    node.results.emplace_back();
     graph_.nodes.push_back(std::move(node));
   }
 
@@ -331,18 +294,20 @@ class GraphReader final : public ArgumentContext {
     }
   }
 
-  // (bool enabled, graph, inputs...) -> outputs of the graph
-  void read_grad_mode(const Json& call) {
+  // (..., graph, inputs...) -> outputs of the graph
+  void read_scope(const Json& call, const ScopedGraph& scoped) {
     const auto& inputs = call.at("inputs");
-    const auto& graph = inputs.at(1).at("arg").at("as_graph").at("graph");
-    GraphReader inner(origin_, graph_);
+    const auto& graph =
+        inputs.at(scoped.graph).at("arg").at("as_graph").at("graph");
+    GraphReader inner(origin_, exported_for_, graph_);
     for (size_t i = 0; i < graph.at("inputs").size(); ++i) {
       inner.names_[value_name(graph.at("inputs").at(i))] =
-          find(value_name(inputs.at(i + 2).at("arg")));
+          find(value_name(inputs.at(scoped.graph + 1 + i).at("arg")));
     }
     auto begin = node_of(call);
     auto end = begin;
-    begin.call = BeginGradMode{inputs.at(0).at("arg").at("as_bool")};
+    std::visit([&](const auto& mode) { begin.call = mode; }, scoped.begin);
+    graph_.casts |= std::holds_alternative<BeginAutocast>(scoped.begin);
     graph_.nodes.push_back(std::move(begin));
     inner.read_nodes(graph.at("nodes"));
     graph_.nodes.push_back(std::move(end));
@@ -367,6 +332,7 @@ class GraphReader final : public ArgumentContext {
   }
 
   const ProgramOrigin& origin_;
+  c10::DeviceType exported_for_;
   const Json* call_ = nullptr; // that is read
   Graph& graph_;
   std::map<std::string, Slot> names_;
@@ -410,10 +376,12 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
     const auto& module = program.at("graph_module");
     const auto& signature = module.at("signature");
     Graph graph;
-    GraphReader reader(origin, graph);
-    reader.read_signature(signature, module.at("graph").at("tensor_values"));
+    const auto& tensors = module.at("graph").at("tensor_values");
+    GraphReader reader(origin, device_in(tensors, origin.device.type()), graph);
+    reader.read_signature(signature, tensors);
     reader.read_nodes(module.at("graph").at("nodes"));
     reader.read_outputs(signature);
+    graph.output_names = output_names(module, graph.outputs.size());
     read_symbols(program.at("range_constraints"), graph);
     find_last_uses(graph);
     return graph;

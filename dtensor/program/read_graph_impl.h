@@ -8,7 +8,10 @@
 #include <c10/util/Exception.h>
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -24,6 +27,25 @@ struct ProgramOrigin {
 /// Python source, for a call that cannot be run.
 Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 
+/// Says that the file is none, and why.
+[[noreturn]] void refuse_program(
+    const ProgramOrigin& origin,
+    const std::string& why);
+
+/// An input without its slot, and what the graph calls its value.
+struct NamedInput {
+  GraphInput input;
+  std::string value;
+};
+
+/// One of the signature's inputs; nothing for a constant, which calls have
+/// among their arguments. `tensors` are the graph's values by name.
+std::optional<NamedInput> read_input(
+    const std::string& kind,
+    const nlohmann::json& spec,
+    const nlohmann::json& tensors,
+    const ProgramOrigin& origin);
+
 /// What an argument asks of who reads the call.
 class ArgumentContext {
  public:
@@ -36,6 +58,8 @@ class ArgumentContext {
   virtual Slot find(const std::string& name) const = 0;
   /// Where the program is to run.
   virtual c10::Device device() const = 0;
+  /// And what it was exported for.
+  virtual c10::DeviceType exported_for() const = 0;
   /// Says that the call has `what`, which cannot be taken.
   [[noreturn]] void refuse(const std::string& what) const {
     throw_of(what);
@@ -53,6 +77,25 @@ Operand read_operand(
     const c10::TypePtr& type,
     const ArgumentContext& context);
 
+/// A graph that is called in a scope of its own.
+struct ScopedGraph {
+  std::variant<BeginGradMode, BeginAutocast> begin;
+  size_t graph = 0; // which argument it is; the values for it follow
+};
+
+/// That of a call of an operator of higher order, if it is one of those that
+/// have no more than that: torch.no_grad() and torch.autocast().
+std::optional<ScopedGraph> scoped_graph(
+    const nlohmann::json& call,
+    const ArgumentContext& context);
+
+/// The names of so many results in the tree that the graph module's forward()
+/// returned: {"logits": x, "states": (y, z)} has logits, states.0 and states.1.
+/// Positions where the file has no such tree of them.
+std::vector<std::string> output_names(
+    const nlohmann::json& module,
+    size_t count);
+
 /// Sets the last uses of all values: each is let go of after the call that uses
 /// it last, or that makes it if nobody does.
 void find_last_uses(Graph& graph);
@@ -65,6 +108,10 @@ std::optional<c10::OperatorName> operator_name(const std::string& target);
 std::string symbol_of(const std::string& expression);
 /// The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
 std::string innermost_module(const std::string& stack);
+
+/// A function of a tensor and a dtype, or none: throws ValueError if the tensor
+/// has another one, float64 apart, to which a program may be moved.
+c10::IValue check_dtype(c10::ArrayRef<c10::IValue> args);
 
 /// The function that the graph calls `target` ("_operator.mul",
 /// "torch.ops.aten.sym_size.int"); null if it is none of numbers.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What graphs compute of sizes: Python's arithmetic on numbers.
+// What graphs compute of sizes: Python's arithmetic on numbers; and what they
+// make sure of.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -178,6 +180,20 @@ const std::map<std::string_view, ScalarFunction>& functions() {
 }
 
 } // namespace
+
+IValue check_dtype(Args args) {
+  const auto given = args[0].toTensor().scalar_type();
+  const auto expected = args[1].isNone() ? given : args[1].toScalarType();
+  DTENSOR_CHECK_VALUE(
+      given == expected || given == at::kDouble,
+      "Program",
+      "a value is ",
+      short_name(given),
+      " in a scope of autocast, and it was exported as ",
+      short_name(expected),
+      ". Export the model with strict=False, which sees what is cast.");
+  return {};
+}
 
 ScalarFunction scalar_function(const std::string& target) {
   const auto found = functions().find(target);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/tp_transform.h>
 
-#include <dtensor/parallel/glob_impl.h>
-#include <dtensor/program/parallelize_program.h>
+#include <dtensor/program/merged_plan_impl.h>
 #include <dtensor/program/trial_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -177,6 +176,15 @@ class Search {
     std::vector<size_t> between; // calls, in order
   };
 
+  // How the weights of a pair are cut.
+  struct Cut {
+    int64_t blocks = 1; // that stay whole, of each piece
+    int64_t pieces = 1; // of the columns, one after the other
+    int64_t unit_of(int64_t features) const {
+      return features / pieces / blocks;
+    }
+  };
+
   // What leads from products to the input of this one; nothing if one of these
   // has a style already, or leads elsewhere.
   std::optional<Segment> segment_before(const Product& row) const {
@@ -221,21 +229,38 @@ class Search {
     if (!segment) {
       return;
     }
-    auto blocks = row.weight.size(1);
-    for (const auto source : segment->sources) {
-      blocks = std::gcd(blocks, linears_.at(source).weight.size(0));
-    }
-    for (auto count = blocks; count > 1; --count) {
-      if (blocks % count == 0 && holds(*segment, row, count)) {
-        take(*segment, row, count);
+    // One product may hold what is usually two or three: gate and up, or
+    // queries, keys and values.
+    const int64_t most = segment->sources.size() == 1 ? 3 : 1;
+    for (int64_t pieces = 1; pieces <= most; ++pieces) {
+      if (const auto cut = cut_of(*segment, row, pieces)) {
+        take(*segment, row, *cut);
         return;
       }
     }
   }
 
-  // Whether everything between stays cut, in that many blocks at most, and
-  // nobody else needs what is cut.
-  bool holds(const Segment& segment, const Product& row, int64_t blocks) const {
+  // In as many blocks as possible; nothing if it cannot be cut so.
+  std::optional<Cut>
+  cut_of(const Segment& segment, const Product& row, int64_t pieces) const {
+    auto blocks = row.weight.size(1);
+    for (const auto source : segment.sources) {
+      const auto features = linears_.at(source).weight.size(0);
+      if (features % pieces != 0) {
+        return std::nullopt;
+      }
+      blocks = std::gcd(blocks, features / pieces);
+    }
+    for (auto count = blocks; count > 1; --count) {
+      if (blocks % count == 0 && holds(segment, row, {count, pieces})) {
+        return Cut{count, pieces};
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Whether everything between stays cut so, and nobody else needs what is cut.
+  bool holds(const Segment& segment, const Product& row, const Cut& cut) const {
     return std::all_of(trials_.begin(), trials_.end(), [&](const auto& trial) {
       std::map<Slot, Placement> cuts;
       for (const auto source : segment.sources) {
@@ -245,13 +270,16 @@ class Search {
         }
         const auto dim =
             static_cast<int64_t>(trial->sizes_of(product.output).size()) - 1;
+        const auto unit = cut.unit_of(product.weight.size(0));
         cuts.emplace(
-            product.output, Shard(dim, product.weight.size(0) / blocks));
+            product.output,
+            cut.pieces == 1 ? Shard(dim, unit)
+                            : StridedShard(dim, cut.pieces, unit));
       }
       std::vector<Slot> changed;
       const auto layout =
           trial->layout_after(cuts, segment.between, row.input, changed);
-      return layout && is_cut(*trial, row, *layout, blocks) &&
+      return layout && is_cut(*trial, row, *layout, cut.blocks) &&
           std::all_of(changed.begin(), changed.end(), [&](Slot slot) {
                return stays_within(slot, segment, row);
              });
@@ -285,17 +313,21 @@ class Search {
         });
   }
 
-  void take(const Segment& segment, const Product& row, int64_t blocks) {
+  void take(const Segment& segment, const Product& row, const Cut& cut) {
+    const auto style = cut.pieces == 1
+        ? std::string("colwise")
+        : c10::str("colwise pieces=", cut.pieces);
     for (const auto source : segment.sources) {
       const auto& column = linears_.at(source);
-      set_style(column, "colwise", column.weight.size(0) / blocks);
+      set_style(column, style, cut.unit_of(column.weight.size(0)));
       largest_ = std::max(largest_, column.weight.numel());
     }
-    set_style(row, "rowwise", row.weight.size(1) / blocks);
+    set_style(row, "rowwise", row.weight.size(1) / cut.blocks);
     largest_ = std::max(largest_, row.weight.numel());
   }
 
-  void set_style(const Product& product, const char* style, int64_t unit) {
+  void
+  set_style(const Product& product, const std::string& style, int64_t unit) {
     styles_[product.node] = {
         product.module, unit == 1 ? style : c10::str(style, " unit=", unit)};
     cut_.push_back(product.weight);
@@ -338,57 +370,19 @@ class Search {
   int64_t largest_ = 0; // elements of a weight of a pair
 };
 
-// "layers.0.fc" -> "layers.*.fc".
-std::string without_numbers(const std::string& name) {
-  std::string pattern;
-  for (const auto part : c10::split(name, '.')) {
-    const bool is_number =
-        part.find_first_not_of("0123456789") == std::string_view::npos;
-    pattern += (pattern.empty() ? "" : ".") +
-        (is_number ? std::string("*") : std::string(part));
-  }
-  return pattern;
-}
-
-// One line for what is alike in all layers.
-std::vector<PlanLine> merged(
-    const std::vector<PlanLine>& lines,
-    const torch::nn::Module& root) {
-  std::vector<std::string> names;
-  for (const auto& item : root.named_modules("", false)) {
-    names.push_back(item.key());
-  }
-  const auto count = [](const auto& all, const auto& is_one) {
-    return std::count_if(all.begin(), all.end(), is_one);
-  };
-  std::vector<PlanLine> result;
-  for (const auto& line : lines) {
-    const PlanLine whole{without_numbers(line.pattern), line.style};
-    const auto alike = count(lines, [&](const auto& other) {
-      return other.style == whole.style &&
-          without_numbers(other.pattern) == whole.pattern;
-    });
-    const auto matching = count(names, [&](const auto& name) {
-      return without_numbers(name) == whole.pattern;
-    });
-    const auto& entry = alike > 1 && alike == matching ? whole : line;
-    if (std::find(result.begin(), result.end(), entry) == result.end()) {
-      result.push_back(entry);
-    }
-  }
-  return result;
-}
-
 } // namespace
 
 std::vector<PlanLine> find_tp_plan(const Program& program) {
   const auto& state = state_of(program);
-  return merged(Search(state).plan(), *state.module);
+  return detail::merged_plan(Search(state).plan(), *state.module);
 }
 
-std::vector<PlanLine> tp_transform(Program& program, const DeviceMesh& mesh) {
+std::vector<PlanLine> tp_transform(
+    Program& program,
+    const DeviceMesh& mesh,
+    const ParallelizeProgramOptions& options) {
   auto plan = find_tp_plan(program);
-  parallelize_program(program, mesh, make_plan(plan));
+  parallelize_program(program, mesh, make_plan(plan), options);
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <dtensor/layout/mesh.h>
+#include <dtensor/program/parallelize_program.h>
 #include <dtensor/program/plan_text.h>
 #include <dtensor/program/program.h>
 
@@ -32,6 +33,7 @@ DTENSOR_API std::vector<PlanLine> find_tp_plan(const Program& program);
 /// for each parameter.
 DTENSOR_API std::vector<PlanLine> tp_transform(
     Program& program,
-    const DeviceMesh& mesh);
+    const DeviceMesh& mesh,
+    const ParallelizeProgramOptions& options = {});
 
 } // namespace dtensor

@@ -888,6 +888,33 @@ const std::map<std::string, Provocation>& provocations() {
              mesh,
              ColwiseParallel({.unit = 2, .shared_by = 4}));
        }},
+      {"pieces that do not divide",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", ColwiseParallel({.pieces = 5})}});
+       }},
+      {"pieces that others share",
+       [](const DeviceMesh& mesh) {
+         style(
+             mesh, {{"up", ColwiseParallel({.shared_by = 8, .pieces = 2})}});
+       }},
+      {"a root that the mesh is no dimension of",
+       [](const DeviceMesh& mesh) {
+         parallelize_module(
+             *torch::nn::Linear(4, 4),
+             mesh,
+             ColwiseParallel(),
+             {.keep_dtensors = true,
+              .root_mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "mp"})});
+       }},
+      {"a root for plain outputs",
+       [](const DeviceMesh&) {
+         const auto root = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
+         parallelize_module(
+             *torch::nn::Linear(4, 4),
+             root["tp"],
+             ColwiseParallel(),
+             {.root_mesh = root});
+       }},
       // Deferred models.
       {"a meta tensor of no scope",
        [](const DeviceMesh&) { materialize({at::ones({2}, at::kMeta)}); }},

@@ -5,6 +5,7 @@
 export_models.py FOLDER writes NAME.pt2 for each model below, and NAME.pt with
 its inputs, outputs, gradients of the sum of all outputs, and buffers afterwards.
 """
+import dataclasses
 import pathlib
 import sys
 import zipfile
@@ -22,19 +23,20 @@ def tensors_in(tree):
     return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
-def write(name, model, args, kwargs=None, dynamic=None, run=None, other=(),
-          decompose=False):
+def write(name, model, args, kwargs=None, dynamic=None, other=(),
+          decompose=False, strict=False, run_exported=False):
     """`other`: inputs of other sizes, which are computed too. A decomposed
     program writes buffers after they were saved: Python has no gradients of it."""
     kwargs = kwargs or {}
-    program = export(model, args, kwargs, dynamic_shapes=dynamic)
+    program = export(model, args, kwargs, dynamic_shapes=dynamic, strict=strict)
     if decompose:
         program = program.run_decompositions()
     save(program, folder / f"{name}.pt2")
+    call = program.module() if run_exported else model
     runs = []
     for inputs, named in [(args, kwargs), *((o, {}) for o in other)]:
-        model.zero_grad()
-        outputs = tensors_in(model(*inputs, **named))
+        call.zero_grad()
+        outputs = tensors_in(call(*inputs, **named))
         total = sum(o.double().sum() for o in outputs if o.is_floating_point())
         has_gradients = not decompose and getattr(total, "requires_grad", False)
         if has_gradients:
@@ -42,9 +44,9 @@ def write(name, model, args, kwargs=None, dynamic=None, run=None, other=(),
         runs.append({
             "inputs": tensors_in((inputs, named)),
             "outputs": [o.detach() for o in outputs],
-            "gradients": {n: p.grad.clone() for n, p in model.named_parameters()
+            "gradients": {n: p.grad.clone() for n, p in call.named_parameters()
                           if has_gradients and p.grad is not None},
-            "buffers": {n: b.clone() for n, b in model.named_buffers()},
+            "buffers": {n: b.clone() for n, b in call.named_buffers()},
         })
     torch.save(runs, folder / f"{name}.pt")
 
@@ -246,6 +248,63 @@ class Shared(nn.Module):
         return x.sort(1).values + x.cumsum(1) + x.sort(1, True).values
 
 
+class Packed(nn.Module):
+    """Products that hold two or three, as the weights of many models do."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.o = nn.Linear(width, width)
+        self.gate_up = nn.Linear(width, 2 * 20)
+        self.down = nn.Linear(20, width)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for y in self.qkv(x).split(x.shape[-1], -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return x + self.down(nn.functional.silu(gate) * up)
+
+
+@dataclasses.dataclass
+class Fields:
+    loss: torch.Tensor
+    missing: object
+    rest: object
+
+
+torch.export.register_dataclass(Fields, serialized_type_name="Fields")
+
+
+class Results(nn.Module):
+    def forward(self, x):
+        deep = {"first": [x * 2, (x + 1, 3, None)], 7: x.sum(0)}
+        return Fields(x.sum(), None, deep)
+
+
+class LowPrecision(nn.Module):
+    """Scopes in scopes, and one of a device that nothing is on."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.up = nn.Linear(width, 3 * width)
+        self.norm = nn.LayerNorm(3 * width)
+        self.down = nn.Linear(3 * width, width)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            h = self.up(x)
+            with torch.autocast("cpu", enabled=False):
+                h = self.norm(h.float())
+            with torch.no_grad():
+                size = self.up(x).abs().max()
+            y = self.down(h) / size
+        with torch.autocast("cuda"):
+            return y, self.up(y.float())
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -283,6 +342,20 @@ write("causal", nn.Sequential(Causal(12, 3), Causal(12, 3)).double(),
       (torch.randn(2, 11, 12, dtype=torch.double),))
 write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
 save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
+# Rounded to bfloat16, gradients depend on the order of their terms.
+write("autocast", LowPrecision(), (torch.randn(5, 8),), run_exported=True)
+save(export(LowPrecision(), (torch.randn(5, 8),), strict=True),
+     folder / "autocast_strict.pt2")
+
+dynamic = {0: n, 1: t}
+encoder = nn.Sequential(
+    *(nn.TransformerEncoderLayer(12, 3, 20, dropout=0.0, batch_first=True)
+      for _ in range(2)))
+write("encoder", encoder.double(), (torch.randn(2, 7, 12).double(),),
+      dynamic=(dynamic,), other=[(torch.randn(1, 5, 12).double(),)])
+write("packed", Packed(12, 3).double(), (torch.randn(2, 7, 12).double(),),
+      dynamic={"x": dynamic})
+write("results", Results(), (torch.randn(3, 2),))
 
 # Files that are refused.
 save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")

@@ -120,6 +120,22 @@ TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
                  "exported for f32[4]. "));
 }
 
+// As Python's exported module does not run then.
+TEST(ProgramErrors, NameScopesThatExportDidNotSee) {
+  const auto path = exported("autocast_strict");
+  auto program = load_program(path);
+  EXPECT_THAT(
+      message_of<c10::ValueError>(
+          path,
+          [&] {
+            program.run({torch::rand({5, 8})});
+          }),
+      HasSubstr(
+          "a value is bf16 in a scope of autocast, and it was exported as "
+          "f32. Export the model with strict=False, which sees what is "
+          "cast."));
+}
+
 TEST(ProgramErrors, SayWhoseOperatorFailed) {
   const auto path = exported("transformer");
   auto program = load_program(path);

@@ -208,6 +208,53 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   }
 }
 
+// Queries, keys and values of one weight, gates of another.
+TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
+  const auto encoder = load_program(exported("encoder"));
+  EXPECT_EQ(
+      to_string(find_tp_plan(encoder)),
+      "*.self_attn           colwise pieces=3 unit=4\n"
+      "*.self_attn.out_proj  rowwise unit=4\n"
+      "*.linear1             colwise\n"
+      "*.linear2             rowwise\n");
+  const auto packed = load_program(exported("packed"));
+  EXPECT_EQ(
+      to_string(find_tp_plan(packed)),
+      "qkv      colwise pieces=3 unit=4\n"
+      "o        rowwise unit=4\n"
+      "gate_up  colwise pieces=2\n"
+      "down     rowwise\n");
+  for (const std::string name : {"encoder", "packed"}) {
+    const auto path = exported(name);
+    const auto runs = python_runs(name);
+    for (const int64_t ranks : {1, 2, 3, 4, 5}) {
+      run_ranks(ranks, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        auto program = load_program(path);
+        tp_transform(program, mesh);
+        expect_as_python(program, runs);
+        const torch::NoGradGuard no_grad;
+        const CommDebugMode counted;
+        program({runs[0].inputs[0]});
+        const int64_t pairs = name == "encoder" ? 4 : 2;
+        EXPECT_EQ(counted.get_total_counts(), ranks == 1 ? 0 : pairs);
+      });
+    }
+  }
+  run_ranks(2, [&] {
+    auto program = load_program(exported("encoder"));
+    tp_transform(program, init_device_mesh(at::kCPU, {2}, {"tp"}));
+    const auto parameters = program.module().named_parameters();
+    EXPECT_EQ(
+        to_string(
+            DTensor(parameters["0.self_attn.in_proj_weight"]).placements()),
+        "SS(0, sf=3, u=4)");
+    EXPECT_EQ(
+        to_string(DTensor(parameters["0.self_attn.in_proj_bias"]).placements()),
+        "SS(0, sf=3, u=4)");
+  });
+}
+
 // Three operators want it cut along another dimension: one exchange.
 TEST(ProgramLayouts, BringAValueThereOnce) {
   const auto path = exported("shared");
@@ -246,6 +293,33 @@ TEST(ProgramLayouts, KeepASequenceCutInAContext) {
   }
 }
 
+TEST(ProgramResults, HaveTheNamesOfPythons) {
+  const auto names = [](const char* model) {
+    return load_program(exported(model)).output_names();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names("mixed"), (Names{"u", "s.0", "s.1"}));
+  EXPECT_EQ(names("causal"), Names{""});
+  EXPECT_EQ(
+      names("results"),
+      (Names{
+          "loss",
+          "rest.first.0",
+          "rest.first.1.0",
+          "rest.first.1.1",
+          "rest.first.1.2",
+          "rest.7"}));
+  auto program = load_program(exported("results"));
+  const auto x = torch::rand({3, 2});
+  const auto results = program.run({x});
+  ASSERT_EQ(results.size(), 6U);
+  EXPECT_TRUE(results[0].toTensor().equal(x.sum()));
+  EXPECT_EQ(results[3].toInt(), 3);
+  EXPECT_TRUE(results[4].isNone());
+  EXPECT_TRUE(results[5].toTensor().equal(x.sum(0)));
+  EXPECT_THAT(c10::str(program), ::testing::HasSubstr("\noutput rest.7"));
+}
+
 TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
   const auto program = load_program(exported("views"));
   EXPECT_EQ(
@@ -278,8 +352,8 @@ TEST(ProgramPlans, AreReadAndWritten) {
     return "no error";
   };
   const std::string styles =
-      ". Styles are colwise, rowwise (unit=n, output=S(1)) and sequence "
-      "(dim=n).";
+      ". Styles are colwise (pieces=n), rowwise (both unit=n, output=S(1)) and "
+      "sequence (dim=n).";
   EXPECT_EQ(
       message("a diagonal"),
       "[parse_plan] \"a diagonal\": there is no style \"diagonal\"" + styles);
@@ -307,6 +381,9 @@ INSTANTIATE_TEST_SUITE_P(
         "transformer",
         "normed",
         "normed_functional",
+        "autocast",
+        "encoder",
+        "packed",
         "views",
         "shared",
         "causal",

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/merged_plan_impl.h>
+
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace dtensor::detail {
+namespace {
+
+// "layers.0.fc" -> "layers.*.fc".
+std::string without_numbers(const std::string& name) {
+  std::string pattern;
+  for (const auto part : c10::split(name, '.')) {
+    const bool is_number =
+        part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += (pattern.empty() ? "" : ".") +
+        (is_number ? std::string("*") : std::string(part));
+  }
+  return pattern;
+}
+
+} // namespace
+
+std::vector<PlanLine> merged_plan(
+    const std::vector<PlanLine>& lines,
+    const torch::nn::Module& root) {
+  std::vector<std::string> names;
+  for (const auto& item : root.named_modules("", false)) {
+    names.push_back(item.key());
+  }
+  const auto count = [](const auto& all, const auto& is_one) {
+    return std::count_if(all.begin(), all.end(), is_one);
+  };
+  std::vector<PlanLine> result;
+  for (const auto& line : lines) {
+    const PlanLine whole{without_numbers(line.pattern), line.style};
+    const auto alike = count(lines, [&](const auto& other) {
+      return other.style == whole.style &&
+          without_numbers(other.pattern) == whole.pattern;
+    });
+    const auto matching = count(names, [&](const auto& name) {
+      return without_numbers(name) == whole.pattern;
+    });
+    const auto& entry = alike > 1 && alike == matching ? whole : line;
+    if (std::find(result.begin(), result.end(), entry) == result.end()) {
+      result.push_back(entry);
+    }
+  }
+  return result;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Programs on meshes of two dimensions: a plan along one of them, batches or
+// sequences cut along the other.
+#include "exported.h"
+
+#include <dtensor/dtensor.h>
+#include <dtensor/testing/expect.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using test_program::exported;
+using test_program::python_runs;
+using test_program::PythonRun;
+using ::testing::HasSubstr;
+
+constexpr double kTolerance = 1e-12;
+
+void expect_close(
+    const at::Tensor& ours,
+    const at::Tensor& truth,
+    const std::string& what) {
+  const auto whole = full_tensor(ours).detach();
+  ASSERT_EQ(whole.sizes(), truth.sizes()) << what;
+  EXPECT_TRUE(at::allclose(whole, truth, kTolerance, kTolerance)) << what;
+}
+
+// The collectives of one pass, forward and then with gradients.
+struct Counts {
+  int64_t forward = 0;
+  int64_t backward = 0;
+};
+
+int64_t count(const std::function<void()>& call) {
+  const CommDebugMode counted;
+  call();
+  return counted.get_total_counts();
+}
+
+// Equal to Python, with this input's layout; gradients in that of parameters.
+Counts expect_as_python(
+    Program& program,
+    const PythonRun& run,
+    const DeviceMesh& mesh,
+    const Placements& layout,
+    const Placements& result) {
+  const auto x = distribute_tensor(run.inputs[0], mesh, layout);
+  program.module().zero_grad();
+  Counts counts;
+  at::Tensor y;
+  counts.forward = count([&] { y = program({x}); });
+  EXPECT_EQ(to_string(DTensor(y).placements()), to_string(result));
+  expect_close(y, run.outputs[0], "output");
+  const auto loss = y.sum();
+  counts.backward = count([&] { loss.backward(); });
+  for (const auto& item : program.module().named_parameters()) {
+    const auto found = run.gradients.find(item.key());
+    if (found == run.gradients.end()) {
+      continue; // tied to one that is there
+    }
+    const auto& mine = item.value().grad();
+    EXPECT_EQ(
+        to_string(DTensor(mine).placements()),
+        to_string(DTensor(item.value()).placements()))
+        << item.key();
+    expect_close(mine, found->second, item.key());
+  }
+  return counts;
+}
+
+void on_meshes(
+    const std::vector<std::string>& names,
+    const std::function<void(const DeviceMesh&)>& fn) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{
+           {2, 2}, {3, 2}, {2, 3}, {1, 2}, {2, 1}}) {
+    run_ranks(shape[0] * shape[1], [&] {
+      fn(init_device_mesh(at::kCPU, shape, names));
+    });
+  }
+}
+
+// The batch over "dp": no rank asks for more than its part of a pass.
+TEST(ProgramMesh, CutsTheBatchBesideAPlan) {
+  const auto path = exported("transformer");
+  const auto run = python_runs("transformer")[1]; // 3 sequences of 5
+  on_meshes({"dp", "tp"}, [&](const DeviceMesh& mesh) {
+    auto program = load_program(path);
+    tp_transform(program, mesh);
+    const auto counts = expect_as_python(
+        program, run, mesh, {Shard(0), Replicate()}, {Shard(0), Shard(2)});
+    const bool cuts = mesh.size("tp") > 1;
+    // The embedding, two of each block.
+    EXPECT_EQ(counts.forward, cuts ? 1 + 2 * 2 : 0);
+    // What goes into columns, and the head; then the five norms' gradients as
+    // they come, and all others at once.
+    const bool splits = mesh.size("dp") > 1;
+    EXPECT_EQ(counts.backward, (cuts ? 2 * 2 + 1 : 0) + (splits ? 5 + 1 : 0));
+  });
+}
+
+// The plan may be about the first dimension as well.
+TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
+  const auto path = exported("transformer");
+  const auto run = python_runs("transformer")[0];
+  run_ranks(6, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3, 2}, {"model", "data"});
+    auto program = load_program(path);
+    tp_transform(program, mesh, {.plan_dim = "model"});
+    expect_as_python(
+        program, run, mesh, {Replicate(), Shard(0)}, {Shard(2), Shard(0)});
+    EXPECT_EQ(
+        to_string(
+            DTensor(program.module().named_parameters()["blocks.0.up.weight"])
+                .placements()),
+        "S(0) R");
+  });
+}
+
+// The sequence over "cp": attention sees keys of other ranks, heads are a
+// rank's own.
+TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
+  const auto path = exported("causal");
+  const auto run = python_runs("causal")[0];
+  const ParallelizePlan plan = {
+      {"*.[qkv]", ColwiseParallel({.unit = 4})},
+      {"*.o", RowwiseParallel({.unit = 4})}};
+  on_meshes({"cp", "tp"}, [&](const DeviceMesh& mesh) {
+    auto program = load_program(path);
+    parallelize_program(program, mesh, plan);
+    for (const auto method :
+         {RotateMethod::kAllGather, RotateMethod::kAllToAll}) {
+      const auto scope =
+          context_parallel(mesh["cp"], {.rotate_method = method});
+      expect_as_python(
+          program, run, mesh, {Shard(1), Replicate()}, {Shard(1), Replicate()});
+    }
+  });
+}
+
+TEST(ProgramMesh, SaysWhichDimensionsThereAre) {
+  const auto path = exported("transformer");
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "mp"});
+    auto program = load_program(path);
+    try {
+      tp_transform(program, mesh);
+      ADD_FAILURE() << "no error";
+    } catch (const c10::IndexError& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("\"tp\""));
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("mp"));
+    }
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
