@@ -588,11 +588,11 @@ set(DTENSOR_PROGRAM_HEADERS
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/check_inputs.cpp
+  dtensor/program/find_uses.cpp
   dtensor/program/graph_impl.h
   dtensor/program/graph_text.cpp
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
-  dtensor/program/last_uses.cpp
   dtensor/program/load_program.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/merged_plan.cpp
@@ -611,6 +611,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
   dtensor/program/read_scope.cpp
+  dtensor/program/routes.cpp
+  dtensor/program/routes_impl.h
   dtensor/program/run_program.cpp
   dtensor/program/scalar_functions.cpp
   dtensor/program/source_line.cpp

@@ -140,6 +140,12 @@ struct Mutation {
   Slot value = 0;
 };
 
+/// An argument of a call that takes a value as it is.
+struct Use {
+  size_t node = 0; // in Graph::nodes
+  size_t arg = 0;
+};
+
 struct Graph {
   std::vector<GraphInput> inputs;
   std::vector<GraphNode> nodes;
@@ -148,7 +154,8 @@ struct Graph {
   std::vector<Mutation> mutations;
   std::vector<std::pair<std::string, SymbolRange>> symbols;
   size_t num_slots = 0;
-  bool casts = false; // it has scopes of autocast
+  std::vector<std::vector<Use>> uses; // by slot, in order
+  bool casts = false;                 // it has scopes of autocast
 };
 
 } // namespace dtensor::detail

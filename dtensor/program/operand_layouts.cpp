@@ -6,6 +6,7 @@
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/parallel/context_attention_impl.h>
+#include <dtensor/program/routes_impl.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -139,6 +140,12 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
     }
   });
   layouts.wanted = wanted_by(node, op, args);
+  layouts.from.resize(args.size());
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (layouts.wanted[i] != nullptr) {
+      layouts.from[i] = spec_of(args[i].toTensor());
+    }
+  }
   layouts.changes_any = std::any_of(
       layouts.wanted.begin(), layouts.wanted.end(), [](const auto& spec) {
         return spec != nullptr;
@@ -158,7 +165,7 @@ OperandLayouts::OperandLayouts(const Graph& graph, GraphLayouts& seen)
 // From where it takes the least communication: the value, or what it was
 // brought to before.
 at::Tensor
-OperandLayouts::brought(Slot slot, const at::Tensor& t, const SpecPtr& to) {
+OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   const auto version = version_of(t);
   const bool recorded = c10::GradMode::is_enabled();
   auto& all = made_[slot];
@@ -182,16 +189,56 @@ OperandLayouts::brought(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   return all.back().value;
 }
 
+// What this call and those after it want of the value, the first one first.
+std::vector<SpecPtr> OperandLayouts::wanted_from(
+    size_t node,
+    Slot slot,
+    const SpecPtr& from,
+    const SpecPtr& first) const {
+  std::vector<SpecPtr> wanted = {first};
+  for (const auto& use : graph_.uses[slot]) {
+    const auto& seen = seen_[use.node];
+    if (use.node < node || !seen.changes_any || seen.from[use.arg] != from) {
+      continue;
+    }
+    const auto& to = seen.wanted[use.arg];
+    if (std::find(wanted.begin(), wanted.end(), to) == wanted.end()) {
+      wanted.push_back(to);
+    }
+  }
+  return wanted;
+}
+
+at::Tensor OperandLayouts::brought(
+    Slot slot,
+    const at::Tensor& t,
+    const SpecPtr& to,
+    size_t node) {
+  if (!made_[slot].empty()) {
+    return made_of(slot, t, to);
+  }
+  const auto& from = spec_of(t);
+  const bool both_ways = c10::GradMode::is_enabled() && t.requires_grad();
+  at::Tensor value;
+  for (const auto& layout :
+       cheapest_route(from, wanted_from(node, slot, from, to), both_ways)) {
+    value = made_of(slot, t, layout);
+  }
+  return value;
+}
+
 void OperandLayouts::place(
     const GraphNode& node,
     const c10::OperatorHandle& op,
     torch::jit::Stack& stack) {
-  auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
+  const auto index = static_cast<size_t>(&node - graph_.nodes.data());
+  auto& seen = seen_[index];
   const bool known = is_same(seen.given, stack);
   if (known && !seen.changes_any) {
     return;
   }
   if (is_computed_in_context(op.operator_name(), stack)) {
+    seen = {};
     return; // the scope of a context sees to it
   }
   if (!known) {
@@ -200,7 +247,8 @@ void OperandLayouts::place(
   for (size_t i = 0; i < stack.size(); ++i) {
     const auto* value = std::get_if<ValueOperand>(&node.args[i]);
     if (value != nullptr && seen.wanted[i] != nullptr) {
-      stack[i] = brought(value->slot, stack[i].toTensor(), seen.wanted[i]);
+      stack[i] =
+          brought(value->slot, stack[i].toTensor(), seen.wanted[i], index);
     }
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // In which layouts the calls of a program take their values. The graph knows
 // all uses of a value, so it is brought to a layout once, however many want it
-// so; and nobody can put a redistribute() into the graph, so what an operator
-// refuses as it is cut it gets whole.
+// so, and on the way that is cheapest for all of them, as they were the last
+// time (routes_impl.h); and nobody can put a redistribute() into the graph, so
+// what an operator refuses as it is cut it gets whole.
 #pragma once
 
 #include <dtensor/layout/spec.h>
@@ -20,6 +21,7 @@ namespace dtensor::detail {
 struct CallLayouts {
   std::vector<SpecPtr> given;  // of the DTensors among its arguments
   std::vector<SpecPtr> wanted; // of each argument; null: as it is
+  std::vector<SpecPtr> from;   // what those came in
   bool changes_any = false;
 };
 
@@ -49,7 +51,14 @@ class OperandLayouts {
     at::Tensor value;
   };
 
-  at::Tensor brought(Slot slot, const at::Tensor& t, const SpecPtr& to);
+  at::Tensor
+  brought(Slot slot, const at::Tensor& t, const SpecPtr& to, size_t node);
+  at::Tensor made_of(Slot slot, const at::Tensor& t, const SpecPtr& to);
+  std::vector<SpecPtr> wanted_from(
+      size_t node,
+      Slot slot,
+      const SpecPtr& from,
+      const SpecPtr& first) const;
 
   const Graph& graph_;
   GraphLayouts& seen_;

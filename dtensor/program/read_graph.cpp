@@ -383,7 +383,7 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
     reader.read_outputs(signature);
     graph.output_names = output_names(module, graph.outputs.size());
     read_symbols(program.at("range_constraints"), graph);
-    find_last_uses(graph);
+    find_uses(graph);
     return graph;
   } catch (const Json::exception& error) {
     refuse_program(origin, error.what());

@@ -96,9 +96,9 @@ std::vector<std::string> output_names(
     const nlohmann::json& module,
     size_t count);
 
-/// Sets the last uses of all values: each is let go of after the call that uses
-/// it last, or that makes it if nobody does.
-void find_last_uses(Graph& graph);
+/// Sets the uses of all values, and the last ones: each is let go of after the
+/// call that uses it last, or that makes it if nobody does.
+void find_uses(Graph& graph);
 
 /// "torch.ops.aten.add.Tensor" is add.Tensor of aten; nothing for what is no
 /// operator.

@@ -115,10 +115,11 @@ void run(const Options& options) {
     const auto off = difference(ours, truth);
     if (rank == 0) {
       std::cout << program << "\n";
-      for (const auto& output : outputs) {
-        if (output.isTensor()) {
-          std::cout << "output " << *dtensor::DTensor(output.toTensor()).spec()
-                    << "\n";
+      const auto names = program.output_names();
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (outputs[i].isTensor()) {
+          std::cout << "result " << names[i] << (names[i].empty() ? "" : " ")
+                    << *dtensor::DTensor(outputs[i].toTensor()).spec() << "\n";
         }
       }
       std::cout << "\n" << report.str();

@@ -894,8 +894,7 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"pieces that others share",
        [](const DeviceMesh& mesh) {
-         style(
-             mesh, {{"up", ColwiseParallel({.shared_by = 8, .pieces = 2})}});
+         style(mesh, {{"up", ColwiseParallel({.shared_by = 8, .pieces = 2})}});
        }},
       {"a root that the mesh is no dimension of",
        [](const DeviceMesh& mesh) {

@@ -397,5 +397,31 @@ TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
   });
 }
 
+// Batches along the other dimension of a mesh, which values are on as well.
+TEST(RootMesh, KeepsWhatIsCutAlongOtherDimensions) {
+  run_ranks(6, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3, 2}, {"dp", "tp"});
+    const auto whole = uniform({4, 6}, 3);
+    auto plain = filled(Mlp(6, 8));
+    const auto truth = plain->forward(whole);
+    truth.square().sum().backward();
+    auto module = filled(Mlp(6, 8));
+    parallelize_module(
+        *module,
+        mesh["tp"],
+        mlp_plan(),
+        {.keep_dtensors = true, .root_mesh = mesh});
+    EXPECT_EQ(to_string(DTensor(module->w1->weight).placements()), "R S(0)");
+    const auto x = distribute_tensor(whole, mesh, {Shard(0), Replicate()});
+    CommDebugMode comm;
+    const auto y = module->forward(x);
+    EXPECT_EQ(comm.get_total_counts(), 1);
+    EXPECT_EQ(to_string(DTensor(y).placements()), "S(0) R");
+    expect_close(y, truth, "output");
+    DTensor(y.square().sum()).backward();
+    expect_same_gradients(*module, *plain, "gradients", 1e-10);
+  });
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -77,6 +77,50 @@ TEST(Units, CutsWhereTheySay) {
   });
 }
 
+// One weight for gate and up, of 9 features each in units of 3.
+struct GatedImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    const auto parts = both(x).chunk(2, -1);
+    return down(torch::silu(parts[0]) * parts[1]);
+  }
+  nn::Linear both = register_module("both", nn::Linear(6, 18));
+  nn::Linear down = register_module("down", nn::Linear(9, 6));
+};
+TORCH_MODULE(Gated);
+
+TEST(Units, OfSeveralPiecesInOneWeight) {
+  for (const bool local : {true, false}) {
+    for (int64_t ranks = 1; ranks <= 4; ++ranks) {
+      run_ranks(ranks, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        const auto whole = uniform({2, 3, 6}, 7);
+        auto plain = filled(Gated());
+        const auto truth = plain->forward(whole);
+        truth.square().sum().backward();
+        auto module = filled(Gated());
+        parallelize_module(
+            *module,
+            mesh,
+            {{"both",
+              ColwiseParallel(
+                  {.use_local_output = local, .unit = 3, .pieces = 2})},
+             {"down", RowwiseParallel({.unit = 3})}});
+        CommDebugMode comm;
+        const auto y = module->forward(whole);
+        const auto what = c10::str(ranks, local ? "" : ", as DTensors");
+        EXPECT_EQ(counts(comm, false), ranks == 1 ? "" : "1 all_reduce")
+            << what;
+        expect_close(y, truth, what);
+        y.square().sum().backward();
+        expect_same_gradients(*module, *plain, what, 1e-10);
+        if (ranks == 2) {
+          EXPECT_EQ(layout_of(module->both->weight), StridedShard(0, 2, 3));
+        }
+      });
+    }
+  }
+}
+
 TEST(Units, OfAnEmbedding) {
   for (const int64_t ranks : {2, 4}) {
     run_ranks(ranks, [&] {

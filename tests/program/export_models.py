@@ -305,6 +305,14 @@ class LowPrecision(nn.Module):
             return y, self.up(y.float())
 
 
+class Mixing(nn.Module):
+    """One value that an operator wants in columns, and a later one whole."""
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        return x.sort(0).values + x.median()
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -340,6 +348,7 @@ for seed in range(4):
 
 write("causal", nn.Sequential(Causal(12, 3), Causal(12, 3)).double(),
       (torch.randn(2, 11, 12, dtype=torch.double),))
+write("mixing", Mixing().double(), (torch.randn(6, 8, dtype=torch.double),))
 write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
 save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
 # Rounded to bfloat16, gradients depend on the order of their terms.

@@ -74,8 +74,8 @@ Counts expect_as_python(
 void on_meshes(
     const std::vector<std::string>& names,
     const std::function<void(const DeviceMesh&)>& fn) {
-  for (const auto& shape : std::vector<std::vector<int64_t>>{
-           {2, 2}, {3, 2}, {2, 3}, {1, 2}, {2, 1}}) {
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{2, 2}, {3, 2}, {1, 2}, {2, 1}}) {
     run_ranks(shape[0] * shape[1], [&] {
       fn(init_device_mesh(at::kCPU, shape, names));
     });

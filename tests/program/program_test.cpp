@@ -274,6 +274,31 @@ TEST(ProgramLayouts, BringAValueThereOnce) {
   });
 }
 
+// Columns, and then all of it: the columns are cut out of what was gathered,
+// once it is known that it will be.
+TEST(ProgramLayouts, AreChosenByAllUses) {
+  const auto path = exported("mixing");
+  const auto runs = python_runs("mixing");
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      parallelize_program(program, mesh);
+      auto cut = runs;
+      cut[0].inputs[0] = distribute_tensor(runs[0].inputs[0], mesh, {Shard(0)});
+      const auto collectives = [&] {
+        const torch::NoGradGuard no_grad;
+        const CommDebugMode counted;
+        program({cut[0].inputs[0]});
+        return counted.get_total_counts();
+      };
+      EXPECT_EQ(collectives(), 2); // one after the other
+      EXPECT_EQ(collectives(), 1);
+      expect_as_python(program, cut);
+    });
+  }
+}
+
 // A sequence that no rank has whole.
 TEST(ProgramLayouts, KeepASequenceCutInAContext) {
   const auto path = exported("causal");
@@ -385,6 +410,7 @@ INSTANTIATE_TEST_SUITE_P(
         "encoder",
         "packed",
         "views",
+        "mixing",
         "shared",
         "causal",
         "random_0",

@@ -3,7 +3,7 @@
 
 namespace dtensor::detail {
 
-void find_last_uses(Graph& graph) {
+void find_uses(Graph& graph) {
   std::vector<bool> seen(graph.num_slots, false);
   const auto keep = [&](Slot slot) { seen[slot] = true; };
   for (const auto& output : graph.outputs) {
@@ -29,6 +29,15 @@ void find_last_uses(Graph& graph) {
     }
     for (const auto& arg : node->args) {
       visit_slots(arg, use);
+    }
+  }
+  graph.uses.assign(graph.num_slots, {});
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto& args = graph.nodes[i].args;
+    for (size_t arg = 0; arg < args.size(); ++arg) {
+      if (const auto* value = std::get_if<ValueOperand>(&args[arg])) {
+        graph.uses[value->slot].push_back({i, arg});
+      }
     }
   }
 }
