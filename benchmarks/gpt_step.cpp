@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One training step of the example's GPT: one process with two threads, two
-// ranks with tensor parallelism, and two ranks with sequence parallelism and
-// loss_parallel, where ranks are threads, and processes over shared memory
-// (_shm) and Gloo (_gloo). The losses say that all do the same work.
+// ranks with tensor parallelism, two ranks with sequence parallelism and
+// loss_parallel, and two ranks with half of the batch each, which have the
+// whole model (dp) or parts of it (fsdp); where ranks are threads, and
+// processes over shared memory (_shm) and Gloo (_gloo). The losses say that all
+// do the same work.
 #include "forked.h"
 #include "harness.h"
 #include "profile.h"
@@ -27,6 +29,9 @@ constexpr int64_t kBatch = 4;
 constexpr int64_t kSteps = 20;
 constexpr int64_t kWarmUp = 3;
 
+// What ranks that have other data share of the model.
+enum class Data { kSame, kReplicated, kSharded };
+
 struct Mode {
   std::string name;
   int64_t ranks = 1;
@@ -35,6 +40,7 @@ struct Mode {
   std::optional<gpt::Parallel> parallel = std::nullopt;
   /// Of ranks that are processes; empty: they are threads.
   std::string backend = {};
+  Data data = Data::kSame;
 };
 
 const gpt::Parallel kTensor = {};
@@ -46,9 +52,14 @@ const std::vector<Mode> kModes = {
     {"gpt/sp_shm", 2, 1, kSequence, "shm"},
     {"gpt/tp_gloo", 2, 1, kTensor, "gloo"},
     {"gpt/sp_gloo", 2, 1, kSequence, "gloo"},
+    {"gpt/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
+    {"gpt/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
+    {"gpt/fsdp_gloo", 2, 1, {}, "gloo", Data::kSharded},
     {"gpt/single", 1, 2},
     {"gpt/tp", 2, 1, kTensor},
-    {"gpt/sp", 2, 1, kSequence}};
+    {"gpt/sp", 2, 1, kSequence},
+    {"gpt/dp", 2, 1, {}, "", Data::kReplicated},
+    {"gpt/fsdp", 2, 1, {}, "", Data::kSharded}};
 
 double step(
     gpt::GPT& model,
@@ -69,6 +80,19 @@ double step(
   return loss.item<double>();
 }
 
+void spread(gpt::GPT& model, const Mode& mode, const DeviceMesh& mesh) {
+  if (mode.parallel) {
+    gpt::parallelize(model, mesh, *mode.parallel);
+  } else if (mode.data == Data::kReplicated) {
+    replicate(*model, mesh);
+  } else if (mode.data == Data::kSharded) {
+    for (const auto& block : *model->blocks) {
+      fully_shard(*block, {.mesh = mesh});
+    }
+    fully_shard(*model, {.mesh = mesh});
+  }
+}
+
 struct Result {
   std::vector<double> seconds;
   double loss = 0;
@@ -79,10 +103,10 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   const bench::Profile::Scope profiled(profile);
   dtensor::manual_seed(0);
   gpt::GPT model(kModel);
-  if (mode.parallel) {
-    gpt::parallelize(
-        model, init_device_mesh(torch::kCPU, {mode.ranks}), *mode.parallel);
-  }
+  const auto mesh = init_device_mesh(torch::kCPU, {mode.ranks});
+  spread(model, mode, mesh);
+  const auto shares = mode.data == Data::kSame ? 1 : mode.ranks;
+  const auto rows = kBatch / shares;
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(1e-3));
   auto generator = at::detail::createCPUGenerator(1);
@@ -90,13 +114,20 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   for (int64_t i = 0; i < steps; ++i) {
     const auto ids = torch::randint(
         kModel.vocab, {kBatch, kModel.block + 1}, generator, torch::kLong);
+    const auto mine =
+        ids.narrow(0, rows * (shares == 1 ? 0 : mesh.get_local_rank()), rows);
     if (profile != nullptr && i == kWarmUp) {
       profile->start();
     }
     const double begin = bench::now();
     result.loss =
-        step(model, optimizer, mode.parallel && mode.parallel->loss, ids);
+        step(model, optimizer, mode.parallel && mode.parallel->loss, mine);
     result.seconds.push_back(bench::now() - begin);
+  }
+  if (shares > 1) {
+    result.loss = get_group(mesh)
+                      .all_reduce(torch::tensor(result.loss), ReduceOp::kAvg)
+                      .item<double>();
   }
   return result;
 }

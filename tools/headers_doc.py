@@ -22,6 +22,7 @@ LAYERS = {
     "random": "random numbers that do not depend on the layout",
     "ops": "rules of operators, and scopes that change what operators may do",
     "parallel": "module styles, hooks, gradients, state dictionaries",
+    "data_parallel": "parameters in parts, and gradients averaged in buckets",
     "deferred": "models described before they exist",
     "weights": "files of weights, read part by part",
     "checkpoint": "training runs in a folder, loaded into any layout",

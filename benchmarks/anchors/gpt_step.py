@@ -17,7 +17,8 @@ import torch.nn.functional as F
 
 V, C, L, H, T, B = 4096, 256, 4, 8, 128, 4
 STEPS, WARM_UP = 20, 3
-MODES = {"gpt/single": 1, "gpt/tp": 2, "gpt/sp": 2}
+MODES = {"gpt/single": 1, "gpt/tp": 2, "gpt/sp": 2, "gpt/dp": 2, "gpt/fsdp": 2}
+OF_DATA = ("gpt/dp", "gpt/fsdp")  # each rank has its share of the batch
 
 
 class Attention(nn.Module):
@@ -117,12 +118,26 @@ def spread_over(model, world_size, sequence):
     return loss_parallel if sequence else contextlib.nullcontext
 
 
-def train(model, context, steps):
+def share_data(model, name, world_size):
+    """Returns the model to call."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    if name == "gpt/dp":
+        return nn.parallel.DistributedDataParallel(model)
+    mesh = init_device_mesh("cpu", (world_size,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def train(model, context, steps, share=0, shares=1):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(1)
     us = []
     for _ in range(steps):
         ids = torch.randint(V, (B, T + 1), generator=generator)
+        ids = ids.chunk(shares)[share]
         begin = time.perf_counter()
         with context():
             logits = model(ids[:, :-1])
@@ -144,8 +159,16 @@ def run_rank(rank, name, port, steps, results):
     if world_size > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo", rank=rank, world_size=world_size)
-        context = spread_over(model, world_size, name == "gpt/sp")
-    us, loss = train(model, context, steps)
+        if name not in OF_DATA:
+            context = spread_over(model, world_size, name == "gpt/sp")
+    if name in OF_DATA:
+        model = share_data(model, name, world_size)
+        us, loss = train(model, context, steps, rank, world_size)
+        mean = torch.tensor(loss)
+        dist.all_reduce(mean)
+        loss = mean.item() / world_size
+    else:
+        us, loss = train(model, context, steps)
     if rank == 0:
         results.put((us, loss))
     if world_size > 1:

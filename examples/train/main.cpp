@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Trains a GPT on a text on any number of ranks, which share its layers (--tp),
+// its parameters (--fsdp) and its batches (--fsdp, --dp); stops and goes on
+// with another number of them.
+//
+//   train --fsdp 2 --tp 2 --sequence-parallel --folder run --svg loss.svg
+//   train --fsdp 4 --folder run --resume --steps 200
+//   dtensor-run -n 4 train --fsdp 4 --bfloat16
+//   train --check
+#include "curve.h"
+#include "run.h"
+
+#include <dtensor/dtensor.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+namespace {
+
+using training::Options;
+using training::Result;
+
+std::string list_of(const std::vector<double>& numbers) {
+  std::string text;
+  for (const auto number : numbers) {
+    text += fmt::format(" {:.1f}", number);
+  }
+  return text;
+}
+
+void print_end(const Options& options, const Result& result) {
+  fmt::print(
+      "{} ranks (dp {}, fsdp {}, tp {}): {:.0f} tokens/s\n"
+      "MB of memory of each rank, after a step:{}\n"
+      "                           at the most: {}\n",
+      options.ranks(),
+      options.dp,
+      options.fsdp,
+      options.tp,
+      result.tokens_per_second,
+      list_of(result.state_mb),
+      list_of(result.peak_mb));
+}
+
+double largest_difference(
+    const std::vector<double>& a,
+    const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    largest = std::max(largest, std::abs(a[i] - b[i]));
+  }
+  return largest;
+}
+
+Options small() {
+  Options options;
+  options.model = {
+      .vocab = 0,
+      .block = 16,
+      .layers = 2,
+      .heads = 4,
+      .width = 24,
+      .dropout = 0};
+  options.dtype = torch::kDouble;
+  options.steps = 12;
+  options.batch = 16;
+  options.accumulate = 2;
+  options.warmup = 3;
+  options.evaluate_every = 6;
+  options.checkpoint_every = 6;
+  return options;
+}
+
+// Every way to spread the run, and one that stops half way and goes on on
+// other ranks, against one rank.
+int check(const gpt::Text& text) {
+  struct Way {
+    int64_t dp, fsdp, tp;
+  };
+  auto options = small();
+  options.model.vocab = text.vocab();
+  const auto alone = training::train(options, text);
+  const auto folder =
+      std::filesystem::temp_directory_path() / "dtensor_train_check";
+  bool good = true;
+  const auto report = [&](const std::string& what, double difference) {
+    good &= difference < 1e-9;
+    fmt::print("{:44} differs from one rank by {:.1e}\n", what, difference);
+  };
+  for (const auto& [dp, fsdp, tp] :
+       {Way{1, 4, 1}, Way{1, 2, 2}, Way{2, 2, 1}, Way{2, 2, 2}}) {
+    auto spread = options;
+    spread.dp = dp;
+    spread.fsdp = fsdp;
+    spread.tp = tp;
+    spread.sequence = true;
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    spread.folder = folder;
+    const auto result = training::train(spread, text);
+    report(
+        fmt::format("dp {}, fsdp {}, tp {}:", dp, fsdp, tp),
+        largest_difference(result.losses, alone.losses));
+    std::filesystem::remove_all(folder / "step_12");
+    spread.resume = true;
+    spread.dp = 1;
+    spread.fsdp = fsdp == 4 ? 2 : 4;
+    spread.tp = 1;
+    const auto rest = training::train(spread, text);
+    report(
+        fmt::format("  stopped at step 6, gone on with fsdp {}:", spread.fsdp),
+        largest_difference(
+            rest.losses,
+            {alone.losses.begin() + rest.first_step, alone.losses.end()}));
+    good &= rest.first_step == 6;
+  }
+  std::filesystem::remove_all(folder);
+  return good ? 0 : 1;
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--dp", options.dp, "ranks that repeat the model");
+  app.add_option("--fsdp", options.fsdp, "ranks that keep parts of it");
+  app.add_option("--tp", options.tp, "ranks that cut its layers");
+  app.add_flag("--sequence-parallel", options.sequence);
+  app.add_flag("--bfloat16", options.bfloat16, "compute in bfloat16");
+  app.add_option("--layers", options.model.layers);
+  app.add_option("--heads", options.model.heads);
+  app.add_option("--width", options.model.width);
+  app.add_option("--block", options.model.block, "tokens of a sequence");
+  app.add_option("--steps", options.steps);
+  app.add_option("--batch", options.batch, "sequences a step, of all ranks");
+  app.add_option("--accumulate", options.accumulate, "backward passes a step");
+  app.add_option("--learning-rate", options.learning_rate);
+  app.add_option("--warmup", options.warmup, "steps");
+  app.add_option("--evaluate-every", options.evaluate_every, "steps");
+  app.add_option("--folder", options.folder, "of checkpoints");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "steps");
+  app.add_option("--keep", options.keep, "checkpoints");
+  app.add_flag("--resume", options.resume, "from the last checkpoint");
+}
+
+void check_options(const Options& options) {
+  const auto members = options.dp * options.fsdp * options.accumulate;
+  if (options.batch % members != 0) {
+    throw CLI::ValidationError(
+        "--batch",
+        fmt::format(
+            "{} sequences for dp x fsdp x accumulate = {}: pass a multiple",
+            options.batch,
+            members));
+  }
+}
+
+int run(const Options& options, const gpt::Text& text, const std::string& svg) {
+  if (!options.folder.empty()) {
+    std::filesystem::create_directories(options.folder);
+  }
+  const auto progress = [&](int64_t step, double loss) {
+    if (step % 10 == 0 || step == options.steps) {
+      fmt::print("step {:4}/{}  loss {:.4f}\n", step, options.steps, loss);
+      std::fflush(stdout);
+    }
+  };
+  const auto result = training::train(options, text, progress);
+  const auto launched = dtensor::launched();
+  if (launched && launched->rank != 0) {
+    return 0;
+  }
+  for (const auto& [step, loss] : result.evaluations) {
+    fmt::print("held out, step {}: {:.4f}\n", step, loss);
+  }
+  print_end(options, result);
+  if (!svg.empty()) {
+    std::ofstream(svg) << training::loss_curve_svg(result);
+  }
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  options.model.dropout = 0;
+  std::string path, svg;
+  bool checks = false;
+  CLI::App app("Trains a GPT on ranks that share layers, parameters, batches.");
+  add_options(app, options);
+  app.add_option("--text", path, "a text file");
+  app.add_option("--svg", svg, "where to draw the losses");
+  app.add_flag("--check", checks, "compare ways to spread a small run");
+  try {
+    app.parse(argc, argv);
+    check_options(options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  try {
+    const auto text = gpt::read_text(path);
+    if (checks) {
+      return check(text);
+    }
+    options.model.vocab = text.vocab();
+    return run(options, text, svg);
+  } catch (const c10::Error& error) {
+    fmt::print(stderr, "{}\n", error.what_without_backtrace());
+    return 1;
+  }
+}
