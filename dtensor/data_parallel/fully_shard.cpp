@@ -238,15 +238,18 @@ FSDPModule fully_shard(
     const auto& [name, parameter] = parameters[i];
     auto whole = shard(parameter, layouts[i]);
     all.push_back(
-        {c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()),
+        {parameter.unsafeGetTensorImpl(),
          name,
          std::move(layouts[i]),
          std::move(whole)});
+  }
+  unit->set_parameters(std::move(all));
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& parameter = parameters[i].second;
     detail::meta_of(parameter).whole_source =
         std::make_shared<detail::UnitSource>(unit, i);
     detail::make_asked_first(parameter);
   }
-  unit->set_parameters(std::move(all));
   put_inside(inner, unit, module);
   return FSDPModule(unit);
 }

@@ -113,24 +113,20 @@ bool Unit::reshards_after_forward() const {
                                 : outer_ != nullptr;
 }
 
-bool Unit::is_parameter(size_t parameter, const at::Tensor& t) const {
-  return parameters_[parameter].tensor._unsafe_get_target() ==
-      t.unsafeGetTensorImpl();
-}
-
 std::vector<at::Tensor> Unit::parameters() const {
   std::vector<at::Tensor> all;
   for (const auto& p : parameters_) {
-    auto impl = p.tensor.lock();
     DTENSOR_CHECK(
-        impl != nullptr,
+        p.tensor != nullptr,
         kFullyShard,
         "parameter \"",
         p.name,
         "\" of unit \"",
         name_,
         "\" is no more. Keep a module as long as others of its unit.");
-    all.emplace_back(std::move(impl));
+    all.emplace_back(
+        c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::
+            reclaim_copy(p.tensor));
   }
   return all;
 }
@@ -193,7 +189,9 @@ at::Tensor Unit::my_parts() const {
     DTENSOR_CHECK(
         !part.is_meta(),
         kFullyShard,
-        "a parameter of unit \"",
+        "parameter \"",
+        parameters_[parts.size()].name,
+        "\" of unit \"",
         name_,
         "\" is on the meta device. Materialize the module before its forward "
         "pass.");
@@ -268,14 +266,23 @@ NodePtr Unit::make_node() {
   return node;
 }
 
+void Unit::check_unchanged(const Gathering& gathering) const {
+  const auto now = states();
+  for (size_t i = 0; i < now.size(); ++i) {
+    DTENSOR_CHECK(
+        gathering.of()[i] == now[i],
+        kFullyShard,
+        "parameter \"",
+        parameters_[i].name,
+        "\" of unit \"",
+        name_,
+        "\" was changed between forward and backward, whose gradients would be "
+        "wrong. Call backward before the optimizer's step.");
+  }
+}
+
 void Unit::refill(Gathering& gathering) {
-  DTENSOR_CHECK(
-      gathering.of() == states(),
-      kFullyShard,
-      "a parameter of unit \"",
-      name_,
-      "\" was changed between forward and backward, whose gradients would be "
-      "wrong. Call backward before the optimizer's step.");
+  check_unchanged(gathering);
   if (c10::GradMode::is_enabled()) {
     gathering.keep_memory(); // a graph of the gradients reads it later
   }

@@ -29,9 +29,10 @@ struct UnitGroups {
   GroupPtr near;   // see ReshardAfterForward; null otherwise
 };
 
-/// A parameter of a unit. The module owns it, and it owns the unit.
+/// A parameter of a unit. The module owns it, and it owns the unit, which it
+/// tells when it goes.
 struct UnitParameter {
-  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  c10::TensorImpl* tensor;
   std::string name;
   ParameterLayout layout;
   WholeLayout whole;
@@ -71,7 +72,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // For operators.
   at::Tensor take(size_t parameter);
   void give_back(at::TensorList results);
-  bool is_parameter(size_t parameter, const at::Tensor& t) const;
+  void forget(size_t parameter) {
+    parameters_[parameter].tensor = nullptr;
+  }
   /// While what it returns lives, the module computes: every operator gets the
   /// whole of a parameter.
   std::shared_ptr<void> open();
@@ -131,6 +134,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   at::Tensor my_parts() const;
   NodePtr make_node();
   void bring(Gathering& gathering);
+  void check_unchanged(const Gathering& gathering) const;
 
   const torch::nn::Module* module_; // for identity only
   std::string_view name_;
@@ -164,11 +168,13 @@ class UnitSource final : public WholeSource {
   UnitSource(UnitPtr unit, size_t index)
       : unit_(std::move(unit)),
         index_(index) {}
+  ~UnitSource() override {
+    unit_->forget(index_);
+  }
+  UnitSource(const UnitSource&) = delete;
+  UnitSource& operator=(const UnitSource&) = delete;
   const UnitPtr& unit() const {
     return unit_;
-  }
-  bool is_of(const at::Tensor& t) const override {
-    return unit_->is_parameter(index_, t);
   }
   bool is_open() const override {
     return unit_->is_open();

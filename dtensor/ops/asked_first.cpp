@@ -85,16 +85,11 @@ class ViewOfWhole final : public WholeSource {
   ViewOfWhole(
       std::shared_ptr<WholeSource> base,
       const c10::OperatorHandle& op,
-      torch::jit::Stack args,
-      const at::Tensor& view)
+      torch::jit::Stack args)
       : base_(std::move(base)),
         op_(op),
-        args_(std::move(args)),
-        view_(view.getIntrusivePtr()) {
+        args_(std::move(args)) {
     args_[0] = at::Tensor(); // the parameter, which has this
-  }
-  bool is_of(const at::Tensor& t) const override {
-    return view_._unsafe_get_target() == t.unsafeGetTensorImpl();
   }
   bool is_open() const override {
     return base_->is_open();
@@ -116,7 +111,6 @@ class ViewOfWhole final : public WholeSource {
   std::shared_ptr<WholeSource> base_;
   c10::OperatorHandle op_;
   torch::jit::Stack args_;
-  c10::weak_intrusive_ptr<c10::TensorImpl> view_;
 };
 
 // Whether it gives a view of its first argument and of no other.
@@ -150,8 +144,8 @@ void view_parts(
     return;
   }
   auto meta = meta_of(view).copy();
-  meta->whole_source = std::make_shared<ViewOfWhole>(
-      std::move(source), op, std::move(args), view);
+  meta->whole_source =
+      std::make_shared<ViewOfWhole>(std::move(source), op, std::move(args));
   view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
   make_asked_first(view);
 }

@@ -18,9 +18,6 @@ namespace dtensor::detail {
 class WholeSource {
  public:
   virtual ~WholeSource() = default;
-  /// Whether `t` is the parameter itself. What was made of it, such as
-  /// t.detach(), has its source too.
-  virtual bool is_of(const at::Tensor& t) const = 0;
   /// Whether every operator is to get the whole, as while the module computes,
   /// and not only one beside another operand that is no part of the parameter's
   /// mesh.
@@ -36,11 +33,7 @@ class WholeSource {
 
 /// That of a parameter; null for all other tensors.
 inline WholeSource* whole_source_of(const at::Tensor& t) {
-  if (!is_dtensor(t)) {
-    return nullptr;
-  }
-  auto* source = meta_of(t).whole_source.get();
-  return source != nullptr && source->is_of(t) ? source : nullptr;
+  return is_dtensor(t) ? meta_of(t).whole_source.get() : nullptr;
 }
 
 } // namespace dtensor::detail

@@ -48,21 +48,20 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   }
 
   // Immutable but for the public fields at the end, so copies share it, unless
-  // it carries a shared input, which belongs to one tensor.
+  // it carries a shared input or a source, which belong to one tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
-    if (shared_input == nullptr) {
+    if (shared_input == nullptr && whole_source == nullptr) {
       return self;
     }
     return copy();
   }
-  /// The same without the shared input.
+  /// The same without the shared input and the source.
   c10::intrusive_ptr<DTensorMeta> copy() const {
     auto meta = c10::make_intrusive<DTensorMeta>(local_, spec);
     meta->pending_ = pending_;
     meta->boundaries = boundaries;
     meta->view_facts = view_facts;
-    meta->whole_source = whole_source;
     return meta;
   }
 
