@@ -76,6 +76,25 @@ void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
   }
 }
 
+// Ranks of the mesh, in its order, that have what this one has.
+std::vector<int64_t> holders_of_my_part(const Spec& spec) {
+  const auto& mesh = spec.mesh();
+  const auto& mine = *mesh.get_coordinate();
+  std::vector<int64_t> holders;
+  for (size_t i = 0; i < mesh.ranks().size(); ++i) {
+    const auto theirs = mesh.coordinate_of(static_cast<int64_t>(i));
+    bool has_same = true;
+    for (size_t m = 0; m < mine.size(); ++m) {
+      has_same = has_same &&
+          (spec.placements()[m].is_replicate() || theirs[m] == mine[m]);
+    }
+    if (has_same) {
+      holders.push_back(mesh.ranks()[i]);
+    }
+  }
+  return holders;
+}
+
 } // namespace
 
 PartReader::PartReader(
@@ -95,58 +114,54 @@ GroupPtr PartReader::group_of(const std::vector<int64_t>& ranks) {
   return group;
 }
 
-PartReader::Share PartReader::share_of(const at::Tensor& target) {
-  Share share;
-  if (!is_dtensor(target)) {
-    share.local = target.detach();
-    for (const auto size : target.sizes()) {
-      share.parts.push_back({{0, size}});
-    }
+// A plain tensor, which all have.
+PartReader::Share PartReader::share_of_plain(const at::Tensor& target) {
+  Share share{.local = target.detach(), .parts = {}, .readers = nullptr};
+  for (const auto size : target.sizes()) {
+    share.parts.push_back({{0, size}});
+  }
+  if (group_ == nullptr || group_->size() == 1) {
+    return share;
+  }
+  if (is_shared(share.local)) {
+    share.readers = group_;
+  } else {
     share.peer = group_->rank();
     share.peers = group_->size();
-    if (share_reading_ && share.peers > 1 && target.dim() > 0 &&
-        static_cast<int64_t>(target.nbytes()) >= kSharedBytes) {
-      share.readers = group_;
-      share.peer = 0;
-      share.peers = 1;
-    }
-    return share;
+  }
+  return share;
+}
+
+PartReader::Share PartReader::share_of(const at::Tensor& target) {
+  if (!is_dtensor(target)) {
+    return share_of_plain(target);
   }
   const auto& spec = *spec_of(target);
   const auto& mesh = spec.mesh();
-  share.local = local_of(target).detach();
+  const auto& mine = *mesh.get_coordinate();
+  Share share{
+      .local = local_of(target).detach(), .parts = {}, .readers = nullptr};
   for (int64_t d = 0; d < spec.dim(); ++d) {
     share.parts.push_back(local_intervals(spec, d));
   }
-  const bool is_shared = share_reading_ && spec.dim() > 0 &&
-      static_cast<int64_t>(share.local.nbytes()) >= kSharedBytes;
-  const auto& mine = *mesh.get_coordinate();
-  const auto turns = [&](size_t m) {
-    const auto& p = spec.placements()[m];
-    return !p.cuts(0) && !(is_shared && p.is_replicate());
-  };
+  const auto readers = holders_of_my_part(spec);
+  const bool shared = is_shared(share.local) && readers.size() > 1;
+  if (shared) {
+    share.readers = group_of(readers);
+  }
   for (size_t m = 0; m < mine.size(); ++m) {
-    if (turns(m)) {
+    const auto& p = spec.placements()[m];
+    if (!p.cuts(0) && !(shared && p.is_replicate())) {
       share.peer = share.peer * mesh.shape()[m] + mine[m];
       share.peers *= mesh.shape()[m];
     }
   }
-  std::vector<int64_t> readers;
-  for (size_t i = 0; i < mesh.ranks().size(); ++i) {
-    const auto theirs = mesh.coordinate_of(static_cast<int64_t>(i));
-    bool has_same = true;
-    for (size_t m = 0; m < mine.size(); ++m) {
-      has_same = has_same &&
-          (spec.placements()[m].is_replicate() || theirs[m] == mine[m]);
-    }
-    if (has_same) {
-      readers.push_back(mesh.ranks()[i]);
-    }
-  }
-  if (is_shared && readers.size() > 1) {
-    share.readers = group_of(readers);
-  }
   return share;
+}
+
+bool PartReader::is_shared(const at::Tensor& local) const {
+  return share_reading_ && local.dim() > 0 &&
+      static_cast<int64_t>(local.nbytes()) >= kSharedBytes;
 }
 
 void PartReader::verify(

@@ -31,6 +31,8 @@ class PartReader {
  private:
   struct Share;
   Share share_of(const at::Tensor& target);
+  Share share_of_plain(const at::Tensor& target);
+  bool is_shared(const at::Tensor& local) const;
   void read_rows(
       const WeightInfo& weight,
       const Share& share,

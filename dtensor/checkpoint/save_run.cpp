@@ -78,8 +78,14 @@ SaveRun::SaveRun(SaveTask task)
     : task_(std::move(task)),
       thread_([this] { run(); }) {}
 
+// What has failed is removed here and not by the thread: in finish() all ranks
+// have ended their writing, which would fail for another reason otherwise. Who
+// did not wait for the others leaves what they write to the next save.
 SaveRun::~SaveRun() {
   thread_.join();
+  if (task_.rank == 0 && !is_committed_) {
+    remove_folder(task_.folder);
+  }
 }
 
 void SaveRun::run() {
@@ -91,14 +97,13 @@ void SaveRun::run() {
   }
   const auto commit_error =
       error != nullptr ? error : error_in([&] { commit(); });
-  if (commit_error != nullptr) {
-    // Others may be writing there yet: the next save removes what they leave.
-    remove_folder(task_.folder);
-    committed_.set_exception(commit_error);
-  } else {
+  is_committed_ = commit_error == nullptr;
+  if (is_committed_) {
+    task_.lock.reset();
     committed_.set_value();
+  } else {
+    committed_.set_exception(commit_error);
   }
-  task_.lock.reset();
 }
 
 void SaveRun::write_own_files() {

@@ -67,6 +67,7 @@ class SaveRun {
   SaveTask task_;
   /// Rank 0 waits for nobody any more.
   std::atomic<bool> is_given_up_{false};
+  bool is_committed_ = false; // once the thread has ended
   std::promise<void> written_;
   std::promise<void> committed_;
   std::thread thread_;

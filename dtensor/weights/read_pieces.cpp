@@ -39,8 +39,9 @@ at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
   return bytes.contiguous().view(dtype).squeeze(-1);
 }
 
-// A box of the piece to a box of the result, some rows at a time. Elements that
-// do not lie at multiples of their size come as bytes.
+// A box of the piece to a box of the result, some of the first dimension that
+// has several at a time. Elements that do not lie at multiples of their size
+// come as bytes.
 void copy_box(
     const StoredPiece& piece,
     const WeightFormat& format,
@@ -51,14 +52,18 @@ void copy_box(
     to.copy_(is_typed ? from : typed(from, format.dtype));
     return;
   }
+  int64_t d = 0;
+  while (d + 1 < to.dim() && from.size(d) == 1) {
+    ++d;
+  }
   const auto* const data = static_cast<const std::byte*>(from.data_ptr());
-  const auto row = from.stride(0) * from.element_size();
+  const auto row = from.stride(d) * from.element_size();
   const auto step =
       std::max<int64_t>(kCopiedBytes / std::max<int64_t>(row, 1), 1);
-  for (int64_t begin = 0; begin < from.size(0); begin += step) {
-    const auto count = std::min(step, from.size(0) - begin);
-    const auto some = from.narrow(0, begin, count);
-    to.narrow(0, begin, count)
+  for (int64_t begin = 0; begin < from.size(d); begin += step) {
+    const auto count = std::min(step, from.size(d) - begin);
+    const auto some = from.narrow(d, begin, count);
+    to.narrow(d, begin, count)
         .copy_(is_typed ? some : typed(some, format.dtype));
     const auto* const rows = data + begin * row;
     const auto left = piece.data + piece.bytes - rows;
