@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace dtensor::detail {
 namespace {
@@ -34,9 +35,67 @@ Overlaps overlaps_of(const StoredPiece& piece, size_t d, const Intervals& of) {
   return found;
 }
 
+// Elements of one dtype from one place to another, by runs of bytes: threads of
+// LibTorch's would stand in the way of ranks that are threads.
+class ByteCopy {
+ public:
+  ByteCopy(const at::Tensor& from, const at::Tensor& to)
+      : from_(from),
+        to_(to),
+        run_(from.element_size()) {
+    whole_ = from.dim();
+    while (whole_ > 0 && is_dense(from) && is_dense(to)) {
+      run_ *= from.size(--whole_);
+    }
+  }
+
+  void copy() const {
+    copy(
+        static_cast<const std::byte*>(from_.data_ptr()),
+        static_cast<std::byte*>(to_.data_ptr()),
+        0);
+  }
+
+ private:
+  bool is_dense(const at::Tensor& t) const {
+    return t.size(whole_ - 1) == 1 ||
+        t.stride(whole_ - 1) * t.element_size() == run_;
+  }
+
+  void copy(const std::byte* from, std::byte* to, int64_t dim) const {
+    if (dim == whole_) {
+      std::memcpy(to, from, static_cast<size_t>(run_));
+      return;
+    }
+    const auto item = from_.element_size();
+    for (int64_t i = 0; i < from_.size(dim); ++i) {
+      copy(from, to, dim + 1);
+      from += from_.stride(dim) * item;
+      to += to_.stride(dim) * item;
+    }
+  }
+
+  const at::Tensor& from_;
+  const at::Tensor& to_;
+  int64_t whole_; // from this dimension on bytes lie together in both
+  int64_t run_;
+};
+
 // The bytes of a tensor, with a dimension for those of an element.
 at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
   return bytes.contiguous().view(dtype).squeeze(-1);
+}
+
+void copy_slice(
+    const WeightFormat& format,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  const bool is_typed = from.scalar_type() == format.dtype;
+  if (is_typed && to.scalar_type() == format.dtype && to.device().is_cpu()) {
+    ByteCopy(from, to).copy();
+  } else {
+    to.copy_(is_typed ? from : typed(from, format.dtype));
+  }
 }
 
 // A box of the piece to a box of the result, some of the first dimension that
@@ -47,9 +106,8 @@ void copy_box(
     const WeightFormat& format,
     const at::Tensor& from,
     const at::Tensor& to) {
-  const bool is_typed = from.scalar_type() == format.dtype;
   if (to.dim() == 0) {
-    to.copy_(is_typed ? from : typed(from, format.dtype));
+    copy_slice(format, from, to);
     return;
   }
   int64_t d = 0;
@@ -62,9 +120,8 @@ void copy_box(
       std::max<int64_t>(kCopiedBytes / std::max<int64_t>(row, 1), 1);
   for (int64_t begin = 0; begin < from.size(d); begin += step) {
     const auto count = std::min(step, from.size(d) - begin);
-    const auto some = from.narrow(d, begin, count);
-    to.narrow(d, begin, count)
-        .copy_(is_typed ? some : typed(some, format.dtype));
+    copy_slice(
+        format, from.narrow(d, begin, count), to.narrow(d, begin, count));
     const auto* const rows = data + begin * row;
     const auto left = piece.data + piece.bytes - rows;
     MappedFile::forget(

@@ -39,6 +39,7 @@ TENSORS = {
     "flags": ([5, 3], torch.bool),
     "counts": ([6], torch.int64),
     "number": ([], torch.float32),
+    "large": ([1200, 1000], torch.float32),
 }
 
 

@@ -46,7 +46,8 @@ const std::vector<Tensor> kTensors = {
     {"half", {5, 3}, at::kBFloat16},
     {"flags", {5, 3}, at::kBool},
     {"counts", {6}, at::kLong},
-    {"number", {}, at::kFloat}};
+    {"number", {}, at::kFloat},
+    {"large", {1200, 1000}, at::kFloat}};
 
 at::Tensor value_of(const Tensor& tensor) {
   const auto n = c10::multiply_integers(tensor.sizes);
