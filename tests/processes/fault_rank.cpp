@@ -5,14 +5,10 @@
 //
 // Prints the error that it gets and exits with 7.
 #include <ATen/Parallel.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
-#include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/run_world.h>
-#include <dtensor/tensor/dtensor.h>
 #include <tests/command_line.h>
 
 #include <csignal>
@@ -37,8 +33,6 @@ struct Options {
   std::optional<std::chrono::milliseconds> of_group;
   std::optional<std::chrono::milliseconds> of_call;
   int times = 1;
-  // Where rounds save checkpoints, in place of collectives.
-  std::string saves;
   dtensor::RunWorldOptions world;
 };
 
@@ -63,28 +57,6 @@ void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
   }
 }
 
-// It does wrong while its thread writes, or has just written.
-void save_steps(const Options& options, const dtensor::GroupPtr& group) {
-  const auto mesh = dtensor::init_device_mesh(at::kCPU, {group->size()});
-  dtensor::AsyncSaver saver;
-  for (int round = 0; round < kRounds; ++round) {
-    dtensor::StateDict tensors;
-    tensors.insert(
-        "w",
-        dtensor::distribute_tensor(
-            at::full({300'000}, static_cast<double>(round)),
-            mesh,
-            {dtensor::Shard(0)}));
-    saver.save(
-        options.saves + "/step_" + std::to_string(round),
-        {.tensors = &tensors});
-    if (round == options.round && dtensor::get_rank() == options.culprit) {
-      do_wrong(options, group);
-    }
-    saver.wait();
-  }
-}
-
 void steps(const Options& options) {
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < dtensor::get_world_size(); ++rank) {
@@ -99,10 +71,6 @@ void steps(const Options& options) {
   std::optional<dtensor::CollectiveTimeout> limit;
   if (options.of_call) {
     limit.emplace(*options.of_call);
-  }
-  if (!options.saves.empty()) {
-    save_steps(options, group);
-    return;
   }
   const auto large = at::ones({300'000});
   for (int round = 0; round < kRounds; ++round) {
@@ -127,7 +95,6 @@ int main(int argc, char** argv) {
       "--keep", options.keeps, "It keeps the group, and goes on a while");
   app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
-  app.add_option("--saves", options.saves, "Where it saves checkpoints");
   int64_t of_group = 0;
   int64_t of_call = 0;
   app.add_option("--group-timeout-ms", of_group, "Of those of the group");
