@@ -99,12 +99,13 @@ struct LoadOptions {
 /// folder of Python's HuggingFaceStorageWriter, or anything that open_weights()
 /// reads. Layouts and dtypes of the targets stay; each rank reads the bytes of
 /// its parts alone. Tensors on the meta device get memory. All ranks of the
-/// group call it. Throws ValueError, on all ranks, before anything has changed:
-/// one error that lists names that are missing, that the model does not have
-/// (both if strict), and other shapes; files that are cut short, missing or
-/// malformed. Throws RuntimeError for bytes that are not those that were saved:
-/// tensors that were read until then have changed. Python:
-/// torch.distributed.checkpoint.load.
+/// group call it.
+/// Throws ValueError, on all ranks, before anything has changed: one error that
+/// lists names that are missing, that the model does not have (both if strict),
+/// and other shapes; a mesh with ranks that do not load; files that are cut
+/// short, missing or malformed. Throws RuntimeError for bytes that are not
+/// those that were saved: tensors that were read until then have changed.
+/// Python: torch.distributed.checkpoint.load.
 DTENSOR_API void load_checkpoint(
     const std::string& path,
     const CheckpointState& state,

@@ -50,10 +50,15 @@ Opened open_checkpoint(const std::string& path) {
 // Where tensors go, and the dictionaries of which they are made.
 class Loading {
  public:
-  Loading(Opened opened, const CheckpointState& state, bool strict)
+  Loading(
+      Opened opened,
+      const CheckpointState& state,
+      bool strict,
+      const std::vector<int64_t>& ranks)
       : opened_(std::move(opened)),
         state_(state),
-        strict_(strict) {}
+        strict_(strict),
+        ranks_(ranks.begin(), ranks.end()) {}
 
   // Collects targets; throws for names and shapes, and changes nothing.
   void plan() {
@@ -125,7 +130,24 @@ class Loading {
     return found;
   }
 
+  // Ranks that are not asked would be waited for.
+  void check_all_load(const std::string& name, const at::Tensor& target) const {
+    for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
+      DTENSOR_CHECK_VALUE(
+          ranks_.count(rank) > 0,
+          kLoadCheckpoint,
+          name,
+          " lies on rank ",
+          rank,
+          " too, which is not in the group that loads. Pass a group with all "
+          "ranks of its mesh.");
+    }
+  }
+
   void add(const std::string& name, const at::Tensor& target) {
+    if (is_dtensor(target)) {
+      check_all_load(name, target);
+    }
     if (is_dtensor(target) && detail::spec_of(target)->has_partial()) {
       terms_.push_back(
           c10::str(name, " is ", to_string(*detail::spec_of(target))));
@@ -248,6 +270,7 @@ class Loading {
   Opened opened_;
   const CheckpointState& state_;
   bool strict_;
+  std::unordered_set<int64_t> ranks_;
   std::vector<std::pair<std::string, at::Tensor>> targets_;
   std::unordered_set<std::string> known_;
   StateDict optimizer_;
@@ -272,7 +295,8 @@ void load_checkpoint(
         state.optimizer == nullptr || state.model != nullptr,
         kLoadCheckpoint,
         "an optimizer without its model, whose names it needs. Pass both.");
-    loading.emplace(open_checkpoint(path), state, options.strict);
+    loading.emplace(
+        open_checkpoint(path), state, options.strict, group->ranks());
     loading->plan();
   });
   const auto what = path + " was not loaded. ";

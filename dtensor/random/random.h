@@ -28,8 +28,9 @@ DTENSOR_API void manual_seed(uint64_t seed);
 
 /// The state of this rank's stream and of its plain default generator, as
 /// bytes, for a checkpoint; and the way back, on any number of ranks, of ranks
-/// that draw alike. Throws ValueError for bytes that are no such state. Python:
-/// torch.get_rng_state, torch.set_rng_state.
+/// that draw alike.
+/// Throws ValueError for bytes that are no such state.
+/// Python: torch.get_rng_state, torch.set_rng_state.
 DTENSOR_API at::Tensor get_random_state();
 DTENSOR_API void set_random_state(const at::Tensor& state);
 

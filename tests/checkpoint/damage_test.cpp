@@ -274,10 +274,20 @@ TEST(CheckpointErrors, OfNames) {
 
 TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
   const Folder folder;
+  save(folder / "whole");
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     StateDict state = state_on(mesh);
     if (get_rank() == 0) {
+      EXPECT_EQ(
+          error_of([&] {
+            load_checkpoint(
+                folder / "whole",
+                {.tensors = &state},
+                {.group = new_group({0}, "alone")});
+          }),
+          "[load_checkpoint] w lies on rank 1 too, which is not in the group "
+          "that loads. Pass a group with all ranks of its mesh.");
       EXPECT_EQ(
           error_of([&] {
             save_checkpoint(
