@@ -208,6 +208,35 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   }
 }
 
+// What a style gathers in a scope of autocast is bfloat16 by then.
+TEST(ProgramPlans, CutWhatAutocastCasts) {
+  const auto path = exported("autocast");
+  const auto runs = python_runs("autocast");
+  for (const int64_t ranks : {2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      parallelize_program(
+          program,
+          mesh,
+          {{"up", ColwiseParallel({.output_layouts = Replicate()})}});
+      // Gradients are rounded sums, in which the order of terms shows.
+      const torch::NoGradGuard no_grad;
+      const CommDebugMode counted;
+      const auto outputs = tensors_in(program.run({runs[0].inputs[0]}));
+      const auto table = counted.generate_comm_debug_tracing_table(0);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        expect_close(outputs[i], runs[0].outputs[i], c10::str("output ", i));
+      }
+      // Three calls; the third, in a scope of a device that is not used, of
+      // float32.
+      EXPECT_EQ(counted.get_total_counts(), 3) << table;
+      EXPECT_EQ(counted.total().payload_bytes, 5 * 24 / ranks * (2 + 2 + 4))
+          << table;
+    });
+  }
+}
+
 // Queries, keys and values of one weight, gates of another.
 TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
   const auto encoder = load_program(exported("encoder"));
