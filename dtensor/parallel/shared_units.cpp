@@ -6,14 +6,13 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>
 
-#include <ATen/core/List.h>
-#include <ATen/ops/index.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -43,14 +42,19 @@ bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   return false;
 }
 
-// Of the units along the last dimension of `t`. (LibTorch has no index_select
-// of meta tensors.)
+// Of the units along the last dimension of `t`; who has none takes none.
 at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
   const auto apart = t.unflatten(-1, {t.size(-1) / unit, unit});
-  c10::List<std::optional<at::Tensor>> index;
-  index.resize(static_cast<size_t>(apart.dim()) - 2);
-  index.push_back(at::tensor(which, at::kLong).to(t.device()));
-  return at::index(apart, index).flatten(-2);
+  std::vector<at::Tensor> parts = {apart.narrow(-2, 0, 0)};
+  for (auto one = which.begin(); one != which.end();) {
+    const auto next = std::find_if(
+        one, which.end(), [&](int64_t other) { return other != *one; });
+    auto sizes = apart.sizes().vec();
+    sizes[sizes.size() - 2] = next - one;
+    parts.push_back(apart.narrow(-2, *one, 1).expand(sizes));
+    one = next;
+  }
+  return at::cat(parts, -2).flatten(-2);
 }
 
 } // namespace
