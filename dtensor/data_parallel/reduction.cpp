@@ -85,14 +85,20 @@ at::Tensor Reduction::pack(
   return packed;
 }
 
-// Null where the ranks that repeat this one's are left out for now.
+// On the CPU nothing computes beside a collective, and what is under way keeps
+// its memory until the slowest rank has read it. Null where the ranks that
+// repeat this one's are left out for now.
 PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
-  if (repeat_ == nullptr) {
+  if (repeat_ == nullptr && device_ != c10::kCPU) {
     return shard_->reduce_scatter_async(
         std::move(packed), 0, op, {}, layout.rank_sizes());
   }
   auto part = shard_->reduce_scatter(packed, 0, op, layout.rank_sizes());
+  packed = at::Tensor();
+  if (repeat_ == nullptr) {
+    return ready(std::move(part));
+  }
   if (const auto earlier = std::exchange(unrepeated_, at::Tensor());
       earlier.defined()) {
     part = part.add(earlier);
