@@ -4,13 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
+#include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -74,32 +74,21 @@ detail::UnitGroups groups_of(
   return result;
 }
 
-// Those without a unit, once each, with their full names.
-std::vector<std::pair<std::string, at::Tensor>> parameters_for(
+// Those without a unit.
+detail::NamedParameters parameters_for(
     const torch::nn::Module& module,
     const FullyShardOptions& options) {
-  std::vector<std::pair<std::string, at::Tensor>> found;
-  for (const auto& item : module.named_parameters()) {
-    const auto& parameter = item.value();
-    const auto is_same = [&](const at::Tensor& t) {
-      return t.is_same(parameter);
-    };
-    if (detail::unit_of(parameter) == nullptr &&
-        std::none_of(
-            options.ignored_params.begin(),
-            options.ignored_params.end(),
-            is_same) &&
-        std::none_of(found.begin(), found.end(), [&](const auto& known) {
-          return is_same(known.second);
-        })) {
-      found.emplace_back(item.key(), parameter);
-    }
-  }
-  return found;
+  const auto& ignored = options.ignored_params;
+  return detail::unique_parameters(module, [&](const at::Tensor& parameter) {
+    return detail::unit_of(parameter) == nullptr &&
+        std::none_of(ignored.begin(), ignored.end(), [&](const auto& t) {
+             return t.is_same(parameter);
+           });
+  });
 }
 
 void check_dtypes(
-    const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+    const detail::NamedParameters& parameters,
     const MixedPrecisionPolicy& policy) {
   for (const auto& [name, parameter] : parameters) {
     DTENSOR_CHECK_VALUE(
@@ -137,11 +126,23 @@ void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
   }
 }
 
+// The part where it is to stay.
+at::Tensor kept(
+    const at::Tensor& part,
+    const std::optional<CPUOffloadPolicy>& offload) {
+  if (!offload || part.is_cpu() || part.is_meta()) {
+    return part;
+  }
+  const auto on_cpu = part.cpu();
+  return offload->pin_memory ? on_cpu.pin_memory() : on_cpu;
+}
+
 // The parameter itself becomes the DTensor of its part, and its gradient that
 // of its own. Returns what operators are to get.
 detail::WholeLayout shard(
     const at::Tensor& parameter,
-    const detail::ParameterLayout& layout) {
+    const detail::ParameterLayout& layout,
+    const std::optional<CPUOffloadPolicy>& offload) {
   const c10::NoGradGuard no_grad;
   const auto gradient = parameter.grad();
   detail::WholeLayout whole{layout.whole, nullptr};
@@ -149,12 +150,12 @@ detail::WholeLayout shard(
     whole.boundaries =
         std::exchange(detail::meta_of(parameter).boundaries, nullptr);
   }
-  const auto part = detail::part_of(parameter, layout);
+  const auto part = kept(detail::part_of(parameter, layout), offload);
   note_origin(part, parameter);
   detail::become(parameter, detail::wrap(part, layout.spec));
   if (gradient.defined()) {
     parameter.mutable_grad() = detail::wrap(
-        detail::part_of(gradient, layout),
+        kept(detail::part_of(gradient, layout), offload),
         layout.spec->with_dtype(gradient.scalar_type()));
   }
   detail::keep_gradient_in_layout(parameter);
@@ -236,7 +237,7 @@ FSDPModule fully_shard(
   std::vector<detail::UnitParameter> all;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
-    auto whole = shard(parameter, layouts[i]);
+    auto whole = shard(parameter, layouts[i], options.offload_policy);
     all.push_back(
         {parameter.unsafeGetTensorImpl(),
          name,

@@ -80,6 +80,14 @@ struct MixedPrecisionPolicy {
   bool cast_forward_inputs = true;
 };
 
+/// Parameters, gradients and optimizer states stay in the memory of the CPU,
+/// and the whole of a parameter is on the device of the mesh. On a mesh of the
+/// CPU nothing changes. Python: torch.distributed.fsdp.CPUOffloadPolicy.
+struct CPUOffloadPolicy {
+  /// In page-locked memory, which a GPU reads faster.
+  bool pin_memory = true;
+};
+
 /// Options of fully_shard.
 struct FullyShardOptions {
   /// 1-D: parameters are cut over its ranks. 2-D: cut over those of its second
@@ -89,6 +97,7 @@ struct FullyShardOptions {
   /// Default: true for a unit inside of another one, false for the outermost.
   std::optional<ReshardAfterForward> reshard_after_forward = std::nullopt;
   MixedPrecisionPolicy mp_policy = {};
+  std::optional<CPUOffloadPolicy> offload_policy = std::nullopt;
   /// The cut of a parameter, Shard(d); nothing: Shard(0).
   std::function<std::optional<Placement>(const at::Tensor&)>
       shard_placement_fn = nullptr;

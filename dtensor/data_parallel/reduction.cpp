@@ -15,15 +15,19 @@ using torch::autograd::variable_list;
 // Of the sums of all ranks, one parameter's, which is waited for with them.
 class PartOfSum final : public Pending {
  public:
-  PartOfSum(PendingPtr all, int64_t begin, SizesRef sizes, at::ScalarType dtype)
+  PartOfSum(
+      PendingPtr all,
+      int64_t begin,
+      SizesRef sizes,
+      const at::TensorOptions& options)
       : all_(std::move(all)),
         begin_(begin),
         sizes_(sizes.begin(), sizes.end()),
-        dtype_(dtype) {}
+        options_(options) {}
   at::Tensor wait() override {
     if (!part_.defined()) {
-      part_ =
-          all_->wait().narrow(0, begin_, numel(sizes_)).view(sizes_).to(dtype_);
+      const auto mine = all_->wait().narrow(0, begin_, numel(sizes_));
+      part_ = mine.view(sizes_).to(options_);
       all_ = nullptr;
     }
     return part_;
@@ -33,20 +37,13 @@ class PartOfSum final : public Pending {
   PendingPtr all_;
   int64_t begin_;
   Sizes sizes_;
-  at::ScalarType dtype_;
+  at::TensorOptions options_;
   at::Tensor part_;
 };
 
-at::TensorOptions options_of(const Spec& spec) {
-  return at::TensorOptions()
-      .dtype(spec.dtype())
-      .device(spec.mesh().device_type());
-}
-
 } // namespace
 
-// What was kept of one parameter and what comes now may differ in who has
-// summed: then both are made whole.
+// Gradients of one parameter are terms in all passes of a model, or in none.
 void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
   const auto kept = std::exchange(unsummed_, {});
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -125,13 +122,14 @@ at::Tensor Reduction::result(
     local.is_term = counts[1].item<double>() != 0;
   }
   const auto spec = gradient_layout(parameter.layout->spec, local.is_term);
-  const auto options = options_of(*spec);
+  const auto options =
+      at::TensorOptions().dtype(spec->dtype()).device(parts_device_);
   return wrap(
       std::make_shared<PartOfSum>(
           sums,
           layout.begin_in_rank(i, static_cast<size_t>(shard_->rank())),
           spec->local_sizes(),
-          spec->dtype()),
+          options),
       spec,
       at::empty({0}, options));
 }

@@ -32,16 +32,18 @@ struct ReducedParameter {
 class Reduction {
  public:
   /// Sums in `dtype`, on `device`, over the ranks of `shard`, and of `repeat`
-  /// if that is not null.
+  /// if that is not null; what comes out goes to `parts_device`.
   Reduction(
       GroupPtr shard,
       GroupPtr repeat,
       at::ScalarType dtype,
-      c10::DeviceType device)
+      c10::DeviceType device,
+      c10::DeviceType parts_device)
       : shard_(std::move(shard)),
         repeat_(std::move(repeat)),
         dtype_(dtype),
-        device_(device) {}
+        device_(device),
+        parts_device_(parts_device) {}
 
   /// Gradients of the unit's parameters, by number, and what is under way of
   /// them; undefined and null while nothing is to be summed. All ranks call it.
@@ -77,6 +79,7 @@ class Reduction {
   GroupPtr repeat_; // or null
   at::ScalarType dtype_;
   c10::DeviceType device_;
+  c10::DeviceType parts_device_;
   bool requires_sync_ = true;
   bool requires_all_reduce_ = true;
   std::optional<double> divide_factor_;

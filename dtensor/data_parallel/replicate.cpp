@@ -10,6 +10,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/data_parallel/replication_impl.h>
+#include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_claim_impl.h>
@@ -19,9 +20,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/nn/module.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtensor {
 namespace detail {
@@ -220,30 +221,37 @@ void Replication::accumulate(
 
 namespace {
 
+bool is_replicated(const at::Tensor& parameter) {
+  const auto& hooks = torch::autograd::impl::hooks(parameter);
+  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+    return dynamic_cast<const detail::TakeGradient*>(hook.get()) != nullptr;
+  });
+}
+
 std::vector<at::Tensor> parameters_of(
     const torch::nn::Module& module,
     const DeviceMesh& mesh) {
   std::vector<at::Tensor> found;
-  for (const auto& item : module.named_parameters()) {
-    const auto& parameter = item.value();
-    const auto is_same = [&](const at::Tensor& t) {
-      return t.is_same(parameter);
-    };
-    if (!parameter.requires_grad() ||
-        std::any_of(found.begin(), found.end(), is_same)) {
-      continue;
-    }
+  const auto learns = [](const at::Tensor& t) { return t.requires_grad(); };
+  for (const auto& [name, parameter] :
+       detail::unique_parameters(module, learns)) {
     const auto spec = detail::spec_if_distributed(parameter);
     DTENSOR_CHECK_VALUE(
         spec == nullptr || !detail::share_others(spec->mesh(), mesh),
         detail::kReplicate,
         "parameter \"",
-        item.key(),
+        name,
         "\" is ",
         *spec,
         ", spread over ranks of ",
         mesh,
         ". Pass the dimension along which whole models are repeated.");
+    DTENSOR_CHECK_VALUE(
+        !is_replicated(parameter),
+        detail::kReplicate,
+        "parameter \"",
+        name,
+        "\" is replicated already. Call replicate() once for a module.");
     found.push_back(parameter);
   }
   return found;

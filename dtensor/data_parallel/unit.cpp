@@ -67,6 +67,7 @@ Unit::Unit(
       name_(keep_module_name(name)),
       groups_(std::move(groups)),
       mixed_precision_(options.mp_policy),
+      offloads_(options.offload_policy.has_value()),
       reshard_after_forward_(options.reshard_after_forward),
       schedule_(std::make_shared<Schedule>()) {}
 
@@ -86,7 +87,8 @@ void Unit::set_parameters(std::vector<UnitParameter> parameters) {
       groups_.repeat,
       mixed_precision_.reduce_dtype.value_or(
           c10::typeMetaToScalarType(options.dtype())),
-      options.device().type());
+      options.device().type(),
+      offloads_ ? c10::kCPU : options.device().type());
 }
 
 void Unit::put_inside(const UnitPtr& outer, const std::string& name) {

@@ -140,6 +140,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::string_view name_;
   UnitGroups groups_;
   MixedPrecisionPolicy mixed_precision_;
+  bool offloads_; // parts stay on the CPU
   std::optional<ReshardAfterForward> reshard_after_forward_;
   bool reshards_after_backward_ = true;
   Units forward_prefetch_;

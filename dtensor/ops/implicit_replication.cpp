@@ -78,7 +78,8 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   return from_local_autograd(part, replicated_spec(like, plain));
 }
 
-// An operator that gets the whole of a parameter computes on what this rank has.
+// An operator that gets the whole of a parameter computes on what this rank
+// has.
 bool any_has_source(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {

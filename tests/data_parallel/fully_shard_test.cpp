@@ -137,6 +137,14 @@ TEST(FullyShard, AccumulatesAndClips) {
   }
 }
 
+TEST(SlowFullyShard, TrainsThirtySteps) {
+  const Options options{.steps = 30, .accumulate = 2, .max_norm = 0.5};
+  expect_trains_alike({{4}, {"shard"}}, options);
+  expect_trains_alike({{2, 2}, {"shard", "tp"}}, options);
+  expect_trains_alike({{2, 2}, {"repeat", "shard"}}, options);
+  expect_trains_alike({{2, 2, 2}, {"repeat", "shard", "tp"}}, options);
+}
+
 TEST(FullyShard, KeepsWhatItIsToldTo) {
   expect_trains_alike({{2}, {"shard"}}, {}, {.reshard_after_forward = false});
   expect_trains_alike({{2}, {"shard"}}, {}, {.reshard_after_forward = true});

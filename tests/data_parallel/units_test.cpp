@@ -383,7 +383,7 @@ TEST(FullyShardUnits, SumOverThoseThatRepeatWhenTheyAreTold) {
     const auto row = mesh.get_rank();
     for (int part = 0; part < 2; ++part) {
       unit.set_requires_all_reduce(part == 1);
-      const auto x = uniform({4, 6}, 3 + part);
+      const auto x = uniform({4, 6}, 3 + static_cast<uint64_t>(part));
       const CommDebugMode comm;
       mlp(x.narrow(0, row, 1)).square().mean().backward();
       EXPECT_EQ(count_of(comm, CollectiveKind::kAllReduce), part);
@@ -460,6 +460,14 @@ TEST(FullyShardUnits, GatherAheadWhatTheyAreTold) {
     plain(x).square().mean().backward();
     expect_same_gradients(*mlp, *plain, "ahead");
   });
+}
+
+TEST(FullyShardUnits, MayKeepTheirPartsOnTheCpu) {
+  expect_same_as_plain<Mlp>(
+      make_mlp, uniform({8, 6}, 3), [](Mlp& mlp, const DeviceMesh& mesh) {
+        fully_shard(*mlp, {.mesh = mesh, .offload_policy = CPUOffloadPolicy()});
+        EXPECT_TRUE(mlp->w1->weight.is_cpu());
+      });
 }
 
 TEST(FullyShardUnits, LeaveOutWhatIsIgnored) {

@@ -773,6 +773,12 @@ const std::map<std::string, Provocation>& provocations() {
          MlpImpl mlp;
          replicate(mlp, init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
        }},
+      {"a module repeated twice",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         replicate(mlp, mesh);
+         replicate(mlp, mesh);
+       }},
       {"a module repeated along tensor parallelism",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;

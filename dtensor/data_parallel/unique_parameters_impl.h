@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtensor::detail {
+
+using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// The parameters of a module that `is_wanted`, under their full names; one
+/// that several modules share once, under the first.
+template <class IsWanted>
+NamedParameters unique_parameters(
+    const torch::nn::Module& module,
+    const IsWanted& is_wanted) {
+  NamedParameters found;
+  for (const auto& item : module.named_parameters()) {
+    const auto& parameter = item.value();
+    const bool is_known =
+        std::any_of(found.begin(), found.end(), [&](const auto& known) {
+          return known.second.is_same(parameter);
+        });
+    if (!is_known && is_wanted(parameter)) {
+      found.emplace_back(item.key(), parameter);
+    }
+  }
+  return found;
+}
+
+} // namespace dtensor::detail
