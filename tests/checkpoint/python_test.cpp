@@ -84,7 +84,7 @@ TEST(SlowPythonCheckpoint, IsReadByUs) {
   for (const int64_t ranks : {1, 2, 4}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks});
-      for (const size_t begin : {0, 1}) {
+      for (const size_t begin : {0U, 1U}) {
         auto loaded = spread(mesh, begin, /*zeros=*/true);
         load_checkpoint(path, {.tensors = &loaded});
         for (const auto& tensor : kTensors) {
