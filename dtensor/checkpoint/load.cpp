@@ -212,7 +212,7 @@ class Loading {
     if (!parameter.is_meta()) {
       return at::empty_like(parameter.detach());
     }
-    const auto target = at::empty_like(parameter.detach());
+    auto target = at::empty_like(parameter.detach());
     detail::allocate(target);
     return target;
   }

@@ -144,7 +144,7 @@ detail::WholeLayout shard(
     const detail::ParameterLayout& layout,
     const std::optional<CPUOffloadPolicy>& offload) {
   const c10::NoGradGuard no_grad;
-  const auto gradient = parameter.grad();
+  const auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
   detail::WholeLayout whole{layout.whole, nullptr};
   if (is_dtensor(parameter)) {
     whole.boundaries =

@@ -61,7 +61,7 @@ at::Tensor Reduction::pack(
     const FlatLayout& layout,
     const std::vector<LocalGradient>& locals) const {
   const auto device = c10::Device(device_);
-  const auto packed = at::empty(
+  auto packed = at::empty(
       {layout.size()}, at::TensorOptions().dtype(dtype_).device(device));
   std::vector<at::Tensor> wholes;
   std::vector<double> header;

@@ -195,7 +195,8 @@ void Replication::receive(const Bucket& bucket) {
     if (header[2 * k].item<double>() == 0) {
       continue;
     }
-    auto average = mine.view(part.sizes());
+    // No view to autograd: optimizers detach gradients in place.
+    auto average = mine.view(part.sizes()).variable_data();
     if (const auto spec = spec_if_distributed(tensor)) {
       average = wrap(
           std::move(average),

@@ -29,8 +29,9 @@ TEST(Replicate, AveragesInBuckets) {
         const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"dp"});
         auto mlp = make_mlp();
         replicate(*mlp, mesh, {.bucket_cap_bytes = bucket_bytes});
+        torch::optim::SGD optimizer(mlp->parameters(), 0.1);
         for (int pass = 0; pass < 2; ++pass) {
-          mlp->zero_grad();
+          optimizer.zero_grad(/*set_to_none=*/pass == 0);
           const CommDebugMode comm;
           mlp(my_rows(x, mesh)).square().mean().backward();
           const int64_t buckets = bucket_bytes == 1 ? 4
