@@ -280,17 +280,29 @@ Sizes contiguous_strides(SizesRef sizes) {
 
 Sizes dense_strides(SizesRef sizes, SizesRef like_strides) {
   TORCH_INTERNAL_ASSERT(sizes.size() == like_strides.size());
-  c10::SmallVector<size_t, 5> outer_to_inner(sizes.size());
-  std::iota(outer_to_inner.begin(), outer_to_inner.end(), size_t{0});
-  std::stable_sort(
-      outer_to_inner.begin(), outer_to_inner.end(), [&](size_t a, size_t b) {
-        return like_strides[a] > like_strides[b];
-      });
+  // As LibTorch orders those of results: a stride of 0 compares with no other.
+  c10::SmallVector<size_t, 5> inner_to_outer(sizes.size());
+  std::iota(inner_to_outer.rbegin(), inner_to_outer.rend(), size_t{0});
+  for (size_t i = 1; i < inner_to_outer.size(); ++i) {
+    size_t place = i;
+    for (size_t other = i; other-- > 0;) {
+      const auto outer = like_strides[inner_to_outer[place]];
+      const auto inner = like_strides[inner_to_outer[other]];
+      if (outer == 0 || inner == 0 || outer == inner) {
+        continue;
+      }
+      if (inner < outer) {
+        break;
+      }
+      std::swap(inner_to_outer[place], inner_to_outer[other]);
+      place = other;
+    }
+  }
   Sizes strides(sizes.size(), 1);
   int64_t step = 1;
-  for (auto d = outer_to_inner.rbegin(); d != outer_to_inner.rend(); ++d) {
-    strides[*d] = step;
-    step *= std::max<int64_t>(sizes[*d], 1);
+  for (const size_t d : inner_to_outer) {
+    strides[d] = step;
+    step *= std::max<int64_t>(sizes[d], 1);
   }
   return strides;
 }

@@ -328,5 +328,28 @@ TEST(ShardMath, DenseStridesKeepTheOrderInMemory) {
   EXPECT_EQ(dense_strides({0, 3}, {1, 7}), (Sizes{1, 1}));
 }
 
+// What is expanded has strides of 0, which lie nowhere in memory.
+TEST(ShardMath, DenseStridesAreThoseOfLibTorchsResults) {
+  constexpr int64_t kDims = 4;
+  const std::vector<int64_t> sizes(kDims, 2);
+  int64_t compared = 0;
+  for (int64_t code = 0; code < 5 * 5 * 5 * 5; ++code) {
+    std::vector<int64_t> strides;
+    std::set<int64_t> distinct;
+    for (int64_t d = 0, rest = code; d < kDims; ++d, rest /= 5) {
+      strides.push_back(rest % 5 == 0 ? 0 : int64_t{1} << (rest % 5));
+      distinct.insert(strides.back() == 0 ? -d : strides.back());
+    }
+    if (distinct.size() < kDims) {
+      continue; // elements that overlap otherwise have no order
+    }
+    ++compared;
+    const auto result = at::empty_strided(sizes, strides).neg();
+    EXPECT_EQ(dense_strides(sizes, strides), Sizes(result.strides()))
+        << at::IntArrayRef(strides);
+  }
+  EXPECT_EQ(compared, 209);
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

@@ -171,6 +171,25 @@ TEST(Pointwise, ANumberBesideAScalarTensorDoesNotDecideTheDtype) {
   });
 }
 
+// An expanded dimension has a stride of 0, which orders nothing in memory.
+TEST(Pointwise, ResultsOfExpandedTensorsAreViewedAsPlainOnesAre) {
+  run_ranks(4, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
+    const auto values = uniform({2, 4, 6}, 1) - 0.5;
+    const auto placed = distribute_tensor(values, mesh, {Shard(2), Shard(0)});
+    for (const auto& sizes : std::vector<std::vector<int64_t>>{
+             {2, 2, 4, 6}, {3, 2, 4, 6}, {1, 2, 4, 6}}) {
+      // LibTorch's C++ has no meta kernel of relu; of sin it has one.
+      const auto plain = values.expand(sizes).relu();
+      const auto result = placed.expand(sizes).relu();
+      EXPECT_EQ(result.strides(), plain.strides());
+      EXPECT_EQ(placed.expand(sizes).sin().strides(), plain.strides());
+      EXPECT_TRUE(
+          at::equal(full(result.view({-1, 4, 6})), plain.view({-1, 4, 6})));
+    }
+  });
+}
+
 TEST(Registry, EveryRuleIsForAnOperatorThatExists) {
   EXPECT_THAT(RuleRegistry::global().unknown_names(), ::testing::IsEmpty());
 }
