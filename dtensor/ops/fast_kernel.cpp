@@ -12,6 +12,20 @@ void FastSlot::set(std::shared_ptr<const OpInfo> op_info, bool above_autograd) {
           std::make_unique<SlotKernel>(std::move(op_info), above_autograd)));
 }
 
+void note_decision(
+    const FastSlot& slot,
+    const ShortKey& key,
+    const torch::jit::Stack& args) {
+  const OpInfo& info = *slot.info;
+  auto decision = decide(info, args, key.words());
+  if (!is_local_only(info, *decision)) {
+    decision = nullptr;
+  }
+  const bool stock =
+      decision != nullptr && takes_stock_autograd(info, *decision, args);
+  recent_decisions(info.slot).insert(key, std::move(decision), stock);
+}
+
 bool is_local_only(const OpInfo& info, const Decision& decision) {
   const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
   const bool rewrites = info.rule == nullptr ||

@@ -40,6 +40,12 @@ struct FastSlot {
   std::unique_ptr<c10::KernelFunction> boxed;
 };
 
+/// Decides for these arguments, and keeps what a FastKernel may do with them.
+void note_decision(
+    const FastSlot& slot,
+    const ShortKey& key,
+    const torch::jit::Stack& args);
+
 struct NoGuard {};
 
 /// What the local result of an operator still needs before it is wrapped.
@@ -47,6 +53,28 @@ template <class Op>
 struct LocalResult {
   static at::Tensor finish(at::Tensor local, const SpecPtr&) {
     return local;
+  }
+};
+
+/// The ways out of a FastKernel. Operators of one signature share them.
+template <class Result, class... Args>
+struct SlowWays {
+  C10_NOINLINE static Result
+  boxed(const FastSlot& slot, c10::DispatchKeySet keys, Args... args) {
+    return slot.boxed->template call<Result, Args...>(
+        slot.info->op, keys, std::forward<Args>(args)...);
+  }
+
+  C10_NOINLINE static Result
+  stock(const FastSlot& slot, c10::DispatchKeySet keys, Args... args) {
+    auto stack = c10::impl::boxArgs<Args...>(args...);
+    slot.info->stock->callBoxed(slot.info->op, keys, &stack);
+    return c10::impl::PopResult<Result>::call(stack);
+  }
+
+  C10_NOINLINE static void
+  decide_for(const FastSlot& slot, const ShortKey& key, Args... args) {
+    note_decision(slot, key, c10::impl::boxArgs<Args...>(args...));
   }
 };
 
@@ -74,25 +102,26 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
     const bool records = kAboveAutograd && c10::GradMode::is_enabled() &&
         (requires_grad(args) || ...);
     if (records && !info.stock) {
-      return call_boxed(keys, args...);
+      return Slow::boxed(slot, keys, args...);
     }
     ShortKey key;
     add_all(key, info, std::index_sequence_for<Args...>(), args...);
     if (C10_UNLIKELY(
             (key.special() && !may_take(key)) ||
             (kIsView && c10::InferenceMode::is_enabled()))) {
-      return call_boxed(keys, args...);
+      return Slow::boxed(slot, keys, args...);
     }
     const auto* entry = recent_decisions(info.slot).find(key);
     if (C10_UNLIKELY(entry == nullptr)) {
-      return call_new(key, keys, args...);
+      Slow::decide_for(slot, key, args...);
+      return Slow::boxed(slot, keys, args...);
     }
     if (entry->decision == nullptr || (records && !entry->stock)) {
-      return call_boxed(keys, args...);
+      return Slow::boxed(slot, keys, args...);
     }
     if constexpr (kAboveAutograd && !std::is_reference_v<Result>) {
       if (records) {
-        return call_stock(keys, args...);
+        return Slow::stock(slot, keys, args...);
       }
     }
     try {
@@ -108,13 +137,14 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       }
       return call_local(*entry->decision, args...);
     } catch (const c10::NotImplementedError&) {
-      return call_boxed(keys, args...); // no kernel for meta tensors
+      return Slow::boxed(slot, keys, args...); // no kernel for meta tensors
     }
   }
 
   static inline constinit FastSlot slot{};
 
  private:
+  using Slow = SlowWays<Result, Args...>;
   static constexpr bool kIsView = is_view<Op>();
 
   static bool may_take(const ShortKey& key) {
@@ -129,30 +159,6 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       const Args&... args) {
     (add_to_key(key, args, info.value_matters[i]), ...);
     add_caller_to_key(key, info);
-  }
-
-  static Result call_boxed(c10::DispatchKeySet keys, Args... args) {
-    return slot.boxed->template call<Result, Args...>(
-        slot.info->op, keys, std::forward<Args>(args)...);
-  }
-
-  static Result call_stock(c10::DispatchKeySet keys, Args... args) {
-    auto stack = c10::impl::boxArgs<Args...>(args...);
-    slot.info->stock->callBoxed(slot.info->op, keys, &stack);
-    return c10::impl::PopResult<Result>::call(stack);
-  }
-
-  static Result
-  call_new(const ShortKey& key, c10::DispatchKeySet keys, Args... args) {
-    const auto stack = c10::impl::boxArgs<Args...>(args...);
-    auto decision = decide(*slot.info, stack, key.words());
-    if (!is_local_only(*slot.info, *decision)) {
-      decision = nullptr;
-    }
-    const bool stock = decision != nullptr &&
-        takes_stock_autograd(*slot.info, *decision, stack);
-    recent_decisions(slot.info->slot).insert(key, std::move(decision), stock);
-    return call_boxed(keys, std::forward<Args>(args)...);
   }
 
   static Result call_local(const Decision& decision, Args... args) {

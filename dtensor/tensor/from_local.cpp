@@ -166,8 +166,9 @@ at::Tensor detail::from_part(
       "its layout.");
   const auto ndim =
       options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
-  const auto layout = normalize_placements(
-      mesh, placements_or_whole(mesh, placements), ndim, kFromLocal);
+  const auto layout = placements.empty()
+      ? placements_or_whole(mesh, placements)
+      : normalize_placements(mesh, placements, ndim, kFromLocal);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   if (!mesh.contains_this_rank()) {
