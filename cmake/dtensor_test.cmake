@@ -13,7 +13,7 @@ include(GoogleTest)
 
 dtensor_precompiled(dtensor_test_headers
   <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
-target_link_libraries(dtensor_test_headers PUBLIC GTest::gmock)
+target_link_libraries(dtensor_test_headers PUBLIC dtensor::dtensor GTest::gmock)
 if(TARGET dtensor_testing)
   target_link_libraries(dtensor_test_headers PUBLIC dtensor::testing)
 endif()

@@ -3,7 +3,7 @@
 
 include(CMakePackageConfigHelpers)
 
-set(targets dtensor_dtensor)
+set(targets dtensor_core dtensor_dtensor)
 if(TARGET dtensor_testing)
   list(APPEND targets dtensor_testing)
 endif()

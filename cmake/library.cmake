@@ -1,4 +1,4 @@
-# The targets dtensor::dtensor and dtensor::testing.
+# The targets dtensor::core, dtensor::dtensor and dtensor::testing.
 
 include(GNUInstallDirs)
 
@@ -23,7 +23,7 @@ function(dtensor_precompiled target)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "// Has the precompiled header.\n")
   add_library(${target} OBJECT ${source})
-  target_link_libraries(${target} PUBLIC dtensor::dtensor)
+  target_link_libraries(${target} PUBLIC dtensor::core)
   target_precompile_headers(${target} PRIVATE ${ARGN})
   dtensor_warnings(${target})
   target_compile_options(${target} PUBLIC ${dtensor_precompiled_flags})
@@ -70,40 +70,69 @@ function(dtensor_library name)
   dtensor_warnings(${target})
 endfunction()
 
-# For tools that are slow and look at threads: what lies above does without.
-set(dtensor_layers BASE LAYOUT COMM)
-if(NOT DTENSOR_COMM_ONLY)
-  list(APPEND dtensor_layers
-    REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DATA_PARALLEL DEFERRED WEIGHTS
-    CHECKPOINT PROGRAM DEBUG)
-endif()
-set(dtensor_headers)
-set(dtensor_sources)
-foreach(layer ${dtensor_layers})
-  list(APPEND dtensor_headers ${DTENSOR_${layer}_HEADERS})
-  list(APPEND dtensor_sources ${DTENSOR_${layer}_SOURCES})
-endforeach()
+# dtensor_layers(<name> LAYERS <layer>... PRECOMPILED <header>...): the library of
+# these layers of sources.cmake. What nearly every source includes is read once:
+# half of the time that one takes to compile. A source is written as if that did
+# not exist: with CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well.
+function(dtensor_layers name)
+  cmake_parse_arguments(arg "" "" "LAYERS;PRECOMPILED" ${ARGN})
+  set(headers)
+  set(sources)
+  foreach(layer ${arg_LAYERS})
+    list(APPEND headers ${DTENSOR_${layer}_HEADERS})
+    list(APPEND sources ${DTENSOR_${layer}_SOURCES})
+  endforeach()
+  dtensor_library(${name} HEADERS ${headers} SOURCES ${sources})
+  set(target dtensor_${name})
+  target_precompile_headers(${target} PRIVATE
+    <algorithm> <functional> <map> <memory> <mutex> <optional> <string> <vector>
+    <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/stack.h>
+    <torch/csrc/autograd/variable.h> <torch/library.h> ${arg_PRECOMPILED})
+  target_compile_options(${target} PRIVATE ${dtensor_precompiled_flags})
+  # GCC inlines less in large units; several sources are to be as fast as each alone.
+  if(CMAKE_UNITY_BUILD)
+    target_compile_options(${target} PRIVATE
+      "$<$<CXX_COMPILER_ID:GNU>:--param=large-unit-insns=200000>")
+  endif()
+  target_link_libraries(${target} PRIVATE
+    $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+endfunction()
 
-# Torch is PUBLIC: our headers use it.
-dtensor_library(dtensor
-  HEADERS ${dtensor_headers} SOURCES ${dtensor_sources})
-set_target_properties(dtensor_dtensor PROPERTIES OUTPUT_NAME dtensor)
-target_link_libraries(dtensor_dtensor PUBLIC torch)
-if(dtensor_kind STREQUAL STATIC AND NOT DTENSOR_COMM_ONLY)
-  dtensor_link_operators(dtensor_dtensor)
+find_package(nlohmann_json REQUIRED)
+# Tensors, operators and tensor parallelism. For tools that are slow and look at
+# threads: what lies above comm is left out.
+set(dtensor_core_layers BASE LAYOUT COMM)
+if(NOT DTENSOR_COMM_ONLY)
+  list(APPEND dtensor_core_layers REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEBUG)
 endif()
-# What nearly every source includes, read once: half of the time that one takes
-# to compile. A source is written as if it did not exist: with
-# CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well.
-target_precompile_headers(dtensor_dtensor PRIVATE
-  <algorithm> <functional> <map> <memory> <mutex> <optional> <string> <vector>
-  <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/stack.h>
-  <torch/csrc/autograd/variable.h> <torch/library.h>)
-target_compile_options(dtensor_dtensor PRIVATE ${dtensor_precompiled_flags})
-# GCC inlines less in large units; several sources are to be as fast as each alone.
-if(CMAKE_UNITY_BUILD)
-  target_compile_options(dtensor_dtensor PRIVATE
-    "$<$<CXX_COMPILER_ID:GNU>:--param=large-unit-insns=200000>")
+dtensor_layers(core LAYERS ${dtensor_core_layers})
+# Torch is PUBLIC: our headers use it.
+target_link_libraries(dtensor_core PUBLIC torch)
+
+# All of it: what trains, stores and loads models, on top.
+if(DTENSOR_COMM_ONLY)
+  add_library(dtensor_dtensor INTERFACE)
+  add_library(dtensor::dtensor ALIAS dtensor_dtensor)
+  set_target_properties(dtensor_dtensor PROPERTIES EXPORT_NAME dtensor)
+  target_link_libraries(dtensor_dtensor INTERFACE dtensor_core)
+else()
+  dtensor_layers(dtensor
+    LAYERS DATA_PARALLEL DEFERRED WEIGHTS CHECKPOINT PROGRAM
+    PRECOMPILED <nlohmann/json.hpp> <torch/nn/module.h>)
+  set_target_properties(dtensor_dtensor PROPERTIES
+    OUTPUT_NAME dtensor INSTALL_RPATH $ORIGIN)
+  target_link_libraries(dtensor_dtensor PUBLIC dtensor_core)
+  # Checksums of checkpoints, by its header alone.
+  find_path(dtensor_xxhash xxhash.h REQUIRED)
+  target_include_directories(dtensor_dtensor PRIVATE
+    $<BUILD_INTERFACE:${dtensor_xxhash}>)
+  if(dtensor_kind STREQUAL STATIC)
+    dtensor_link_operators(dtensor_core)
+  endif()
+
+  dtensor_library(testing
+    HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
+  target_link_libraries(dtensor_testing PUBLIC dtensor_core)
 endif()
 
 # LibTorch has Gloo, but not its headers: cmake/gloo/README.md.
@@ -114,17 +143,3 @@ set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
 set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
   COMPILE_DEFINITIONS FMT_HEADER_ONLY)
 include(cmake/nccl.cmake)
-find_package(nlohmann_json REQUIRED)
-target_link_libraries(dtensor_dtensor PRIVATE
-  $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
-
-if(NOT DTENSOR_COMM_ONLY)
-  # Checksums of checkpoints, by its header alone.
-  find_path(dtensor_xxhash xxhash.h REQUIRED)
-  target_include_directories(dtensor_dtensor PRIVATE
-    $<BUILD_INTERFACE:${dtensor_xxhash}>)
-
-  dtensor_library(testing
-    HEADERS ${DTENSOR_TESTING_HEADERS} SOURCES ${DTENSOR_TESTING_SOURCES})
-  target_link_libraries(dtensor_testing PUBLIC dtensor::dtensor)
-endif()

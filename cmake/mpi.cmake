@@ -45,7 +45,7 @@ endfunction()
 function(dtensor_mpi_module kind includes libraries)
   set(target dtensor_${kind})
   add_library(${target} MODULE ${DTENSOR_MPI_SOURCES})
-  target_link_libraries(${target} PRIVATE dtensor::dtensor ${libraries})
+  target_link_libraries(${target} PRIVATE dtensor::core ${libraries})
   target_include_directories(${target} SYSTEM PRIVATE ${includes})
   # Only C's half of mpi.h.
   target_compile_definitions(${target} PRIVATE
@@ -58,7 +58,7 @@ function(dtensor_mpi_module kind includes libraries)
   endforeach()
   list(REMOVE_ITEM folders ${CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES})
   set_target_properties(${target} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY $<TARGET_FILE_DIR:dtensor_dtensor>
+    LIBRARY_OUTPUT_DIRECTORY $<TARGET_FILE_DIR:dtensor_core>
     INSTALL_RPATH "${folders}")
 endfunction()
 
