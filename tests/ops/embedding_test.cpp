@@ -58,6 +58,27 @@ TEST(EmbeddingTest, DenseBackward) {
        }});
 }
 
+// A step of an optimizer between forward and backward; rank 2 finds no row.
+TEST(EmbeddingTest, TheTableMayBeWrittenBeforeBackward) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3});
+    const auto ids = at::tensor({0, 1, 1}, at::kLong);
+    const auto gradient = [&](at::Tensor table, const at::Tensor& found_of) {
+      const auto found = at::embedding(table.requires_grad_(), found_of);
+      {
+        const at::NoGradGuard no_grad;
+        table.add_(1);
+      }
+      return torch::autograd::grad({found.square().sum()}, {table})[0];
+    };
+    EXPECT_TRUE(at::equal(
+        full(gradient(
+            place(uniform({5, 2}, 1), mesh, Shard(0)),
+            place(ids, mesh, Replicate()))),
+        gradient(uniform({5, 2}, 1), ids)));
+  });
+}
+
 TEST(EmbeddingTest, LayoutsAndCommunication) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

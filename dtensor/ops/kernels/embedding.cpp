@@ -6,6 +6,7 @@
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/nonzero.h>
@@ -31,14 +32,15 @@ void check_in_range(
 }
 
 // LibTorch's second derivative of an embedding fails where nothing is looked
-// up, which is one rank's lot and not the whole's.
+// up, which is one rank's lot and not the whole's. No view of the table, since
+// the graph keeps it, and the table may be written before backward.
 at::Tensor look_up(
     const at::Tensor& weight,
     const at::Tensor& rows,
     int64_t padding_idx,
     bool scale_grad_by_freq) {
   return rows.numel() == 0
-      ? weight.narrow(0, 0, 0)
+      ? weight.narrow(0, 0, 0).clone()
       : at::embedding(weight, rows, padding_idx, scale_grad_by_freq);
 }
 
