@@ -417,6 +417,7 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/boundary.h
   dtensor/parallel/context_parallel.h
   dtensor/parallel/distribute_module.h
+  dtensor/parallel/distribute_optimizer_state.h
   dtensor/parallel/gradients.h
   dtensor/parallel/hook_list.h
   dtensor/parallel/linear_styles.h
@@ -447,6 +448,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/context_scope_impl.h
   dtensor/parallel/context_unshard.cpp
   dtensor/parallel/distribute_module.cpp
+  dtensor/parallel/distribute_optimizer_state.cpp
   dtensor/parallel/glob.cpp
   dtensor/parallel/glob_impl.h
   dtensor/parallel/grad_layout.cpp
@@ -465,6 +467,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/module_claim.cpp
   dtensor/parallel/module_claim_impl.h
   dtensor/parallel/module_name_impl.h
+  dtensor/parallel/optimizer_fields.cpp
+  dtensor/parallel/optimizer_fields_impl.h
   dtensor/parallel/optimizer_state_dict.cpp
   dtensor/parallel/overlapped_linear.cpp
   dtensor/parallel/overlapped_linear_impl.h
@@ -514,6 +518,7 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
+  dtensor/data_parallel/unit_parameters.cpp
 )
 
 set(DTENSOR_DEFERRED_HEADERS

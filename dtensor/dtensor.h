@@ -54,6 +54,7 @@
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/linear_styles.h>

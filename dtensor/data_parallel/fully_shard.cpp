@@ -184,21 +184,28 @@ void put_inside(
   }
 }
 
+auto cast_to(at::ScalarType dtype) {
+  return [dtype](const std::vector<at::Tensor*>& tensors) {
+    for (auto* t : tensors) {
+      if (t->defined() && at::isFloatingType(t->scalar_type())) {
+        *t = t->to(dtype);
+      }
+    }
+  };
+}
+
 void hook(
     torch::nn::Module& module,
     const UnitPtr& unit,
     const MixedPrecisionPolicy& policy) {
   if (const auto dtype = policy.output_dtype) {
-    auto& hooks = detail::hooks_of({module, "", DeviceMesh()}, kFullyShard);
-    hooks.add_forward_hook([dtype](const auto& results) {
-      for (auto* result : results) {
-        if (result->defined() && at::isFloatingType(result->scalar_type())) {
-          *result = result->to(*dtype);
-        }
-      }
-    });
+    detail::hooks_of({module, "", DeviceMesh()}, kFullyShard)
+        .add_forward_hook(cast_to(*dtype));
   }
   if (auto* hooks = dynamic_cast<ModuleHooks*>(&module)) {
+    if (policy.param_dtype && policy.cast_forward_inputs) {
+      hooks->add_forward_pre_hook(cast_to(*policy.param_dtype));
+    }
     hooks->add_forward_scope([unit] { return unit->open(); });
   }
 }

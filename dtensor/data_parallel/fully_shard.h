@@ -76,7 +76,8 @@ struct MixedPrecisionPolicy {
   /// Of the module's floating-point results. The module has to be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
   std::optional<at::ScalarType> output_dtype = std::nullopt;
-  /// Floating-point operands beside a parameter are cast to param_dtype.
+  /// Floating-point operands beside a parameter are cast to param_dtype, and
+  /// so are the arguments of a module that is declared with DTENSOR_MODULE.
   bool cast_forward_inputs = true;
 };
 

@@ -11,6 +11,7 @@
 #include <dtensor/data_parallel/flat_layout_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/whole_source_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
 #include <functional>
@@ -19,14 +20,7 @@
 
 namespace dtensor::detail {
 
-/// What a parameter was when it was gathered.
-struct ParameterState {
-  const void* data = nullptr;
-  uint64_t version = 0;
-  bool requires_grad = false;
-  friend bool operator==(const ParameterState&, const ParameterState&) =
-      default;
-};
+/// What the parameters of a unit were when they were gathered.
 using ParameterStates = std::vector<ParameterState>;
 
 /// What operators are to get of a parameter.

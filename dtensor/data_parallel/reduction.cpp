@@ -59,10 +59,11 @@ void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
 
 at::Tensor Reduction::pack(
     const FlatLayout& layout,
-    const std::vector<LocalGradient>& locals) const {
+    const std::vector<LocalGradient>& locals,
+    at::ScalarType dtype) const {
   const auto device = c10::Device(device_);
   auto packed = at::empty(
-      {layout.size()}, at::TensorOptions().dtype(dtype_).device(device));
+      {layout.size()}, at::TensorOptions().dtype(dtype).device(device));
   std::vector<at::Tensor> wholes;
   std::vector<double> header;
   for (const auto& local : locals) {
@@ -71,8 +72,7 @@ at::Tensor Reduction::pack(
     header.push_back(local.is_term ? 1 : 0);
   }
   layout.pack(wholes, packed);
-  const auto counts =
-      at::tensor(header, at::TensorOptions().dtype(dtype_)).to(device);
+  const auto counts = at::tensor(header, at::kDouble).to(packed.options());
   for (size_t rank = 0; rank < layout.rank_sizes().size(); ++rank) {
     layout.header(packed, rank).copy_(counts);
   }
@@ -136,7 +136,8 @@ at::Tensor Reduction::result(
 
 std::pair<variable_list, PendingPtr> Reduction::run(
     const std::vector<ReducedParameter>& parameters,
-    const variable_list& gradients) {
+    const variable_list& gradients,
+    at::ScalarType dtype) {
   variable_list results(gradients.size());
   std::vector<LocalGradient> locals;
   std::vector<CutTensor> cuts;
@@ -153,7 +154,7 @@ std::pair<variable_list, PendingPtr> Reduction::run(
       cuts,
       static_cast<size_t>(shard_->size()),
       2 * static_cast<int64_t>(cuts.size()));
-  auto sums = sum(pack(layout, locals), layout);
+  auto sums = sum(pack(layout, locals, dtype), layout);
   for (size_t i = 0; i < parameters.size() && sums != nullptr; ++i) {
     results[parameters[i].number] =
         result(parameters[i], locals[i], sums, layout, i);

@@ -31,25 +31,25 @@ struct ReducedParameter {
 
 class Reduction {
  public:
-  /// Sums in `dtype`, on `device`, over the ranks of `shard`, and of `repeat`
-  /// if that is not null; what comes out goes to `parts_device`.
+  /// Sums on `device`, over the ranks of `shard`, and of `repeat` if that is
+  /// not null; what comes out goes to `parts_device`.
   Reduction(
       GroupPtr shard,
       GroupPtr repeat,
-      at::ScalarType dtype,
       c10::DeviceType device,
       c10::DeviceType parts_device)
       : shard_(std::move(shard)),
         repeat_(std::move(repeat)),
-        dtype_(dtype),
         device_(device),
         parts_device_(parts_device) {}
 
-  /// Gradients of the unit's parameters, by number, and what is under way of
-  /// them; undefined and null while nothing is to be summed. All ranks call it.
+  /// Gradients of the unit's parameters, by number, summed in `dtype`, and what
+  /// is under way of them; undefined and null while nothing is to be summed.
+  /// All ranks call it.
   std::pair<torch::autograd::variable_list, PendingPtr> run(
       const std::vector<ReducedParameter>& parameters,
-      const torch::autograd::variable_list& gradients);
+      const torch::autograd::variable_list& gradients,
+      at::ScalarType dtype);
 
   /// See FSDPModule.
   void set_requires_gradient_sync(bool requires_sync) {
@@ -66,7 +66,8 @@ class Reduction {
   void add_unsummed(std::vector<LocalGradient>& locals);
   at::Tensor pack(
       const FlatLayout& layout,
-      const std::vector<LocalGradient>& locals) const;
+      const std::vector<LocalGradient>& locals,
+      at::ScalarType dtype) const;
   PendingPtr sum(at::Tensor packed, const FlatLayout& layout);
   at::Tensor result(
       const ReducedParameter& parameter,
@@ -77,7 +78,6 @@ class Reduction {
 
   GroupPtr shard_;
   GroupPtr repeat_; // or null
-  at::ScalarType dtype_;
   c10::DeviceType device_;
   c10::DeviceType parts_device_;
   bool requires_sync_ = true;

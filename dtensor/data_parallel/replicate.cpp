@@ -83,12 +83,20 @@ Replication::Replication(
   }
 }
 
+// Whether the current pass was begun by a node of ours, as one that computes
+// its part of the forward pass anew.
+bool Replication::is_inside() const {
+  return !alive_.expired() &&
+      torch::autograd::get_current_graph_task_id() != pass_;
+}
+
 void Replication::begin_pass() {
-  const int pass = torch::autograd::get_current_graph_task_id();
-  if (pass == pass_) {
+  if (!alive_.expired()) {
     return;
   }
-  pass_ = pass;
+  pass_ = torch::autograd::get_current_graph_task_id();
+  const auto alive = std::make_shared<int>(pass_);
+  alive_ = alive;
   next_ = 0;
   for (auto& parameter : parameters_) {
     parameter.gradient = {}; // of a pass that was ended by an error
@@ -98,7 +106,7 @@ void Replication::begin_pass() {
     bucket.averages = nullptr;
   }
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = weak_from_this(), world = this_world()] {
+      [self = weak_from_this(), world = this_world(), alive] {
         const WorldScope scope(world);
         if (const auto replication = self.lock()) {
           replication->finish();
@@ -119,11 +127,22 @@ at::Tensor Replication::take(size_t i, const at::Tensor& grad) {
   begin_pass();
   const at::Tensor tensor(parameter.tensor.lock());
   auto mine = local_gradient(grad, spec_if_distributed(tensor));
-  if (!parameter.gradient.value.defined()) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      parameter.bucket >= next_,
+      kReplicate,
+      "a parameter of shape ",
+      tensor.sizes(),
+      " has another gradient, of a backward pass inside of this one, and the "
+      "first is on its way. Use average_gradients for modules that compute "
+      "anew what they share.");
+  if (!is_inside()) { // others may follow
     --buckets_[parameter.bucket].missing;
+  }
+  auto& value = parameter.gradient.value;
+  if (value.defined()) {
+    value = value.add(mine.value);
+  } else {
     parameter.gradient = std::move(mine);
-  } else { // a pass inside of this one came by before
-    parameter.gradient.value = parameter.gradient.value.add(mine.value);
   }
   send_complete();
   return {};
@@ -164,7 +183,7 @@ void Replication::send(Bucket& bucket) {
     header.push_back(value.defined() ? 1 : 0);
     header.push_back(is_term ? 1 : 0);
   }
-  values[0] = at::tensor(header, values[1].options());
+  values[0] = at::tensor(header, at::kDouble).to(values[1].options());
   bucket.averages = group_->all_reduce_async(at::cat(values), ReduceOp::kAvg);
 }
 
@@ -176,7 +195,7 @@ void Replication::finish() {
   for (const auto& bucket : buckets_) {
     receive(bucket);
   }
-  pass_ = -1;
+  alive_.reset();
 }
 
 void Replication::receive(const Bucket& bucket) {

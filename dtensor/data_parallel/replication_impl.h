@@ -48,6 +48,7 @@ class Replication : public std::enable_shared_from_this<Replication> {
     PendingPtr averages;
   };
 
+  bool is_inside() const;
   void begin_pass();
   void add_unsummed(Parameter& parameter, const at::Tensor& tensor) const;
   void send_complete();
@@ -64,7 +65,10 @@ class Replication : public std::enable_shared_from_this<Replication> {
   std::vector<Bucket> buckets_;
   bool requires_sync_ = true;
   size_t next_ = 0; // bucket to send
-  int pass_ = -1;   // the backward pass
+  // The backward pass, of those inside of one another the first that came by,
+  // and what lives until it is over, however it ends.
+  int pass_ = -1;
+  std::weak_ptr<void> alive_;
 };
 
 } // namespace dtensor::detail

@@ -2,14 +2,12 @@
 #include <dtensor/data_parallel/unit_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/parallel/layout_boundary_impl.h>
 #include <dtensor/tensor/meta_impl.h>
-#include <dtensor/tensor/version_impl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -22,15 +20,17 @@ namespace {
 
 using torch::autograd::variable_list;
 
+// The unit's gathering has a weak pointer to it, by which LibTorch keeps all
+// that is in a node. Its edges keep the parameters, and these the unit.
 struct UnitBackward final : Node {
-  explicit UnitBackward(UnitPtr u) : unit(std::move(u)) {}
+  explicit UnitBackward(const UnitPtr& u) : unit(u) {}
   variable_list apply(variable_list&& gradients) override {
-    return unit->reduce(gradients);
+    return unit.lock()->reduce(gradients);
   }
   std::string name() const override {
     return "UnitBackward";
   }
-  UnitPtr unit;
+  std::weak_ptr<Unit> unit;
 };
 
 // In front of a node that reads wholes.
@@ -48,14 +48,6 @@ struct BeforeBackward final : torch::autograd::FunctionPreHook {
   std::shared_ptr<Gathering> gathering;
 };
 
-ParameterState state_of(const at::Tensor& parameter) {
-  const auto& local = local_of(parameter);
-  return {
-      local.unsafeGetTensorImpl(),
-      (static_cast<uint64_t>(version_of(parameter)) << 32) | version_of(local),
-      parameter.requires_grad()};
-}
-
 } // namespace
 
 Unit::Unit(
@@ -70,26 +62,6 @@ Unit::Unit(
       offloads_(options.offload_policy.has_value()),
       reshard_after_forward_(options.reshard_after_forward),
       schedule_(std::make_shared<Schedule>()) {}
-
-void Unit::set_parameters(std::vector<UnitParameter> parameters) {
-  parameters_ = std::move(parameters);
-  std::vector<CutTensor> cuts;
-  for (const auto& p : parameters_) {
-    cuts.push_back(p.layout.cut);
-  }
-  layout_.emplace(cuts, static_cast<size_t>(groups_.shard->size()));
-  if (parameters_.empty()) {
-    return;
-  }
-  const auto options = whole_options();
-  reduction_.emplace(
-      groups_.shard,
-      groups_.repeat,
-      mixed_precision_.reduce_dtype.value_or(
-          c10::typeMetaToScalarType(options.dtype())),
-      options.device().type(),
-      offloads_ ? c10::kCPU : options.device().type());
-}
 
 void Unit::put_inside(const UnitPtr& outer, const std::string& name) {
   if (outer_ == nullptr) {
@@ -113,39 +85,6 @@ bool Unit::is_inside(const Unit& other) const {
 bool Unit::reshards_after_forward() const {
   return reshard_after_forward_ ? reshard_after_forward_->reshards()
                                 : outer_ != nullptr;
-}
-
-std::vector<at::Tensor> Unit::parameters() const {
-  std::vector<at::Tensor> all;
-  for (const auto& p : parameters_) {
-    DTENSOR_CHECK(
-        p.tensor != nullptr,
-        kFullyShard,
-        "parameter \"",
-        p.name,
-        "\" of unit \"",
-        name_,
-        "\" is no more. Keep a module as long as others of its unit.");
-    all.emplace_back(
-        c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::
-            reclaim_copy(p.tensor));
-  }
-  return all;
-}
-
-ParameterStates Unit::states() const {
-  ParameterStates all;
-  for (const auto& parameter : parameters()) {
-    all.push_back(state_of(parameter));
-  }
-  return all;
-}
-
-at::TensorOptions Unit::whole_options() const {
-  const auto& spec = parameters_[0].layout.spec;
-  return at::TensorOptions()
-      .dtype(mixed_precision_.param_dtype.value_or(spec->dtype()))
-      .device(spec->mesh().device_type());
 }
 
 bool Unit::is_gathered() const {
@@ -183,25 +122,6 @@ void Unit::give_back(at::TensorList results) {
   }
 }
 
-// What this rank gives to a gather.
-at::Tensor Unit::my_parts() const {
-  std::vector<at::Tensor> parts;
-  for (const auto& parameter : parameters()) {
-    const auto& part = local_of(parameter);
-    DTENSOR_CHECK(
-        !part.is_meta(),
-        kFullyShard,
-        "parameter \"",
-        parameters_[parts.size()].name,
-        "\" of unit \"",
-        name_,
-        "\" is on the meta device. Materialize the module before its forward "
-        "pass.");
-    parts.push_back(part.reshape({-1}).to(whole_options()));
-  }
-  return at::cat(parts); // in memory of its own
-}
-
 void Unit::gather_ahead() {
   if (parameters_.empty() || ahead_ != nullptr || kept_.defined() ||
       (current_ != nullptr && current_->is_here())) {
@@ -211,6 +131,7 @@ void Unit::gather_ahead() {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_);
   ahead_of_ = states();
+  note_dtypes();
   ahead_ =
       groups_.shard->all_gather_async(my_parts(), 0, layout_->rank_sizes());
   schedule_->note_gathered(*this);
@@ -244,6 +165,7 @@ void Unit::gather() {
     kept_ = at::Tensor();
   }
   if (current_ == nullptr) {
+    note_dtypes();
     current_ =
         std::make_shared<Gathering>(*layout_, whole_options(), std::move(now));
   }
@@ -266,21 +188,6 @@ NodePtr Unit::make_node() {
   }
   node->set_next_edges(std::move(edges));
   return node;
-}
-
-void Unit::check_unchanged(const Gathering& gathering) const {
-  const auto now = states();
-  for (size_t i = 0; i < now.size(); ++i) {
-    DTENSOR_CHECK(
-        gathering.of()[i] == now[i],
-        kFullyShard,
-        "parameter \"",
-        parameters_[i].name,
-        "\" of unit \"",
-        name_,
-        "\" was changed between forward and backward, whose gradients would be "
-        "wrong. Call backward before the optimizer's step.");
-  }
 }
 
 void Unit::refill(Gathering& gathering) {
@@ -307,6 +214,7 @@ void Unit::release(bool after_forward) {
   }
   if (!current_->release()) {
     current_ = nullptr; // whoever reads it keeps it
+    kept_ = at::Tensor();
   }
 }
 
@@ -338,35 +246,11 @@ variable_list Unit::reduce(const variable_list& gradients) {
       targets.push_back({i, &parameters_[i].layout});
     }
   }
-  auto [results, under_way] = reduction_->run(targets, gradients);
+  const auto dtype = mixed_precision_.reduce_dtype.value_or(
+      c10::typeMetaToScalarType(whole_options().dtype()));
+  auto [results, under_way] = reduction_->run(targets, gradients, dtype);
   schedule_->follow(std::move(under_way));
   return results;
-}
-
-std::set<UnitPtr> units_in(const torch::nn::Module& module) {
-  std::set<UnitPtr> found;
-  for (const auto& parameter : module.parameters()) {
-    for (auto unit = unit_of(parameter); unit != nullptr;
-         unit = unit->outer()) {
-      found.insert(unit);
-    }
-  }
-  return found;
-}
-
-UnitPtr unit_of_module(const torch::nn::Module& module) {
-  for (const auto& unit : units_in(module)) {
-    if (unit->module() == &module) {
-      return unit;
-    }
-  }
-  return nullptr;
-}
-
-UnitPtr unit_of(const at::Tensor& parameter) {
-  const auto* source =
-      dynamic_cast<const UnitSource*>(whole_source_of(parameter));
-  return source == nullptr ? nullptr : source->unit();
 }
 
 } // namespace dtensor::detail

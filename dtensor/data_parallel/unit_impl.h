@@ -36,6 +36,7 @@ struct UnitParameter {
   std::string name;
   ParameterLayout layout;
   WholeLayout whole;
+  uint64_t replaced = 0; // see ParameterState
 };
 
 class Unit : public std::enable_shared_from_this<Unit> {
@@ -75,6 +76,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void forget(size_t parameter) {
     parameters_[parameter].tensor = nullptr;
   }
+  ParameterState state(size_t parameter) const;
+  /// Throws for data that is not in the parameter's layout.
+  void take_data(size_t parameter, const at::Tensor& data);
   /// While what it returns lives, the module computes: every operator gets the
   /// whole of a parameter.
   std::shared_ptr<void> open();
@@ -129,7 +133,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
  private:
   std::vector<at::Tensor> parameters() const;
+  at::Tensor parameter(size_t i) const;
   ParameterStates states() const;
+  void note_dtypes();
   at::TensorOptions whole_options() const;
   at::Tensor my_parts() const;
   NodePtr make_node();
@@ -189,6 +195,13 @@ class UnitSource final : public WholeSource {
   std::optional<at::ScalarType> operand_dtype() const override {
     const auto& policy = unit_->mixed_precision();
     return policy.cast_forward_inputs ? policy.param_dtype : std::nullopt;
+  }
+  ParameterState state() const override {
+    return unit_->state(index_);
+  }
+  bool stays_with(const at::Tensor& data) override {
+    unit_->take_data(index_, data);
+    return true;
   }
 
  private:

@@ -2,9 +2,12 @@
 #include <dtensor/ops/asked_first_impl.h>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/tensor/no_data_impl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -62,10 +65,13 @@ bool wants_wholes(
   bool writes = false;
   bool open = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
-    if (const auto* source = whole_source_of(t)) {
+    if (auto* source = whole_source_of(t)) {
       mesh = &spec_of(t)->mesh();
-      writes |= is_written(schema.arguments()[arg]);
       open |= source->is_open();
+      if (is_written(schema.arguments()[arg])) {
+        writes = true;
+        source->note_write();
+      }
     }
   });
   if (mesh == nullptr || writes || open) {
@@ -79,16 +85,20 @@ bool wants_wholes(
 }
 
 // The source of a view of a parameter, as torch::nn::Linear multiplies by
-// weight.t(): the same view of the whole.
+// weight.t(): the same view of the whole. Of a copy (`weight.to(dtype)`) only
+// while it has the values that the parameter has.
 class ViewOfWhole final : public WholeSource {
  public:
   ViewOfWhole(
       std::shared_ptr<WholeSource> base,
       const c10::OperatorHandle& op,
-      torch::jit::Stack args)
+      torch::jit::Stack args,
+      bool is_copy)
       : base_(std::move(base)),
         op_(op),
-        args_(std::move(args)) {
+        args_(std::move(args)),
+        is_copy_(is_copy),
+        copied_from_(base_->state()) {
     args_[0] = at::Tensor(); // the parameter, which has this
   }
   bool is_open() const override {
@@ -106,11 +116,30 @@ class ViewOfWhole final : public WholeSource {
   std::optional<at::ScalarType> operand_dtype() const override {
     return base_->operand_dtype();
   }
+  ParameterState state() const override {
+    return base_->state();
+  }
+  bool is_lost() const override {
+    return is_lost_ || base_->is_lost() ||
+        (is_copy_ && base_->state() != copied_from_);
+  }
+  void note_write() override {
+    is_lost_ |= is_copy_;
+    if (!is_copy_) {
+      base_->note_write();
+    }
+  }
+  bool stays_with(const at::Tensor&) override {
+    return false;
+  }
 
  private:
   std::shared_ptr<WholeSource> base_;
   c10::OperatorHandle op_;
   torch::jit::Stack args_;
+  bool is_copy_;
+  bool is_lost_ = false;
+  ParameterState copied_from_;
 };
 
 // Whether it gives a view of its first argument and of no other.
@@ -121,10 +150,33 @@ bool is_view_of_first(const c10::FunctionSchema& schema) {
       returns[0].type()->kind() == c10::TypeKind::TensorType;
 }
 
-// Views through which modules use their parameters.
+// Views and copies through which modules use their parameters.
 bool carries(const c10::OperatorHandle& op) {
   const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
   return traits != nullptr && (traits->carries || traits->carries_to_parts);
+}
+
+// Whether the parts are to be viewed, or copied, for somebody who may yet want
+// the whole of that.
+bool is_of_parts(
+    const c10::OperatorHandle& op,
+    c10::ArrayRef<c10::IValue> args,
+    bool wants) {
+  if (!args[0].isTensor() || whole_source_of(args[0].toTensor()) == nullptr) {
+    return false;
+  }
+  if (is_view_of_first(op.schema())) {
+    return !wants || carries(op);
+  }
+  const auto& returns = op.schema().returns();
+  return !wants && returns.size() == 1 && returns[0].alias_info() == nullptr &&
+      carries(op);
+}
+
+bool share_memory(const at::Tensor& view, const at::Tensor& parameter) {
+  const auto& local = meta_of(view).local_if_here();
+  return local.defined() && local.has_storage() &&
+      local.is_alias_of(local_of(parameter));
 }
 
 // The view of the parts, which knows how to become one of the whole.
@@ -144,8 +196,8 @@ void view_parts(
     return;
   }
   auto meta = meta_of(view).copy();
-  meta->whole_source =
-      std::make_shared<ViewOfWhole>(std::move(source), op, std::move(args));
+  meta->whole_source = std::make_shared<ViewOfWhole>(
+      std::move(source), op, std::move(args), !share_memory(view, parameter));
   view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
   make_asked_first(view);
 }
@@ -216,16 +268,40 @@ void ask_first(
   }
   const auto& schema = op.schema();
   const auto args = last_args(*stack, schema.arguments().size());
-  const bool is_view = is_view_of_first(schema) && args[0].isTensor() &&
-      whole_source_of(args[0].toTensor()) != nullptr;
   const bool wants = wants_wholes(schema, args);
-  if (is_view && (carries(op) || !wants)) {
+  if (is_of_parts(op, args, wants)) {
     view_parts(op, keys, stack);
   } else if (wants) {
     call_on_wholes(op, stack);
   } else {
     go_on(op, keys, stack);
   }
+}
+
+void before_set_data(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto args = last_args(*stack, op.schema().arguments().size());
+  const auto self = args[0].toTensor();
+  const auto data = args[1].toTensor();
+  auto* source = whole_source_of(self);
+  DTENSOR_CHECK_VALUE(
+      source != nullptr || whole_source_of(data) == nullptr,
+      "set_data",
+      "a tensor is to take over the data of a parameter of a unit, ",
+      *spec_of(data),
+      ", and would not be gathered with it. Instead of cloning a module, make "
+      "another one, call fully_shard for it, and set_model_state_dict.");
+  if (source != nullptr && source->stays_with(data)) {
+    auto meta = meta_of(data).copy();
+    meta->whole_source = meta_of(data).whole_source;
+    meta->source_of_next = meta_of(self).whole_source;
+    data.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
+    make_asked_first(data); // the parameter's keys are the data's from now on
+    explain_no_data(data);
+  }
+  ask_first(op, keys, stack);
 }
 
 } // namespace dtensor::detail

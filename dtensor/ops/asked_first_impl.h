@@ -29,4 +29,11 @@ void ask_first(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
+/// The kernel of the operator that set_data() begins with: a parameter keeps
+/// its source. Throws for a tensor that takes over the data of a parameter.
+void before_set_data(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack);
+
 } // namespace dtensor::detail

@@ -168,6 +168,12 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&ask_first>());
 }
 
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericWrapper, m) {
+  m.impl(
+      "_has_compatible_shallow_copy_type",
+      torch::CppFunction::makeFromBoxedFunction<&before_set_data>());
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse3, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }

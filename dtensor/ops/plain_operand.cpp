@@ -108,6 +108,24 @@ bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   return may;
 }
 
+// What is often meant where one is written and the other not.
+const char* advice(
+    const c10::FunctionSchema& schema,
+    const at::Tensor& plain,
+    size_t arg,
+    const Spec& beside) {
+  if (plain.sizes() != beside.sizes()) {
+    return "";
+  }
+  if (is_written(schema.arguments()[arg])) {
+    return " What an optimizer kept of a parameter before that became a "
+           "DTensor: call distribute_optimizer_state(optimizer).";
+  }
+  return is_written(schema.arguments()[0])
+      ? " The values of a model: call set_model_state_dict."
+      : "";
+}
+
 } // namespace
 
 void check_plain_operand(
@@ -125,7 +143,8 @@ void check_plain_operand(
       " next to ",
       beside,
       ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
-      "take the local part of the others with to_local().");
+      "take the local part of the others with to_local().",
+      advice(schema, plain, arg, beside));
 }
 
 void place_same_plain(const OpInfo& info, c10::IValue* args) {

@@ -10,10 +10,21 @@
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
 namespace dtensor::detail {
+
+/// Which values a parameter has, and whether they are learned.
+struct ParameterState {
+  const void* data = nullptr;
+  uint64_t version = 0;
+  uint64_t replaced = 0; // how often its data was exchanged
+  bool requires_grad = false;
+  friend bool operator==(const ParameterState&, const ParameterState&) =
+      default;
+};
 
 class WholeSource {
  public:
@@ -29,11 +40,25 @@ class WholeSource {
   virtual void give_back(at::TensorList results) = 0;
   /// That of the operator's other operands, if they are to be cast.
   virtual std::optional<at::ScalarType> operand_dtype() const = 0;
+  /// That of the parameter.
+  virtual ParameterState state() const = 0;
+  /// Whether the tensor was copied from the parameter, and one of them written
+  /// since: then it is a DTensor as any other.
+  virtual bool is_lost() const {
+    return false;
+  }
+  /// An operator writes to the tensor's parts.
+  virtual void note_write() {}
+  /// The tensor is about to take over the data of another one (set_data), as
+  /// Module::to() has it. Whether this stays its source; throws where it has to
+  /// and cannot.
+  virtual bool stays_with(const at::Tensor& data) = 0;
 };
 
-/// That of a parameter; null for all other tensors.
+/// That of a parameter, or of a view or copy of one; null for all others.
 inline WholeSource* whole_source_of(const at::Tensor& t) {
-  return is_dtensor(t) ? meta_of(t).whole_source.get() : nullptr;
+  auto* source = is_dtensor(t) ? meta_of(t).whole_source.get() : nullptr;
+  return source == nullptr || source->is_lost() ? nullptr : source;
 }
 
 } // namespace dtensor::detail

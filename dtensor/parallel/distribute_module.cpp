@@ -10,6 +10,8 @@
 #include <dtensor/tensor/dtensor.h>
 #include <torch/nn/module.h>
 
+#include <utility>
+
 namespace dtensor {
 namespace {
 
@@ -32,10 +34,15 @@ void distribute_parameter(
   const c10::NoGradGuard no_grad;
   const detail::ModuleClaim claim("distribute_parameter", parameter);
   const bool requires_grad = parameter.requires_grad();
+  auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
   turn_into(
       parameter,
       distribute_tensor(parameter.detach(), mesh, placements, src_data_rank));
   parameter.set_requires_grad(requires_grad);
+  if (gradient.defined() && !is_dtensor(gradient)) {
+    gradient = distribute_tensor(gradient, mesh, placements, std::nullopt);
+  }
+  parameter.mutable_grad() = std::move(gradient);
   detail::keep_gradient_in_layout(parameter);
 }
 

@@ -38,7 +38,8 @@ DTENSOR_API void distribute_module(
 
 /// Turns `parameter` itself into a DTensor: the module's member, its registry,
 /// tied parameters and an optimizer that holds it all see it. Its gradient
-/// lands in the same layout.
+/// lands in the same layout; one that exists is cut along, each rank's own.
+/// What an optimizer keeps of it is not: see distribute_optimizer_state.h.
 DTENSOR_API void distribute_parameter(
     at::Tensor& parameter,
     const DeviceMesh& mesh,

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/error.h>
+#include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/nn/module.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 #include <memory>
 #include <unordered_map>
@@ -23,82 +20,7 @@ using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
 
-/// The fields of what an optimizer keeps of one parameter, by Python's names.
-struct Fields {
-  std::vector<std::pair<const char*, at::Tensor*>> tensors;
-  std::vector<std::pair<const char*, int64_t*>> numbers;
-};
-
-template <class State>
-Fields adam_fields(State& state) {
-  return {
-      {{"exp_avg", &state.exp_avg()},
-       {"exp_avg_sq", &state.exp_avg_sq()},
-       {"max_exp_avg_sq", &state.max_exp_avg_sq()}},
-      {{"step", &state.step()}}};
-}
-
-Fields fields_of(torch::optim::AdamParamState& state) {
-  return adam_fields(state);
-}
-Fields fields_of(torch::optim::AdamWParamState& state) {
-  return adam_fields(state);
-}
-Fields fields_of(torch::optim::SGDParamState& state) {
-  return {{{"momentum_buffer", &state.momentum_buffer()}}, {}};
-}
-Fields fields_of(torch::optim::AdagradParamState& state) {
-  return {{{"sum", &state.sum()}}, {{"step", &state.step()}}};
-}
-Fields fields_of(torch::optim::RMSpropParamState& state) {
-  return {
-      {{"square_avg", &state.square_avg()},
-       {"momentum_buffer", &state.momentum_buffer()},
-       {"grad_avg", &state.grad_avg()}},
-      {{"step", &state.step()}}};
-}
-
-/// An optimizer of a kind that we know.
-class Known {
- public:
-  virtual ~Known() = default;
-  virtual std::unique_ptr<OptimizerParamState> make() const = 0;
-  virtual Fields fields(OptimizerParamState& state) const = 0;
-};
-
-template <class State>
-class KnownState final : public Known {
- public:
-  std::unique_ptr<OptimizerParamState> make() const override {
-    return std::make_unique<State>();
-  }
-  Fields fields(OptimizerParamState& state) const override {
-    return fields_of(static_cast<State&>(state));
-  }
-};
-
-std::unique_ptr<Known> known(const Optimizer& optimizer, const char* where) {
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdamWParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdamParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::SGDParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdagradParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::RMSpropParamState>>();
-  }
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      where,
-      "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad and RMSprop.");
-}
+using detail::KnownOptimizer;
 
 using Names = std::unordered_map<const void*, std::string>;
 
@@ -148,7 +70,7 @@ std::string state_key(const std::string& name, const char* field) {
 /// The values of one parameter in a dictionary, and what of them is wrong.
 class Reader {
  public:
-  Reader(const Known& kind, const StateDict& state, bool takes)
+  Reader(const KnownOptimizer& kind, const StateDict& state, bool takes)
       : kind_(kind),
         state_(state),
         takes_(takes) {}
@@ -198,7 +120,7 @@ class Reader {
   }
 
  private:
-  const Known& kind_;
+  const KnownOptimizer& kind_;
   const StateDict& state_;
   bool takes_; // the tensors themselves, not copies
   std::unordered_set<std::string> known_;
@@ -213,7 +135,7 @@ StateDict get_optimizer_state_dict(
     const StateDictOptions& options) {
   constexpr const char* kWhere = "get_optimizer_state_dict";
   detail::check_options(options, kWhere);
-  const auto kind = known(optimizer, kWhere);
+  const auto kind = detail::known_optimizer(optimizer, kWhere);
   StateDict result;
   const auto add = [&](const std::string& key, const at::Tensor& value) {
     auto wanted = detail::state_value(value, options);
@@ -254,7 +176,7 @@ void set_optimizer_state(
   constexpr const char* kWhere = "set_optimizer_state_dict";
   detail::check_options(options, kWhere);
   const c10::NoGradGuard no_grad;
-  const auto kind = known(optimizer, kWhere);
+  const auto kind = detail::known_optimizer(optimizer, kWhere);
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);

@@ -15,6 +15,7 @@
 #include <dtensor/tensor/pooled_impl.h>
 
 #include <memory>
+#include <utility>
 
 namespace dtensor::detail {
 
@@ -51,10 +52,13 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   // it carries a shared input or a source, which belong to one tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
-    if (shared_input == nullptr && whole_source == nullptr) {
+    if (shared_input == nullptr && whole_source == nullptr &&
+        source_of_next == nullptr) {
       return self;
     }
-    return copy();
+    auto meta = copy();
+    meta->whole_source = std::exchange(source_of_next, nullptr);
+    return meta;
   }
   /// The same without the shared input and the source.
   c10::intrusive_ptr<DTensorMeta> copy() const {
@@ -78,6 +82,9 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   c10::intrusive_ptr<ViewFacts> view_facts;
   /// Null for most. Who has it has kAskedFirstKey, too.
   std::shared_ptr<WholeSource> whole_source;
+  /// The source of the parameter that is about to take this tensor's data over
+  /// (ops/asked_first.cpp); null at all other times.
+  mutable std::shared_ptr<WholeSource> source_of_next;
 
  private:
   void fetch();

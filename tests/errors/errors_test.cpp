@@ -25,6 +25,7 @@
 #include <dtensor/ops/register_sharding.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/parallel/context_parallel.h>
+#include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -181,6 +182,42 @@ void shard_as(const DeviceMesh& mesh, const Placement& placement) {
                       return std::optional(placement);
                     }});
 }
+
+// Has stepped once, and keeps `momentum` of the first weight, if that is given.
+torch::optim::SGD momentum_of(MlpImpl& mlp, const at::Tensor& momentum = {}) {
+  torch::optim::SGD optimizer(
+      mlp.up->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  mlp.up(at::ones({2, 4})).sum().backward();
+  optimizer.step();
+  if (momentum.defined()) {
+    auto& state = optimizer.state().at(mlp.up->weight.unsafeGetTensorImpl());
+    static_cast<torch::optim::SGDParamState&>(*state).momentum_buffer(momentum);
+  }
+  return optimizer;
+}
+
+// Computes `linear` anew when its gradient is asked for.
+struct Anew : torch::autograd::Function<Anew> {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext*,
+      const at::Tensor& x,
+      torch::nn::LinearImpl* linear) {
+    made_by() = linear;
+    return linear->forward(x);
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*,
+      const torch::autograd::variable_list& gradients) {
+    const torch::AutoGradMode with_grad(true);
+    const auto x = at::ones({2, 4}).set_requires_grad(true);
+    torch::autograd::backward({made_by()->forward(x)}, {gradients[0]});
+    return {x.grad(), at::Tensor()};
+  }
+  static torch::nn::LinearImpl*& made_by() {
+    thread_local torch::nn::LinearImpl* linear = nullptr;
+    return linear;
+  }
+};
 
 struct EchoImpl : torch::nn::Cloneable<EchoImpl> {
   void reset() override {}
@@ -755,6 +792,25 @@ const std::map<std::string, Provocation>& provocations() {
          mlp.up->weight.mul_(2);
          loss.backward();
        }},
+      {"a unit's parameters of different dtypes",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         mlp.up->to(at::kDouble);
+         mlp.up(at::ones({2, 4}));
+       }},
+      {"a unit's parameter with the data of a plain tensor",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh});
+         mlp.up->weight.set_data(at::ones({8, 4}));
+       }},
+      {"a clone of a unit",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Linear linear(4, 4);
+         fully_shard(*linear, {.mesh = mesh});
+         linear->clone();
+       }},
       {"gradients of a unit differentiated",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
@@ -768,10 +824,54 @@ const std::map<std::string, Provocation>& provocations() {
          MlpImpl mlp;
          fully_shard(mlp, {.mesh = mesh}).set_gradient_divide_factor(0);
        }},
+      {"an optimizer that is not known",
+       [](const DeviceMesh&) {
+         struct Other : torch::optim::Optimizer {
+           Other()
+               : Optimizer(
+                     std::vector<at::Tensor>{at::zeros({1})},
+                     std::make_unique<torch::optim::SGDOptions>(1)) {}
+           at::Tensor step(LossClosure) override {
+             return {};
+           }
+         };
+         Other optimizer;
+         distribute_optimizer_state(optimizer);
+       }},
+      {"an optimizer from before",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         auto optimizer = momentum_of(mlp);
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+         mlp.up(at::ones({2, 4})).sum().backward();
+         optimizer.step();
+       }},
+      {"an optimizer's state of another shape",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         auto optimizer = momentum_of(mlp, at::ones({3}));
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+         distribute_optimizer_state(optimizer);
+       }},
+      {"an optimizer's state that others have",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         auto optimizer = momentum_of(
+             mlp, distribute_tensor(at::ones({4, 4}), mesh, {Shard(1)}));
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+         distribute_optimizer_state(optimizer);
+       }},
       {"a module repeated along two dimensions",
        [](const DeviceMesh&) {
          MlpImpl mlp;
          replicate(mlp, init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"}));
+       }},
+      {"a repeated module that computes anew what it shares",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Linear linear(4, 4);
+         replicate(*linear, mesh, {.bucket_cap_bytes = 1});
+         const auto x = at::ones({2, 4}).set_requires_grad(true);
+         linear(Anew::apply(x, linear.get())).sum().backward();
        }},
       {"a module repeated twice",
        [](const DeviceMesh& mesh) {

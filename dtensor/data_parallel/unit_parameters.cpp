@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parameters of a unit, which modules own: what they are now.
+#include <dtensor/data_parallel/unit_impl.h>
+
+#include <ATen/ops/cat.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/version_impl.h>
+#include <torch/nn/module.h>
+
+namespace dtensor::detail {
+
+void Unit::set_parameters(std::vector<UnitParameter> parameters) {
+  parameters_ = std::move(parameters);
+  std::vector<CutTensor> cuts;
+  for (const auto& p : parameters_) {
+    cuts.push_back(p.layout.cut);
+  }
+  layout_.emplace(cuts, static_cast<size_t>(groups_.shard->size()));
+  if (parameters_.empty()) {
+    return;
+  }
+  const auto device = whole_options().device().type();
+  reduction_.emplace(
+      groups_.shard, groups_.repeat, device, offloads_ ? c10::kCPU : device);
+}
+
+at::Tensor Unit::parameter(size_t i) const {
+  const auto& p = parameters_[i];
+  DTENSOR_CHECK(
+      p.tensor != nullptr,
+      kFullyShard,
+      "parameter \"",
+      p.name,
+      "\" of unit \"",
+      name_,
+      "\" is no more. Keep a module as long as others of its unit.");
+  return at::Tensor(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::
+          reclaim_copy(p.tensor));
+}
+
+std::vector<at::Tensor> Unit::parameters() const {
+  std::vector<at::Tensor> all;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    all.push_back(parameter(i));
+  }
+  return all;
+}
+
+ParameterState Unit::state(size_t i) const {
+  const auto tensor = parameter(i);
+  const auto& local = local_of(tensor);
+  return {
+      local.unsafeGetTensorImpl(),
+      (static_cast<uint64_t>(version_of(tensor)) << 32) | version_of(local),
+      parameters_[i].replaced,
+      tensor.requires_grad()};
+}
+
+ParameterStates Unit::states() const {
+  ParameterStates all;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    all.push_back(state(i));
+  }
+  return all;
+}
+
+void Unit::take_data(size_t i, const at::Tensor& data) {
+  auto& p = parameters_[i];
+  const auto& spec = *p.layout.spec;
+  DTENSOR_CHECK_VALUE(
+      is_dtensor(data) && spec_of(data)->mesh() == spec.mesh() &&
+          spec_of(data)->placements() == spec.placements() &&
+          data.sizes() == spec.sizes(),
+      kFullyShard,
+      "parameter \"",
+      p.name,
+      "\" of unit \"",
+      name_,
+      "\", ",
+      spec,
+      ", is to take over the data of ",
+      is_dtensor(data) ? to_string(*spec_of(data))
+                       : shape_text(data.scalar_type(), data.sizes()),
+      ". Copy values by set_model_state_dict.");
+  ++p.replaced;
+}
+
+// Of parameters that were cast, as by Module::to().
+void Unit::note_dtypes() {
+  const auto all = parameters();
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto& spec = parameters_[i].layout.spec;
+    spec = spec->with_dtype(all[i].scalar_type());
+    DTENSOR_CHECK(
+        mixed_precision_.param_dtype ||
+            all[i].scalar_type() == all[0].scalar_type(),
+        kFullyShard,
+        "parameters of unit \"",
+        name_,
+        "\" were cast to different dtypes: \"",
+        parameters_[0].name,
+        "\" ",
+        all[0].scalar_type(),
+        ", \"",
+        parameters_[i].name,
+        "\" ",
+        all[i].scalar_type(),
+        ". Cast the whole unit, or give mp_policy.param_dtype.");
+  }
+}
+
+at::TensorOptions Unit::whole_options() const {
+  const auto& spec = parameters_[0].layout.spec;
+  return at::TensorOptions()
+      .dtype(mixed_precision_.param_dtype.value_or(spec->dtype()))
+      .device(spec->mesh().device_type());
+}
+
+// What this rank gives to a gather.
+at::Tensor Unit::my_parts() const {
+  std::vector<at::Tensor> parts;
+  for (const auto& parameter : parameters()) {
+    const auto& part = local_of(parameter);
+    DTENSOR_CHECK(
+        !part.is_meta(),
+        kFullyShard,
+        "parameter \"",
+        parameters_[parts.size()].name,
+        "\" of unit \"",
+        name_,
+        "\" is on the meta device. Materialize the module before its forward "
+        "pass.");
+    parts.push_back(part.reshape({-1}).to(whole_options()));
+  }
+  return at::cat(parts); // in memory of its own
+}
+
+void Unit::check_unchanged(const Gathering& gathering) const {
+  const auto now = states();
+  for (size_t i = 0; i < now.size(); ++i) {
+    DTENSOR_CHECK(
+        gathering.of()[i] == now[i],
+        kFullyShard,
+        "parameter \"",
+        parameters_[i].name,
+        "\" of unit \"",
+        name_,
+        "\" was changed between forward and backward, whose gradients would be "
+        "wrong. Call backward before the optimizer's step.");
+  }
+}
+
+std::set<UnitPtr> units_in(const torch::nn::Module& module) {
+  std::set<UnitPtr> found;
+  for (const auto& parameter : module.parameters()) {
+    for (auto unit = unit_of(parameter); unit != nullptr;
+         unit = unit->outer()) {
+      found.insert(unit);
+    }
+  }
+  return found;
+}
+
+UnitPtr unit_of_module(const torch::nn::Module& module) {
+  for (const auto& unit : units_in(module)) {
+    if (unit->module() == &module) {
+      return unit;
+    }
+  }
+  return nullptr;
+}
+
+UnitPtr unit_of(const at::Tensor& parameter) {
+  const auto* source =
+      dynamic_cast<const UnitSource*>(whole_source_of(parameter));
+  return source == nullptr ? nullptr : source->unit();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What programs do to a module after it became units: cast it, load it, copy
+// it, and keep copies of its parameters.
+#include <dtensor/data_parallel/fully_shard.h>
+#include <dtensor/data_parallel/replicate.h>
+#include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/parallel/state_dict.h>
+#include <tests/parallel/modules.h>
+
+#include <sstream>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+
+Mlp make_mlp() {
+  return filled(Mlp(6, 7));
+}
+
+void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
+  run_ranks(2, [&] { fn(init_device_mesh(at::kCPU, {2}, {"dp"})); });
+}
+
+const auto x = uniform({4, 6}, 3);
+
+// Forward, backward, and a step.
+at::Tensor take_step(Mlp& mlp, const at::Tensor& input) {
+  torch::optim::SGD optimizer(mlp->parameters(), 0.1);
+  optimizer.zero_grad();
+  const auto y = mlp(input);
+  y.square().mean().backward();
+  optimizer.step();
+  return y.detach();
+}
+
+TEST(ChangedUnits, AreCastAndCastBack) {
+  for (const bool with_tp : {false, true}) {
+    auto plain = make_mlp();
+    std::vector<at::Tensor> expected;
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kDouble}) {
+      plain->to(dtype);
+      expected.push_back(take_step(plain, x.to(dtype)));
+    }
+    run_ranks(4, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+      auto mlp = make_mlp();
+      if (with_tp) {
+        parallelize_module(*mlp, mesh["tp"], mlp_plan());
+      }
+      fully_shard(*mlp->w1, {.mesh = mesh["dp"]});
+      fully_shard(*mlp, {.mesh = mesh["dp"]});
+      size_t step = 0;
+      for (const auto dtype : {at::kDouble, at::kFloat, at::kDouble}) {
+        mlp->to(dtype);
+        const auto y = take_step(mlp, x.to(dtype));
+        EXPECT_EQ(y.scalar_type(), dtype);
+        EXPECT_EQ(mlp->w1->weight.grad().scalar_type(), dtype);
+        expect_close(y, expected[step], c10::str("step ", step), 1e-6);
+        ++step;
+      }
+    });
+  }
+}
+
+TEST(ChangedUnits, AreCastToWhatTheyAre) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    mlp->to(at::kDouble);
+    mlp->to(at::kCPU);
+    mlp->to(at::kCPU, at::kDouble, /*non_blocking=*/true);
+    expect_close(take_step(mlp, x), take_step(plain, x), "result");
+    expect_same_parameters(*mlp, *plain);
+  });
+}
+
+TEST(ChangedUnits, TakeOverDataOfTheirLayout) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    for (auto* each : {&mlp, &plain}) {
+      (*each)(x); // which gathers what is then no more
+      auto& weight = (*each)->w1->weight;
+      weight.set_data(weight.detach() * 2);
+    }
+    expect_close(take_step(mlp, x), take_step(plain, x), "result");
+    EXPECT_EQ(
+        error_of([&] { mlp->w1->weight.set_data(plain->w1->weight.detach()); }),
+        "[fully_shard] parameter \"w1.weight\" of unit "
+        "\"dtensor::test_modules::MlpImpl\", f64[7, 6] on (dp=2): S(0), is to "
+        "take over the data of f64[7, 6]. Copy values by "
+        "set_model_state_dict.");
+    expect_close(take_step(mlp, x), take_step(plain, x), "unchanged");
+  });
+}
+
+TEST(ChangedUnits, AreOfOneDtype) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    mlp->w1->to(at::kFloat);
+    EXPECT_EQ(
+        error_of([&] { mlp(x); }),
+        "[fully_shard] parameters of unit \"dtensor::test_modules::MlpImpl\" "
+        "were cast to different dtypes: \"w1.weight\" Float, \"w2.weight\" "
+        "Double. Cast the whole unit, or give mp_policy.param_dtype.");
+    mlp->to(at::kDouble);
+    EXPECT_EQ(mlp(x).scalar_type(), at::kDouble);
+  });
+}
+
+TEST(ChangedUnits, AreNotCastBetweenForwardAndBackward) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    const auto loss = mlp(x).sum();
+    mlp->to(at::kFloat);
+    mlp->to(at::kDouble);
+    EXPECT_NE(
+        error_of([&] {
+          loss.backward();
+        }).find("was changed between forward and backward"),
+        std::string::npos);
+  });
+}
+
+TEST(ChangedUnits, AreNotCloned) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto linear = filled(torch::nn::Linear(6, 6));
+    fully_shard(*linear, {.mesh = mesh});
+    EXPECT_EQ(
+        error_of([&] { linear->clone(); }),
+        "[set_data] a tensor is to take over the data of a parameter of a "
+        "unit, f64[6, 6] on (dp=2): S(0), and would not be gathered with it. "
+        "Instead of cloning a module, make another one, call fully_shard for "
+        "it, and set_model_state_dict.");
+    torch::nn::LinearImpl same(*linear); // shares the parameters
+    auto plain = filled(torch::nn::Linear(6, 6));
+    expect_close(same.forward(x), plain->forward(x), "shared");
+  });
+}
+
+TEST(ChangedUnits, AreLoadedByStateDictionaries) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto plain = make_mlp();
+    std::stringstream file;
+    torch::save(plain, file);
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    const auto text = error_of([&] { torch::load(mlp, file); });
+    EXPECT_NE(
+        text.find(" The values of a model: call set_model_state_dict."),
+        text.npos)
+        << text;
+    expect_close(mlp(x), plain(x), "as it was");
+  });
+}
+
+TEST(ChangedUnits, ForgetGradientsAsModulesDo) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    for (const bool to_none : {false, true, false}) {
+      for (auto* each : {&mlp, &plain}) {
+        (*each)->zero_grad(to_none);
+        (*each)(x).square().mean().backward();
+      }
+      expect_same_gradients(*mlp, *plain, "gradients");
+    }
+    mlp->zero_grad(/*set_to_none=*/true);
+    EXPECT_FALSE(mlp->w1->weight.grad().defined());
+  });
+}
+
+TEST(ChangedUnits, HaveGradientsFromBeforeAllLayouts) {
+  auto plain = make_mlp();
+  plain(x).square().mean().backward();
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    auto mlp = make_mlp();
+    mlp(x).square().mean().backward();
+    parallelize_module(*mlp, mesh["tp"], mlp_plan());
+    expect_same_gradients(*mlp, *plain, "parallel");
+    fully_shard(*mlp, {.mesh = mesh["dp"]});
+    expect_same_gradients(*mlp, *plain, "in parts");
+    mlp(x).square().mean().backward();
+    auto twice = make_mlp();
+    (twice(x).square().mean() * 2).backward();
+    expect_same_gradients(*mlp, *twice, "accumulated");
+  });
+}
+
+// A copy of a parameter stands for the whole of it while both have the same
+// values.
+TEST(ChangedUnits, GiveCopiesOfTheWhole) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    const auto with_copies = [](Mlp& each) {
+      const auto& weight = each->w1->weight;
+      return x.matmul(weight.clone().t()) +
+          x.to(at::kFloat).matmul(weight.to(at::kFloat).t());
+    };
+    for (auto* each : {&mlp, &plain}) {
+      with_copies(*each).square().mean().backward();
+    }
+    expect_close(with_copies(mlp), with_copies(plain), "copies", 1e-6);
+    expect_same_gradients(*mlp, *plain, "copies", 1e-6);
+  });
+}
+
+TEST(ChangedUnits, GiveNothingForCopiesThatWereChanged) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const torch::NoGradGuard no_grad;
+    auto mlp = make_mlp();
+    fully_shard(*mlp, {.mesh = mesh});
+    auto copy = mlp->w1->weight.to(at::kFloat);
+    copy.mul_(2);
+    const auto early = mlp->w2->weight.clone();
+    mlp->w2->weight.mul_(2);
+    const auto plain = make_mlp();
+    expect_close(copy, plain->w1->weight.to(at::kFloat) * 2, "copy");
+    expect_close(early, plain->w2->weight, "early");
+    for (const auto& use : std::vector<std::function<void()>>{
+             [&] { x.to(at::kFloat).matmul(copy.t()); },
+             [&] {
+               at::ones({4, 7}, at::kDouble).matmul(early.t());
+             }}) {
+      EXPECT_NE(
+          error_of(use).find("got mixed plain tensor and DTensor"),
+          std::string::npos);
+    }
+  });
+}
+
+TEST(ChangedUnits, AreFreedWithTheirModule) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    std::weak_ptr<detail::Unit> unit;
+    {
+      auto mlp = make_mlp();
+      fully_shard(*mlp, {.mesh = mesh});
+      take_step(mlp, x);
+      mlp(x);
+      unit = detail::unit_of(mlp->w1->weight);
+    }
+    EXPECT_TRUE(unit.expired());
+  });
+}
+
+// What an operator kept for itself is no part of the whole that neighbours
+// keep: the next step gathers anew.
+TEST(ChangedUnits, AreGatheredAnewAfterViewsWereKept) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    fully_shard(*mlp->w1, {.mesh = mesh, .reshard_after_forward = 2});
+    fully_shard(*mlp, {.mesh = mesh});
+    for (int step = 0; step < 2; ++step) {
+      for (auto* each : {&mlp, &plain}) {
+        torch::optim::SGD optimizer((*each)->parameters(), 0.1);
+        optimizer.zero_grad();
+        const auto& bias = (*each)->w1->bias;
+        const auto kept = bias.view({-1, 1}).expand({7, 4}) + at::ones({4});
+        ((*each)(x).square().mean() + kept.square().mean()).backward();
+        optimizer.step();
+      }
+      expect_same_parameters(*mlp, *plain);
+    }
+  });
+}
+
+TEST(ChangedUnits, SumInTheDtypeThatTheyComputeIn) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    mlp->to(at::kFloat);
+    auto averaged = make_mlp();
+    averaged->to(at::kBFloat16);
+    auto plain = make_mlp();
+    plain->to(at::kBFloat16);
+    fully_shard(
+        *mlp, {.mesh = mesh, .mp_policy = {.param_dtype = at::kBFloat16}});
+    replicate(*averaged, mesh);
+    for (auto* each : {&mlp, &averaged, &plain}) {
+      (*each)(x.to(at::kBFloat16)).sum().backward();
+    }
+    EXPECT_EQ(mlp->w1->weight.grad().scalar_type(), at::kFloat);
+    const auto& expected = plain->w1->weight.grad();
+    expect_close(mlp->w1->weight.grad(), expected, "in parts", 0);
+    expect_close(averaged->w1->weight.grad(), expected, "averaged", 0);
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
