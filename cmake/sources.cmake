@@ -465,6 +465,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/module_claim.cpp
   dtensor/parallel/module_claim_impl.h
   dtensor/parallel/module_name_impl.h
+  dtensor/parallel/optimizer_fields.cpp
+  dtensor/parallel/optimizer_fields_impl.h
   dtensor/parallel/optimizer_state_dict.cpp
   dtensor/parallel/overlapped_linear.cpp
   dtensor/parallel/overlapped_linear_impl.h

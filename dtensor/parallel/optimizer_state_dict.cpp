@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/error.h>
+#include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,86 +20,10 @@
 namespace dtensor {
 namespace {
 
+using detail::KnownOptimizer;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
-
-/// The fields of what an optimizer keeps of one parameter, by Python's names.
-struct Fields {
-  std::vector<std::pair<const char*, at::Tensor*>> tensors;
-  std::vector<std::pair<const char*, int64_t*>> numbers;
-};
-
-template <class State>
-Fields adam_fields(State& state) {
-  return {
-      {{"exp_avg", &state.exp_avg()},
-       {"exp_avg_sq", &state.exp_avg_sq()},
-       {"max_exp_avg_sq", &state.max_exp_avg_sq()}},
-      {{"step", &state.step()}}};
-}
-
-Fields fields_of(torch::optim::AdamParamState& state) {
-  return adam_fields(state);
-}
-Fields fields_of(torch::optim::AdamWParamState& state) {
-  return adam_fields(state);
-}
-Fields fields_of(torch::optim::SGDParamState& state) {
-  return {{{"momentum_buffer", &state.momentum_buffer()}}, {}};
-}
-Fields fields_of(torch::optim::AdagradParamState& state) {
-  return {{{"sum", &state.sum()}}, {{"step", &state.step()}}};
-}
-Fields fields_of(torch::optim::RMSpropParamState& state) {
-  return {
-      {{"square_avg", &state.square_avg()},
-       {"momentum_buffer", &state.momentum_buffer()},
-       {"grad_avg", &state.grad_avg()}},
-      {{"step", &state.step()}}};
-}
-
-/// An optimizer of a kind that we know.
-class Known {
- public:
-  virtual ~Known() = default;
-  virtual std::unique_ptr<OptimizerParamState> make() const = 0;
-  virtual Fields fields(OptimizerParamState& state) const = 0;
-};
-
-template <class State>
-class KnownState final : public Known {
- public:
-  std::unique_ptr<OptimizerParamState> make() const override {
-    return std::make_unique<State>();
-  }
-  Fields fields(OptimizerParamState& state) const override {
-    return fields_of(static_cast<State&>(state));
-  }
-};
-
-std::unique_ptr<Known> known(const Optimizer& optimizer, const char* where) {
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdamWParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdamParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::SGDParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::AdagradParamState>>();
-  }
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer)) {
-    return std::make_unique<KnownState<torch::optim::RMSpropParamState>>();
-  }
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      false,
-      where,
-      "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad and RMSprop.");
-}
 
 using Names = std::unordered_map<const void*, std::string>;
 
@@ -138,17 +63,30 @@ void for_each_parameter(
   }
 }
 
-std::string lr_key(const std::string& name) {
-  return "param_groups." + name + ".lr";
+std::string option_key(const std::string& name, const char* option) {
+  return "param_groups." + name + "." + option;
 }
 std::string state_key(const std::string& name, const char* field) {
   return "state." + name + "." + field;
 }
 
+std::vector<double> numbers_in(const at::Tensor& tensor) {
+  const auto plain = full_tensor(tensor).to(at::kCPU, at::kDouble).contiguous();
+  const auto* const first = plain.const_data_ptr<double>();
+  return {first, first + plain.numel()};
+}
+
+/// An option of a group, as the first of its parameters has it.
+struct ReadOption {
+  detail::OptionPlace place;
+  std::string key;
+  std::vector<double> numbers;
+};
+
 /// The values of one parameter in a dictionary, and what of them is wrong.
 class Reader {
  public:
-  Reader(const Known& kind, const StateDict& state, bool takes)
+  Reader(const KnownOptimizer& kind, const StateDict& state, bool takes)
       : kind_(kind),
         state_(state),
         takes_(takes) {}
@@ -180,12 +118,43 @@ class Reader {
     return is_there ? std::move(made) : nullptr;
   }
 
-  const at::Tensor* take(const std::string& key) {
-    const auto* found = state_.find(key);
-    if (found != nullptr) {
-      known_.insert(key);
+  /// Of the group that the parameter is in; all that are in it say the same.
+  void read_options(const std::string& name, OptimizerParamGroup& group) {
+    for (const auto& [option, place] : kind_.options(group.options())) {
+      const auto key = option_key(name, option);
+      const auto* found = take(key);
+      if (found == nullptr) {
+        continue;
+      }
+      const auto own = detail::option_tensor(place);
+      if (!found->defined() || found->sizes() != own.sizes()) {
+        problems_.has_other_shape(key, own, *found);
+        continue;
+      }
+      auto numbers = numbers_in(*found);
+      const auto& first =
+          options_
+              .try_emplace({&group, option}, ReadOption{place, key, numbers})
+              .first->second;
+      if (first.numbers != numbers) {
+        differing_.push_back(c10::str(
+            first.key,
+            " is ",
+            c10::Join(", ", first.numbers),
+            ", ",
+            key,
+            " is ",
+            c10::Join(", ", numbers)));
+      }
     }
-    return found;
+  }
+
+  std::vector<ReadOption> take_options() {
+    std::vector<ReadOption> all;
+    for (auto& item : options_) {
+      all.push_back(std::move(item.second));
+    }
+    return all;
   }
 
   void check(bool strict, const char* where) {
@@ -195,13 +164,29 @@ class Reader {
       }
     }
     problems_.check(where);
+    DTENSOR_CHECK_VALUE(
+        differing_.empty(),
+        where,
+        "parameters of one group have different options: ",
+        c10::Join("; ", differing_),
+        ". Give each its own group, as where the state is from.");
   }
 
  private:
-  const Known& kind_;
+  const at::Tensor* take(const std::string& key) {
+    const auto* found = state_.find(key);
+    if (found != nullptr) {
+      known_.insert(key);
+    }
+    return found;
+  }
+
+  const KnownOptimizer& kind_;
   const StateDict& state_;
   bool takes_; // the tensors themselves, not copies
   std::unordered_set<std::string> known_;
+  std::map<std::pair<const void*, std::string_view>, ReadOption> options_;
+  std::vector<std::string> differing_;
   detail::StateProblems problems_;
 };
 
@@ -213,7 +198,7 @@ StateDict get_optimizer_state_dict(
     const StateDictOptions& options) {
   constexpr const char* kWhere = "get_optimizer_state_dict";
   detail::check_options(options, kWhere);
-  const auto kind = known(optimizer, kWhere);
+  const auto kind = detail::known_optimizer(optimizer, kWhere);
   StateDict result;
   const auto add = [&](const std::string& key, const at::Tensor& value) {
     auto wanted = detail::state_value(value, options);
@@ -223,8 +208,12 @@ StateDict get_optimizer_state_dict(
   };
   const auto add_parameter = [&](const std::string& name,
                                  const at::Tensor& parameter,
-                                 const auto& group) {
-    add(lr_key(name), at::scalar_tensor(group.options().get_lr(), at::kDouble));
+                                 const OptimizerParamGroup& group) {
+    // Nobody writes: options are read by pointers alone.
+    auto& own = const_cast<OptimizerParamGroup&>(group).options();
+    for (const auto& [option, place] : kind->options(own)) {
+      add(option_key(name, option), detail::option_tensor(place));
+    }
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) {
       return;
@@ -243,9 +232,7 @@ StateDict get_optimizer_state_dict(
   return result;
 }
 
-namespace {
-
-void set_optimizer_state(
+std::function<void()> detail::prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     Optimizer& optimizer,
     const StateDict& given,
@@ -254,51 +241,44 @@ void set_optimizer_state(
   constexpr const char* kWhere = "set_optimizer_state_dict";
   detail::check_options(options, kWhere);
   const c10::NoGradGuard no_grad;
-  const auto kind = known(optimizer, kWhere);
+  const auto kind = detail::known_optimizer(optimizer, kWhere);
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);
-  std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>> read;
-  std::vector<std::pair<OptimizerParamGroup*, double>> rates;
+  // A function can be copied.
+  using Read =
+      std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>>;
+  const auto read = std::make_shared<Read>();
   const auto read_parameter = [&](const std::string& name,
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
-    if (const auto* rate = reader.take(lr_key(name))) {
-      rates.emplace_back(&group, rate->item<double>());
-    }
-    read.emplace_back(
+    reader.read_options(name, group);
+    read->emplace_back(
         parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
   };
   for_each_parameter(module, optimizer, kWhere, read_parameter);
-  reader.check(options.strict, kWhere); // before anything is set
-  for (auto& [parameter, made] : read) {
-    if (made != nullptr) {
-      optimizer.state()[parameter] = std::move(made);
-    } else {
-      optimizer.state().erase(parameter);
+  reader.check(options.strict, kWhere);
+  return [&optimizer, read, read_options = reader.take_options()] {
+    for (auto& [parameter, made] : *read) {
+      if (made != nullptr) {
+        optimizer.state()[parameter] = std::move(made);
+      } else {
+        optimizer.state().erase(parameter);
+      }
     }
-  }
-  for (const auto& [group, rate] : rates) {
-    group->options().set_lr(rate);
-  }
+    for (const auto& option : read_options) {
+      detail::set_option(option.place, option.numbers);
+    }
+  };
 }
-
-} // namespace
 
 void set_optimizer_state_dict(
     const torch::nn::Module& module,
     Optimizer& optimizer,
     const StateDict& state,
     const StateDictOptions& options) {
-  set_optimizer_state(module, optimizer, state, options, /*takes=*/false);
-}
-
-void detail::take_optimizer_state_dict(
-    const torch::nn::Module& module,
-    Optimizer& optimizer,
-    const StateDict& state,
-    const StateDictOptions& options) {
-  set_optimizer_state(module, optimizer, state, options, /*takes=*/true);
+  detail::prepare_optimizer_state_dict(
+      module, optimizer, state, options, /*takes=*/false)();
 }
 
 } // namespace dtensor
