@@ -26,8 +26,9 @@ namespace dtensor {
 class DTENSOR_API AsyncSaver {
  public:
   AsyncSaver();
-  /// Waits for this rank's files; of rank 0 until the checkpoint is there, or
-  /// the others' files have not come in time. Errors are lost: call wait().
+  /// Waits for this rank's files; on rank 0, and for a full checkpoint on all,
+  /// until the others' files are there or have not come in time. Errors are
+  /// lost: call wait().
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;

@@ -41,7 +41,9 @@ using CheckpointExtra = std::map<std::string, CheckpointValue>;
 struct CheckpointState {
   /// Parameters and buffers, under their names in the module.
   torch::nn::Module* model = nullptr;
-  /// Of the model's parameters: get_optimizer_state_dict() under "optimizer.".
+  /// Of the model's parameters: get_optimizer_state_dict() under "optimizer.",
+  /// options of the groups included. Loading puts them in place of those that
+  /// the groups have.
   torch::optim::Optimizer* optimizer = nullptr;
   /// Further tensors, plain or DTensors, under their names.
   StateDict* tensors = nullptr;
@@ -54,14 +56,16 @@ struct CheckpointState {
 struct SaveOptions {
   /// Whole tensors in model.safetensors, or, where that would be larger than
   /// `max_file_bytes`, in several files behind model.safetensors.index.json, as
-  /// other programs expect a model. Rank 0 puts them together, on disk.
+  /// other programs expect a model. They are put together on disk, each by one
+  /// rank.
   bool full = false;
   int64_t max_file_bytes = 5'000'000'000;
   /// Takes the place of what is there; else that is an error.
   bool overwrite = false;
   /// Who saves; by default all ranks of the world.
   GroupPtr group = nullptr;
-  /// How long rank 0 waits for files of the others when its own are written.
+  /// How long a rank waits for files of the others when its own are written:
+  /// rank 0, and with `full` each.
   std::chrono::seconds timeout{600};
 };
 
@@ -85,8 +89,9 @@ struct LoadOptions {
   /// The checkpoint has every tensor of `state`, and the model every one of the
   /// checkpoint.
   bool strict = true;
-  /// Compares the checksums of what is read; each block is checked by one of
-  /// the ranks that read it. Files of others have none.
+  /// Compares the checksums of what is read, all of them before a tensor of
+  /// the program changes; each block is checked by one of the ranks that read
+  /// it. Files of others have none.
   bool verify = true;
   /// Of a part that several ranks have, and that is larger than a megabyte,
   /// each reads a share, and they exchange it.
@@ -100,11 +105,12 @@ struct LoadOptions {
 /// reads. Layouts and dtypes of the targets stay; each rank reads the bytes of
 /// its parts alone. Tensors on the meta device get memory. All ranks of the
 /// group call it.
-/// Throws ValueError, on all ranks, before anything has changed: one error that
-/// lists names that are missing, that the model does not have (both if strict),
-/// and other shapes; a mesh with ranks that do not load; files that are cut
-/// short, missing or malformed. Throws RuntimeError for bytes that are not
-/// those that were saved: tensors that were read until then have changed.
+/// Throws, on all ranks, before anything has changed: ValueError for names that
+/// are missing, that the model does not have (both if strict), other shapes,
+/// and complex values for a real tensor, in one error; for a mesh with ranks
+/// that do not load, and files that are cut short, missing or malformed; what
+/// set_optimizer_state_dict() throws; RuntimeError for bytes that are not those
+/// that were saved.
 /// Python: torch.distributed.checkpoint.load.
 DTENSOR_API void load_checkpoint(
     const std::string& path,

@@ -103,24 +103,30 @@ void sync_folder(const std::string& path) {
   }
 }
 
-void rename_folder(
+bool rename_folder(
     const std::string& from,
     const std::string& to,
     bool overwrite) {
-  const bool is_there = std::filesystem::exists(to);
-  if (overwrite && is_there) {
+  if (overwrite && is_there(to)) {
     if (::renameat2(
             AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) !=
         0) {
       refuse_by_system("cannot take the place of", to);
     }
-    return;
+    return true;
   }
   // An empty folder would give way.
+  const bool is_taken = is_there(to);
   errno = EEXIST;
-  if (is_there || ::rename(from.c_str(), to.c_str()) != 0) {
+  if (is_taken || ::rename(from.c_str(), to.c_str()) != 0) {
     refuse_by_system("cannot name", to);
   }
+  return false;
+}
+
+bool is_there(const std::string& path) {
+  struct stat about {};
+  return ::lstat(path.c_str(), &about) == 0;
 }
 
 void remove_folder(const std::string& path) {
@@ -129,8 +135,22 @@ void remove_folder(const std::string& path) {
 }
 
 FolderLock::FolderLock(const std::string& path)
-    : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-      held_(file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) == 0) {}
+    : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (file_ < 0) {
+    of_another_ = true;
+    return;
+  }
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    of_another_ = errno == EWOULDBLOCK;
+    return;
+  }
+  // Between the two somebody may have removed it, and made another.
+  struct stat locked {};
+  struct stat named {};
+  held_ = ::fstat(file_, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+      locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+  of_another_ = !held_;
+}
 
 FolderLock::~FolderLock() {
   if (file_ >= 0) {

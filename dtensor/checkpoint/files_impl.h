@@ -46,11 +46,14 @@ std::string read_small_file(const std::string& path);
 void sync_folder(const std::string& path);
 
 /// Gives a folder its name, which nobody has, or, with `overwrite`, takes it
-/// from another one, which has `from` then.
-void rename_folder(
+/// from another one, which has `from` then; returns whether there was one.
+bool rename_folder(
     const std::string& from,
     const std::string& to,
     bool overwrite);
+
+/// Whether anything has that name, a link to nothing too.
+bool is_there(const std::string& path);
 
 /// With all in it, as far as the system lets it; never an error.
 void remove_folder(const std::string& path);
@@ -67,10 +70,16 @@ class FolderLock {
   bool is_held() const {
     return held_;
   }
+  /// Somebody else holds it, or has taken its name. Where the file system has
+  /// no locks, neither is known.
+  bool is_of_another() const {
+    return of_another_;
+  }
 
  private:
   int file_ = -1;
   bool held_ = false;
+  bool of_another_ = false;
 };
 
 } // namespace dtensor::detail

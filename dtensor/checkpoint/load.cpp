@@ -15,9 +15,10 @@
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
-#include <filesystem>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -38,14 +39,32 @@ struct Opened {
   WeightFilePtr file;
 };
 
+// Of one of ours, the files that it had when it was saved, and no other.
 Opened open_checkpoint(const std::string& path) {
   Opened opened;
   opened.manifest = detail::read_manifest(path);
-  if (!opened.manifest || !opened.manifest->files.empty()) {
+  if (!opened.manifest) {
     opened.file = open_weights(path);
+    return opened;
+  }
+  std::vector<std::string> names;
+  for (const auto& item : opened.manifest->files) {
+    names.push_back(item.first);
+  }
+  if (!names.empty()) {
+    opened.file = detail::open_weight_files(path, names);
   }
   return opened;
 }
+
+// Where a tensor goes: to `value`, which is the program's own, or becomes it
+// (or its part) when all is well.
+struct Target {
+  std::string name;
+  at::Tensor tensor;
+  at::Tensor value;
+  bool is_own = true;
+};
 
 // Where tensors go, and the dictionaries of which they are made.
 class Loading {
@@ -80,29 +99,52 @@ class Loading {
     check();
   }
 
-  std::vector<std::string> lines() const {
-    std::vector<std::string> lines;
-    for (const auto& [name, target] : targets_) {
-      lines.push_back(name + " " + detail::state_text(target));
+  // That ranks see the same checkpoint, and load it alike.
+  std::vector<std::string> lines(
+      const std::string& path,
+      const LoadOptions& options) const {
+    std::vector<std::string> lines = {
+        path + (opened_.manifest ? " of " + opened_.manifest->checksum : ""),
+        options.share_reading ? "share_reading" : "no share_reading"};
+    for (const auto& target : targets_) {
+      lines.push_back(target.name + " " + detail::state_text(target.tensor));
     }
     return lines;
   }
 
-  void read(detail::PartReader& reader) {
-    for (const auto& [name, target] : targets_) {
-      if (target.is_meta()) {
-        detail::allocate(target);
+  // Looks at all bytes, and reads what nobody has yet.
+  void prepare(detail::PartReader& reader) {
+    for (const auto& target : targets_) {
+      reader.check(target.name, target.value);
+      if (!target.is_own) {
+        reader.read(target.name, target.value);
       }
-      reader.read(name, target);
-      target.unsafeGetTensorImpl()->bump_version();
     }
   }
 
-  // What is no tensor of the program's own.
-  void finish() {
+  // The last that can be wrong, once the above is done on all ranks.
+  void prepare_optimizer() {
     if (state_.optimizer != nullptr) {
-      detail::take_optimizer_state_dict(
-          *state_.model, *state_.optimizer, optimizer_, {.strict = strict_});
+      set_optimizer_ = detail::prepare_optimizer_state_dict(
+          *state_.model,
+          *state_.optimizer,
+          optimizer_,
+          {.strict = strict_},
+          /*takes=*/true);
+    }
+  }
+
+  void finish(std::optional<detail::PartReader>& reader) {
+    for (const auto& target : targets_) {
+      if (target.is_own) {
+        reader->read(target.name, target.value);
+      } else if (target.tensor.is_meta()) {
+        detail::become(target.tensor, target.value);
+      }
+      target.tensor.unsafeGetTensorImpl()->bump_version();
+    }
+    if (set_optimizer_) {
+      set_optimizer_();
     }
     if (state_.extra != nullptr) {
       *state_.extra = std::move(extra_);
@@ -144,7 +186,8 @@ class Loading {
     }
   }
 
-  void add(const std::string& name, const at::Tensor& target) {
+  // `is_own`: of the program. What is on the meta device gets memory.
+  void add(const std::string& name, const at::Tensor& target, bool is_own) {
     if (is_dtensor(target)) {
       check_all_load(name, target);
     }
@@ -153,7 +196,20 @@ class Loading {
           c10::str(name, " is ", to_string(*detail::spec_of(target))));
     }
     known_.insert(name);
-    targets_.emplace_back(name, target);
+    const auto& weight = *find(name);
+    opened_.file->contents().check_can_be_read(weight, kLoadCheckpoint);
+    if (detail::loses_imaginary_part(weight, target)) {
+      complex_.push_back(name);
+    }
+    if (!target.is_meta()) {
+      targets_.push_back({name, target, target, is_own});
+      return;
+    }
+    auto& value = values_[target.unsafeGetTensorImpl()]; // of all its names
+    if (!value.defined()) {
+      value = detail::allocated(target);
+    }
+    targets_.push_back({name, target, value, /*is_own=*/false});
   }
 
   void add_all(const StateDict& tensors) {
@@ -172,7 +228,7 @@ class Loading {
             " for ",
             shape_text(item.value().scalar_type(), item.value().sizes())));
       } else {
-        add(item.key(), item.value());
+        add(item.key(), item.value(), /*is_own=*/true);
       }
     }
   }
@@ -180,15 +236,9 @@ class Loading {
   // "optimizer.state.w1.weight.exp_avg" is like the parameter w1.weight.
   void add_optimizer() {
     const auto parameters = detail::tensors_of(*state_.model);
-    for (const auto& key :
-         get_optimizer_state_dict(*state_.model, *state_.optimizer).keys()) {
-      const auto name = kOptimizerPrefix + key;
-      if (strict_ && begins_with(key, "param_groups.") &&
-          find(name) == nullptr) {
-        missing_.push_back(name);
-      }
-    }
-    for (const auto& weight : with_prefix(kOptimizerPrefix)) {
+    const auto weights = with_prefix(kOptimizerPrefix);
+    find_missing_options(weights.empty());
+    for (const auto& weight : weights) {
       const auto key =
           weight.name.substr(std::string_view(kOptimizerPrefix).size());
       const std::string_view state = "state.";
@@ -204,7 +254,25 @@ class Loading {
       auto target = is_like ? empty_like_parameter(*parameter)
                             : at::empty(weight.sizes, weight.dtype);
       optimizer_.insert(key, target);
-      add(weight.name, target);
+      add(weight.name, target, /*is_own=*/false);
+    }
+  }
+
+  void find_missing_options(bool has_none) {
+    const auto keys =
+        get_optimizer_state_dict(*state_.model, *state_.optimizer).keys();
+    if (!strict_ || keys.empty()) {
+      return;
+    }
+    if (has_none) {
+      missing_.push_back(kOptimizerPrefix + std::string("*"));
+      return;
+    }
+    for (const auto& key : keys) {
+      const auto name = kOptimizerPrefix + key;
+      if (begins_with(key, "param_groups.") && find(name) == nullptr) {
+        missing_.push_back(name);
+      }
     }
   }
 
@@ -233,7 +301,7 @@ class Loading {
       auto target =
           fits ? at::empty_like(*like) : at::empty(weight.sizes, weight.dtype);
       extra_[key] = target;
-      add(weight.name, target);
+      add(weight.name, target, /*is_own=*/false);
     }
   }
 
@@ -260,6 +328,7 @@ class Loading {
     detail::add_names(text, "not in the checkpoint: ", missing_);
     detail::add_names(text, "not in the model: ", surplus_);
     detail::add_names(text, "of another shape: ", misshapen_);
+    detail::add_names(text, "complex for what is real: ", complex_);
     DTENSOR_CHECK_VALUE(
         text.empty(),
         kLoadCheckpoint,
@@ -271,14 +340,17 @@ class Loading {
   const CheckpointState& state_;
   bool strict_;
   std::unordered_set<int64_t> ranks_;
-  std::vector<std::pair<std::string, at::Tensor>> targets_;
+  std::vector<Target> targets_;
+  std::unordered_map<const void*, at::Tensor> values_; // of the meta device's
   std::unordered_set<std::string> known_;
   StateDict optimizer_;
   CheckpointExtra extra_;
   std::vector<std::string> missing_;
   std::vector<std::string> surplus_;
   std::vector<std::string> misshapen_;
+  std::vector<std::string> complex_;
   std::vector<std::string> terms_;
+  std::function<void()> set_optimizer_;
 };
 
 } // namespace
@@ -301,20 +373,23 @@ void load_checkpoint(
   });
   const auto what = path + " was not loaded. ";
   detail::check_none_failed(*group, error, what, kLoadCheckpoint);
-  detail::check_all_alike(*group, loading->lines(), "", kLoadCheckpoint);
-  std::string damage;
+  detail::check_all_alike(
+      *group, loading->lines(path, options), "", kLoadCheckpoint);
+  // Nothing of the program's is changed before all is known to be well.
+  std::optional<detail::PartReader> reader;
   if (loading->file() != nullptr) {
-    detail::PartReader reader(*loading->file(), group, options);
-    loading->read(reader);
-    damage = reader.damage();
+    reader.emplace(*loading->file(), group, options);
+    loading->prepare(*reader);
   }
   const auto damaged = detail::error_in([&] {
+    const auto damage = reader ? reader->damage() : std::string();
     DTENSOR_CHECK(
         damage.empty(), kLoadCheckpoint, damage, ". Load an older checkpoint.");
   });
   detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);
-  const auto last = detail::error_in([&] { loading->finish(); });
-  detail::check_none_failed(*group, last, what, kLoadCheckpoint);
+  const auto unfit = detail::error_in([&] { loading->prepare_optimizer(); });
+  detail::check_none_failed(*group, unfit, what, kLoadCheckpoint);
+  loading->finish(reader);
 }
 
 } // namespace dtensor

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From pieces to the files that other programs expect of a model.
+// From pieces to the files that other programs expect of a model: every rank
+// writes those that it is dealt, and rank 0 gives them their names.
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/save_run_impl.h>
-#include <dtensor/weights/weight_file.h>
+#include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/empty.h>
 
@@ -16,6 +17,13 @@ namespace dtensor::detail {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Behind the name of a file while pieces are read.
+constexpr const char* kUnnamed = ".new";
+
+int64_t bytes_of(const Sizes& sizes, at::ScalarType dtype) {
+  return numel(sizes) * static_cast<int64_t>(c10::elementSize(dtype));
+}
 
 WrittenTensor whole(const WeightFilePtr& file, const WeightInfo& weight) {
   const auto read = [file, weight](int64_t begin, int64_t count) {
@@ -40,22 +48,26 @@ WrittenTensor whole(const WeightFilePtr& file, const WeightInfo& weight) {
       read};
 }
 
-// In order, so many to a file as fit, but one at least.
-std::vector<std::vector<WrittenTensor>>
-dealt_out(const WeightFilePtr& file, int64_t max_file_bytes, int64_t& total) {
+// What each file has: in order, so many tensors as fit, but one at least.
+std::vector<std::vector<WrittenTensor>> dealt_out(
+    const std::string& folder,
+    const FileNotes& pieces,
+    int64_t max_file_bytes) {
+  std::vector<std::string> names;
+  for (const auto& item : pieces) {
+    names.push_back(item.first);
+  }
+  const auto file = open_weight_files(folder, names);
   std::vector<std::vector<WrittenTensor>> files;
   int64_t bytes = 0;
-  total = 0;
   for (const auto& weight : file->weights()) {
-    const auto more = numel(weight.sizes) *
-        static_cast<int64_t>(c10::elementSize(weight.dtype));
+    const auto more = bytes_of(weight.sizes, weight.dtype);
     if (files.empty() || bytes + more > max_file_bytes) {
       files.emplace_back();
       bytes = 0;
     }
     files.back().push_back(whole(file, weight));
     bytes += more;
-    total += more;
   }
   return files;
 }
@@ -76,14 +88,16 @@ std::string file_name(size_t file, size_t files) {
 
 void write_index(
     const std::string& folder,
-    const std::vector<std::vector<WrittenTensor>>& files,
-    int64_t total) {
-  nlohmann::json index = {{"metadata", {{"total_size", total}}}};
+    const std::vector<std::vector<WrittenTensor>>& files) {
+  nlohmann::json index;
+  int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     for (const auto& tensor : files[i]) {
       index["weight_map"][tensor.name] = file_name(i + 1, files.size());
+      total += bytes_of(tensor.sizes, tensor.dtype);
     }
   }
+  index["metadata"]["total_size"] = total;
   write_small_file(
       (fs::path(folder) / "model.safetensors.index.json").string(),
       index.dump(2) + "\n");
@@ -91,31 +105,41 @@ void write_index(
 
 } // namespace
 
-FileNotes make_full(const std::string& folder, int64_t max_file_bytes) {
-  std::vector<fs::path> pieces;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") {
-      pieces.push_back(entry.path());
-    }
-  }
+FileNotes write_whole_files(
+    const std::string& folder,
+    const FileNotes& pieces,
+    int64_t max_file_bytes,
+    int64_t rank,
+    int64_t ranks) {
   FileNotes notes;
   if (pieces.empty()) {
     return notes;
   }
-  int64_t total = 0;
-  const auto files = dealt_out(open_weights(folder), max_file_bytes, total);
-  for (size_t i = 0; i < files.size(); ++i) {
+  const auto files = dealt_out(folder, pieces, max_file_bytes);
+  for (auto i = static_cast<size_t>(rank); i < files.size();
+       i += static_cast<size_t>(ranks)) {
     const auto name = file_name(i + 1, files.size());
-    notes[name] =
-        write_tensor_file((fs::path(folder) / name).string(), files[i], false);
-  }
-  if (files.size() > 1) {
-    write_index(folder, files, total);
-  }
-  for (const auto& piece : pieces) {
-    fs::remove(piece);
+    notes[name] = write_tensor_file(
+        (fs::path(folder) / (name + kUnnamed)).string(), files[i], false);
   }
   return notes;
+}
+
+void name_whole_files(
+    const std::string& folder,
+    const FileNotes& pieces,
+    const FileNotes& whole,
+    int64_t max_file_bytes) {
+  if (whole.size() > 1) {
+    write_index(folder, dealt_out(folder, pieces, max_file_bytes));
+  }
+  for (const auto& item : pieces) {
+    fs::remove(fs::path(folder) / item.first);
+  }
+  for (const auto& item : whole) {
+    const auto name = fs::path(folder) / item.first;
+    fs::rename(name.string() + kUnnamed, name);
+  }
 }
 
 } // namespace dtensor::detail

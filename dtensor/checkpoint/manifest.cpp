@@ -149,7 +149,8 @@ Manifest parse_manifest(const std::string& path) {
       return {
           json.at("ranks").get<int64_t>(),
           notes_of(json.at("files")),
-          extra_of(json.at("extra"))};
+          extra_of(json.at("extra")),
+          checksum};
     }
   } catch (const Json::exception&) {
     // It is not as it was written.

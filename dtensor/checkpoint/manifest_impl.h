@@ -21,6 +21,7 @@ struct Manifest {
   int64_t ranks = 0; // that have saved it
   FileNotes files;
   CheckpointExtra extra; // without tensors
+  std::string checksum;  // of all that
 };
 
 /// Numbers and texts as JSON; throws ValueError for a text that is no UTF-8.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A part is read some rows (of its first dimension) at a time: their checksums
-// are compared, they are copied, and their pages are let go. Of ranks that have
-// the same part each reads a share of these rows, and the others get it from
-// there.
+// A part is checked, and read, some rows (of its first dimension) at a time:
+// their checksums are compared, or they are copied, and their pages are let go.
+// Of ranks that have the same part each reads a share of these rows, and the
+// others get it from there.
 //
 // A block of bytes is checked by one rank, of those that read the row in which
 // it begins: where the tensor is cut in other dimensions too, these take turns.
@@ -11,7 +11,6 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/weights/checksums_impl.h>
-#include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
@@ -74,6 +73,10 @@ void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
           piece.data + begin, static_cast<size_t>(end - begin));
     }
   }
+}
+
+bool has_no_part(const at::Tensor& target) {
+  return is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank();
 }
 
 // Ranks of the mesh, in its order, that have what this one has.
@@ -164,89 +167,74 @@ bool PartReader::is_shared(const at::Tensor& local) const {
       static_cast<int64_t>(local.nbytes()) >= kSharedBytes;
 }
 
+void PartReader::verify_block(
+    const WeightInfo& weight,
+    const StoredPiece& piece,
+    int64_t block) {
+  const auto size = static_cast<int64_t>(piece.block);
+  const auto begin = block * size;
+  const auto end = std::min(begin + size, static_cast<int64_t>(piece.bytes));
+  const auto number = static_cast<size_t>(block);
+  touched_.insert(piece.file);
+  touched_bytes_ += end - begin;
+  if (number < piece.checksums.size() &&
+      checksum_of(piece.data + begin, static_cast<size_t>(end - begin)) ==
+          piece.checksums[number]) {
+    return;
+  }
+  const auto first = piece.data - piece.file->data();
+  damage_ = c10::str(
+      piece.file->path(),
+      ": bytes ",
+      first + begin,
+      " to ",
+      first + end,
+      ", of ",
+      weight.name,
+      ", are not those that were saved");
+}
+
 void PartReader::verify(
     const WeightInfo& weight,
     const Intervals& rows,
     const Share& share) {
-  const auto check = [&](const StoredPiece& piece, int64_t block) {
-    const auto size = static_cast<int64_t>(piece.block);
-    const auto begin = block * size;
-    const auto end = std::min(begin + size, static_cast<int64_t>(piece.bytes));
-    const auto number = static_cast<size_t>(block);
-    if (number < piece.checksums.size() &&
-        checksum_of(piece.data + begin, static_cast<size_t>(end - begin)) ==
-            piece.checksums[number]) {
-      return;
-    }
-    const auto first = piece.data - piece.file->data();
-    damage_ = c10::str(
-        piece.file->path(),
-        ": bytes ",
-        first + begin,
-        " to ",
-        first + end,
-        ", of ",
-        weight.name,
-        ", are not those that were saved");
-  };
   for (const auto& piece : file_.contents().stored_as(weight).pieces) {
     const auto size = static_cast<int64_t>(piece.block);
     if (size == 0) {
       continue; // a file of others
     }
-    int64_t held = 0;
     for (const auto& interval : rows) {
       const auto [begin, end] = bytes_of_rows(piece, interval);
       for (auto block = (begin + size - 1) / size;
            block * size < end && damage_.empty();
            ++block) {
         if (block % share.peers == share.peer) {
-          check(piece, block);
-          held += size;
+          verify_block(weight, piece, block);
         }
-        if (held >= kHeldBytes) {
-          MappedFile::forget(piece.data, piece.bytes);
-          held = 0;
+        if (touched_bytes_ >= kHeldBytes) {
+          for (const auto* file : touched_) {
+            MappedFile::forget(file->data(), file->size());
+          }
+          touched_.clear();
+          touched_bytes_ = 0;
         }
       }
     }
   }
 }
 
-// Rows of this rank's part, checked and read to `out`.
-void PartReader::read_rows(
+// Calls fn(begin, count, own): rows of the part, and which of them this rank
+// reads.
+template <class Fn>
+void PartReader::for_each_slice(
     const WeightInfo& weight,
     const Share& share,
-    const Interval& rows,
-    const at::Tensor& out) {
-  auto parts = share.parts;
-  Intervals wanted = {{0, 1}};
-  if (!parts.empty()) {
-    parts[0] = slice_of(parts[0], rows);
-    wanted = parts[0];
-  }
-  if (verify_) {
-    verify(weight, wanted, share);
-  }
-  if (out.numel() > 0) {
-    file_.read(weight.name, parts, out);
-  }
-}
-
-void PartReader::read(const std::string& name, const at::Tensor& target) {
-  if (is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank()) {
-    return;
-  }
-  const auto& weight = *file_.find(name);
-  const auto share = share_of(target);
+    const Fn& fn) {
   const auto& local = share.local;
-  if (share.parts.empty()) {
-    read_rows(weight, share, {0, 1}, local);
-    return;
-  }
   const auto rows = local.size(0);
   const auto bytes = static_cast<int64_t>(local.nbytes());
   const auto members = share.readers == nullptr ? 1 : share.readers->size();
+  const auto rank = share.readers == nullptr ? 0 : share.readers->rank();
   const auto step = std::max<int64_t>(
       bytes == 0 ? rows : kReadBytes / std::max<int64_t>(bytes / rows, 1),
       members);
@@ -258,20 +246,59 @@ void PartReader::read(const std::string& name, const at::Tensor& target) {
         slice_of(
             share.parts[0],
             {begin + count, std::min(begin + count + step, rows)}));
-    const auto slice = local.narrow(0, begin, count);
-    if (members == 1) {
-      read_rows(weight, share, {begin, begin + count}, slice);
-      continue;
-    }
-    Sizes counts;
-    for (int64_t r = 0; r < members; ++r) {
-      counts.push_back(chunk(count, members, r).size());
-    }
-    const auto own = chunk(count, members, share.readers->rank());
-    const auto mine = slice.narrow(0, own.begin, own.size());
-    read_rows(weight, share, {begin + own.begin, begin + own.end}, mine);
-    slice.copy_(share.readers->all_gather(mine.contiguous(), 0, counts));
+    const auto own = chunk(count, members, rank);
+    fn(begin, count, {begin + own.begin, begin + own.end});
   }
+}
+
+void PartReader::check(const std::string& name, const at::Tensor& target) {
+  if (!verify_ || has_no_part(target)) {
+    return;
+  }
+  const auto& weight = *file_.find(name);
+  const auto share = share_of(target);
+  if (share.parts.empty()) {
+    verify(weight, {{0, 1}}, share);
+    return;
+  }
+  for_each_slice(weight, share, [&](int64_t, int64_t, const Interval& own) {
+    verify(weight, slice_of(share.parts[0], own), share);
+  });
+}
+
+void PartReader::read(const std::string& name, const at::Tensor& target) {
+  if (has_no_part(target)) {
+    return;
+  }
+  const auto& weight = *file_.find(name);
+  const auto share = share_of(target);
+  const auto& local = share.local;
+  if (share.parts.empty()) {
+    file_.read(name, {}, local);
+    return;
+  }
+  const auto read = [&](const Interval& rows) {
+    auto parts = share.parts;
+    parts[0] = slice_of(parts[0], rows);
+    const auto out = local.narrow(0, rows.begin, rows.size());
+    if (out.numel() > 0) {
+      file_.read(name, parts, out);
+    }
+    return out;
+  };
+  for_each_slice(
+      weight, share, [&](int64_t begin, int64_t count, const Interval& own) {
+        const auto mine = read(own);
+        if (share.readers == nullptr) {
+          return;
+        }
+        Sizes counts;
+        for (int64_t r = 0; r < share.readers->size(); ++r) {
+          counts.push_back(chunk(count, share.readers->size(), r).size());
+        }
+        local.narrow(0, begin, count)
+            .copy_(share.readers->all_gather(mine.contiguous(), 0, counts));
+      });
 }
 
 } // namespace dtensor::detail

@@ -57,7 +57,10 @@ void check_can_be_saved(const SavedTensor& item) {
       item.name,
       " is ",
       shape_text(t.scalar_type(), t.sizes()),
-      ", a dtype that safetensors does not have. Convert it first.");
+      ", a dtype that safetensors does not have. ",
+      t.is_complex() ? "Save view_as_real() of it, or convert it"
+                     : "Convert it",
+      " first.");
   DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
       kSaveCheckpoint,
@@ -131,7 +134,13 @@ struct Prepared {
       const SaveOptions& options,
       const Group& group)
       : tensors(detail::saved_tensors(state, kSaveCheckpoint)),
-        lines{path + (options.full ? " in full" : " in parts")} {
+        lines{
+            options.full ? c10::str(
+                               path,
+                               " in full, ",
+                               options.max_file_bytes,
+                               " bytes a file")
+                         : path + " in parts"} {
     for (const auto& item : tensors) {
       check_can_be_saved(item);
       const auto ranks = holders(item, group);

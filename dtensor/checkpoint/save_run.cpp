@@ -10,6 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -32,8 +35,9 @@ std::string file_name(int64_t rank, int64_t file, int64_t files) {
       number(files) + ".safetensors";
 }
 
-std::string note_name(int64_t rank) {
-  return "rank-" + number(rank) + ".json";
+// Of its pieces, or of its whole files.
+std::string note_name(int64_t rank, bool is_whole) {
+  return "rank-" + number(rank) + (is_whole ? "-whole" : "") + ".json";
 }
 
 std::string within(const std::string& folder, const std::string& name) {
@@ -53,25 +57,34 @@ std::unique_ptr<FolderLock> make_folder_of_save(
     const std::string& path,
     bool overwrite) {
   DTENSOR_CHECK_VALUE(
-      overwrite || !fs::exists(path),
+      !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
+      kSaveCheckpoint,
+      "an empty path. Say what the folder is to be called.");
+  DTENSOR_CHECK_VALUE(
+      overwrite || !is_there(path),
       kSaveCheckpoint,
       path,
       " is there already. Choose another name, or overwrite = true.");
   const auto folder = folder_of_save(path);
-  std::error_code error;
-  if (fs::exists(folder)) {
+  const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(
-        FolderLock(folder).is_held(),
+        is_ours,
         kSaveCheckpoint,
         folder,
         " belongs to a save that goes on. Wait for it.");
-    fs::remove_all(folder, error);
+  };
+  if (is_there(folder)) {
+    const FolderLock left(folder);
+    check_is_ours(left.is_held());
+    remove_folder(folder);
   }
-  if (!fs::create_directory(folder, error)) {
-    errno = error.value();
+  if (::mkdir(folder.c_str(), 0777) != 0) {
+    check_is_ours(errno != EEXIST);
     refuse_by_system("cannot make the folder", folder);
   }
-  return std::make_unique<FolderLock>(folder);
+  auto lock = std::make_unique<FolderLock>(folder);
+  check_is_ours(!lock->is_of_another());
+  return lock;
 }
 
 SaveRun::SaveRun(SaveTask task)
@@ -82,59 +95,87 @@ SaveRun::SaveRun(SaveTask task)
 // have ended their writing, which would fail for another reason otherwise. Who
 // did not wait for the others leaves what they write to the next save.
 SaveRun::~SaveRun() {
-  thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
   if (task_.rank == 0 && !is_committed_) {
     remove_folder(task_.folder);
   }
 }
 
+bool SaveRun::does(Step step) const {
+  return step == kPieces || (step == kWhole && task_.full) ||
+      (step == kCommit && task_.rank == 0);
+}
+
+// Each step is done with an error if the one before was.
 void SaveRun::run() {
   const c10::NoGradGuard no_grad;
-  const auto error = error_in([&] { write_own_files(); });
-  error == nullptr ? written_.set_value() : written_.set_exception(error);
-  if (task_.rank != 0) {
-    return;
-  }
-  const auto commit_error =
-      error != nullptr ? error : error_in([&] { commit(); });
-  is_committed_ = commit_error == nullptr;
-  if (is_committed_) {
-    task_.lock.reset();
-    committed_.set_value();
-  } else {
-    committed_.set_exception(commit_error);
+  std::exception_ptr error;
+  for (const Step step : {kPieces, kWhole, kCommit}) {
+    if (!does(step)) {
+      continue;
+    }
+    if (error == nullptr) {
+      error =
+          error_in([&] { step == kCommit ? commit() : write_with_note(step); });
+    }
+    if (step == kCommit) {
+      is_committed_ = error == nullptr;
+      if (is_committed_) {
+        task_.lock.reset();
+      }
+    }
+    error == nullptr ? done_[step].set_value()
+                     : done_[step].set_exception(error);
   }
 }
 
-void SaveRun::write_own_files() {
+FileNotes SaveRun::write_pieces() {
   FileNotes notes;
+  for (size_t i = 0; i < task_.tensors.size(); ++i) {
+    if (!task_.tensors[i].empty()) {
+      const auto name =
+          file_name(task_.rank, static_cast<int64_t>(i), task_.files);
+      notes[name] = write_tensor_file(
+          within(task_.folder, name), std::move(task_.tensors[i]), true);
+    }
+  }
+  return notes;
+}
+
+FileNotes SaveRun::write_whole() {
+  return write_whole_files(
+      task_.folder,
+      notes_of_all(kPieces),
+      task_.max_file_bytes,
+      task_.rank,
+      task_.ranks);
+}
+
+// The note has what went wrong if something did, and if there is room for it.
+void SaveRun::write_with_note(Step step) {
+  const auto note = within(task_.folder, note_name(task_.rank, step == kWhole));
   std::string text;
   const auto error = error_in([&] {
-    for (size_t i = 0; i < task_.tensors.size(); ++i) {
-      if (!task_.tensors[i].empty()) {
-        const auto name =
-            file_name(task_.rank, static_cast<int64_t>(i), task_.files);
-        notes[name] = write_tensor_file(
-            within(task_.folder, name), std::move(task_.tensors[i]), true);
-      }
-    }
-    text = notes_text(notes);
+    text = notes_text(step == kWhole ? write_whole() : write_pieces());
+    write_small_file(note, text);
   });
   if (error != nullptr) {
-    text = nlohmann::json{{"error", text_of(error)}}.dump();
-  }
-  write_small_file(within(task_.folder, note_name(task_.rank)), text);
-  if (error != nullptr) {
+    text = nlohmann::json{{"error", text_of(error)}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+    error_in([&] { write_small_file(note, text); });
     std::rethrow_exception(error);
   }
 }
 
-FileNotes SaveRun::notes_of_all() {
+FileNotes SaveRun::notes_of_all(Step step) {
   FileNotes all;
   const auto end = Clock::now() + task_.timeout;
   auto pause = std::chrono::milliseconds(1);
+  std::error_code ignored;
   for (int64_t rank = 0; rank < task_.ranks;) {
-    const auto path = within(task_.folder, note_name(rank));
+    const auto path = within(task_.folder, note_name(rank, step == kWhole));
     const auto text = read_small_file(path);
     if (!text.empty()) {
       const auto note = nlohmann::json::parse(text);
@@ -156,6 +197,13 @@ FileNotes SaveRun::notes_of_all() {
         task_.path,
         " was not saved: a rank has failed. Its own error says why.");
     DTENSOR_CHECK(
+        fs::exists(task_.folder, ignored),
+        kSaveCheckpoint,
+        task_.path,
+        " was not saved: ",
+        task_.folder,
+        " was removed meanwhile. Save it again.");
+    DTENSOR_CHECK(
         Clock::now() < end,
         kSaveCheckpoint,
         task_.path,
@@ -173,36 +221,53 @@ FileNotes SaveRun::notes_of_all() {
 }
 
 void SaveRun::commit() {
-  auto files = notes_of_all();
+  auto files = notes_of_all(kPieces);
   if (task_.full) {
-    files = make_full(task_.folder, task_.max_file_bytes);
+    auto whole = notes_of_all(kWhole);
+    name_whole_files(task_.folder, files, whole, task_.max_file_bytes);
+    files = std::move(whole);
   }
   for (int64_t rank = 0; rank < task_.ranks; ++rank) {
-    fs::remove(within(task_.folder, note_name(rank)));
+    fs::remove(within(task_.folder, note_name(rank, false)));
+    fs::remove(within(task_.folder, note_name(rank, true)));
   }
   write_small_file(
       within(task_.folder, kManifest),
       manifest_text(task_.ranks, task_.extra, files));
   sync_folder(task_.folder);
-  rename_folder(task_.folder, task_.path, task_.overwrite);
+  // What gets the name of the folder is ours until it is gone.
+  const FolderLock before(task_.path);
+  const bool is_there_still =
+      rename_folder(task_.folder, task_.path, task_.overwrite);
   const auto parent = fs::path(task_.folder).parent_path();
   sync_folder(parent.empty() ? "." : parent.string());
-  remove_folder(task_.folder); // what was overwritten
+  if (is_there_still) {
+    remove_folder(task_.folder);
+  }
 }
 
+// After each step all know whether all have done it: nobody waits for the files
+// of one that has failed.
 void SaveRun::finish(Group& group) {
   const auto what = task_.path + " was not saved. ";
-  const auto error = error_in([&] { written_.get_future().get(); });
-  const auto failed =
-      error_in([&] { check_none_failed(group, error, what, kSaveCheckpoint); });
-  if (failed != nullptr) {
-    is_given_up_ = true;
-    std::rethrow_exception(failed);
+  for (const Step step : {kPieces, kWhole, kCommit}) {
+    if (step == kWhole && !task_.full) {
+      continue;
+    }
+    const auto error = does(step)
+        ? error_in([&] { done_[step].get_future().get(); })
+        : nullptr;
+    const auto failed = error_in(
+        [&] { check_none_failed(group, error, what, kSaveCheckpoint); });
+    if (failed != nullptr) {
+      is_given_up_ = true;
+      thread_.join();
+      if (task_.full) { // nobody writes when rank 0 removes the folder
+        error_in([&] { group.exchange(""); });
+      }
+      std::rethrow_exception(failed);
+    }
   }
-  const auto last = task_.rank != 0
-      ? nullptr
-      : error_in([&] { committed_.get_future().get(); });
-  check_none_failed(group, last, what, kSaveCheckpoint);
 }
 
 } // namespace dtensor::detail

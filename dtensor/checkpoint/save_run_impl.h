@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One rank's share of a save: a thread that writes its files and says so in a
 // note beside them; that of rank 0 waits for the notes of all, writes
-// checkpoint.json and gives the folder its name. It communicates with nobody:
-// notes are files.
+// checkpoint.json and gives the folder its name. Of a full checkpoint each
+// waits for the pieces of all, and writes some of the whole files and a second
+// note before. Threads communicate with nobody: notes are files.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/tensor_file_impl.h>
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <future>
@@ -59,22 +61,39 @@ class SaveRun {
   void finish(Group& group);
 
  private:
+  /// What ends with a note, and what with the checkpoint.
+  enum Step : size_t { kPieces, kWhole, kCommit, kSteps };
+
   void run();
-  void write_own_files();
+  bool does(Step step) const;
+  FileNotes write_pieces();
+  FileNotes write_whole();
+  void write_with_note(Step step);
   void commit();
-  FileNotes notes_of_all();
+  FileNotes notes_of_all(Step step);
 
   SaveTask task_;
-  /// Rank 0 waits for nobody any more.
+  /// The thread waits for nobody any more.
   std::atomic<bool> is_given_up_{false};
   bool is_committed_ = false; // once the thread has ended
-  std::promise<void> written_;
-  std::promise<void> committed_;
+  std::array<std::promise<void>, kSteps> done_;
   std::thread thread_;
 };
 
 /// Puts the pieces in `folder` together to whole tensors in the customary
-/// files, there, and removes the others. Returns what is there then.
-FileNotes make_full(const std::string& folder, int64_t max_file_bytes);
+/// files. Each rank writes some of them, under names that are not their last,
+/// and returns which; when all have, one gives all their names, writes the
+/// index, and removes the pieces.
+FileNotes write_whole_files(
+    const std::string& folder,
+    const FileNotes& pieces,
+    int64_t max_file_bytes,
+    int64_t rank,
+    int64_t ranks);
+void name_whole_files(
+    const std::string& folder,
+    const FileNotes& pieces,
+    const FileNotes& whole,
+    int64_t max_file_bytes);
 
 } // namespace dtensor::detail

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <numeric>
 #include <unordered_set>
 #include <utility>
@@ -26,6 +27,29 @@ void add_state(
     const auto& value = item.value();
     tensors.push_back(
         {prefix + item.key(), value.defined() ? value.detach() : value});
+  }
+}
+
+constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+
+bool can_be_a_name(const std::string& name) {
+  try {
+    nlohmann::json(name).dump();
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return name != "__metadata__";
+}
+
+// What the standard library throws as an error that says where it is from.
+std::exception_ptr named(const std::exception_ptr& error, const char* where) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return error_in(
+        [&] { DTENSOR_CHECK(false, where, e.what(), ". Look at the path."); });
+  } catch (...) {
+    return error;
   }
 }
 
@@ -63,11 +87,17 @@ std::vector<SavedTensor> saved_tensors(
   std::unordered_set<std::string> names;
   for (const auto& tensor : tensors) {
     DTENSOR_CHECK_VALUE(
-        names.insert(tensor.name).second && tensor.name != "__metadata__",
+        names.insert(tensor.name).second,
         where,
         "two tensors are called ",
         tensor.name,
         ". Rename one.");
+    DTENSOR_CHECK_VALUE(
+        can_be_a_name(tensor.name),
+        where,
+        nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace),
+        " cannot be the name of a tensor in a file. Choose another one, in "
+        "UTF-8.");
   }
   return tensors;
 }
@@ -98,7 +128,8 @@ std::vector<std::string> check_all_alike(
     return all;
   }
   // Everybody has seen it, so everybody tells.
-  const auto texts = group.exchange(nlohmann::json(lines).dump());
+  const auto texts =
+      group.exchange(nlohmann::json(lines).dump(-1, ' ', false, kReplace));
   const auto first =
       nlohmann::json::parse(texts[0]).get<std::vector<std::string>>();
   for (size_t rank = 1; rank < texts.size(); ++rank) {
@@ -124,9 +155,10 @@ std::vector<std::string> check_all_alike(
 
 void check_none_failed(
     Group& group,
-    const std::exception_ptr& error,
+    const std::exception_ptr& given,
     const std::string& what,
     const char* where) {
+  const auto error = given == nullptr ? nullptr : named(given, where);
   const auto errors = group.exchange(text_of(error));
   if (error != nullptr) {
     std::rethrow_exception(error);

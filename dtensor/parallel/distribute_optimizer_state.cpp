@@ -125,7 +125,7 @@ class Replacements {
 
 void replace_fields(
     const at::Tensor& parameter,
-    const detail::OptimizerFields& fields,
+    const detail::StateFields& fields,
     Replacements& replacements) {
   for (const auto& [name, value] : fields.tensors) {
     DTENSOR_CHECK_VALUE(

@@ -2,13 +2,17 @@
 #include <dtensor/error.h>
 #include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -16,11 +20,10 @@
 namespace dtensor {
 namespace {
 
+using detail::KnownOptimizer;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
-
-using detail::KnownOptimizer;
 
 using Names = std::unordered_map<const void*, std::string>;
 
@@ -60,12 +63,25 @@ void for_each_parameter(
   }
 }
 
-std::string lr_key(const std::string& name) {
-  return "param_groups." + name + ".lr";
+std::string option_key(const std::string& name, const char* option) {
+  return "param_groups." + name + "." + option;
 }
 std::string state_key(const std::string& name, const char* field) {
   return "state." + name + "." + field;
 }
+
+std::vector<double> numbers_in(const at::Tensor& tensor) {
+  const auto plain = full_tensor(tensor).to(at::kCPU, at::kDouble).contiguous();
+  const auto* const first = plain.const_data_ptr<double>();
+  return {first, first + plain.numel()};
+}
+
+/// An option of a group, as the first of its parameters has it.
+struct ReadOption {
+  detail::OptionPlace place;
+  std::string key;
+  std::vector<double> numbers;
+};
 
 /// The values of one parameter in a dictionary, and what of them is wrong.
 class Reader {
@@ -102,12 +118,43 @@ class Reader {
     return is_there ? std::move(made) : nullptr;
   }
 
-  const at::Tensor* take(const std::string& key) {
-    const auto* found = state_.find(key);
-    if (found != nullptr) {
-      known_.insert(key);
+  /// Of the group that the parameter is in; all that are in it say the same.
+  void read_options(const std::string& name, OptimizerParamGroup& group) {
+    for (const auto& [option, place] : kind_.options(group.options())) {
+      const auto key = option_key(name, option);
+      const auto* found = take(key);
+      if (found == nullptr) {
+        continue;
+      }
+      const auto own = detail::option_tensor(place);
+      if (!found->defined() || found->sizes() != own.sizes()) {
+        problems_.has_other_shape(key, own, *found);
+        continue;
+      }
+      auto numbers = numbers_in(*found);
+      const auto& first =
+          options_
+              .try_emplace({&group, option}, ReadOption{place, key, numbers})
+              .first->second;
+      if (first.numbers != numbers) {
+        differing_.push_back(c10::str(
+            first.key,
+            " is ",
+            c10::Join(", ", first.numbers),
+            ", ",
+            key,
+            " is ",
+            c10::Join(", ", numbers)));
+      }
     }
-    return found;
+  }
+
+  std::vector<ReadOption> take_options() {
+    std::vector<ReadOption> all;
+    for (auto& item : options_) {
+      all.push_back(std::move(item.second));
+    }
+    return all;
   }
 
   void check(bool strict, const char* where) {
@@ -117,13 +164,29 @@ class Reader {
       }
     }
     problems_.check(where);
+    DTENSOR_CHECK_VALUE(
+        differing_.empty(),
+        where,
+        "parameters of one group have different options: ",
+        c10::Join("; ", differing_),
+        ". Give each its own group, as where the state is from.");
   }
 
  private:
+  const at::Tensor* take(const std::string& key) {
+    const auto* found = state_.find(key);
+    if (found != nullptr) {
+      known_.insert(key);
+    }
+    return found;
+  }
+
   const KnownOptimizer& kind_;
   const StateDict& state_;
   bool takes_; // the tensors themselves, not copies
   std::unordered_set<std::string> known_;
+  std::map<std::pair<const void*, std::string_view>, ReadOption> options_;
+  std::vector<std::string> differing_;
   detail::StateProblems problems_;
 };
 
@@ -145,8 +208,12 @@ StateDict get_optimizer_state_dict(
   };
   const auto add_parameter = [&](const std::string& name,
                                  const at::Tensor& parameter,
-                                 const auto& group) {
-    add(lr_key(name), at::scalar_tensor(group.options().get_lr(), at::kDouble));
+                                 const OptimizerParamGroup& group) {
+    // Nobody writes: options are read by pointers alone.
+    auto& own = const_cast<OptimizerParamGroup&>(group).options();
+    for (const auto& [option, place] : kind->options(own)) {
+      add(option_key(name, option), detail::option_tensor(place));
+    }
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) {
       return;
@@ -165,9 +232,7 @@ StateDict get_optimizer_state_dict(
   return result;
 }
 
-namespace {
-
-void set_optimizer_state(
+std::function<void()> detail::prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     Optimizer& optimizer,
     const StateDict& given,
@@ -180,47 +245,40 @@ void set_optimizer_state(
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);
-  std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>> read;
-  std::vector<std::pair<OptimizerParamGroup*, double>> rates;
+  // A function can be copied.
+  using Read =
+      std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>>;
+  const auto read = std::make_shared<Read>();
   const auto read_parameter = [&](const std::string& name,
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
-    if (const auto* rate = reader.take(lr_key(name))) {
-      rates.emplace_back(&group, rate->item<double>());
-    }
-    read.emplace_back(
+    reader.read_options(name, group);
+    read->emplace_back(
         parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
   };
   for_each_parameter(module, optimizer, kWhere, read_parameter);
-  reader.check(options.strict, kWhere); // before anything is set
-  for (auto& [parameter, made] : read) {
-    if (made != nullptr) {
-      optimizer.state()[parameter] = std::move(made);
-    } else {
-      optimizer.state().erase(parameter);
+  reader.check(options.strict, kWhere);
+  return [&optimizer, read, read_options = reader.take_options()] {
+    for (auto& [parameter, made] : *read) {
+      if (made != nullptr) {
+        optimizer.state()[parameter] = std::move(made);
+      } else {
+        optimizer.state().erase(parameter);
+      }
     }
-  }
-  for (const auto& [group, rate] : rates) {
-    group->options().set_lr(rate);
-  }
+    for (const auto& option : read_options) {
+      detail::set_option(option.place, option.numbers);
+    }
+  };
 }
-
-} // namespace
 
 void set_optimizer_state_dict(
     const torch::nn::Module& module,
     Optimizer& optimizer,
     const StateDict& state,
     const StateDictOptions& options) {
-  set_optimizer_state(module, optimizer, state, options, /*takes=*/false);
-}
-
-void detail::take_optimizer_state_dict(
-    const torch::nn::Module& module,
-    Optimizer& optimizer,
-    const StateDict& state,
-    const StateDictOptions& options) {
-  set_optimizer_state(module, optimizer, state, options, /*takes=*/true);
+  detail::prepare_optimizer_state_dict(
+      module, optimizer, state, options, /*takes=*/false)();
 }
 
 } // namespace dtensor

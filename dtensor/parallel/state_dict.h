@@ -67,8 +67,9 @@ DTENSOR_API void set_model_state_dict(
     const StateDictOptions& options = {});
 
 /// What the optimizer keeps of the module's parameters, as
-/// "state.w1.weight.exp_avg", and the learning rates,
-/// "param_groups.w1.weight.lr"; numbers are tensors without dimensions.
+/// "state.w1.weight.exp_avg", and all options of their groups, as
+/// "param_groups.w1.weight.lr"; numbers and flags are tensors without
+/// dimensions, "betas" is one of two numbers.
 /// Throws NotImplementedError for an optimizer other than SGD, Adam, AdamW,
 /// Adagrad and RMSprop, ValueError for a parameter that is not the module's.
 DTENSOR_API StateDict get_optimizer_state_dict(
@@ -76,8 +77,10 @@ DTENSOR_API StateDict get_optimizer_state_dict(
     const torch::optim::Optimizer& optimizer,
     const StateDictOptions& options = {});
 
-/// The other way: each tensor gets the layout of its parameter.
-/// Throws as the two above.
+/// The other way: each tensor gets the layout of its parameter. Options take
+/// the place of those of the group that the parameter is in; what `state` does
+/// not have stays. Throws as the two above, and ValueError where parameters of
+/// one group have different options. Changes nothing then.
 DTENSOR_API void set_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,

@@ -4,6 +4,7 @@
 
 #include <dtensor/parallel/state_dict.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,13 +33,15 @@ bool fits_state(const at::Tensor& target, const at::Tensor& source);
 /// dtype.
 at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
 
-/// set_optimizer_state_dict() of tensors that the optimizer may keep, where
-/// they have the layout of their parameter, instead of copies.
-void take_optimizer_state_dict(
+/// set_optimizer_state_dict() in two steps: throws all that it would, and
+/// returns what then sets it. With `takes` the optimizer keeps the tensors
+/// themselves, where they have the layout of their parameter, and no copies.
+std::function<void()> prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,
     const StateDict& state,
-    const StateDictOptions& options);
+    const StateDictOptions& options,
+    bool takes);
 
 /// "f32[4, 2]", and the layout of a DTensor.
 std::string state_text(const at::Tensor& value);

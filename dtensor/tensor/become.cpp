@@ -63,19 +63,20 @@ at::Tensor empty_twin(const at::Tensor& t, c10::Device device) {
       t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
 }
 
-void allocate(const at::Tensor& self) {
+at::Tensor allocated(const at::Tensor& self) {
   if (is_dtensor(self)) {
     const auto& spec = spec_of(self);
-    become(
-        self,
-        wrap(
-            empty_twin(local_of(self), c10::Device(spec->mesh().device_type())),
-            spec));
-    return;
+    return wrap(
+        empty_twin(local_of(self), c10::Device(spec->mesh().device_type())),
+        spec);
   }
   const auto* note =
       dynamic_cast<MetaNote*>(self.unsafeGetTensorImpl()->get_backend_meta());
-  become(self, empty_twin(self, note == nullptr ? at::kCPU : note->device));
+  return empty_twin(self, note == nullptr ? at::kCPU : note->device);
+}
+
+void allocate(const at::Tensor& self) {
+  become(self, allocated(self));
 }
 
 } // namespace dtensor::detail

@@ -34,8 +34,11 @@ void become(const at::Tensor& self, const at::Tensor& other);
 /// An empty tensor of the same shape, strides and dtype on that device.
 at::Tensor empty_twin(const at::Tensor& t, c10::Device device);
 
-/// Gives a meta tensor memory of arbitrary contents: of a DTensor this rank's
-/// part, on the device type of its mesh.
+/// What a meta tensor would be with memory of arbitrary contents: of a DTensor
+/// this rank's part, on the device type of its mesh.
+at::Tensor allocated(const at::Tensor& self);
+
+/// Makes it that.
 void allocate(const at::Tensor& self);
 
 } // namespace dtensor::detail

@@ -7,6 +7,7 @@
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -72,6 +73,7 @@ void check_all(
     const LoadWeightsOptions& options) {
   std::vector<std::string> missing;
   std::vector<std::string> misshapen;
+  std::vector<std::string> complex;
   std::set<std::string> wanted;
   for (const auto& task : tasks) {
     const auto* weight = file.find(task.source.name);
@@ -89,6 +91,11 @@ void check_all(
           task.source.transposed ? " transposed" : "",
           " for ",
           shape_text(task.target.scalar_type(), task.target.sizes())));
+    } else {
+      file.contents().check_can_be_read(*weight, kLoadWeights);
+      if (detail::loses_imaginary_part(*weight, task.target)) {
+        complex.push_back(as);
+      }
     }
   }
   std::vector<std::string> surplus;
@@ -102,6 +109,7 @@ void check_all(
   detail::add_names(text, "not in the file: ", missing);
   detail::add_names(text, "not in the model: ", surplus);
   detail::add_names(text, "of another shape: ", misshapen);
+  detail::add_names(text, "complex for what is real: ", complex);
   DTENSOR_CHECK_VALUE(
       text.empty(),
       kLoadWeights,

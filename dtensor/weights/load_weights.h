@@ -54,8 +54,9 @@ struct LoadWeightsOptions {
 /// Fills the parameters and buffers of `module`, plain ones whole, DTensors
 /// with this rank's part; dtypes are converted, layouts stay. No rank waits for
 /// another. Throws ValueError, and changes nothing: one error that lists all
-/// names that the file does not have, that the model does not (if strict), and
-/// whose shapes differ; the errors of WeightFile::read.
+/// names that the file does not have, that the model does not (if strict),
+/// whose shapes differ, and that are complex for a real tensor; a weight in a
+/// format that cannot be read.
 DTENSOR_API void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,

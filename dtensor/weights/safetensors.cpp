@@ -10,10 +10,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace dtensor::detail {
@@ -23,6 +25,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
+constexpr uint64_t kMostElements = uint64_t{1} << 48; // as add_size() has it
 
 // The text between the length and the bytes.
 std::string_view header_of(const MappedFile& file) {
@@ -38,8 +41,24 @@ std::string_view header_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
 
-Json parsed(std::string_view text) {
-  return Json::parse(text, nullptr, false);
+// Throws for a name that stands twice in an object: of two readers one might
+// take the first, and one the last.
+Json parsed(const MappedFile& file, std::string_view text) {
+  std::vector<std::set<std::string>> names; // of the objects that are open
+  const auto look = [&](int /*depth*/, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) {
+      names.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      names.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& name = value.get_ref<const std::string&>();
+      if (!names.back().insert(name).second) {
+        refuse_file(file.path(), c10::str(name, " is there twice"));
+      }
+    }
+    return true;
+  };
+  return Json::parse(text, look, false);
 }
 
 void add_metadata(WeightFile::Contents& contents, const Json& metadata) {
@@ -65,7 +84,8 @@ class Notes {
     if (!sharding_.is_null()) {
       Sizes offsets;
       for (const auto& offset : sharding_.at(name).at("saved_offsets")) {
-        if (!offset.is_number_unsigned()) {
+        if (!offset.is_number_unsigned() ||
+            offset.get<uint64_t>() > kMostElements) {
           refuse_file(
               file_.path(),
               c10::str("no offset of ", name, ": ", offset.dump()));
@@ -76,7 +96,12 @@ class Notes {
     }
     if (!checksums_.is_null()) {
       const auto& texts = checksums_.at("xxh3");
-      notes.block = checksums_.at("block").get<size_t>();
+      const auto& block = checksums_.at("block");
+      notes.block = block.is_number_unsigned() ? block.get<size_t>() : 0;
+      if (notes.block == 0 || notes.block > kMostElements) {
+        refuse_file(
+            file_.path(), c10::str("no size of a block: ", block.dump()));
+      }
       notes.checksums =
           parse_checksums(texts.at(name).get_ref<const std::string&>());
     }
@@ -89,7 +114,7 @@ class Notes {
     if (text == metadata.end() || !text->is_string()) {
       return nullptr;
     }
-    auto table = parsed(text->get_ref<const std::string&>());
+    auto table = parsed(file_, text->get_ref<const std::string&>());
     if (!table.is_object()) {
       refuse_file(file_.path(), c10::str(key, " is no JSON object"));
     }
@@ -101,8 +126,47 @@ class Notes {
   Json checksums_ = nullptr;
 };
 
+// Where a weight lies behind the header.
+struct Range {
+  uint64_t begin;
+  uint64_t end;
+  std::string name;
+};
+
+// One after the other, with nothing between them or behind, as the format has
+// it: else the file has been changed, or is not all there.
+void check_ranges(
+    const MappedFile& file,
+    uint64_t bytes,
+    std::vector<Range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  const std::string* last = nullptr;
+  for (const auto& range : ranges) {
+    if (range.begin < at) {
+      refuse_file(
+          file.path(),
+          c10::str("the weights ", *last, " and ", range.name, " overlap"));
+    }
+    if (range.begin > at) {
+      refuse_file(
+          file.path(),
+          c10::str("bytes ", at, " to ", range.begin, " are of no weight"));
+    }
+    at = range.end;
+    last = &range.name;
+  }
+  if (at != bytes) {
+    refuse_file(
+        file.path(),
+        c10::str("its weights have ", at, " bytes, and it has ", bytes));
+  }
+}
+
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
-void add_weight(
+Range add_weight(
     WeightFile::Contents& contents,
     const MappedFile& file,
     uint64_t data,
@@ -137,7 +201,7 @@ void add_weight(
       refuse(c10::str("offsets for other than ", bytes, " bytes"));
     }
   }
-  if (begin > file.size()) {
+  if (begin > file.size() || end < begin) {
     refuse("offsets outside of the file");
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
@@ -145,6 +209,7 @@ void add_weight(
   }
   contents.add_piece(
       std::move(info), format, file, data + begin, std::move(notes));
+  return {begin, end, name};
 }
 
 } // namespace
@@ -152,7 +217,7 @@ void add_weight(
 void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
   const auto& file = *contents.files.emplace_back(std::move(mapped));
   const auto text = header_of(file);
-  const auto header = parsed(text);
+  const auto header = parsed(file, text);
   if (!header.is_object()) {
     refuse_file(file.path(), "the header is no JSON object");
   }
@@ -162,23 +227,21 @@ void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
     add_metadata(contents, *metadata);
     notes.read(*metadata);
   }
+  const auto data = kLengthBytes + text.size();
+  std::vector<Range> ranges;
   for (const auto& [name, about] : header.items()) {
     if (name == "__metadata__") {
       continue;
     }
     try {
-      add_weight(
-          contents,
-          file,
-          kLengthBytes + text.size(),
-          name,
-          about,
-          notes.of(name));
+      ranges.push_back(
+          add_weight(contents, file, data, name, about, notes.of(name)));
     } catch (const Json::exception& error) {
       refuse_file(
           file.path(), c10::str("the weight ", name, ": ", error.what()));
     }
   }
+  check_ranges(file, file.size() - data, std::move(ranges));
 }
 
 // {"weight_map": {"name": "model-00001-of-00002.safetensors"}}
@@ -187,7 +250,7 @@ void read_safetensors_index(
     const MappedFile& file) {
   const auto& path = file.path();
   const auto index =
-      parsed({reinterpret_cast<const char*>(file.data()), file.size()});
+      parsed(file, {reinterpret_cast<const char*>(file.data()), file.size()});
   const auto names = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || names == index.end() || !names->is_object()) {
     refuse_file(path, "no index: it has no \"weight_map\"");

@@ -2,6 +2,7 @@
 // What readers of formats have found, checked and put together.
 #include <dtensor/weights/weight_contents_impl.h>
 
+#include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
 #include <c10/util/StringUtil.h>
@@ -140,12 +141,18 @@ bool any_overlap(std::vector<StoredPiece> pieces) {
 }
 
 void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
-  Sizes sizes(info.sizes.size(), 0);
+  Sizes ends(info.sizes.size(), 0);
   int64_t elements = 0;
   for (const auto& piece : stored.pieces) {
     elements += numel(piece.sizes);
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      sizes[d] = std::max(sizes[d], end_of(piece, d));
+    for (size_t d = 0; d < ends.size(); ++d) {
+      ends[d] = std::max(ends[d], end_of(piece, d));
+    }
+  }
+  Sizes sizes;
+  for (const auto end : ends) {
+    if (!detail::add_size(sizes, static_cast<uint64_t>(end))) {
+      refuse_weight(path, info.name, c10::str("has a size of ", end));
     }
   }
   info.sizes = sizes;
@@ -238,6 +245,21 @@ void WeightFile::Contents::join_pieces() {
       join(path, weights[i], stored[i]);
     }
   }
+}
+
+void WeightFile::Contents::check_can_be_read(
+    const WeightInfo& weight,
+    const char* where) const {
+  DTENSOR_CHECK_VALUE(
+      stored_as(weight).format != nullptr,
+      where,
+      weight.name,
+      " in ",
+      path,
+      " is ",
+      weight.format,
+      ", which cannot be read. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
+      "Q6_K.");
 }
 
 const StoredWeight& WeightFile::Contents::stored_as(

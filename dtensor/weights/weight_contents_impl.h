@@ -97,11 +97,20 @@ struct WeightFile::Contents {
   /// Gives weights in pieces their sizes. Throws ValueError for pieces that
   /// overlap, or leave something out.
   void join_pieces();
+  /// Throws ValueError for one of `weights` whose format we do not know.
+  void check_can_be_read(const WeightInfo& weight, const char* where) const;
   /// One of `weights`.
   const detail::StoredWeight& stored_as(const WeightInfo& weight) const;
 };
 
 namespace detail {
+
+/// Whether a complex weight would be read into a real tensor.
+inline bool loses_imaginary_part(
+    const WeightInfo& weight,
+    const at::Tensor& target) {
+  return c10::isComplexType(weight.dtype) && !target.is_complex();
+}
 
 /// Copies the elements at `parts` from the pieces to `out`, a slice at a time,
 /// so that few pages are held.
@@ -109,6 +118,12 @@ void read_pieces(
     const StoredWeight& stored,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out);
+
+/// open_weights() of the files of those names in `folder`, all of safetensors,
+/// whatever else is there.
+WeightFilePtr open_weight_files(
+    const std::string& folder,
+    const std::vector<std::string>& names);
 
 /// Adds what the file holds, or the files that the index names. They throw
 /// ValueError for one that is malformed.

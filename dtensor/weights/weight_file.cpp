@@ -289,16 +289,7 @@ void WeightFile::read(
     const at::Tensor& out) const {
   const auto& weight = weight_of(*this, name);
   const auto& stored = contents_->stored_as(weight);
-  DTENSOR_CHECK_VALUE(
-      stored.format != nullptr,
-      "WeightFile::read",
-      weight.name,
-      " in ",
-      path(),
-      " is ",
-      weight.format,
-      ", which cannot be read. Convert it to F16, Q8_0, Q4_0, Q4_1, Q4_K or "
-      "Q6_K.");
+  contents_->check_can_be_read(weight, "WeightFile::read");
   check_parts(weight, parts, out);
   const c10::NoGradGuard no_grad;
   if (stored.in_pieces) {
@@ -343,6 +334,21 @@ WeightFilePtr open_weights(const std::string& path) {
     detail::read_safetensors_folder(*contents, file);
   } else {
     read_file(*contents, file);
+  }
+  contents->join_pieces();
+  return std::make_shared<const WeightFile>(std::move(contents));
+}
+
+WeightFilePtr detail::open_weight_files(
+    const std::string& folder,
+    const std::vector<std::string>& names) {
+  auto contents = std::make_unique<WeightFile::Contents>();
+  contents->path = folder;
+  for (const auto& name : names) {
+    detail::read_safetensors(
+        *contents,
+        std::make_unique<detail::MappedFile>(
+            (std::filesystem::path(folder) / name).string()));
   }
   contents->join_pieces();
   return std::make_shared<const WeightFile>(std::move(contents));

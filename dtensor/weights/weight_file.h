@@ -102,8 +102,8 @@ using WeightFilePtr = std::shared_ptr<const WeightFile>;
 /// safetensors. What torch.distributed.checkpoint's HuggingFaceStorageWriter,
 /// or save_checkpoint, has cut into pieces is read as if it were whole. Throws
 /// ValueError for a file that is not there, or is not what it says: offsets
-/// outside of the file, overlapping, unknown types, or pieces that leave
-/// something out.
+/// outside of the file, overlapping or leaving bytes out, a name that stands
+/// twice, unknown types, or pieces that leave something out.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor

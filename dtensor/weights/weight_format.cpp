@@ -123,17 +123,23 @@ void decode_q6_k(const std::byte* from, int64_t blocks, float* to) {
   }
 }
 
-constexpr std::array<WeightFormat, 14> kSafetensors = {
+constexpr std::array<WeightFormat, 20> kSafetensors = {
     {{"F64", at::kDouble, 1, 8},
      {"F32", at::kFloat, 1, 4},
      {"F16", at::kHalf, 1, 2},
      {"BF16", at::kBFloat16, 1, 2},
      {"F8_E4M3", at::kFloat8_e4m3fn, 1, 1},
      {"F8_E5M2", at::kFloat8_e5m2, 1, 1},
+     {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 1, 1},
+     {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 1, 1},
+     {"F8_E8M0", at::kFloat8_e8m0fnu, 1, 1},
      {"I64", at::kLong, 1, 8},
      {"I32", at::kInt, 1, 4},
      {"I16", at::kShort, 1, 2},
      {"I8", at::kChar, 1, 1},
+     {"U64", at::kUInt64, 1, 8},
+     {"U32", at::kUInt32, 1, 4},
+     {"U16", at::kUInt16, 1, 2},
      {"U8", at::kByte, 1, 1},
      {"BOOL", at::kBool, 1, 1},
      {"C64", at::kComplexFloat, 1, 8},

@@ -122,37 +122,81 @@ int check(const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
+// What CLI11 is to say of a number; what is none it finds itself.
+std::string positive(const std::string& text) {
+  double number = 1;
+  CLI::detail::lexical_cast(text, number);
+  return number > 0 ? "" : text + " is not positive";
+}
+std::string not_negative(const std::string& text) {
+  double number = 0;
+  CLI::detail::lexical_cast(text, number);
+  return number >= 0 ? "" : text + " is negative";
+}
+
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--dp", options.dp, "ranks that repeat the model");
-  app.add_option("--fsdp", options.fsdp, "ranks that keep parts of it");
-  app.add_option("--tp", options.tp, "ranks that cut its layers");
-  app.add_flag("--sequence-parallel", options.sequence);
+  const auto add = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)->check(positive)->capture_default_str();
+  };
+  add("--dp", options.dp, "ranks that repeat the model");
+  add("--fsdp", options.fsdp, "ranks that keep parts of it");
+  add("--tp", options.tp, "ranks that cut its layers");
+  app.add_flag(
+      "--sequence-parallel",
+      options.sequence,
+      "with --tp: cut activations between blocks, too");
   app.add_flag("--bfloat16", options.bfloat16, "compute in bfloat16");
-  app.add_option("--layers", options.model.layers);
-  app.add_option("--heads", options.model.heads);
-  app.add_option("--width", options.model.width);
-  app.add_option("--block", options.model.block, "tokens of a sequence");
-  app.add_option("--steps", options.steps);
-  app.add_option("--batch", options.batch, "sequences a step, of all ranks");
-  app.add_option("--accumulate", options.accumulate, "backward passes a step");
-  app.add_option("--learning-rate", options.learning_rate);
-  app.add_option("--warmup", options.warmup, "steps");
-  app.add_option("--evaluate-every", options.evaluate_every, "steps");
-  app.add_option("--folder", options.folder, "of checkpoints");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "steps");
-  app.add_option("--keep", options.keep, "checkpoints");
-  app.add_flag("--resume", options.resume, "from the last checkpoint");
+  add("--layers", options.model.layers, "blocks of the model");
+  add("--heads", options.model.heads, "of attention; they divide the width");
+  add("--width", options.model.width, "numbers of a token");
+  add("--block", options.model.block, "tokens of a sequence");
+  add("--steps", options.steps, "of the whole run");
+  add("--batch", options.batch, "sequences a step, of all ranks");
+  add("--accumulate", options.accumulate, "backward passes a step");
+  app.add_option("--learning-rate", options.learning_rate, "after the warm-up")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "steps")
+      ->check(not_negative)
+      ->capture_default_str();
+  app.add_option("--evaluate-every", options.evaluate_every, "steps; 0: never")
+      ->check(not_negative)
+      ->capture_default_str();
+  auto* folder = app.add_option(
+      "--folder", options.folder, "of checkpoints; none: nothing is saved");
+  add("--checkpoint-every",
+      options.checkpoint_every,
+      "steps; the last one is saved anyway");
+  add("--keep", options.keep, "checkpoints");
+  app.add_flag("--resume", options.resume, "from the last checkpoint there")
+      ->needs(folder);
+}
+
+void check_divides(
+    const char* option,
+    int64_t number,
+    int64_t by,
+    const char* what) {
+  if (number % by != 0) {
+    throw CLI::ValidationError(
+        option,
+        fmt::format("{} for {} = {}: pass a multiple", number, what, by));
+  }
 }
 
 void check_options(const Options& options) {
-  const auto members = options.dp * options.fsdp * options.accumulate;
-  if (options.batch % members != 0) {
+  check_divides(
+      "--batch",
+      options.batch,
+      options.dp * options.fsdp * options.accumulate,
+      "dp x fsdp x accumulate");
+  check_divides("--width", options.model.width, options.model.heads, "heads");
+  const auto last = dtensor::latest_checkpoint(options.folder);
+  if (last && !options.resume) {
     throw CLI::ValidationError(
-        "--batch",
+        "--folder",
         fmt::format(
-            "{} sequences for dp x fsdp x accumulate = {}: pass a multiple",
-            options.batch,
-            members));
+            "{} is there already: pass --resume, or another folder", *last));
   }
 }
 
@@ -166,9 +210,25 @@ int run(const Options& options, const gpt::Text& text, const std::string& svg) {
       std::fflush(stdout);
     }
   };
-  const auto result = training::train(options, text, progress);
   const auto launched = dtensor::launched();
-  if (launched && launched->rank != 0) {
+  const bool is_first = !launched || launched->rank == 0;
+  if (options.resume && is_first) {
+    const auto last = dtensor::latest_checkpoint(options.folder);
+    fmt::print(
+        "{}\n",
+        last ? "goes on from " + *last
+             : "no checkpoint in " + options.folder + ": begins at step 0");
+    std::fflush(stdout);
+  }
+  const auto result = training::train(options, text, progress);
+  if (!is_first) {
+    return 0;
+  }
+  if (result.losses.empty()) {
+    fmt::print(
+        "step {} of {} is done: nothing is left to do\n",
+        result.first_step,
+        options.steps);
     return 0;
   }
   for (const auto& [step, loss] : result.evaluations) {

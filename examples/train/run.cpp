@@ -59,11 +59,16 @@ class Trainer {
       if (is_time_for(options_.evaluate_every)) {
         result.evaluations.push_back({step_ + 1, evaluate()});
       }
-      if (!options_.folder.empty() && is_time_for(options_.checkpoint_every)) {
+      const bool is_last = step_ + 1 == options_.steps;
+      if (!options_.folder.empty() &&
+          (is_last || is_time_for(options_.checkpoint_every))) {
         save();
       }
     }
     saver_.wait();
+    if (!options_.folder.empty()) {
+      keep_last(options_.folder, options_.keep); // the last one counts now
+    }
     const std::chrono::duration<double> seconds = Clock::now() - begin;
     result.tokens_per_second = static_cast<double>(result.losses.size()) *
         static_cast<double>(options_.batch * options_.model.block) /

@@ -6,9 +6,11 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -179,6 +181,93 @@ TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
     EXPECT_EQ(load(), 3);
   });
   EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+}
+
+// The same where whole files are put together, by one rank or the other: there
+// is room for each piece, and for one of the files.
+TEST(AsyncSaverTest, LeavesWhatWasThereWhenNoWholeFileCanBeWritten) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto save = [&](double value, bool large_first) {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    StateDict state;
+    for (const bool is_large : {large_first, !large_first}) {
+      state.insert(
+          is_large ? "large" : "small",
+          distribute_tensor(
+              at::full({2, is_large ? 200'000 : 10}, value),
+              mesh,
+              {Shard(0)},
+              std::nullopt));
+    }
+    AsyncSaver saver;
+    const SaveOptions how{
+        .full = true, .max_file_bytes = 1000, .overwrite = true};
+    saver.save(path, {.tensors = &state}, how);
+    saver.wait();
+  };
+  const auto load = [&] {
+    StateDict state;
+    state.insert("large", at::zeros({2, 200'000}));
+    load_checkpoint(path, {.tensors = &state}, {.strict = false});
+    return state["large"].max().item<double>();
+  };
+  run_ranks(2, [&] { save(1, true); });
+  EXPECT_EQ(names_in(path).size(), 4);
+  for (const bool large_first : {true, false}) {
+    const FileSizeLimit limit(1 << 20);
+    run_ranks(2, [&] {
+      const auto error = error_of([&] { save(2, large_first); });
+      EXPECT_NE(error.find("File too large"), error.npos) << error;
+      EXPECT_NE(error.find("of-00002.safetensors.new"), error.npos) << error;
+    });
+    EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+  }
+  EXPECT_EQ(load(), 1);
+  run_ranks(2, [&] { save(3, false); });
+  EXPECT_EQ(load(), 3);
+}
+
+// Two programs that save in one place: each save is done or told that the other
+// goes on, and what is there is one's or the other's.
+TEST(AsyncSaverTest, SharesAPathWithOthers) {
+  const Folder folder;
+  const auto path = folder / "one";
+  std::atomic<int> saves{0};
+  const auto program = [&](int number) {
+    run_ranks(2, [&] {
+      for (int i = 0; i < 40; ++i) {
+        StateDict state;
+        for (const auto* name : {"a", "b", "c"}) {
+          state.insert(name, at::full({3}, number * 1000. + i));
+        }
+        const auto error = error_of([&] {
+          save_checkpoint(
+              path,
+              {.tensors = &state},
+              {.full = i % 2 == 0, .overwrite = true});
+        });
+        const bool is_told =
+            error.find("belongs to a save that goes on") != error.npos;
+        EXPECT_TRUE(error.empty() || is_told) << error;
+        saves += error.empty() ? 1 : 0;
+      }
+    });
+  };
+  std::thread other([&] { program(1); });
+  program(2);
+  other.join();
+  EXPECT_GT(saves, 0);
+  EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+  StateDict state;
+  for (const auto* name : {"a", "b", "c"}) {
+    state.insert(name, at::zeros({3}));
+  }
+  load_checkpoint(path, {.tensors = &state});
+  EXPECT_GE(state["a"][0].item<double>(), 1000);
+  for (const auto& item : state) {
+    EXPECT_TRUE(at::equal(item.value(), state["a"]));
+  }
 }
 
 TEST(AsyncSaverTest, RefusesAPathThatIsThere) {

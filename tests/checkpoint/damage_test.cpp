@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What became of a checkpoint on disk is told by name, on all ranks.
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/deferred/deferred_init.h>
+#include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_file.h>
 #include <tests/parallel/modules.h>
 #include <tests/weights/files.h>
+
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -175,6 +179,140 @@ TEST(DamagedCheckpoint, IsAnErrorOfAllRanks) {
   }
 }
 
+// Whatever bytes are not those that were saved, what was to be filled is as it
+// was: tensors of the program, of the optimizer, of the meta device, options.
+TEST(DamagedCheckpoint, ChangesNothing) {
+  const Folder folder;
+  const auto path = folder / "one";
+  const auto train = [](Mlp& model, torch::optim::AdamW& optimizer) {
+    model(uniform({4, 6}, 3)).pow(2).mean().backward();
+    optimizer.step();
+  };
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto model = filled(Mlp(6, 7));
+    parallelize_module(*model, mesh, mlp_plan());
+    torch::optim::AdamW optimizer(model->parameters(), 0.5);
+    train(model, optimizer);
+    CheckpointExtra extra = {{"step", 3}, {"seen", at::arange(5)}};
+    save_checkpoint(
+        path, {.model = model.get(), .optimizer = &optimizer, .extra = &extra});
+  });
+  int damaged = 0;
+  for (const auto& file : files_of(path)) {
+    const auto whole = text_of(file);
+    const auto header = file.ends_with(".json") ? 0 : 4096;
+    for (size_t i = 0; i < whole.size(); i += whole.size() / 13) {
+      auto flipped = whole;
+      flipped[i] = static_cast<char>(flipped[i] ^ 8);
+      put(file, flipped);
+      damaged += static_cast<int>(i) >= header ? 1 : 0;
+      run_ranks(3, [&] {
+        const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+        auto model = filled(Mlp(6, 7), 50);
+        parallelize_module(*model, mesh, mlp_plan());
+        torch::optim::AdamW optimizer(model->parameters(), 0.25);
+        train(model, optimizer);
+        CheckpointExtra extra = {{"step", 1}, {"seen", at::zeros({5})}};
+        const CheckpointState state{
+            .model = model.get(), .optimizer = &optimizer, .extra = &extra};
+        StateDict before;
+        const auto add = [&](const StateDict& tensors, StateDict& to) {
+          for (const auto& item : tensors) {
+            to.insert(item.key(), full(item.value()).clone());
+          }
+        };
+        add(get_model_state_dict(*model), before);
+        add(get_optimizer_state_dict(*model, optimizer), before);
+        const auto error = error_of([&] { load_checkpoint(path, state); });
+        EXPECT_NE(error.find(file), std::string::npos) << i << error;
+        StateDict after;
+        add(get_model_state_dict(*model), after);
+        add(get_optimizer_state_dict(*model, optimizer), after);
+        EXPECT_EQ(after.keys(), before.keys());
+        for (const auto& item : before) {
+          EXPECT_TRUE(at::equal(after[item.key()], item.value()))
+              << item.key() << " byte " << i << " of " << file;
+        }
+        EXPECT_EQ(std::get<int64_t>(extra.at("step")), 1);
+        EXPECT_TRUE(
+            at::equal(std::get<at::Tensor>(extra.at("seen")), at::zeros({5})));
+      });
+    }
+    put(file, whole);
+  }
+  EXPECT_GT(damaged, 20);
+}
+
+TEST(DamagedCheckpoint, LeavesADeferredModelWithoutMemory) {
+  const Folder folder;
+  const auto path = folder / "one";
+  auto truth = filled(Mlp(6, 7));
+  save_checkpoint(path, {.model = truth.get()});
+  const auto file = files_of(path).back();
+  auto bytes = text_of(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(file, bytes);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    Mlp model{nullptr};
+    {
+      const DeferredInit scope;
+      model = Mlp(6, 7);
+      model->to(at::kDouble);
+    }
+    parallelize_module(*model, mesh, mlp_plan());
+    EXPECT_NE(
+        error_of([&] { load_checkpoint(path, {.model = model.get()}); }), "");
+    for (const auto& parameter : model->parameters()) {
+      EXPECT_TRUE(is_deferred(parameter));
+    }
+    load_checkpoint(path, {.model = model.get()}, {.verify = false});
+    EXPECT_FALSE(is_deferred(model->w1->weight));
+  });
+}
+
+// Of an optimizer of another kind, or in other groups.
+TEST(CheckpointErrors, OfOptimizersChangeNothing) {
+  const Folder folder;
+  auto model = filled(Mlp(6, 7));
+  torch::optim::SGD sgd(
+      model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  model(uniform({4, 6}, 3)).pow(2).mean().backward();
+  sgd.step();
+  const CheckpointState state{.model = model.get(), .optimizer = &sgd};
+  save_checkpoint(folder / "sgd", state);
+  const auto before = model->w1->weight.detach().clone();
+  {
+    const at::NoGradGuard no_grad;
+    model->w1->weight.add_(1);
+  }
+  torch::optim::Adagrad adagrad(model->parameters(), 0.2);
+  const auto error = error_of([&] {
+    load_checkpoint(
+        folder / "sgd", {.model = model.get(), .optimizer = &adagrad});
+  });
+  EXPECT_NE(error.find("optimizer.param_groups.w1.bias.lr_decay"), error.npos)
+      << error;
+  EXPECT_TRUE(at::equal(model->w1->weight, before + 1));
+  // Two rates in one group.
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (auto& parameter : model->parameters()) {
+    groups.emplace_back(std::vector<at::Tensor>{parameter});
+  }
+  torch::optim::SGD apart(groups, torch::optim::SGDOptions(0.1));
+  apart.param_groups()[2].options().set_lr(0.3);
+  save_checkpoint(
+      folder / "apart", {.model = model.get(), .optimizer = &apart});
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(folder / "apart", state); }),
+      "[set_optimizer_state_dict] parameters of one group have different "
+      "options: param_groups.w1.weight.lr is 0.1, param_groups.w2.weight.lr is "
+      "0.3. Give each its own group, as where the state is from.");
+  EXPECT_EQ(sgd.param_groups()[0].options().get_lr(), 0.1);
+  EXPECT_TRUE(sgd.state().size() == 4);
+}
+
 TEST(CheckpointErrors, ListNamesAndShapesAndChangeNothing) {
   const Folder folder;
   const auto path = folder / "one";
@@ -216,7 +354,7 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
     EXPECT_EQ(
         error(at::ones({3}, at::kComplexDouble)),
         "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
-        "have. Convert it first.");
+        "have. Save view_as_real() of it, or convert it first.");
     EXPECT_EQ(
         error(at::ones({3}, at::TensorOptions(at::kMeta))),
         "[save_checkpoint] w is on the meta device, and has no values. "
@@ -234,7 +372,7 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
     // What one rank finds, the other is told.
     const auto own =
         "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
-        "have. Convert it first.";
+        "have. Save view_as_real() of it, or convert it first.";
     EXPECT_EQ(
         error(at::ones({3}, rank == 1 ? at::kComplexDouble : at::kFloat)),
         rank == 1
@@ -270,6 +408,191 @@ TEST(CheckpointErrors, OfNames) {
       error_of([&] { save_checkpoint(path, {.extra = &extra}); }),
       "[save_checkpoint] a text of `extra` is no UTF-8. Save bytes as a "
       "tensor.");
+}
+
+TEST(CheckpointErrors, OfNamesThatNoFileHas) {
+  const Folder folder;
+  const auto error = [&](const std::string& name) {
+    StateDict state;
+    state.insert(name, at::ones({3}));
+    return error_of(
+        [&] { save_checkpoint(folder / "one", {.tensors = &state}); });
+  };
+  const auto end =
+      " cannot be the name of a tensor in a file. Choose another one, in "
+      "UTF-8.";
+  EXPECT_EQ(
+      error("__metadata__"),
+      std::string("[save_checkpoint] \"__metadata__\"") + end);
+  EXPECT_EQ(
+      error("a\xff"), std::string(R"([save_checkpoint] "a\ufffd")") + end);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+}
+
+// All others are.
+TEST(Checkpoint, TakesAnyName) {
+  const Folder folder;
+  const std::vector<std::string> names = {
+      "", "/", "../a", "a b", "\"", "\\", "\n", "\x01", "größe", "重み", "."};
+  StateDict state;
+  for (size_t i = 0; i < names.size(); ++i) {
+    state.insert(names[i], at::full({3}, static_cast<double>(i)));
+  }
+  for (const bool full : {false, true}) {
+    const auto path = folder / (full ? "full" : "parts");
+    save_checkpoint(path, {.tensors = &state}, {.full = full});
+    StateDict loaded;
+    for (const auto& name : names) {
+      loaded.insert(name, at::zeros({3}));
+    }
+    load_checkpoint(path, {.tensors = &loaded});
+    for (const auto& name : names) {
+      EXPECT_TRUE(at::equal(loaded[name], state[name])) << name;
+    }
+  }
+}
+
+TEST(CheckpointErrors, OfPaths) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}));
+  const auto error = [&](const std::string& path, bool overwrite = false) {
+    return error_of([&] {
+      save_checkpoint(path, {.tensors = &state}, {.overwrite = overwrite});
+    });
+  };
+  EXPECT_EQ(
+      error(""),
+      "[save_checkpoint] an empty path. Say what the folder is to be called.");
+  // A link to nothing, and a file, are there too.
+  fs::create_symlink("nothing", folder / "link");
+  folder.write("file", "text");
+  for (const auto* name : {"link", "file"}) {
+    EXPECT_EQ(
+        error(folder / name),
+        "[save_checkpoint] " + (folder / name) +
+            " is there already. Choose another name, or overwrite = true.");
+  }
+  EXPECT_EQ(error(folder / "file", true), "");
+  // A path that cannot be looked at.
+  fs::create_symlink("loop", folder / "loop");
+  const auto text = error_of(
+      [&] { load_checkpoint(folder / "loop/one", {.tensors = &state}); });
+  EXPECT_EQ(text.substr(0, 17), "[load_checkpoint]") << text;
+  EXPECT_NE(text.find(folder / "loop/one"), std::string::npos) << text;
+}
+
+// The link goes on to mean what it did, or is replaced; what it is a link to
+// stays.
+TEST(Checkpoint, IsSavedAndReadByALink) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}));
+  save_checkpoint(folder / "step_1", {.tensors = &state});
+  fs::create_directory_symlink("step_1", folder / "last");
+  state["w"].fill_(2);
+  load_checkpoint(folder / "last", {.tensors = &state});
+  EXPECT_TRUE(at::equal(state["w"], at::ones({3})));
+  state["w"].fill_(2);
+  save_checkpoint(folder / "last", {.tensors = &state}, {.overwrite = true});
+  load_checkpoint(folder / "step_1", {.tensors = &state});
+  EXPECT_TRUE(at::equal(state["w"], at::ones({3})));
+  load_checkpoint(folder / "last", {.tensors = &state});
+  EXPECT_TRUE(at::equal(state["w"], at::full({3}, 2.)));
+  EXPECT_EQ(files_of(folder / "").size(), 2);
+}
+
+// What somebody has copied there is not read, be it called as a model is.
+TEST(Checkpoint, IsTheFilesThatItWasSavedWith) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}));
+  save_checkpoint(folder / "one", {.tensors = &state});
+  const auto other = test_weights::safetensors_of({{"w", at::zeros({3})}});
+  for (const auto* name : {"model.safetensors", "shard-7.safetensors"}) {
+    folder.write("one/" + std::string(name), other);
+    state["w"].fill_(2);
+    load_checkpoint(folder / "one", {.tensors = &state});
+    EXPECT_TRUE(at::equal(state["w"], at::ones({3}))) << name;
+  }
+}
+
+TEST(CheckpointErrors, OfAnotherVersion) {
+  const Folder folder;
+  save(folder / "one");
+  const auto path = folder / "one/checkpoint.json";
+  auto manifest = nlohmann::json::parse(text_of(path));
+  manifest["version"] = 2;
+  manifest.erase("checksum");
+  const auto text = manifest.dump();
+  manifest["checksum"] =
+      detail::checksum_text({detail::checksum_of(text.data(), text.size())});
+  put(path, manifest.dump());
+  EXPECT_EQ(
+      load(folder / "one"),
+      "[load_checkpoint] " + path +
+          " is of version 2. This library reads version 1.");
+}
+
+TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}, at::kComplexFloat));
+  save_checkpoint(folder / "one", {.tensors = &state});
+  StateDict real;
+  real.insert("w", at::zeros({3}));
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(folder / "one", {.tensors = &real}); }),
+      "[load_checkpoint] complex for what is real: w. Load it into such a "
+      "model, or, with strict = false, what fits.");
+}
+
+// Ranks that look at folders of several machines, say.
+TEST(CheckpointErrors, OfRanksThatSeeOthers) {
+  const Folder folder;
+  save(folder / "one");
+  save(folder / "two");
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    const auto path = folder / (get_rank() == 0 ? "one" : "two");
+    const auto error =
+        error_of([&] { load_checkpoint(path, {.tensors = &state}); });
+    const auto begin =
+        "[load_checkpoint] ranks do not pass the same: rank 0 has " +
+        (folder / "one") + " of ";
+    EXPECT_EQ(error.substr(0, begin.size()), begin) << error;
+  });
+}
+
+// Ranks that differ in how they load, or save, would wait for each other.
+TEST(CheckpointErrors, OfOptionsThatDiffer) {
+  const Folder folder;
+  save(folder / "one");
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    EXPECT_EQ(
+        error_of([&] {
+          load_checkpoint(
+              folder / "one",
+              {.tensors = &state},
+              {.share_reading = get_rank() == 0});
+        }),
+        "[load_checkpoint] ranks do not pass the same: rank 0 has "
+        "share_reading, rank 1 has no share_reading. Pass the same names in "
+        "the same layouts on all ranks.");
+    const auto path = folder / "two";
+    EXPECT_EQ(
+        error_of([&] {
+          save_checkpoint(
+              path,
+              {.tensors = &state},
+              {.full = true, .max_file_bytes = 5 + get_rank()});
+        }),
+        "[save_checkpoint] ranks do not pass the same: rank 0 has " + path +
+            " in full, 5 bytes a file, rank 1 has " + path +
+            " in full, 6 bytes a file. Pass the same names in the same layouts "
+            "on all ranks.");
+  });
 }
 
 TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {

@@ -47,6 +47,7 @@ double share_touched(const std::string& path, const Placement& layout) {
       const auto file = open_weights(path);
       detail::PartReader reader(*file, nullptr, {});
       const TouchedPages pages(path);
+      reader.check("w", target);
       reader.read("w", target);
       touched += pages.bytes();
       EXPECT_EQ(reader.damage(), "");

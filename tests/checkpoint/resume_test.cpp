@@ -120,10 +120,8 @@ TEST(ResumedRun, WantsTheOptimizersState) {
   CheckpointExtra extra;
   EXPECT_EQ(
       error_of([&] { load_checkpoint(folder / "one", run.state(extra)); }),
-      "[load_checkpoint] not in the checkpoint: "
-      "optimizer.param_groups.w1.weight.lr, optimizer.param_groups.w1.bias.lr, "
-      "optimizer.param_groups.w2.weight.lr, optimizer.param_groups.w2.bias.lr. "
-      "Load it into such a model, or, with strict = false, what fits.");
+      "[load_checkpoint] not in the checkpoint: optimizer.*. Load it into such "
+      "a model, or, with strict = false, what fits.");
   load_checkpoint(folder / "one", run.state(extra), {.strict = false});
 }
 

@@ -2,12 +2,18 @@
 // Rank 0 of a save in which the other rank does something else.
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/comm/world.h>
+#include <dtensor/weights/weight_file.h>
 #include <tests/error_of.h>
 #include <tests/weights/files.h>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <thread>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -54,6 +60,76 @@ TEST(SaveRun, TellsWhatAnotherRankHasNoted) {
       "[save_checkpoint] " + (folder / "one") +
           " was not saved. rank 1: the disk is full");
   EXPECT_TRUE(fs::is_empty(folder / ""));
+}
+
+TEST(SaveRun, EndsWhenItsFolderIsGone) {
+  const Folder folder;
+  auto task = task_in(folder);
+  const auto gone = task.folder;
+  const auto group = new_group({0}, "alone");
+  detail::SaveRun run(std::move(task));
+  while (!fs::exists(gone + "/rank-00000.json")) {
+    std::this_thread::yield();
+  }
+  fs::remove_all(gone);
+  EXPECT_EQ(
+      error_of([&] { run.finish(*group); }),
+      "[save_checkpoint] " + (folder / "one") + " was not saved: " + gone +
+          " was removed meanwhile. Save it again.");
+}
+
+std::map<std::string, std::string> bytes_in(const std::string& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    all[entry.path().filename().string()] =
+        detail::read_small_file(entry.path().string());
+  }
+  return all;
+}
+
+// Each rank writes its own of the whole files, and all of them are those that
+// one rank alone would write.
+TEST(WholeFiles, AreDealtToRanks) {
+  const Folder folder;
+  for (const auto* name : {"one", "three"}) {
+    fs::create_directory(folder / name);
+    for (int piece = 0; piece < 4; ++piece) {
+      const auto value = at::arange(6, at::kDouble).view({2, 3}) + piece;
+      const auto whole = "w" + std::to_string(piece);
+      detail::write_tensor_file(
+          (folder / name) + "/piece" + std::to_string(piece) + ".safetensors",
+          {{"cut",
+            at::kFloat,
+            {2 * piece, 0},
+            {2, 3},
+            detail::rows_of(value.to(at::kFloat))},
+           {whole, at::kDouble, {0, 0}, {2, 3}, detail::rows_of(value)}},
+          true);
+    }
+  }
+  detail::FileNotes pieces;
+  for (int piece = 0; piece < 4; ++piece) {
+    pieces["piece" + std::to_string(piece) + ".safetensors"] = {};
+  }
+  const auto write = [&](const std::string& path, int64_t ranks) {
+    detail::FileNotes all;
+    for (int64_t rank = ranks - 1; rank >= 0; --rank) {
+      auto own = detail::write_whole_files(path, pieces, 60, rank, ranks);
+      EXPECT_EQ(own.size(), ranks == 1 ? 5 : rank == 2 ? 1 : 2);
+      all.merge(own);
+    }
+    detail::name_whole_files(path, pieces, all, 60);
+    return all;
+  };
+  EXPECT_EQ(write(folder / "one", 1), write(folder / "three", 3));
+  const auto files = bytes_in(folder / "one");
+  EXPECT_EQ(files.size(), 6);
+  EXPECT_TRUE(files.contains("model-00005-of-00005.safetensors"));
+  EXPECT_TRUE(files.contains("model.safetensors.index.json"));
+  EXPECT_EQ(files, bytes_in(folder / "three"));
+  EXPECT_TRUE(at::equal(
+      open_weights(folder / "three")->read("cut")[7],
+      at::tensor({6., 7., 8.}, at::kFloat)));
 }
 
 // Somebody else saves there, or was killed in it.

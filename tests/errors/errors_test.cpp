@@ -1186,6 +1186,20 @@ const std::map<std::string, Provocation>& provocations() {
          more.insert("bias", at::ones({2}));
          save_checkpoint("run/1", {.model = model.get(), .tensors = &more});
        }},
+      {"a tensor in a checkpoint whose name is taken",
+       [](const auto&) {
+         StateDict tensors;
+         tensors.insert("__metadata__", at::ones({2}));
+         save_checkpoint("run/1", {.tensors = &tensors});
+       }},
+      {"options that differ between parameters of one group",
+       [](const auto&) {
+         torch::nn::Linear model(2, 2);
+         torch::optim::SGD sgd(model->parameters(), 0.1);
+         auto state = get_optimizer_state_dict(*model, sgd);
+         state["param_groups.bias.lr"].fill_(0.2);
+         set_optimizer_state_dict(*model, sgd, state);
+       }},
       {"a checkpoint of an optimizer alone",
        [](const auto&) {
          torch::optim::SGD optimizer({at::ones({2})}, 0.1);

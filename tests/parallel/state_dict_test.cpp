@@ -210,6 +210,112 @@ TEST(OptimizerStateDict, HasPythonsNames) {
   });
 }
 
+// All that Python's param_groups of the same optimizer have, but for what
+// chooses how it computes.
+template <class Optimizer, class Options>
+void expect_options(
+    const Options& given,
+    const Options& others,
+    const std::vector<std::string>& names) {
+  Mlp mlp(2, 2);
+  const std::vector<at::Tensor> weights = {mlp->w1->weight, mlp->w2->weight};
+  const std::vector<at::Tensor> biases = {mlp->w1->bias, mlp->w2->bias};
+  const auto groups = [&](const Options& first, const Options& second) {
+    std::vector<torch::optim::OptimizerParamGroup> all;
+    all.emplace_back(weights, std::make_unique<Options>(first));
+    all.emplace_back(biases, std::make_unique<Options>(second));
+    return all;
+  };
+  Optimizer from(groups(given, others), Options(9.));
+  Optimizer to(groups(Options(7.), Options(8.)), Options(9.));
+  const auto state = get_optimizer_state_dict(*mlp, from);
+  std::vector<std::string> found;
+  for (const auto& key : keys(state)) {
+    const std::string begin = "param_groups.w1.weight.";
+    if (key.starts_with(begin)) {
+      found.push_back(key.substr(begin.size()));
+    }
+  }
+  EXPECT_EQ(found, names);
+  const auto options = [](Optimizer& of, size_t group) -> const Options& {
+    return static_cast<const Options&>(of.param_groups()[group].options());
+  };
+  EXPECT_FALSE(options(to, 0) == given);
+  set_optimizer_state_dict(*mlp, to, state);
+  EXPECT_TRUE(options(to, 0) == given);
+  EXPECT_TRUE(options(to, 1) == others);
+}
+
+TEST(OptimizerStateDict, HasAllOptionsByPythonsNames) {
+  using namespace torch::optim;
+  const std::vector<std::string> adam = {
+      "lr", "betas", "eps", "weight_decay", "amsgrad"};
+  expect_options<Adam>(
+      AdamOptions(0.1)
+          .betas({0.3, 0.4})
+          .eps(0.5)
+          .weight_decay(0.6)
+          .amsgrad(true),
+      AdamOptions(0.2).betas({0.35, 0.45}),
+      adam);
+  expect_options<AdamW>(
+      AdamWOptions(0.1)
+          .betas({0.3, 0.4})
+          .eps(0.5)
+          .weight_decay(0.6)
+          .amsgrad(true),
+      AdamWOptions(0.2).betas({0.35, 0.45}),
+      adam);
+  expect_options<SGD>(
+      SGDOptions(0.1).momentum(0.2).weight_decay(0.4).nesterov(true),
+      SGDOptions(0.2).momentum(0.2).dampening(0.3),
+      {"lr", "momentum", "dampening", "weight_decay", "nesterov"});
+  expect_options<Adagrad>(
+      AdagradOptions(0.1)
+          .lr_decay(0.2)
+          .weight_decay(0.3)
+          .initial_accumulator_value(0.4)
+          .eps(0.5),
+      AdagradOptions(0.2),
+      {"lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"});
+  expect_options<RMSprop>(
+      RMSpropOptions(0.1)
+          .alpha(0.2)
+          .eps(0.3)
+          .weight_decay(0.4)
+          .momentum(0.5)
+          .centered(true),
+      RMSpropOptions(0.2),
+      {"lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
+}
+
+// All of a group say the same, or nothing is set.
+TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
+  Mlp mlp(2, 2);
+  torch::optim::Adam adam(mlp->parameters(), 0.1);
+  auto state = get_optimizer_state_dict(*mlp, adam);
+  EXPECT_EQ(state["param_groups.w1.bias.betas"].sizes(), at::IntArrayRef({2}));
+  EXPECT_EQ(state["param_groups.w1.bias.amsgrad"].scalar_type(), at::kBool);
+  for (const auto* name : {"w1.weight", "w1.bias", "w2.weight", "w2.bias"}) {
+    state["param_groups." + std::string(name) + ".lr"].fill_(0.5);
+  }
+  state["param_groups.w2.bias.betas"][1].fill_(0.5);
+  EXPECT_EQ(
+      error_of([&] { set_optimizer_state_dict(*mlp, adam, state); }),
+      "[set_optimizer_state_dict] parameters of one group have different "
+      "options: param_groups.w1.weight.betas is 0.9, 0.999, "
+      "param_groups.w2.bias.betas is 0.9, 0.5. Give each its own group, as "
+      "where the state is from.");
+  EXPECT_EQ(adam.param_groups()[0].options().get_lr(), 0.1);
+  StateDict odd;
+  odd.insert("param_groups.w1.weight.betas", at::zeros({3}));
+  EXPECT_EQ(
+      error_of([&] { set_optimizer_state_dict(*mlp, adam, odd); }),
+      "[set_optimizer_state_dict] of another shape: "
+      "param_groups.w1.weight.betas is f32[3] for f64[2]. Pass the dictionary "
+      "of such a model, or strict = false for one with other names.");
+}
+
 TEST(OptimizerStateDict, SaysWhatIsWrong) {
   Mlp mlp(2, 2);
   Mlp other(2, 2);

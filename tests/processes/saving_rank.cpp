@@ -38,7 +38,9 @@ void save(const Options& options, const std::string& folder) {
     tensors.insert(
         "w", dtensor::distribute_tensor(whole, mesh, {dtensor::Shard(0)}));
     saver.save(
-        folder + "/step_" + std::to_string(round), {.tensors = &tensors});
+        folder + "/step_" + std::to_string(round),
+        {.tensors = &tensors},
+        {.full = round % 2 == 1});
     if (round == options.round && dtensor::get_rank() == options.culprit) {
       std::raise(SIGKILL);
     }

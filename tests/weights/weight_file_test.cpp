@@ -247,6 +247,109 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
   EXPECT_EQ(error("7").substr(0, 7), ": [json");
 }
 
+// As Python's safetensors has it: bytes of one weight each, and no others.
+TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
+  const Folder folder;
+  const auto expect =
+      [&](const std::string& header, size_t bytes, const std::string& why) {
+        const auto path =
+            folder.write("x", safetensors_of(header, std::string(bytes, '1')));
+        EXPECT_EQ(
+            error_of([&] { open_weights(path); }),
+            why.empty() ? "nothing was thrown"
+                        : "[open_weights] " + path + ": " + why + kEnd);
+      };
+  const auto two = [](const std::string& v, const std::string& w) {
+    return R"({"v":{"dtype":"F32","shape":[1],"data_offsets":)" + v +
+        R"(},"w":{"dtype":"F32","shape":[1],"data_offsets":)" + w + "}}";
+  };
+  expect(two("[4,8]", "[0,4]"), 8, "");
+  expect(two("[0,4]", "[2,6]"), 6, "the weights v and w overlap");
+  expect(two("[4,8]", "[4,8]"), 8, "bytes 0 to 4 are of no weight");
+  expect(two("[0,4]", "[6,10]"), 10, "bytes 4 to 6 are of no weight");
+  expect(two("[0,4]", "[4,8]"), 9, "its weights have 8 bytes, and it has 9");
+  expect(two("[0,4]", "[0,4]"), 4, "the weights v and w overlap");
+  // What we cannot read has its place too.
+  const std::string odd =
+      R"({"v":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})";
+  expect(odd, 1, "");
+  expect(odd, 2, "its weights have 1 bytes, and it has 2");
+}
+
+TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
+  const Folder folder;
+  const std::string about =
+      R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  const auto expect = [&](const std::string& path, const std::string& why) {
+    EXPECT_EQ(
+        error_of([&] { open_weights(path); }),
+        "[open_weights] " + path + ": " + why + kEnd);
+  };
+  expect(
+      folder.write(
+          "a",
+          safetensors_of(
+              R"({"w":)" + about + R"(,"w":)" + about + "}", "1234")),
+      "w is there twice");
+  expect(
+      folder.write(
+          "b",
+          safetensors_of(
+              R"({"w":{"dtype":"F32","dtype":"I32","shape":[1],)"
+              R"("data_offsets":[0,4]}})",
+              "1234")),
+      "dtype is there twice");
+  expect(
+      folder.write("c.json", R"({"weight_map":{"w":"a","w":"b"}})"),
+      "w is there twice");
+  // In objects of their own they are others.
+  const auto one = R"({"w":)" + about + R"(,"v":)" +
+      R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  EXPECT_EQ(
+      open_weights(folder.write("d", safetensors_of(one, "12345678")))
+          ->weights()
+          .size(),
+      2);
+}
+
+// What the notes of checkpoints say.
+TEST(WeightFileErrors, OfNotesThatLie) {
+  const Folder folder;
+  const auto expect = [&](const std::string& notes, const std::string& why) {
+    const auto path = folder.write(
+        "x",
+        safetensors_of(
+            R"({"__metadata__":{)" + notes +
+                R"(},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+            "1234"));
+    EXPECT_EQ(
+        error_of([&] { open_weights(path); }),
+        why.empty() ? "nothing was thrown"
+                    : "[open_weights] " + path + ": " + why + kEnd);
+  };
+  const auto sums = [](const std::string& block) {
+    return R"("DTENSOR_CHECKSUMS":"{\"block\":)" + block +
+        R"(,\"xxh3\":{\"w\":\"00\"}}")";
+  };
+  const auto offset = [](const std::string& at) {
+    return R"("DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":[)" + at +
+        R"(]}}")";
+  };
+  expect(sums("1"), "");
+  expect(sums("0"), "no size of a block: 0");
+  expect(sums("-1"), "no size of a block: -1");
+  expect(
+      sums("18446744073709551615"), "no size of a block: 18446744073709551615");
+  expect(
+      offset("18446744073709551615"), "no offset of w: 18446744073709551615");
+  expect(
+      offset("281474976710656"), "the weight w has a size of 281474976710657");
+  expect(
+      offset("5"),
+      "the weight w is f32[6], and its pieces hold 1 of 6 elements: files are "
+      "missing");
+}
+
 // A file cut short anywhere is an error, and nothing else.
 TEST(WeightFileErrors, OfFilesThatEnd) {
   SKIP_WITHOUT_FILES();
