@@ -4,7 +4,8 @@
 // loss_parallel, and two ranks with half of the batch each, which have the
 // whole model (dp) or parts of it (fsdp); where ranks are threads, and
 // processes over shared memory (_shm) and Gloo (_gloo). The losses say that all
-// do the same work.
+// do the same work. gpt_small is the GPT of `make demo`, where what surrounds the
+// work counts more.
 #include "forked.h"
 #include "harness.h"
 #include "profile.h"
@@ -25,6 +26,7 @@ const gpt::Config kModel = {
     .heads = 8,
     .width = 256,
     .dropout = 0};
+const gpt::Config kSmall = {.dropout = 0};
 constexpr int64_t kBatch = 4;
 constexpr int64_t kSteps = 20;
 constexpr int64_t kWarmUp = 3;
@@ -41,6 +43,10 @@ struct Mode {
   /// Of ranks that are processes; empty: they are threads.
   std::string backend = {};
   Data data = Data::kSame;
+
+  const gpt::Config& model() const {
+    return name.starts_with("gpt_small/") ? kSmall : kModel;
+  }
 };
 
 const gpt::Parallel kTensor = {};
@@ -55,18 +61,23 @@ const std::vector<Mode> kModes = {
     {"gpt/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
     {"gpt/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/fsdp_gloo", 2, 1, {}, "gloo", Data::kSharded},
+    {"gpt_small/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
+    {"gpt_small/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/single", 1, 2},
     {"gpt/tp", 2, 1, kTensor},
     {"gpt/sp", 2, 1, kSequence},
     {"gpt/dp", 2, 1, {}, "", Data::kReplicated},
-    {"gpt/fsdp", 2, 1, {}, "", Data::kSharded}};
+    {"gpt/fsdp", 2, 1, {}, "", Data::kSharded},
+    {"gpt_small/single", 1, 2},
+    {"gpt_small/dp", 2, 1, {}, "", Data::kReplicated},
+    {"gpt_small/fsdp", 2, 1, {}, "", Data::kSharded}};
 
 double step(
     gpt::GPT& model,
     torch::optim::Optimizer& optimizer,
     bool class_sharded,
     const torch::Tensor& ids) {
-  const int64_t length = kModel.block;
+  const int64_t length = ids.size(1) - 1;
   std::optional<LossParallel> scope;
   if (class_sharded) {
     scope.emplace();
@@ -102,7 +113,8 @@ struct Result {
 Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   const bench::Profile::Scope profiled(profile);
   dtensor::manual_seed(0);
-  gpt::GPT model(kModel);
+  const auto& config = mode.model();
+  gpt::GPT model(config);
   const auto mesh = init_device_mesh(torch::kCPU, {mode.ranks});
   spread(model, mode, mesh);
   const auto shares = mode.data == Data::kSame ? 1 : mode.ranks;
@@ -113,7 +125,7 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   Result result;
   for (int64_t i = 0; i < steps; ++i) {
     const auto ids = torch::randint(
-        kModel.vocab, {kBatch, kModel.block + 1}, generator, torch::kLong);
+        config.vocab, {kBatch, config.block + 1}, generator, torch::kLong);
     const auto mine =
         ids.narrow(0, rows * (shares == 1 ? 0 : mesh.get_local_rank()), rows);
     if (profile != nullptr && i == kWarmUp) {

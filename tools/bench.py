@@ -34,7 +34,7 @@ PROGRAMS = {
     "processes": ("processes/",),
     "gloo": ("gloo/",),
     "launched": ("launched/",),
-    "gpt_step": ("gpt/",),
+    "gpt_step": ("gpt/", "gpt_small/"),
     "decode": ("decode/", "prompt/"),
     "programs": ("program/",),
     "smollm2": ("smollm2/",),

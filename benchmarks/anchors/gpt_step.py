@@ -16,9 +16,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 V, C, L, H, T, B = 4096, 256, 4, 8, 128, 4
+SMALL = {"V": 128, "C": 128, "H": 4, "T": 64}
 STEPS, WARM_UP = 20, 3
 MODES = {"gpt/single": 1, "gpt/tp": 2, "gpt/sp": 2, "gpt/dp": 2, "gpt/fsdp": 2}
-OF_DATA = ("gpt/dp", "gpt/fsdp")  # each rank has its share of the batch
+MODES |= {"gpt_small/single": 1, "gpt_small/dp": 2, "gpt_small/fsdp": 2}
 
 
 class Attention(nn.Module):
@@ -123,7 +124,7 @@ def share_data(model, name, world_size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    if name == "gpt/dp":
+    if name.endswith("/dp"):
         return nn.parallel.DistributedDataParallel(model)
     mesh = init_device_mesh("cpu", (world_size,))
     for block in model.blocks:
@@ -152,16 +153,19 @@ def train(model, context, steps, share=0, shares=1):
 
 
 def run_rank(rank, name, port, steps, results):
+    if name.startswith("gpt_small/"):
+        globals().update(SMALL)
     torch.manual_seed(0)
+    shares_data = name.endswith(("/dp", "/fsdp"))  # each rank has its part of it
     world_size = MODES[name]
     torch.set_num_threads(2 // world_size)
     model, context = GPT(), contextlib.nullcontext
     if world_size > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo", rank=rank, world_size=world_size)
-        if name not in OF_DATA:
+        if not shares_data:
             context = spread_over(model, world_size, name == "gpt/sp")
-    if name in OF_DATA:
+    if shares_data:
         model = share_data(model, name, world_size)
         us, loss = train(model, context, steps, rank, world_size)
         mean = torch.tensor(loss)
