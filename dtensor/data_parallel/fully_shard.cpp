@@ -228,6 +228,7 @@ FSDPModule fully_shard(
   detail::DataMesh data{mesh};
   std::vector<detail::ParameterLayout> layouts;
   for (const auto& [name, parameter] : parameters) {
+    detail::check_may_be_distributed(parameter, kFullyShard);
     layouts.push_back(detail::layout_of(
         parameter,
         name,

@@ -873,6 +873,12 @@ const std::map<std::string, Provocation>& provocations() {
          const auto x = at::ones({2, 4}).set_requires_grad(true);
          linear(Anew::apply(x, linear.get())).sum().backward();
        }},
+      {"a module distributed after it was repeated",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         replicate(mlp, mesh);
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+       }},
       {"a module repeated twice",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
