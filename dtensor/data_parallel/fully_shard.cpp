@@ -255,8 +255,10 @@ FSDPModule fully_shard(
   unit->set_parameters(std::move(all));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& parameter = parameters[i].second;
-    detail::meta_of(parameter).whole_source =
-        std::make_shared<detail::UnitSource>(unit, i);
+    auto& meta = detail::meta_of(parameter);
+    meta.whole_source = std::make_shared<detail::UnitSource>(unit, i);
+    meta.view_facts = c10::make_intrusive<detail::ViewFacts>();
+    meta.view_facts->writes = c10::VariableVersion(/*version=*/0);
     detail::make_asked_first(parameter);
   }
   put_inside(inner, unit, module);

@@ -297,7 +297,7 @@ void Run::differentiate(const StepPlan& step, int64_t number, int64_t part) {
   if (!loss.requires_grad()) {
     return;
   }
-  if (step.asks && (step.syncs_each || part + 1 == step.parts)) {
+  if (step.asks && (step.syncs_each || step.parts == 1)) {
     ask(x, loss);
   }
   if (step.is_repeated) {
