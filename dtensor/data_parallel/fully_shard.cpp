@@ -210,6 +210,16 @@ void hook(
   }
 }
 
+// From now on operators get the whole of the parameter from the unit, which
+// sees all writes to it.
+void join(const at::Tensor& parameter, const UnitPtr& unit, size_t i) {
+  auto& meta = detail::meta_of(parameter);
+  meta.whole_source = std::make_shared<detail::UnitSource>(unit, i);
+  meta.view_facts = c10::make_intrusive<detail::ViewFacts>();
+  meta.view_facts->writes = c10::VariableVersion(/*version=*/0);
+  detail::make_asked_first(parameter);
+}
+
 } // namespace
 
 FSDPModule fully_shard(
@@ -228,6 +238,7 @@ FSDPModule fully_shard(
   detail::DataMesh data{mesh};
   std::vector<detail::ParameterLayout> layouts;
   for (const auto& [name, parameter] : parameters) {
+    detail::check_may_be_distributed(parameter, kFullyShard);
     layouts.push_back(detail::layout_of(
         parameter,
         name,
@@ -253,10 +264,7 @@ FSDPModule fully_shard(
   }
   unit->set_parameters(std::move(all));
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto& parameter = parameters[i].second;
-    detail::meta_of(parameter).whole_source =
-        std::make_shared<detail::UnitSource>(unit, i);
-    detail::make_asked_first(parameter);
+    join(parameters[i].second, unit, i);
   }
   put_inside(inner, unit, module);
   return FSDPModule(unit);

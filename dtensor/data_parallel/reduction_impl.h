@@ -51,6 +51,12 @@ class Reduction {
       const torch::autograd::variable_list& gradients,
       at::ScalarType dtype);
 
+  /// Whether gradients of several passes are one sum.
+  bool adds_up() const {
+    return !requires_sync_ || !unsummed_.empty() || !requires_all_reduce_ ||
+        unrepeated_.defined();
+  }
+
   /// See FSDPModule.
   void set_requires_gradient_sync(bool requires_sync) {
     requires_sync_ = requires_sync;

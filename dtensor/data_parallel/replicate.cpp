@@ -13,6 +13,7 @@
 #include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -30,17 +31,28 @@ namespace {
 
 constexpr const char* kReplicate = "replicate";
 
-struct TakeGradient final : torch::autograd::FunctionPreHook {
+struct TakeGradient final : HookBefore {
   TakeGradient(std::shared_ptr<Replication> r, size_t i)
       : replication(std::move(r)),
         index(i) {}
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& grads) override {
-    return {replication->take(index, grads[0])};
+  void operator()(const at::Tensor& parameter) override {
+    if (!replication->take(index)) {
+      go_on(parameter);
+    }
+  }
+  void go_on(const at::Tensor& parameter) const {
+    if (next != nullptr) {
+      (*next)(parameter);
+    }
   }
   std::shared_ptr<Replication> replication;
   size_t index;
 };
+
+TakeGradient* hook_of(const at::Tensor& parameter) {
+  return dynamic_cast<TakeGradient*>(
+      torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+}
 
 SpecPtr spec_if_distributed(const at::Tensor& t) {
   return is_dtensor(t) ? spec_of(t) : nullptr;
@@ -60,11 +72,8 @@ Replication::Replication(
     int64_t bucket_bytes)
     : group_(std::move(group)) {
   for (const auto& parameter : parameters) {
-    parameters_.push_back(
-        {c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()),
-         0,
-         {},
-         false});
+    parameters_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(
+        parameter.getIntrusivePtr())});
   }
   int64_t bytes = 0;
   auto dtype = at::ScalarType::Undefined;
@@ -99,7 +108,7 @@ void Replication::begin_pass() {
   alive_ = alive;
   next_ = 0;
   for (auto& parameter : parameters_) {
-    parameter.gradient = {}; // of a pass that was ended by an error
+    parameter.is_counted = false;
   }
   for (auto& bucket : buckets_) {
     bucket.missing = static_cast<int64_t>(bucket.parameters.size());
@@ -114,38 +123,28 @@ void Replication::begin_pass() {
       });
 }
 
-at::Tensor Replication::take(size_t i, const at::Tensor& grad) {
-  if (!grad.defined()) {
-    return grad;
-  }
+bool Replication::take(size_t i) {
   auto& parameter = parameters_[i];
+  parameter.is_changed = true;
   if (!requires_sync_) {
-    parameter.is_unsummed = true;
-    return grad;
+    return false;
   }
   const c10::NoGradGuard no_grad;
   begin_pass();
-  const at::Tensor tensor(parameter.tensor.lock());
-  auto mine = local_gradient(grad, spec_if_distributed(tensor));
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       parameter.bucket >= next_,
       kReplicate,
       "a parameter of shape ",
-      tensor.sizes(),
+      at::Tensor(parameter.tensor.lock()).sizes(),
       " has another gradient, of a backward pass inside of this one, and the "
       "first is on its way. Use average_gradients for modules that compute "
       "anew what they share.");
-  if (!is_inside()) { // others may follow
+  if (!parameter.is_counted && !is_inside()) { // else others may follow
+    parameter.is_counted = true;
     --buckets_[parameter.bucket].missing;
   }
-  auto& value = parameter.gradient.value;
-  if (value.defined()) {
-    value = value.add(mine.value);
-  } else {
-    parameter.gradient = std::move(mine);
-  }
   send_complete();
-  return {};
+  return true;
 }
 
 void Replication::send_complete() {
@@ -154,33 +153,22 @@ void Replication::send_complete() {
   }
 }
 
-// What earlier passes left in the parameter's grad.
-void Replication::add_unsummed(Parameter& parameter, const at::Tensor& tensor)
-    const {
-  if (!parameter.is_unsummed || !tensor.grad().defined()) {
-    return;
-  }
-  const auto earlier =
-      local_gradient(tensor.grad(), spec_if_distributed(tensor));
-  auto& value = parameter.gradient.value;
-  value = value.defined() ? value.add(earlier.value) : earlier.value;
-}
-
-// In front of the gradients go two numbers for each, as in a Reduction.
+// In front of the gradients go two numbers for each: on how many ranks it has
+// changed, and on how many it is a term, as in a Reduction.
 void Replication::send(Bucket& bucket) {
   const ModuleScope scope("gradients", /*backward=*/true);
   std::vector<double> header;
   std::vector<at::Tensor> values(1);
   for (const auto i : bucket.parameters) {
-    auto& parameter = parameters_[i];
+    const auto& parameter = parameters_[i];
     const at::Tensor tensor(parameter.tensor.lock());
-    add_unsummed(parameter, tensor);
-    const auto& [value, is_term] = parameter.gradient;
+    const auto [value, is_term] =
+        local_gradient(tensor.grad(), spec_if_distributed(tensor));
     const auto part = part_of(tensor);
     values.push_back(
         value.defined() ? value.reshape({-1})
                         : at::zeros({part.numel()}, part.options()));
-    header.push_back(value.defined() ? 1 : 0);
+    header.push_back(parameter.is_changed && value.defined() ? 1 : 0);
     header.push_back(is_term ? 1 : 0);
   }
   values[0] = at::tensor(header, at::kDouble).to(values[1].options());
@@ -209,8 +197,7 @@ void Replication::receive(const Bucket& bucket) {
     const auto part = part_of(tensor);
     const auto mine = averages.narrow(0, begin, part.numel());
     begin += part.numel();
-    const bool replaces = std::exchange(parameter.is_unsummed, false);
-    parameter.gradient = {};
+    parameter.is_changed = false;
     if (header[2 * k].item<double>() == 0) {
       continue;
     }
@@ -221,32 +208,16 @@ void Replication::receive(const Bucket& bucket) {
           std::move(average),
           gradient_layout(spec, header[2 * k + 1].item<double>() != 0));
     }
-    accumulate(tensor, average, replaces);
-  }
-}
-
-void Replication::accumulate(
-    const at::Tensor& parameter,
-    const at::Tensor& average,
-    bool replaces) {
-  auto& grad = parameter.mutable_grad();
-  grad = grad.defined() && !replaces ? grad.add(average) : average;
-  if (const auto& hook =
-          torch::autograd::impl::post_acc_grad_hooks(parameter)) {
-    (*hook)(parameter);
+    tensor.mutable_grad() = std::move(average);
+    if (const auto* hook = hook_of(tensor)) {
+      hook->go_on(tensor);
+    }
   }
 }
 
 } // namespace detail
 
 namespace {
-
-bool is_replicated(const at::Tensor& parameter) {
-  const auto& hooks = torch::autograd::impl::hooks(parameter);
-  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
-    return dynamic_cast<const detail::TakeGradient*>(hook.get()) != nullptr;
-  });
-}
 
 std::vector<at::Tensor> parameters_of(
     const torch::nn::Module& module,
@@ -267,7 +238,7 @@ std::vector<at::Tensor> parameters_of(
         mesh,
         ". Pass the dimension along which whole models are repeated.");
     DTENSOR_CHECK_VALUE(
-        !is_replicated(parameter),
+        detail::hook_of(parameter) == nullptr,
         detail::kReplicate,
         "parameter \"",
         name,
@@ -303,8 +274,12 @@ ReplicatedModule replicate(
   const auto replication = std::make_shared<detail::Replication>(
       get_all_groups(mesh)[0], parameters, options.bucket_cap_bytes);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    torch::autograd::impl::add_hook(
-        parameters[i], std::make_unique<detail::TakeGradient>(replication, i));
+    auto hook = std::make_unique<detail::TakeGradient>(replication, i);
+    auto& place =
+        torch::autograd::impl::materialize_autograd_meta(parameters[i])
+            ->post_acc_grad_hooks_;
+    hook->next = std::move(place);
+    place = std::move(hook);
   }
   return ReplicatedModule(replication);
 }

@@ -51,8 +51,10 @@ class DTENSOR_API ReplicatedModule {
 /// have the same values. Parameters that parallelize_module made DTensors keep
 /// their layout. A parameter that no rank has used gets no gradient; one that
 /// some have not used counts as zero there.
+/// torch::autograd::grad gives what it would give without this.
 /// Throws ValueError for a mesh of several dimensions, for one whose ranks a
 /// parameter is spread over, and for a module that is replicated already.
+/// Whatever distributes parameters comes before it.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,

@@ -2,9 +2,10 @@
 // Replication: which gradients of a model are averaged together, and what is
 // under way of them in a backward pass.
 //
-// A parameter's gradient is taken before it is accumulated, and comes back as
-// an average at the end of the pass. Buckets are sent in one order on all
-// ranks, whatever order gradients come in.
+// Gradients are accumulated as ever, and become averages at the end of the
+// pass, with what was there before it: that is an average already, or was to
+// become one. Buckets are sent in one order on all ranks, whatever order
+// gradients come in.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +27,9 @@ class Replication : public std::enable_shared_from_this<Replication> {
       const std::vector<at::Tensor>& parameters,
       int64_t bucket_bytes);
 
-  /// The gradient of parameter `i` in this pass; returns what is to be
-  /// accumulated now, which may be undefined.
-  at::Tensor take(size_t i, const at::Tensor& grad);
+  /// Parameter `i` has its gradient of this pass. Returns whether it becomes
+  /// an average at the end of it.
+  bool take(size_t i);
 
   void set_requires_gradient_sync(bool requires_sync) {
     requires_sync_ = requires_sync;
@@ -39,8 +40,8 @@ class Replication : public std::enable_shared_from_this<Replication> {
   struct Parameter {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     size_t bucket = 0;
-    LocalGradient gradient;   // of this pass
-    bool is_unsummed = false; // its grad is this rank's alone
+    bool is_counted = false; // among those that are not missing
+    bool is_changed = false; // by a pass since it was an average
   };
   struct Bucket {
     std::vector<size_t> parameters;
@@ -50,15 +51,10 @@ class Replication : public std::enable_shared_from_this<Replication> {
 
   bool is_inside() const;
   void begin_pass();
-  void add_unsummed(Parameter& parameter, const at::Tensor& tensor) const;
   void send_complete();
   void send(Bucket& bucket);
   void finish();
   void receive(const Bucket& bucket);
-  static void accumulate(
-      const at::Tensor& parameter,
-      const at::Tensor& average,
-      bool replaces);
 
   GroupPtr group_;
   std::vector<Parameter> parameters_;

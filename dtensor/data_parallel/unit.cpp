@@ -10,6 +10,7 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
@@ -25,7 +26,26 @@ using torch::autograd::variable_list;
 struct UnitBackward final : Node {
   explicit UnitBackward(const UnitPtr& u) : unit(u) {}
   variable_list apply(variable_list&& gradients) override {
-    return unit.lock()->reduce(gradients);
+    const bool keeps_none = drop_unwanted(gradients);
+    return unit.lock()->reduce(gradients, keeps_none);
+  }
+  // Of parameters that grad(), or backward() to some tensors, does not name.
+  // Returns whether it is grad().
+  bool drop_unwanted(variable_list& gradients) const {
+    const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
+    if (wanted == nullptr || wanted->empty()) {
+      return false;
+    }
+    bool is_grad = false;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const auto found = wanted->find(next_edge(i).function.get());
+      if (found == wanted->end() || !found->second.should_execute()) {
+        gradients[i] = at::Tensor();
+      } else {
+        is_grad |= found->second.captures_ != nullptr;
+      }
+    }
+    return is_grad;
   }
   std::string name() const override {
     return "UnitBackward";
@@ -218,7 +238,7 @@ void Unit::release(bool after_forward) {
   }
 }
 
-variable_list Unit::reduce(const variable_list& gradients) {
+variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
   schedule_->end_backward();
   awaits_gradients_ = false;
   const bool differentiates = c10::GradMode::is_enabled() &&
@@ -233,6 +253,14 @@ variable_list Unit::reduce(const variable_list& gradients) {
       "\" cannot be differentiated again (create_graph). Use "
       "parallelize_module "
       "or replicated parameters for second derivatives.");
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !keeps_none || !reduction_->adds_up(),
+      kFullyShard,
+      "torch::autograd::grad asks for gradients of unit \"",
+      name_,
+      "\", which add up until they are summed over ranks "
+      "(set_requires_gradient_sync, set_requires_all_reduce). Call backward() "
+      "until then, or ask for gradients of inputs alone.");
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_, /*backward=*/true);
   schedule_->wait_for_reduction();

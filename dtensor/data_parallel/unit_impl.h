@@ -110,8 +110,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
   }
 
   /// For the graph: gradients of the wholes in, of the parameters out.
+  /// `keeps_none`: nobody accumulates them.
   torch::autograd::variable_list reduce(
-      const torch::autograd::variable_list& gradients);
+      const torch::autograd::variable_list& gradients,
+      bool keeps_none);
 
   // For FSDPModule.
   void set_reshard_after_forward(ReshardAfterForward reshards) {

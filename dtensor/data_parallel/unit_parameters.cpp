@@ -52,9 +52,11 @@ std::vector<at::Tensor> Unit::parameters() const {
 ParameterState Unit::state(size_t i) const {
   const auto tensor = parameter(i);
   const auto& local = local_of(tensor);
+  const auto& facts = meta_of(tensor).view_facts;
   return {
       local.unsafeGetTensorImpl(),
       (static_cast<uint64_t>(version_of(tensor)) << 32) | version_of(local),
+      facts == nullptr ? 0 : facts->writes.current_version(),
       parameters_[i].replaced,
       tensor.requires_grad()};
 }

@@ -296,6 +296,7 @@ void before_set_data(
   if (source != nullptr && source->stays_with(data)) {
     auto meta = meta_of(data).copy();
     meta->whole_source = meta_of(data).whole_source;
+    meta->view_facts = meta_of(self).view_facts; // counts its writes
     meta->source_of_next = meta_of(self).whole_source;
     data.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
     make_asked_first(data); // the parameter's keys are the data's from now on

@@ -179,10 +179,12 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
       auto result = wrap_fast(
           LocalResult<Op>::finish(Op::call(local_arg(args)...), spec), spec);
       if constexpr (kIsView) {
-        set_offset(
-            result,
-            std::get<0>(std::tie(args...)).storage_offset() +
-                decision.offsets[0]);
+        const auto& base = std::get<0>(std::tie(args...));
+        set_offset(result, base.storage_offset() + decision.offsets[0]);
+        if (const auto& facts = meta_of(base).view_facts;
+            C10_UNLIKELY(facts != nullptr)) {
+          meta_of(result).view_facts = facts; // no copied view comes here
+        }
       }
       return result;
     } else {

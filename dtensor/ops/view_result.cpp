@@ -75,6 +75,9 @@ void Viewed::finish(const at::Tensor& view, const ViewPlace& place) const {
   if (base_.is_inference()) {
     const auto& counter = write_counter(base_);
     view_facts_of(view).writes = counter;
+  } else if (const auto& facts = meta_of(base_).view_facts;
+             facts != nullptr && facts->writes.enabled()) {
+    view_facts_of(view).writes = facts->writes;
   }
   if (copied_from(base_) != nullptr) {
     view_facts_of(view).copied_from = meta_of(base_).view_facts->copied_from;

@@ -20,6 +20,7 @@ namespace dtensor::detail {
 struct ParameterState {
   const void* data = nullptr;
   uint64_t version = 0;
+  uint32_t writes = 0;   // those by `data()`, too
   uint64_t replaced = 0; // how often its data was exchanged
   bool requires_grad = false;
   friend bool operator==(const ParameterState&, const ParameterState&) =

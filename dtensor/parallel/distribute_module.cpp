@@ -33,6 +33,7 @@ void distribute_parameter(
     std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;
   const detail::ModuleClaim claim("distribute_parameter", parameter);
+  detail::check_may_be_distributed(parameter, "distribute_parameter");
   const bool requires_grad = parameter.requires_grad();
   auto gradient = std::exchange(parameter.mutable_grad(), at::Tensor());
   turn_into(

@@ -7,6 +7,7 @@
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/comm/world.h>
+#include <dtensor/error.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -137,13 +138,28 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
 } // namespace
 
 void keep_gradient_in_layout(const at::Tensor& parameter) {
-  const auto* known = torch::autograd::impl::get_autograd_meta(parameter);
-  if (known != nullptr &&
-      dynamic_cast<KeepLayout*>(known->post_acc_grad_hooks_.get()) != nullptr) {
-    return;
+  auto* meta = torch::autograd::impl::materialize_autograd_meta(parameter);
+  auto* place = &meta->post_acc_grad_hooks_;
+  while (dynamic_cast<KeepLayout*>(place->get()) == nullptr) {
+    auto* before = dynamic_cast<HookBefore*>(place->get());
+    if (before == nullptr) {
+      *place = std::make_unique<KeepLayout>();
+      return;
+    }
+    place = &before->next;
   }
-  torch::autograd::impl::set_post_acc_grad_hooks(
-      parameter, std::make_unique<KeepLayout>());
+}
+
+void check_may_be_distributed(const at::Tensor& parameter, const char* where) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
+  DTENSOR_CHECK_VALUE(
+      meta == nullptr ||
+          dynamic_cast<HookBefore*>(meta->post_acc_grad_hooks_.get()) ==
+              nullptr,
+      where,
+      "a parameter of shape ",
+      parameter.sizes(),
+      " is replicated by replicate(). Distribute parameters first.");
 }
 
 } // namespace dtensor::detail

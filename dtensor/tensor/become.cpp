@@ -37,6 +37,7 @@ void become(const at::Tensor& self, const at::Tensor& other) {
   const c10::NoGradGuard no_grad;
   auto boundaries = is_dtensor(self) ? meta_of(self).boundaries : nullptr;
   auto source = is_dtensor(self) ? meta_of(self).whole_source : nullptr;
+  auto facts = is_dtensor(self) ? meta_of(self).view_facts : nullptr;
   auto* impl = self.unsafeGetTensorImpl();
   impl->shallow_copy_from(other.getIntrusivePtr());
   if (is_dtensor(self)) {
@@ -44,6 +45,7 @@ void become(const at::Tensor& self, const at::Tensor& other) {
     meta->boundaries = std::move(boundaries);
     meta->whole_source = std::move(source);
     if (meta->whole_source != nullptr) {
+      meta->view_facts = std::move(facts);
       make_asked_first(self);
     }
     impl->set_backend_meta(std::move(meta));

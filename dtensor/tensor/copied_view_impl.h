@@ -38,7 +38,8 @@ struct ViewFacts final : c10::intrusive_ptr_target {
   /// somebody writes to it or to what it was taken of.
   CopiedFromPtr copied_from;
   /// Counts the writes to an inference tensor that has views, since it has no
-  /// version counter; shared by the views.
+  /// version counter, and those to a parameter of a unit, by `data()` too;
+  /// shared by the views.
   c10::VariableVersion writes;
 };
 

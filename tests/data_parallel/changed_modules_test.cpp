@@ -238,6 +238,89 @@ TEST(ChangedUnits, GiveNothingForCopiesThatWereChanged) {
   });
 }
 
+// torch::optim::SGD writes to data(), which has a counter of its own.
+TEST(ChangedUnits, SeeWritesToTheirData) {
+  const auto write = [](Mlp& each, int64_t how) {
+    const torch::NoGradGuard no_grad;
+    auto& weight = each->w1->weight;
+    switch (how) {
+      case 0:
+        weight.data().mul_(2);
+        break;
+      case 1:
+        weight.data().view({-1}).mul_(2);
+        break;
+      case 2:
+        weight.data().t().mul_(2);
+        break;
+      case 3:
+        weight.detach().slice(1, 0, 2).mul_(2);
+        break;
+      case 4:
+        weight.set_data(weight.detach());
+        weight.data().zero_();
+        break;
+      case 5:
+        torch::nn::init::constant_(weight.data(), 0.5);
+        break;
+      default:
+        weight.copy_(weight * 2);
+    }
+  };
+  on_two_ranks([&](const DeviceMesh& mesh) {
+    for (const bool keeps_after_backward : {false, true}) {
+      auto mlp = make_mlp();
+      auto plain = make_mlp();
+      fully_shard(*mlp, {.mesh = mesh})
+          .set_reshard_after_backward(!keeps_after_backward);
+      for (int64_t how = 0; how < 7; ++how) {
+        for (auto* each : {&mlp, &plain}) {
+          (*each)->zero_grad();
+          (*each)(x).square().mean().backward();
+          (*each)(x); // the outermost unit keeps its parameters
+          write(*each, how);
+        }
+        expect_close(mlp(x), plain(x), c10::str("write ", how));
+      }
+    }
+  });
+}
+
+TEST(ChangedUnits, GiveGradientsToWhoeverAsks) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    auto unit = fully_shard(*mlp, {.mesh = mesh});
+    const auto ask = [](Mlp& each) {
+      return torch::autograd::grad(
+          {each(x).square().mean()}, {each->w1->weight, each->w2->bias});
+    };
+    const auto gradients = ask(mlp);
+    const auto expected = ask(plain);
+    expect_close(gradients[0], expected[0], "w1.weight");
+    expect_close(gradients[1], expected[1], "w2.bias");
+    EXPECT_FALSE(mlp->w1->weight.grad().defined());
+    // Of one that a pass does not name nothing is kept until the sum.
+    for (const bool syncs : {false, true}) {
+      unit.set_requires_gradient_sync(syncs);
+      mlp(x).square().mean().backward({}, false, false, {{mlp->w2->weight}});
+    }
+    (plain(x).square().mean() * 2)
+        .backward({}, false, false, {{plain->w2->weight}});
+    expect_same_gradients(*mlp, *plain, "of one");
+    unit.set_requires_gradient_sync(false);
+    mlp(x).square().mean().backward();
+    unit.set_requires_gradient_sync(true);
+    EXPECT_EQ(
+        error_of([&] { ask(mlp); }),
+        "[fully_shard] torch::autograd::grad asks for gradients of unit "
+        "\"dtensor::test_modules::MlpImpl\", which add up until they are "
+        "summed over ranks (set_requires_gradient_sync, "
+        "set_requires_all_reduce). Call backward() until then, or ask for "
+        "gradients of inputs alone.");
+  });
+}
+
 TEST(ChangedUnits, AreFreedWithTheirModule) {
   on_two_ranks([](const DeviceMesh& mesh) {
     std::weak_ptr<detail::Unit> unit;

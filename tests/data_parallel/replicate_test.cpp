@@ -77,6 +77,105 @@ TEST(Replicate, KeepsLayoutsOfTensorParallelism) {
   });
 }
 
+// A pass through some parameters leaves the gradients of the others.
+TEST(Replicate, AddsToWhatThereIs) {
+  const auto x = uniform({12, 6}, 3);
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
+    auto mlp = make_mlp();
+    auto truth = make_mlp();
+    replicate(*mlp, mesh);
+    mlp(my_rows(x, mesh)).square().mean().backward();
+    truth(x).square().mean().backward();
+    mlp->w1(my_rows(x, mesh)).square().mean().backward();
+    truth->w1(x).square().mean().backward();
+    expect_same_gradients(*mlp, *truth, "of two passes");
+    mlp->zero_grad();
+    mlp->w1(my_rows(x, mesh)).square().mean().backward();
+    EXPECT_FALSE(mlp->w2->weight.grad().defined());
+  });
+}
+
+TEST(Replicate, SeesWhatHooksMakeOfGradients) {
+  const auto x = uniform({12, 6}, 3);
+  const auto triple = [](const at::Tensor& gradient) { return gradient * 3; };
+  auto plain = make_mlp();
+  plain->w1->weight.register_hook(triple);
+  plain->w2->weight.register_hook(triple);
+  plain(x).square().mean().backward();
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mlp = make_mlp();
+    mlp->w1->weight.register_hook(triple);
+    replicate(*mlp, mesh);
+    mlp->w2->weight.register_hook(triple);
+    mlp(my_rows(x, mesh)).square().mean().backward();
+    expect_same_gradients(*mlp, *plain, "hooks");
+  });
+}
+
+// What is asked for by grad() is this rank's, and nothing is accumulated.
+TEST(Replicate, LeavesGradientsAloneThatNobodyAccumulates) {
+  const auto x = uniform({12, 6}, 3);
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mlp = make_mlp();
+    auto plain = make_mlp();
+    replicate(*mlp, mesh);
+    const CommDebugMode comm;
+    const auto mine = my_rows(x, mesh);
+    const auto gradients =
+        torch::autograd::grad({mlp(mine).square().mean()}, {mlp->w1->weight});
+    plain(mine).square().mean().backward();
+    expect_close(gradients[0], plain->w1->weight.grad(), "this rank's");
+    EXPECT_FALSE(mlp->w1->weight.grad().defined());
+    EXPECT_EQ(comm.get_total_counts(), 0);
+  });
+}
+
+// Computes a module anew in the backward pass.
+struct Anew : torch::autograd::Function<Anew> {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext* context,
+      const at::Tensor& x,
+      torch::nn::LinearImpl* linear) {
+    context->save_for_backward({x});
+    context->saved_data["linear"] = reinterpret_cast<int64_t>(linear);
+    return linear->forward(x);
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      const torch::autograd::variable_list& gradients) {
+    const torch::AutoGradMode with_grad(true);
+    auto* linear = reinterpret_cast<torch::nn::LinearImpl*>(
+        context->saved_data["linear"].toInt());
+    const auto x =
+        context->get_saved_variables()[0].detach().set_requires_grad(true);
+    torch::autograd::backward({linear->forward(x)}, {gradients[0]});
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+TEST(Replicate, AveragesWhatIsComputedAnewInBackwardPasses) {
+  const auto x = uniform({12, 6}, 3);
+  auto plain = make_mlp();
+  plain(x).square().mean().backward();
+  for (const int64_t bucket_bytes : {1, 1 << 20}) {
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+      auto mlp = make_mlp();
+      replicate(*mlp, mesh, {.bucket_cap_bytes = bucket_bytes});
+      for (int pass = 0; pass < 2; ++pass) {
+        mlp->zero_grad();
+        const auto mine = my_rows(x, mesh).clone().set_requires_grad(true);
+        const auto hidden = torch::gelu(Anew::apply(mine, mlp->w1.get()));
+        mlp->w2(hidden).square().mean().backward();
+        expect_same_gradients(*mlp, *plain, "anew");
+      }
+    });
+  }
+}
+
 TEST(Replicate, KnowsWhichParametersWereUsed) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});

@@ -819,6 +819,13 @@ const std::map<std::string, Provocation>& provocations() {
          torch::autograd::grad(
              {loss}, {mlp.up->weight}, {}, true, /*create_graph=*/true);
        }},
+      {"gradients of a unit asked for while they add up",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         fully_shard(mlp, {.mesh = mesh}).set_requires_gradient_sync(false);
+         torch::autograd::grad(
+             {mlp.up(at::ones({2, 4})).sum()}, {mlp.up->weight});
+       }},
       {"gradients of a unit divided by nothing",
        [](const DeviceMesh& mesh) {
          MlpImpl mlp;
@@ -872,6 +879,12 @@ const std::map<std::string, Provocation>& provocations() {
          replicate(*linear, mesh, {.bucket_cap_bytes = 1});
          const auto x = at::ones({2, 4}).set_requires_grad(true);
          linear(Anew::apply(x, linear.get())).sum().backward();
+       }},
+      {"a module distributed after it was repeated",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         replicate(mlp, mesh);
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
        }},
       {"a module repeated twice",
        [](const DeviceMesh& mesh) {

@@ -69,6 +69,8 @@ std::string text_of(const StepPlan& step) {
   add(step.clips, "clips");
   add(!step.sets_to_none, "zeros");
   add(step.casts, "casts");
+  add(step.asks, "asks");
+  add(step.joins, "joins");
   return text + "}";
 }
 
@@ -109,11 +111,13 @@ StepPlan draw_step(Random& random, int64_t blocks) {
   step.clips = random.chance(25);
   step.sets_to_none = random.chance(70);
   step.casts = random.chance(10);
+  step.asks = random.chance(10);
+  step.joins = random.chance(10);
   return step;
 }
 
 void draw_mesh(Plan& plan, Random& random) {
-  switch (random.below(8)) {
+  switch (random.below(16)) {
     case 0:
       plan.mesh = {1};
       plan.names = {"shard"};
@@ -132,8 +136,22 @@ void draw_mesh(Plan& plan, Random& random) {
       plan.names = {"shard"};
       break;
     case 5:
+    case 6:
       plan.mesh = {2, 2};
       plan.names = {"repeat", "shard"};
+      break;
+    case 7:
+      plan.mesh = {2, 2, 2};
+      plan.names = {"repeat", "shard", "tp"};
+      break;
+    case 8:
+    case 9:
+      plan.mesh = {2};
+      plan.names = {"shard"};
+      break;
+    case 10:
+      plan.mesh = {3};
+      plan.names = {"shard"};
       break;
     default:
       plan.mesh = {2, 2};
@@ -209,7 +227,7 @@ int64_t Plan::ranks() const {
 }
 
 int64_t Plan::data_ranks() const {
-  return has("tp") ? mesh[0] : ranks();
+  return has("tp") ? ranks() / mesh.back() : ranks();
 }
 
 std::string Plan::text() const {
@@ -224,6 +242,7 @@ std::string Plan::text() const {
       root_is_unit ? ", root unit" : "",
       root_is_hooked ? ", root hooked" : "",
       in_float ? ", in float" : "",
+      keeps_after_backward ? ", keeps after backward" : "",
       prefetched >= 0 ? c10::str(", prefetches ", prefetched) : "",
       ", width ",
       width,
@@ -253,6 +272,7 @@ Plan draw_plan(uint64_t seed) {
   plan.root_is_unit = random.chance(80);
   plan.root_is_hooked = random.chance(40);
   plan.in_float = random.chance(10);
+  plan.keeps_after_backward = random.chance(10);
   plan.width = 2 * (1 + random.below(3));
   plan.rows = 1 + random.below(3);
   plan.optimizer = random.below(5);
@@ -294,6 +314,8 @@ std::vector<Plan> smaller(const Plan& plan) {
   of_steps(&StepPlan::clips, false);
   of_steps(&StepPlan::sets_to_none, true);
   of_steps(&StepPlan::casts, false);
+  of_steps(&StepPlan::asks, false);
+  of_steps(&StepPlan::joins, false);
   std::vector<BlockPlan*> blocks;
   for_each_block(changed.blocks, [&](BlockPlan& b) { blocks.push_back(&b); });
   const auto of_blocks = [&](auto member, auto value) {
@@ -314,6 +336,7 @@ std::vector<Plan> smaller(const Plan& plan) {
   };
   of_plan(&Plan::root_is_hooked, false);
   of_plan(&Plan::in_float, false);
+  of_plan(&Plan::keeps_after_backward, false);
   of_plan(&Plan::prefetched, int64_t{-1});
   of_plan(&Plan::width, int64_t{2});
   of_plan(&Plan::rows, int64_t{1});

@@ -59,6 +59,8 @@ struct StepPlan {
   bool clips = false;
   bool sets_to_none = true;
   bool casts = false; // and casts back, before all else
+  bool asks = false;  // by grad(), before backward
+  bool joins = false; // two graphs
 };
 
 struct Plan {
@@ -69,7 +71,8 @@ struct Plan {
   int64_t bucket_bytes = 1;
   bool root_is_unit = true;
   bool root_is_hooked = false;
-  bool in_float = false;   // param_dtype
+  bool in_float = false; // param_dtype
+  bool keeps_after_backward = false;
   int64_t prefetched = -1; // block of the first one
   int64_t width = 4;
   int64_t rows = 1; // of each rank in each part

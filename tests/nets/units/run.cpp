@@ -110,6 +110,7 @@ class Run {
   void cast(int64_t number);
   void throw_once(int64_t number);
   void differentiate(const StepPlan& step, int64_t number, int64_t part);
+  void ask(const at::Tensor& x, const at::Tensor& loss);
   void set_sync(bool syncs);
   void average_plain();
   void check_resharded() const;
@@ -177,6 +178,9 @@ void Run::shard() {
   if (plan_.root_is_unit) {
     units_.push_back(fully_shard(*net_.module, common));
   }
+  for (auto& unit : units_) {
+    unit.set_reshard_after_backward(!plan_.keeps_after_backward);
+  }
   if (plan_.prefetched < 0) {
     return;
   }
@@ -224,7 +228,7 @@ void Run::average_plain() {
 }
 
 void Run::check_resharded() const {
-  if (mesh_ == nullptr || !plan_.root_is_unit) {
+  if (mesh_ == nullptr || !plan_.root_is_unit || plan_.keeps_after_backward) {
     return; // who is in no other unit keeps its own until backward
   }
   for (const auto& unit : detail::units_in(*net_.module)) {
@@ -265,6 +269,20 @@ void Run::throw_once(int64_t number) {
   net_.module->throws = false;
 }
 
+void Run::ask(const at::Tensor& x, const at::Tensor& loss) {
+  const auto share = mesh_ == nullptr ? 1 : plan_.data_ranks();
+  auto inputs = std::vector<at::Tensor>{x};
+  if (plan_.root_is_unit && !plan_.replicates) { // else it is no average
+    inputs.push_back(net_.module->out->weight);
+  }
+  const auto gradients =
+      torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true);
+  record("asked of rows", gradients[0] / share, true);
+  if (gradients.size() > 1) {
+    record("asked of out.weight", gradients[1], false);
+  }
+}
+
 void Run::differentiate(const StepPlan& step, int64_t number, int64_t part) {
   const auto x = rows(number, part).set_requires_grad(true);
   const auto y = net_.forward(x, ids());
@@ -272,9 +290,15 @@ void Run::differentiate(const StepPlan& step, int64_t number, int64_t part) {
   if (part == 0) {
     evaluate(step, number);
   }
-  const auto loss = y.square().mean() / step.parts;
+  auto loss = y.square().mean() / step.parts;
+  if (step.joins) {
+    loss = loss + net_.forward(x * 0.5, ids()).square().mean() / step.parts;
+  }
   if (!loss.requires_grad()) {
     return;
+  }
+  if (step.asks && (step.syncs_each || step.parts == 1)) {
+    ask(x, loss);
   }
   if (step.is_repeated) {
     loss.backward({}, /*retain_graph=*/true);
