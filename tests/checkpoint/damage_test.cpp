@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -266,6 +267,71 @@ TEST(DamagedCheckpoint, LeavesADeferredModelWithoutMemory) {
     load_checkpoint(path, {.model = model.get()}, {.verify = false});
     EXPECT_FALSE(is_deferred(model->w1->weight));
   });
+}
+
+// Bytes changed, taken out or put in.
+std::string damaged(std::string text, std::mt19937& random) {
+  for (int i = 0; i < 3; ++i) {
+    const auto at = random() % text.size();
+    switch (random() % 4) {
+      case 0:
+        text.erase(at, 1 + random() % 8);
+        break;
+      case 1:
+        text.insert(at, 1 + random() % 8, "09]}[{,\""[random() % 8]);
+        break;
+      default:
+        text[at] = static_cast<char>(random());
+    }
+  }
+  return text;
+}
+
+// Headers and an index that nothing vouches for, without checkpoint.json: what
+// is wrong with them is an error, and nothing worse.
+void expect_errors_at_most(uint32_t first, uint32_t last) {
+  const Folder folder;
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    save_checkpoint(folder / "parts", {.tensors = &state});
+    save_checkpoint(
+        folder / "full",
+        {.tensors = &state},
+        {.full = true, .max_file_bytes = 100});
+  });
+  int errors = 0;
+  for (const auto* name : {"parts", "full"}) {
+    const auto path = folder / name;
+    fs::remove(path + "/checkpoint.json");
+    for (const auto& file : files_of(path)) {
+      const auto whole = text_of(file);
+      for (auto seed = first; seed < last; ++seed) {
+        std::mt19937 random(seed);
+        put(file, damaged(whole, random));
+        try {
+          auto state = state_on(init_device_mesh(at::kCPU, {1}));
+          load_checkpoint(path, {.tensors = &state});
+        } catch (const c10::Error& error) {
+          const std::string text = error.what_without_backtrace();
+          EXPECT_EQ(
+              text.rfind("[load_checkpoint]", 0) == 0 ||
+                  text.rfind("[open_weights]", 0) == 0,
+              true)
+              << text << " of seed " << seed;
+          ++errors;
+        }
+      }
+      put(file, whole);
+    }
+  }
+  EXPECT_GT(errors, 3 * static_cast<int>(last - first));
+}
+
+TEST(DamagedCheckpoint, IsAnErrorAtMost) {
+  expect_errors_at_most(0, 100);
+}
+TEST(SlowDamagedCheckpoint, IsAnErrorAtMost) {
+  expect_errors_at_most(100, 3000);
 }
 
 } // namespace TEST_SOURCE
