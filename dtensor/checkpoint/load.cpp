@@ -160,11 +160,13 @@ class Loading {
     return opened_.file == nullptr ? nullptr : opened_.file->find(name);
   }
 
+  // But for those that are the model's.
   std::vector<WeightInfo> with_prefix(const char* prefix) const {
     std::vector<WeightInfo> found;
     if (opened_.file != nullptr) {
       for (const auto& weight : opened_.file->weights()) {
-        if (begins_with(weight.name, prefix)) {
+        if (begins_with(weight.name, prefix) &&
+            known_.count(weight.name) == 0) {
           found.push_back(weight);
         }
       }
@@ -198,6 +200,7 @@ class Loading {
     known_.insert(name);
     const auto& weight = *find(name);
     opened_.file->contents().check_can_be_read(weight, kLoadCheckpoint);
+    detail::check_can_be_filled(name, target, kLoadCheckpoint);
     if (detail::loses_imaginary_part(weight, target)) {
       complex_.push_back(name);
     }

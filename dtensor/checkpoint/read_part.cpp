@@ -297,7 +297,8 @@ void PartReader::read(const std::string& name, const at::Tensor& target) {
           counts.push_back(chunk(count, share.readers->size(), r).size());
         }
         local.narrow(0, begin, count)
-            .copy_(share.readers->all_gather(mine.contiguous(), 0, counts));
+            .copy_(share.readers->all_gather(
+                mine.resolve_conj().resolve_neg().contiguous(), 0, counts));
       });
 }
 

@@ -62,6 +62,12 @@ void check_can_be_saved(const SavedTensor& item) {
                      : "Convert it",
       " first.");
   DTENSOR_CHECK_VALUE(
+      (is_dtensor(t) ? detail::local_of(t) : t).layout() == at::kStrided,
+      kSaveCheckpoint,
+      item.name,
+      " is sparse, and safetensors has no such tensors. Make it dense, or save "
+      "its indices and values.");
+  DTENSOR_CHECK_VALUE(
       !is_dtensor(t) || !detail::spec_of(t)->has_partial(),
       kSaveCheckpoint,
       item.name,

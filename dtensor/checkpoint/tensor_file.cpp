@@ -5,6 +5,8 @@
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
+#include <ATen/ops/zeros.h>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -141,7 +143,11 @@ FileNote write_tensor_file(
 std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value) {
   return [value](int64_t begin, int64_t count) {
     const auto rows = value.dim() == 0 ? value : value.narrow(0, begin, count);
-    return rows.to(at::kCPU).contiguous();
+    if (rows._is_zerotensor()) { // it has no memory
+      return at::zeros(rows.sizes(), rows.scalar_type());
+    }
+    // Conjugates and negatives are bits until then.
+    return rows.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   };
 }
 

@@ -112,7 +112,12 @@ class Reader {
     for (const auto& [field, value] : fields.numbers) {
       if (const auto* found = take(state_key(name, field))) {
         is_there = true;
-        *value = found->item<int64_t>();
+        if (found->defined() && found->numel() == 1) {
+          *value = found->item<int64_t>();
+        } else {
+          problems_.has_other_shape(
+              state_key(name, field), at::scalar_tensor(0, at::kLong), *found);
+        }
       }
     }
     return is_there ? std::move(made) : nullptr;

@@ -9,6 +9,7 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
@@ -67,6 +68,21 @@ bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
       });
 }
 
+// Names in the file for which the model has no place.
+std::vector<std::string> surplus_of(
+    const std::set<std::string>& wanted,
+    const WeightFile& file,
+    const LoadWeightsOptions& options) {
+  std::vector<std::string> surplus;
+  for (const auto& weight : file.weights()) {
+    if (options.strict && wanted.count(weight.name) == 0 &&
+        !is_ignored(weight.name, options)) {
+      surplus.push_back(weight.name);
+    }
+  }
+  return surplus;
+}
+
 void check_all(
     const std::vector<Task>& tasks,
     const WeightFile& file,
@@ -81,6 +97,7 @@ void check_all(
         ? task.name
         : c10::str(task.name, " (", task.source.name, ")");
     wanted.insert(task.source.name);
+    detail::check_can_be_filled(task.name, task.target, kLoadWeights);
     if (weight == nullptr) {
       missing.push_back(as);
     } else if (!fits(task, *weight)) {
@@ -98,16 +115,10 @@ void check_all(
       }
     }
   }
-  std::vector<std::string> surplus;
-  for (const auto& weight : file.weights()) {
-    if (options.strict && wanted.count(weight.name) == 0 &&
-        !is_ignored(weight.name, options)) {
-      surplus.push_back(weight.name);
-    }
-  }
   std::string text;
   detail::add_names(text, "not in the file: ", missing);
-  detail::add_names(text, "not in the model: ", surplus);
+  detail::add_names(
+      text, "not in the model: ", surplus_of(wanted, file, options));
   detail::add_names(text, "of another shape: ", misshapen);
   detail::add_names(text, "complex for what is real: ", complex);
   DTENSOR_CHECK_VALUE(
@@ -191,6 +202,22 @@ void check_no_terms(const std::vector<Task>& tasks) {
 }
 
 } // namespace
+
+void detail::check_can_be_filled(
+    const std::string& name,
+    const at::Tensor& target,
+    const char* where) {
+  const auto& part = is_dtensor(target) ? local_of(target) : target;
+  DTENSOR_CHECK_VALUE(
+      part.layout() == at::kStrided &&
+          at::has_internal_overlap(part) != at::MemOverlap::Yes,
+      where,
+      name,
+      part.layout() == at::kStrided
+          ? " has elements that share their memory, as a view that was expanded"
+          : " is sparse",
+      ". Give it memory of its own first.");
+}
 
 void load_weights(
     torch::nn::Module& module,

@@ -105,6 +105,13 @@ struct WeightFile::Contents {
 
 namespace detail {
 
+/// Throws ValueError for a tensor `name` whose elements (of a DTensor, of this
+/// rank's part) do not each have memory of their own: sparse, or expanded.
+void check_can_be_filled(
+    const std::string& name,
+    const at::Tensor& target,
+    const char* where);
+
 /// Whether a complex weight would be read into a real tensor.
 inline bool loses_imaginary_part(
     const WeightInfo& weight,

@@ -291,7 +291,14 @@ void WeightFile::read(
   const auto& stored = contents_->stored_as(weight);
   contents_->check_can_be_read(weight, "WeightFile::read");
   check_parts(weight, parts, out);
+  detail::check_can_be_filled("out", out, "WeightFile::read");
   const c10::NoGradGuard no_grad;
+  if (out.is_conj() || out.is_neg()) { // its memory has other values
+    const auto plain = at::empty(out.sizes(), out.options());
+    read(name, parts, plain);
+    out.copy_(plain);
+    return;
+  }
   if (stored.in_pieces) {
     detail::read_pieces(stored, parts, out);
     return;

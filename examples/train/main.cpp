@@ -268,6 +268,8 @@ int main(int argc, char** argv) {
     return run(options, text, svg);
   } catch (const c10::Error& error) {
     fmt::print(stderr, "{}\n", error.what_without_backtrace());
-    return 1;
+  } catch (const std::exception& error) { // of the file system
+    fmt::print(stderr, "{}\n", error.what());
   }
+  return 1;
 }

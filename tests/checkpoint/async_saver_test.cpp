@@ -270,6 +270,38 @@ TEST(AsyncSaverTest, SharesAPathWithOthers) {
   }
 }
 
+// It leaves while all save: its error is told, what has a name is whole, and
+// the next save finds its place.
+TEST(AsyncSaverTest, EndsWhereARankThrows) {
+  for (const int64_t culprit : {0, 1}) {
+    for (const bool is_full : {false, true}) {
+      const Folder folder;
+      StateDict state;
+      state.insert("w", at::full({300, 1000}, 3.));
+      const auto error = error_of([&] {
+        run_ranks(2, [&] {
+          AsyncSaver saver;
+          saver.save(folder / "one", {.tensors = &state}, {.full = is_full});
+          TORCH_CHECK(get_rank() != culprit, "this rank leaves");
+          saver.wait();
+        });
+      });
+      EXPECT_NE(error.find("this rank leaves"), error.npos) << error;
+      StateDict loaded;
+      loaded.insert("w", at::zeros({300, 1000}));
+      if (fs::exists(folder / "one")) {
+        load_checkpoint(folder / "one", {.tensors = &loaded});
+        EXPECT_TRUE(at::equal(loaded["w"], state["w"]));
+      }
+      run_ranks(2, [&] {
+        save_checkpoint(
+            folder / "one", {.tensors = &state}, {.overwrite = true});
+      });
+      EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
+    }
+  }
+}
+
 TEST(AsyncSaverTest, RefusesAPathThatIsThere) {
   const Folder folder;
   run_ranks(2, [&] {

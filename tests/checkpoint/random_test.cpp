@@ -213,18 +213,21 @@ struct NetImpl : torch::nn::Module {
   NetImpl()
       : wte(register_module("wte", torch::nn::Embedding(9, 6))),
         mlp(register_module("mlp", Mlp(6, 7))),
-        head(register_parameter("head", wte->weight)) {
+        head(register_parameter("head", wte->weight)),
+        gain(register_parameter("gain", at::scalar_tensor(1.5))) {
     register_buffer("flags", at::arange(5).remainder(2).gt(0));
     register_buffer("scale", at::scalar_tensor(0.25, at::kBFloat16));
   }
   std::vector<at::Tensor> parameters_once() const {
     auto all = mlp->parameters();
     all.push_back(wte->weight);
+    all.push_back(gain);
     return all;
   }
   torch::nn::Embedding wte;
   Mlp mlp;
   at::Tensor head;
+  at::Tensor gain;
 };
 TORCH_MODULE(Net);
 

@@ -144,6 +144,41 @@ Cost load_part(const std::string& path, int64_t rank, const Placement& layout) {
   return cost;
 }
 
+// Whole files of 128 MiB, by each of two ranks one.
+TEST(SlowLargeCheckpoint, IsPutTogetherInLittleMemory) {
+  const Folder folder;
+  constexpr int64_t kFile = int64_t{128} << 20;
+  int64_t beside = 0;
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    StateDict state;
+    for (int64_t i = 0; i < 4; ++i) {
+      const auto w = empty_on(mesh, {4096, 4096}, Shard(0));
+      DTensor(w).to_local().fill_(static_cast<double>(i));
+      state.insert("w" + std::to_string(i), w);
+    }
+    int64_t before = 0;
+    if (get_rank() == 0) {
+      std::ofstream("/proc/self/clear_refs") << "5";
+      before = peak_bytes();
+    }
+    save_checkpoint(
+        folder / "one",
+        {.tensors = &state},
+        {.full = true, .max_file_bytes = kFile});
+    if (get_rank() == 0) {
+      beside = peak_bytes() - before;
+    }
+  });
+  std::cout << (beside >> 20) << " MiB beside the parts of two ranks\n";
+  EXPECT_LE(beside, int64_t{128} << 20);
+  const auto file =
+      open_weights(folder / "one/model-00002-of-00002.safetensors");
+  ASSERT_EQ(file->weights().size(), 2);
+  EXPECT_EQ(file->read("w2").min().item<float>(), 2);
+  EXPECT_EQ(file->read("w3").max().item<float>(), 3);
+}
+
 TEST(SlowLargeCheckpoint, IsReadOnceInLittleMemory) {
   const Folder folder;
   const auto path = folder / "one";

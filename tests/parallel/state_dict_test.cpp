@@ -309,11 +309,13 @@ TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
   EXPECT_EQ(adam.param_groups()[0].options().get_lr(), 0.1);
   StateDict odd;
   odd.insert("param_groups.w1.weight.betas", at::zeros({3}));
+  odd.insert("state.w2.weight.step", at::zeros({2}, at::kLong));
   EXPECT_EQ(
       error_of([&] { set_optimizer_state_dict(*mlp, adam, odd); }),
       "[set_optimizer_state_dict] of another shape: "
-      "param_groups.w1.weight.betas is f32[3] for f64[2]. Pass the dictionary "
-      "of such a model, or strict = false for one with other names.");
+      "param_groups.w1.weight.betas is f32[3] for f64[2], state.w2.weight.step "
+      "is i64[2] for i64[]. Pass the dictionary of such a model, or strict = "
+      "false for one with other names.");
 }
 
 TEST(OptimizerStateDict, SaysWhatIsWrong) {

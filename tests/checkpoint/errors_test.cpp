@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What cannot be saved or loaded is said, on all ranks, and nothing is changed.
+#include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/weights/checksums_impl.h>
+#include <dtensor/weights/weight_file.h>
+#include <tests/parallel/modules.h>
+#include <tests/weights/files.h>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_modules;
+using test_weights::Folder;
+namespace fs = std::filesystem;
+
+StateDict state_on(const DeviceMesh& mesh) {
+  StateDict state;
+  state.insert(
+      "w",
+      distribute_tensor(
+          at::arange(40.).view({8, 5}), mesh, {Shard(0)}, std::nullopt));
+  state.insert("plain", at::arange(3));
+  return state;
+}
+
+void save(const std::string& path) {
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    CheckpointExtra extra = {{"step", 3}, {"name", "a run"}};
+    save_checkpoint(path, {.tensors = &state, .extra = &extra});
+  });
+}
+
+// What a rank is told; empty: it was loaded.
+std::string load(const std::string& path, const LoadOptions& options = {}) {
+  auto state = state_on(init_device_mesh(at::kCPU, {1}));
+  CheckpointExtra extra;
+  return error_of([&] {
+    load_checkpoint(path, {.tensors = &state, .extra = &extra}, options);
+  });
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void put(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::vector<std::string> files_of(const std::string& path) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
+  const Folder folder;
+  const auto path = folder / "one";
+  StateDict state;
+  state.insert("v", at::ones({3}));
+  state.insert("w", at::ones({3, 3}));
+  save_checkpoint(path, {.tensors = &state});
+  const auto error = [&](const at::Tensor& target) {
+    StateDict targets;
+    targets.insert("v", at::zeros({3}));
+    targets.insert("w", target);
+    auto text = error_of([&] { load_checkpoint(path, {.tensors = &targets}); });
+    EXPECT_TRUE(at::equal(targets["v"], at::zeros({3})));
+    return text;
+  };
+  EXPECT_EQ(
+      error(at::zeros({3}).expand({3, 3})),
+      "[load_checkpoint] w has elements that share their memory, as a view "
+      "that was expanded. Give it memory of its own first.");
+  EXPECT_EQ(
+      error(at::zeros({3, 3}).to_sparse()),
+      "[load_checkpoint] w is sparse. Give it memory of its own first.");
+  StateDict sparse;
+  sparse.insert("w", at::ones({3, 3}).to_sparse());
+  EXPECT_EQ(
+      error_of([&] { save_checkpoint(folder / "two", {.tensors = &sparse}); }),
+      "[save_checkpoint] w is sparse, and safetensors has no such tensors. "
+      "Make it dense, or save its indices and values.");
+}
+
+// Of an optimizer of another kind, or in other groups.
+TEST(CheckpointErrors, OfOptimizersChangeNothing) {
+  const Folder folder;
+  auto model = filled(Mlp(6, 7));
+  torch::optim::SGD sgd(
+      model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  model(uniform({4, 6}, 3)).pow(2).mean().backward();
+  sgd.step();
+  const CheckpointState state{.model = model.get(), .optimizer = &sgd};
+  save_checkpoint(folder / "sgd", state);
+  const auto before = model->w1->weight.detach().clone();
+  {
+    const at::NoGradGuard no_grad;
+    model->w1->weight.add_(1);
+  }
+  torch::optim::Adagrad adagrad(model->parameters(), 0.2);
+  const auto error = error_of([&] {
+    load_checkpoint(
+        folder / "sgd", {.model = model.get(), .optimizer = &adagrad});
+  });
+  EXPECT_NE(error.find("optimizer.param_groups.w1.bias.lr_decay"), error.npos)
+      << error;
+  EXPECT_TRUE(at::equal(model->w1->weight, before + 1));
+  // Two rates in one group.
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (auto& parameter : model->parameters()) {
+    groups.emplace_back(std::vector<at::Tensor>{parameter});
+  }
+  torch::optim::SGD apart(groups, torch::optim::SGDOptions(0.1));
+  apart.param_groups()[2].options().set_lr(0.3);
+  save_checkpoint(
+      folder / "apart", {.model = model.get(), .optimizer = &apart});
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(folder / "apart", state); }),
+      "[set_optimizer_state_dict] parameters of one group have different "
+      "options: param_groups.w1.weight.lr is 0.1, param_groups.w2.weight.lr is "
+      "0.3. Give each its own group, as where the state is from.");
+  EXPECT_EQ(sgd.param_groups()[0].options().get_lr(), 0.1);
+  EXPECT_TRUE(sgd.state().size() == 4);
+}
+
+TEST(CheckpointErrors, ListNamesAndShapesAndChangeNothing) {
+  const Folder folder;
+  const auto path = folder / "one";
+  StateDict state;
+  state.insert("w1.weight", at::ones({8, 6}));
+  state.insert("w1.bias", at::ones({7}));
+  state.insert("w3.weight", at::ones({2}));
+  save_checkpoint(path, {.tensors = &state});
+  auto model = filled(Mlp(6, 8));
+  const auto before = model->w1->weight.detach().clone();
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(path, {.model = model.get()}); }),
+      "[load_checkpoint] not in the checkpoint: w2.weight, w2.bias; not in the "
+      "model: w3.weight; of another shape: w1.bias is f32[7] for f64[8]. Load "
+      "it into such a model, or, with strict = false, what fits.");
+  EXPECT_TRUE(at::equal(model->w1->weight, before));
+  EXPECT_EQ(
+      error_of([&] {
+        load_checkpoint(path, {.model = model.get()}, {.strict = false});
+      }),
+      "[load_checkpoint] of another shape: w1.bias is f32[7] for f64[8]. Load "
+      "it into such a model, or, with strict = false, what fits.");
+}
+
+TEST(CheckpointErrors, OfWhatCannotBeSaved) {
+  const Folder folder;
+  const auto path = folder / "one";
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const auto error = [&](const at::Tensor& value) {
+      StateDict state;
+      state.insert("w", value);
+      return error_of([&] { save_checkpoint(path, {.tensors = &state}); });
+    };
+    EXPECT_EQ(
+        error(DTensor::from_local(at::ones({3}), mesh, {Partial()})),
+        "[save_checkpoint] w is f32[3] on (2): P(sum), a sum of which no rank "
+        "has a part. Redistribute it first.");
+    EXPECT_EQ(
+        error(at::ones({3}, at::kComplexDouble)),
+        "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
+        "have. Save view_as_real() of it, or convert it first.");
+    EXPECT_EQ(
+        error(at::ones({3}, at::TensorOptions(at::kMeta))),
+        "[save_checkpoint] w is on the meta device, and has no values. "
+        "Materialize it first.");
+    EXPECT_EQ(
+        error(at::Tensor()),
+        "[save_checkpoint] w is undefined, and has no values. Materialize it "
+        "first.");
+    const auto rank = get_rank();
+    EXPECT_EQ(
+        error(at::ones({3 + rank})),
+        "[save_checkpoint] ranks do not pass the same: rank 0 has w f32[3] on "
+        "mesh 0, rank 1 has w f32[4] on mesh 0. Pass the same names in the "
+        "same layouts on all ranks.");
+    // What one rank finds, the other is told.
+    const auto own =
+        "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
+        "have. Save view_as_real() of it, or convert it first.";
+    EXPECT_EQ(
+        error(at::ones({3}, rank == 1 ? at::kComplexDouble : at::kFloat)),
+        rank == 1
+            ? own
+            : "[save_checkpoint] " + path + " was not saved. rank 1: " + own);
+  });
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(fs::is_empty(folder / ""));
+}
+
+TEST(CheckpointErrors, OfNames) {
+  const Folder folder;
+  const auto path = folder / "one";
+  auto model = filled(Mlp(6, 8));
+  StateDict twice;
+  twice.insert("w1.bias", at::ones({3}));
+  EXPECT_EQ(
+      error_of([&] {
+        save_checkpoint(path, {.model = model.get(), .tensors = &twice});
+      }),
+      "[save_checkpoint] two tensors are called w1.bias. Rename one.");
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  EXPECT_EQ(
+      error_of([&] { save_checkpoint(path, {.optimizer = &optimizer}); }),
+      "[save_checkpoint] an optimizer without its model, whose names it needs. "
+      "Pass both.");
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(path, {.optimizer = &optimizer}); }),
+      "[load_checkpoint] an optimizer without its model, whose names it needs. "
+      "Pass both.");
+  CheckpointExtra extra = {{"text", std::string("\xff\xfe")}};
+  EXPECT_EQ(
+      error_of([&] { save_checkpoint(path, {.extra = &extra}); }),
+      "[save_checkpoint] a text of `extra` is no UTF-8. Save bytes as a "
+      "tensor.");
+}
+
+TEST(CheckpointErrors, OfNamesThatNoFileHas) {
+  const Folder folder;
+  const auto error = [&](const std::string& name) {
+    StateDict state;
+    state.insert(name, at::ones({3}));
+    return error_of(
+        [&] { save_checkpoint(folder / "one", {.tensors = &state}); });
+  };
+  const auto end =
+      " cannot be the name of a tensor in a file. Choose another one, in "
+      "UTF-8.";
+  EXPECT_EQ(
+      error("__metadata__"),
+      std::string("[save_checkpoint] \"__metadata__\"") + end);
+  EXPECT_EQ(
+      error("a\xff"), std::string(R"([save_checkpoint] "a\ufffd")") + end);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+}
+
+TEST(CheckpointErrors, OfPaths) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}));
+  const auto error = [&](const std::string& path, bool overwrite = false) {
+    return error_of([&] {
+      save_checkpoint(path, {.tensors = &state}, {.overwrite = overwrite});
+    });
+  };
+  EXPECT_EQ(
+      error(""),
+      "[save_checkpoint] an empty path. Say what the folder is to be called.");
+  // A link to nothing, and a file, are there too.
+  fs::create_symlink("nothing", folder / "link");
+  folder.write("file", "text");
+  for (const auto* name : {"link", "file"}) {
+    EXPECT_EQ(
+        error(folder / name),
+        "[save_checkpoint] " + (folder / name) +
+            " is there already. Choose another name, or overwrite = true.");
+  }
+  EXPECT_EQ(error(folder / "file", true), "");
+  // A path that cannot be looked at.
+  fs::create_symlink("loop", folder / "loop");
+  const auto text = error_of(
+      [&] { load_checkpoint(folder / "loop/one", {.tensors = &state}); });
+  EXPECT_EQ(text.substr(0, 17), "[load_checkpoint]") << text;
+  EXPECT_NE(text.find(folder / "loop/one"), std::string::npos) << text;
+}
+
+TEST(CheckpointErrors, OfAnotherVersion) {
+  const Folder folder;
+  save(folder / "one");
+  const auto path = folder / "one/checkpoint.json";
+  auto manifest = nlohmann::json::parse(text_of(path));
+  manifest["version"] = 2;
+  manifest.erase("checksum");
+  const auto text = manifest.dump();
+  manifest["checksum"] =
+      detail::checksum_text({detail::checksum_of(text.data(), text.size())});
+  put(path, manifest.dump());
+  EXPECT_EQ(
+      load(folder / "one"),
+      "[load_checkpoint] " + path +
+          " is of version 2. This library reads version 1.");
+}
+
+TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}, at::kComplexFloat));
+  save_checkpoint(folder / "one", {.tensors = &state});
+  StateDict real;
+  real.insert("w", at::zeros({3}));
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(folder / "one", {.tensors = &real}); }),
+      "[load_checkpoint] complex for what is real: w. Load it into such a "
+      "model, or, with strict = false, what fits.");
+}
+
+// Ranks that look at folders of several machines, say.
+TEST(CheckpointErrors, OfRanksThatSeeOthers) {
+  const Folder folder;
+  save(folder / "one");
+  save(folder / "two");
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    const auto path = folder / (get_rank() == 0 ? "one" : "two");
+    const auto error =
+        error_of([&] { load_checkpoint(path, {.tensors = &state}); });
+    const auto begin =
+        "[load_checkpoint] ranks do not pass the same: rank 0 has " +
+        (folder / "one") + " of ";
+    EXPECT_EQ(error.substr(0, begin.size()), begin) << error;
+  });
+}
+
+// Ranks that differ in how they load, or save, would wait for each other.
+TEST(CheckpointErrors, OfOptionsThatDiffer) {
+  const Folder folder;
+  save(folder / "one");
+  run_ranks(2, [&] {
+    auto state = state_on(init_device_mesh(at::kCPU, {2}));
+    EXPECT_EQ(
+        error_of([&] {
+          load_checkpoint(
+              folder / "one",
+              {.tensors = &state},
+              {.share_reading = get_rank() == 0});
+        }),
+        "[load_checkpoint] ranks do not pass the same: rank 0 has "
+        "share_reading, rank 1 has no share_reading. Pass the same names in "
+        "the same layouts on all ranks.");
+    const auto path = folder / "two";
+    EXPECT_EQ(
+        error_of([&] {
+          save_checkpoint(
+              path,
+              {.tensors = &state},
+              {.full = true, .max_file_bytes = 5 + get_rank()});
+        }),
+        "[save_checkpoint] ranks do not pass the same: rank 0 has " + path +
+            " in full, 5 bytes a file, rank 1 has " + path +
+            " in full, 6 bytes a file. Pass the same names in the same layouts "
+            "on all ranks.");
+  });
+}
+
+TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
+  const Folder folder;
+  save(folder / "whole");
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    StateDict state = state_on(mesh);
+    if (get_rank() == 0) {
+      EXPECT_EQ(
+          error_of([&] {
+            load_checkpoint(
+                folder / "whole",
+                {.tensors = &state},
+                {.group = new_group({0}, "alone")});
+          }),
+          "[load_checkpoint] w lies on rank 1 too, which is not in the group "
+          "that loads. Pass a group with all ranks of its mesh.");
+      EXPECT_EQ(
+          error_of([&] {
+            save_checkpoint(
+                folder / "one",
+                {.tensors = &state},
+                {.group = new_group({0}, "alone")});
+          }),
+          "[save_checkpoint] w lies on rank 1 too, which is not in the group "
+          "that saves. Pass a group with all ranks of its mesh.");
+    }
+  });
+}
+
+// The pieces of files that others have cut.
+TEST(CheckpointErrors, OfPieces) {
+  const Folder folder;
+  const auto piece = [&](const std::string& name, const std::string& offset) {
+    folder.write(
+        name + ".safetensors",
+        test_weights::safetensors_of(
+            R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":)" +
+                offset +
+                R"(}}"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+            std::string(8, '\0')));
+  };
+  const auto path = folder / "";
+  const auto end =
+      ". Give a safetensors file, the index of several, a GGUF file, or an "
+      "exported program.";
+  const auto error = [&] { return error_of([&] { open_weights(path); }); };
+  EXPECT_EQ(
+      error(),
+      "[open_weights] " + path + ": a folder without files of safetensors" +
+          end);
+  piece("a", "[0]");
+  EXPECT_EQ(error(), "");
+  piece("b", "[3]");
+  EXPECT_EQ(
+      error(),
+      "[open_weights] " + path +
+          ": the weight w is f32[5], and its pieces hold 4 of 5 elements: "
+          "files are missing" +
+          end);
+  piece("b", "[1]");
+  EXPECT_EQ(
+      error(),
+      "[open_weights] " + path + ": the weight w has pieces that overlap" +
+          end);
+  piece("b", "[1,0]");
+  EXPECT_EQ(
+      error(),
+      "[open_weights] " + (folder / "b.safetensors") +
+          ": the weight w has not as many offsets as sizes" + end);
+  piece("b", "[-1]");
+  EXPECT_EQ(
+      error(),
+      "[open_weights] " + (folder / "b.safetensors") + ": no offset of w: -1" +
+          end);
+  piece("b", "[2]");
+  // That bytes do not lie at multiples of four is no error.
+  EXPECT_TRUE(at::equal(open_weights(path)->read("w"), at::zeros({4})));
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
