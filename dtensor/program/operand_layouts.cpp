@@ -2,6 +2,7 @@
 #include <dtensor/program/operand_layouts_impl.h>
 
 #include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -15,6 +16,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace dtensor::detail {
@@ -42,8 +44,16 @@ torch::jit::Stack call_without_data(Args args) {
   return stack;
 }
 
-bool runs(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+// With `only_local`, without redistributing anything.
+bool runs(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack stack,
+    bool only_local) {
   const c10::NoGradGuard no_grad;
+  std::optional<ExplicitRedistributionContext> scope;
+  if (only_local) {
+    scope.emplace(ExplicitRedistributionOptions{.strict = true});
+  }
   try {
     op.callBoxed(&stack);
     return true;
@@ -81,42 +91,45 @@ std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
   return wanted;
 }
 
-// All DTensors whole, if that is what it takes to run.
-std::vector<SpecPtr> whole_if_refused(
-    const c10::OperatorHandle& op,
-    Args args) {
+// All DTensors that are cut.
+std::vector<SpecPtr> all_whole(Args args) {
   std::vector<SpecPtr> wanted(args.size());
-  bool cut = false;
-  torch::jit::Stack as_whole(args.begin(), args.end());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
     if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
-      cut = true;
       wanted[arg] = whole(spec_of(t));
-      as_whole[arg] = without_data(wanted[arg]);
     }
   });
-  if (!cut || runs(op, call_without_data(args)) ||
-      !runs(op, call_without_data(as_whole))) {
-    return std::vector<SpecPtr>(args.size());
-  }
   return wanted;
+}
+
+bool any_of(const std::vector<SpecPtr>& wanted) {
+  return std::any_of(wanted.begin(), wanted.end(), [](const auto& spec) {
+    return spec != nullptr;
+  });
 }
 
 std::vector<SpecPtr>
 wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
-  std::vector<SpecPtr> wanted(args.size());
+  const std::vector<SpecPtr> as_they_are(args.size());
   const auto info = info_of(op);
-  if (op.schema().is_mutable() || node.is_random || info->random) {
-    return wanted; // it must see the very tensor, and be called once
+  if (node.is_random || info->random) { // it must be called once
+    return info->rule == nullptr ? all_whole(args) : as_they_are;
   }
   try {
-    wanted = by_rule(*info, args);
+    auto wanted = op.schema().is_mutable() // what is written keeps its layout
+        ? as_they_are
+        : by_rule(*info, args);
+    if (any_of(wanted)) {
+      return wanted;
+    }
   } catch (const c10::Error&) {
     // the operator refuses it, which it says itself unless it takes it whole
   }
-  const bool moves = std::any_of(
-      wanted.begin(), wanted.end(), [](const auto& s) { return s != nullptr; });
-  return moves ? wanted : whole_if_refused(op, args);
+  auto wanted = all_whole(args);
+  const bool views_are_written = !node.own_args.empty() && node.written.empty();
+  const bool refused =
+      any_of(wanted) && !runs(op, call_without_data(args), views_are_written);
+  return refused ? wanted : as_they_are;
 }
 
 bool is_same(const std::vector<SpecPtr>& given, Args args) {
@@ -146,11 +159,16 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
       layouts.from[i] = spec_of(args[i].toTensor());
     }
   }
-  layouts.changes_any = std::any_of(
-      layouts.wanted.begin(), layouts.wanted.end(), [](const auto& spec) {
-        return spec != nullptr;
-      });
+  layouts.changes_any = any_of(layouts.wanted);
   return layouts;
+}
+
+const OwnArg* own_arg(const GraphNode& node, size_t arg) {
+  const auto found = std::find_if(
+      node.own_args.begin(), node.own_args.end(), [&](const auto& own) {
+        return own.arg == arg;
+      });
+  return found == node.own_args.end() ? nullptr : &*found;
 }
 
 } // namespace
@@ -227,10 +245,11 @@ at::Tensor OperandLayouts::brought(
   return value;
 }
 
-void OperandLayouts::place(
+void OperandLayouts::bring_all(
     const GraphNode& node,
     const c10::OperatorHandle& op,
-    torch::jit::Stack& stack) {
+    torch::jit::Stack& stack,
+    std::vector<IValue>& values) {
   const auto index = static_cast<size_t>(&node - graph_.nodes.data());
   auto& seen = seen_[index];
   const bool known = is_same(seen.given, stack);
@@ -246,10 +265,31 @@ void OperandLayouts::place(
   }
   for (size_t i = 0; i < stack.size(); ++i) {
     const auto* value = std::get_if<ValueOperand>(&node.args[i]);
-    if (value != nullptr && seen.wanted[i] != nullptr) {
-      stack[i] =
-          brought(value->slot, stack[i].toTensor(), seen.wanted[i], index);
+    if (value == nullptr || seen.wanted[i] == nullptr) {
+      continue;
     }
+    const auto& t = stack[i].toTensor();
+    const auto* own = own_arg(node, i);
+    stack[i] = own == nullptr ? brought(value->slot, t, seen.wanted[i], index)
+                              : views_.brought(t, *own, seen.wanted[i], values);
+  }
+}
+
+void OperandLayouts::place(
+    const GraphNode& node,
+    const c10::OperatorHandle& op,
+    torch::jit::Stack& stack,
+    std::vector<IValue>& values) {
+  bring_all(node, op, stack, values);
+  views_.begin(node, stack);
+}
+
+void OperandLayouts::called(
+    const GraphNode& node,
+    const torch::jit::Stack& results) {
+  views_.end(results);
+  for (const auto slot : node.written) {
+    forget(slot);
   }
 }
 
