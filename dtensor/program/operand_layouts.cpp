@@ -25,6 +25,9 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
+// Sizes and layouts of a call that are remembered: inputs come in several.
+constexpr size_t kMostSeen = 8;
+
 SpecPtr whole(const SpecPtr& spec) {
   return spec->with_placements(
       Placements(spec->placements().size(), Replicate()));
@@ -72,13 +75,13 @@ bool has_style(const OpInfo& info, Args args) {
   return t.defined() && is_dtensor(t) && meta_of(t).boundaries != nullptr;
 }
 
-// Where the rule brings each argument; empty if none decides.
-std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
-  std::vector<SpecPtr> wanted(args.size());
+// Where the rule brings each argument; nothing if none decides.
+std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   if (info.rule == nullptr || info.rule->kernel || keeps_its_kernel(info.op) ||
       has_style(info, args)) {
-    return wanted;
+    return std::nullopt;
   }
+  std::vector<SpecPtr> wanted(args.size());
   const auto stack = call_without_data(args);
   const auto decision = decide_anew(info, stack);
   size_t index = 0;
@@ -108,19 +111,29 @@ bool any_of(const std::vector<SpecPtr>& wanted) {
   });
 }
 
+bool all_replicated(Args args) {
+  bool all = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    all = all && (!is_dtensor(t) || spec_of(t)->is_replicated());
+  });
+  return all;
+}
+
 std::vector<SpecPtr>
 wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
   const std::vector<SpecPtr> as_they_are(args.size());
+  if (all_replicated(args)) {
+    return as_they_are;
+  }
   const auto info = info_of(op);
   if (node.is_random || info->random) { // it must be called once
     return info->rule == nullptr ? all_whole(args) : as_they_are;
   }
   try {
-    auto wanted = op.schema().is_mutable() // what is written keeps its layout
-        ? as_they_are
-        : by_rule(*info, args);
-    if (any_of(wanted)) {
-      return wanted;
+    if (!op.schema().is_mutable()) { // what is written keeps its layout
+      if (auto wanted = by_rule(*info, args)) {
+        return *std::move(wanted);
+      }
     }
   } catch (const c10::Error&) {
     // the operator refuses it, which it says itself unless it takes it whole
@@ -215,11 +228,18 @@ std::vector<SpecPtr> OperandLayouts::wanted_from(
     const SpecPtr& first) const {
   std::vector<SpecPtr> wanted = {first};
   for (const auto& use : graph_.uses[slot]) {
-    const auto& seen = seen_[use.node];
-    if (use.node < node || !seen.changes_any || seen.from[use.arg] != from) {
+    if (use.node < node) {
       continue;
     }
-    const auto& to = seen.wanted[use.arg];
+    const auto& seen = seen_[use.node];
+    const auto as_now =
+        std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
+          return layouts.changes_any && layouts.from[use.arg] == from;
+        });
+    if (as_now == seen.end()) {
+      continue;
+    }
+    const auto& to = as_now->wanted[use.arg];
     if (std::find(wanted.begin(), wanted.end(), to) == wanted.end()) {
       wanted.push_back(to);
     }
@@ -245,33 +265,51 @@ at::Tensor OperandLayouts::brought(
   return value;
 }
 
+// Null if it takes its operands as they are.
+const CallLayouts* OperandLayouts::layouts_of(
+    const GraphNode& node,
+    const c10::OperatorHandle& op,
+    Args args) {
+  auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
+  const auto known =
+      std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
+        return is_same(layouts.given, args);
+      });
+  if (known != seen.end() && !known->changes_any) {
+    return nullptr;
+  }
+  if (is_computed_in_context(op.operator_name(), args)) {
+    return nullptr; // the scope of a context sees to it
+  }
+  if (known != seen.end()) {
+    std::rotate(seen.begin(), known, known + 1);
+  } else {
+    seen.insert(seen.begin(), look_at(node, op, args));
+    seen.resize(std::min(seen.size(), kMostSeen));
+  }
+  return seen[0].changes_any ? &seen[0] : nullptr;
+}
+
 void OperandLayouts::bring_all(
     const GraphNode& node,
     const c10::OperatorHandle& op,
     torch::jit::Stack& stack,
     std::vector<IValue>& values) {
-  const auto index = static_cast<size_t>(&node - graph_.nodes.data());
-  auto& seen = seen_[index];
-  const bool known = is_same(seen.given, stack);
-  if (known && !seen.changes_any) {
+  const auto* layouts = layouts_of(node, op, stack);
+  if (layouts == nullptr) {
     return;
   }
-  if (is_computed_in_context(op.operator_name(), stack)) {
-    seen = {};
-    return; // the scope of a context sees to it
-  }
-  if (!known) {
-    seen = look_at(node, op, stack);
-  }
+  const auto index = static_cast<size_t>(&node - graph_.nodes.data());
   for (size_t i = 0; i < stack.size(); ++i) {
     const auto* value = std::get_if<ValueOperand>(&node.args[i]);
-    if (value == nullptr || seen.wanted[i] == nullptr) {
+    const auto& wanted = layouts->wanted[i];
+    if (value == nullptr || wanted == nullptr) {
       continue;
     }
     const auto& t = stack[i].toTensor();
     const auto* own = own_arg(node, i);
-    stack[i] = own == nullptr ? brought(value->slot, t, seen.wanted[i], index)
-                              : views_.brought(t, *own, seen.wanted[i], values);
+    stack[i] = own == nullptr ? brought(value->slot, t, wanted, index)
+                              : views_.brought(t, *own, wanted, values);
   }
 }
 

@@ -28,8 +28,8 @@ struct CallLayouts {
   bool changes_any = false;
 };
 
-/// Of all calls of a graph, as they were seen last.
-using GraphLayouts = std::vector<CallLayouts>;
+/// Of all calls of a graph: what was seen of each, the latest first.
+using GraphLayouts = std::vector<std::vector<CallLayouts>>;
 
 /// The values of one run in the layouts that they were brought to.
 class OperandLayouts {
@@ -59,6 +59,10 @@ class OperandLayouts {
     at::Tensor value;
   };
 
+  const CallLayouts* layouts_of(
+      const GraphNode& node,
+      const c10::OperatorHandle& op,
+      c10::ArrayRef<c10::IValue> args);
   void bring_all(
       const GraphNode& node,
       const c10::OperatorHandle& op,

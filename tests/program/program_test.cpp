@@ -260,6 +260,8 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
       };
       EXPECT_EQ(collectives(), 2); // one after the other
       EXPECT_EQ(collectives(), 1);
+      program({runs[0].inputs[0]}); // in another layout: the first is kept
+      EXPECT_EQ(collectives(), 1);
       expect_as_python(program, cut);
     });
   }
