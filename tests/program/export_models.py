@@ -378,6 +378,15 @@ class Rare(nn.Module):
                 torch.bucketize(x, self.edges))
 
 
+class Einsums(nn.Module):
+    """Operators made of others that need the same value whole."""
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        return (torch.einsum("ij,kj->ik", x, x) +
+                torch.einsum("ij,kj->ik", x + 1, x))
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -435,6 +444,7 @@ rows = lambda *sizes: torch.randn(*sizes, dtype=torch.double)
 k = Dim("k", min=3, max=16)
 write("writing", Writing().double(), (rows(6, 5), rows(6, 5)),
       dynamic={"x": {0: k}, "y": {0: k}}, other=[(rows(4, 5), rows(4, 5))])
+write("einsums", Einsums(), (rows(6, 8),))
 write("columns", Columns(), (rows(6, 5),))
 save(export(UserInput(), (rows(6, 5),)), folder / "user_input.pt2")
 write("rare", Rare().double(), (rows(6, 5),))

@@ -267,6 +267,26 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
   }
 }
 
+// Operators that are made of others see to their operands by themselves: two
+// exchanges would do for the two values.
+TEST(ProgramLayouts, AreNotSharedWithinComposites) {
+  const auto path = exported("einsums");
+  const auto runs = python_runs("einsums");
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    auto program = load_program(path);
+    parallelize_program(program, mesh);
+    auto cut = runs;
+    cut[0].inputs[0] = distribute_tensor(runs[0].inputs[0], mesh, {Shard(0)});
+    expect_as_python(program, cut);
+    const torch::NoGradGuard no_grad;
+    const CommDebugMode counted;
+    program({cut[0].inputs[0]});
+    EXPECT_EQ(counted.get_total_counts(), 4)
+        << counted.generate_comm_debug_tracing_table(2);
+  });
+}
+
 // A sequence that no rank has whole.
 TEST(ProgramLayouts, KeepASequenceCutInAContext) {
   const auto path = exported("causal");
