@@ -595,6 +595,7 @@ set(DTENSOR_PROGRAM_HEADERS
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/check_inputs.cpp
   dtensor/program/find_uses.cpp
+  dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
   dtensor/program/graph_text.cpp
   dtensor/program/interpreter.cpp
@@ -626,6 +627,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/tp_transform.cpp
   dtensor/program/trial.cpp
   dtensor/program/trial_impl.h
+  dtensor/program/written_views.cpp
+  dtensor/program/written_views_impl.h
 )
 
 set(DTENSOR_DEBUG_HEADERS

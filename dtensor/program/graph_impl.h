@@ -88,6 +88,14 @@ struct BeginAutocast {
 
 struct EndScope {};
 
+/// An argument whose memory the call needs: it writes to it, or a result is a
+/// view of it and one of both is written later.
+struct OwnArg {
+  size_t arg = 0;
+  /// All values that may share this memory; none if it is an input's.
+  std::vector<Slot> sharing;
+};
+
 /// A call, and where it was written.
 struct GraphNode {
   std::string name;
@@ -103,8 +111,10 @@ struct GraphNode {
   std::vector<Operand> args;
   std::vector<Result> results;
   std::vector<Slot> last_uses; // values that nobody asks for after it
-  std::string module;          // full name of the innermost module
-  std::string source;          // "model.py:12, in forward: x = self.fc(x)"
+  std::vector<OwnArg> own_args;
+  std::vector<Slot> written; // values that may have changed after it
+  std::string module;        // full name of the innermost module
+  std::string source;        // "model.py:12, in forward: x = self.fc(x)"
 };
 
 /// One dimension of an input: what it was exported with, and the symbol that

@@ -87,9 +87,12 @@ void Interpreter::carry_out(
     const c10::OperatorHandle& op,
     const GraphNode& node) {
   if (layouts_ != nullptr) {
-    layouts_->place(node, op, stack_);
+    layouts_->place(node, op, stack_, values_);
   }
   op.callBoxed(&stack_);
+  if (layouts_ != nullptr) {
+    layouts_->called(node, stack_);
+  }
   for (size_t i = 0; i < node.results.size() && i < stack_.size(); ++i) {
     store(node.results[i], std::move(stack_[i]), node.is_random);
   }

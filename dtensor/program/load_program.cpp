@@ -8,6 +8,7 @@
 #include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
+#include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/nn/module.h>
@@ -65,6 +66,7 @@ void read_weights(ProgramState& state) {
   if (state.is_read) {
     return;
   }
+  const c10::InferenceMode off(false); // they may be trained later
   load_weights(*state.module, *state.file, {.strict = false});
   for (size_t i = 0; i < state.inputs.size(); ++i) {
     const auto& input = state.graph.inputs[i];

@@ -2,6 +2,7 @@
 #include <dtensor/program/operand_layouts_impl.h>
 
 #include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -15,6 +16,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace dtensor::detail {
@@ -22,6 +24,9 @@ namespace {
 
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
+
+// Sizes and layouts of a call that are remembered: inputs come in several.
+constexpr size_t kMostSeen = 8;
 
 SpecPtr whole(const SpecPtr& spec) {
   return spec->with_placements(
@@ -42,8 +47,16 @@ torch::jit::Stack call_without_data(Args args) {
   return stack;
 }
 
-bool runs(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+// With `only_local`, without redistributing anything.
+bool runs(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack stack,
+    bool only_local) {
   const c10::NoGradGuard no_grad;
+  std::optional<ExplicitRedistributionContext> scope;
+  if (only_local) {
+    scope.emplace(ExplicitRedistributionOptions{.strict = true});
+  }
   try {
     op.callBoxed(&stack);
     return true;
@@ -62,13 +75,13 @@ bool has_style(const OpInfo& info, Args args) {
   return t.defined() && is_dtensor(t) && meta_of(t).boundaries != nullptr;
 }
 
-// Where the rule brings each argument; empty if none decides.
-std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
-  std::vector<SpecPtr> wanted(args.size());
+// Where the rule brings each argument; nothing if none decides.
+std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   if (info.rule == nullptr || info.rule->kernel || keeps_its_kernel(info.op) ||
       has_style(info, args)) {
-    return wanted;
+    return std::nullopt;
   }
+  std::vector<SpecPtr> wanted(args.size());
   const auto stack = call_without_data(args);
   const auto decision = decide_anew(info, stack);
   size_t index = 0;
@@ -81,42 +94,55 @@ std::vector<SpecPtr> by_rule(const OpInfo& info, Args args) {
   return wanted;
 }
 
-// All DTensors whole, if that is what it takes to run.
-std::vector<SpecPtr> whole_if_refused(
-    const c10::OperatorHandle& op,
-    Args args) {
+// All DTensors that are cut.
+std::vector<SpecPtr> all_whole(Args args) {
   std::vector<SpecPtr> wanted(args.size());
-  bool cut = false;
-  torch::jit::Stack as_whole(args.begin(), args.end());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
     if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
-      cut = true;
       wanted[arg] = whole(spec_of(t));
-      as_whole[arg] = without_data(wanted[arg]);
     }
   });
-  if (!cut || runs(op, call_without_data(args)) ||
-      !runs(op, call_without_data(as_whole))) {
-    return std::vector<SpecPtr>(args.size());
-  }
   return wanted;
+}
+
+bool any_of(const std::vector<SpecPtr>& wanted) {
+  return std::any_of(wanted.begin(), wanted.end(), [](const auto& spec) {
+    return spec != nullptr;
+  });
+}
+
+bool all_replicated(Args args) {
+  bool all = true;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    all = all && (!is_dtensor(t) || spec_of(t)->is_replicated());
+  });
+  return all;
 }
 
 std::vector<SpecPtr>
 wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
-  std::vector<SpecPtr> wanted(args.size());
+  const std::vector<SpecPtr> as_they_are(args.size());
+  if (all_replicated(args)) {
+    return as_they_are;
+  }
   const auto info = info_of(op);
-  if (op.schema().is_mutable() || node.is_random || info->random) {
-    return wanted; // it must see the very tensor, and be called once
+  if (node.is_random || info->random) { // it must be called once
+    return info->rule == nullptr ? all_whole(args) : as_they_are;
   }
   try {
-    wanted = by_rule(*info, args);
+    if (!op.schema().is_mutable()) { // what is written keeps its layout
+      if (auto wanted = by_rule(*info, args)) {
+        return *std::move(wanted);
+      }
+    }
   } catch (const c10::Error&) {
     // the operator refuses it, which it says itself unless it takes it whole
   }
-  const bool moves = std::any_of(
-      wanted.begin(), wanted.end(), [](const auto& s) { return s != nullptr; });
-  return moves ? wanted : whole_if_refused(op, args);
+  auto wanted = all_whole(args);
+  const bool views_are_written = !node.own_args.empty() && node.written.empty();
+  const bool refused =
+      any_of(wanted) && !runs(op, call_without_data(args), views_are_written);
+  return refused ? wanted : as_they_are;
 }
 
 bool is_same(const std::vector<SpecPtr>& given, Args args) {
@@ -146,11 +172,16 @@ look_at(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
       layouts.from[i] = spec_of(args[i].toTensor());
     }
   }
-  layouts.changes_any = std::any_of(
-      layouts.wanted.begin(), layouts.wanted.end(), [](const auto& spec) {
-        return spec != nullptr;
-      });
+  layouts.changes_any = any_of(layouts.wanted);
   return layouts;
+}
+
+const OwnArg* own_arg(const GraphNode& node, size_t arg) {
+  const auto found = std::find_if(
+      node.own_args.begin(), node.own_args.end(), [&](const auto& own) {
+        return own.arg == arg;
+      });
+  return found == node.own_args.end() ? nullptr : &*found;
 }
 
 } // namespace
@@ -197,11 +228,18 @@ std::vector<SpecPtr> OperandLayouts::wanted_from(
     const SpecPtr& first) const {
   std::vector<SpecPtr> wanted = {first};
   for (const auto& use : graph_.uses[slot]) {
-    const auto& seen = seen_[use.node];
-    if (use.node < node || !seen.changes_any || seen.from[use.arg] != from) {
+    if (use.node < node) {
       continue;
     }
-    const auto& to = seen.wanted[use.arg];
+    const auto& seen = seen_[use.node];
+    const auto as_now =
+        std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
+          return layouts.changes_any && layouts.from[use.arg] == from;
+        });
+    if (as_now == seen.end()) {
+      continue;
+    }
+    const auto& to = as_now->wanted[use.arg];
     if (std::find(wanted.begin(), wanted.end(), to) == wanted.end()) {
       wanted.push_back(to);
     }
@@ -227,29 +265,69 @@ at::Tensor OperandLayouts::brought(
   return value;
 }
 
+// Null if it takes its operands as they are.
+const CallLayouts* OperandLayouts::layouts_of(
+    const GraphNode& node,
+    const c10::OperatorHandle& op,
+    Args args) {
+  auto& seen = seen_[static_cast<size_t>(&node - graph_.nodes.data())];
+  const auto known =
+      std::find_if(seen.begin(), seen.end(), [&](const auto& layouts) {
+        return is_same(layouts.given, args);
+      });
+  if (known != seen.end() && !known->changes_any) {
+    return nullptr;
+  }
+  if (is_computed_in_context(op.operator_name(), args)) {
+    return nullptr; // the scope of a context sees to it
+  }
+  if (known != seen.end()) {
+    std::rotate(seen.begin(), known, known + 1);
+  } else {
+    seen.insert(seen.begin(), look_at(node, op, args));
+    seen.resize(std::min(seen.size(), kMostSeen));
+  }
+  return seen[0].changes_any ? &seen[0] : nullptr;
+}
+
+void OperandLayouts::bring_all(
+    const GraphNode& node,
+    const c10::OperatorHandle& op,
+    torch::jit::Stack& stack,
+    std::vector<IValue>& values) {
+  const auto* layouts = layouts_of(node, op, stack);
+  if (layouts == nullptr) {
+    return;
+  }
+  const auto index = static_cast<size_t>(&node - graph_.nodes.data());
+  for (size_t i = 0; i < stack.size(); ++i) {
+    const auto* value = std::get_if<ValueOperand>(&node.args[i]);
+    const auto& wanted = layouts->wanted[i];
+    if (value == nullptr || wanted == nullptr) {
+      continue;
+    }
+    const auto& t = stack[i].toTensor();
+    const auto* own = own_arg(node, i);
+    stack[i] = own == nullptr ? brought(value->slot, t, wanted, index)
+                              : views_.brought(t, *own, wanted, values);
+  }
+}
+
 void OperandLayouts::place(
     const GraphNode& node,
     const c10::OperatorHandle& op,
-    torch::jit::Stack& stack) {
-  const auto index = static_cast<size_t>(&node - graph_.nodes.data());
-  auto& seen = seen_[index];
-  const bool known = is_same(seen.given, stack);
-  if (known && !seen.changes_any) {
-    return;
-  }
-  if (is_computed_in_context(op.operator_name(), stack)) {
-    seen = {};
-    return; // the scope of a context sees to it
-  }
-  if (!known) {
-    seen = look_at(node, op, stack);
-  }
-  for (size_t i = 0; i < stack.size(); ++i) {
-    const auto* value = std::get_if<ValueOperand>(&node.args[i]);
-    if (value != nullptr && seen.wanted[i] != nullptr) {
-      stack[i] =
-          brought(value->slot, stack[i].toTensor(), seen.wanted[i], index);
-    }
+    torch::jit::Stack& stack,
+    std::vector<IValue>& values) {
+  bring_all(node, op, stack, values);
+  views_.begin(node, stack);
+}
+
+void OperandLayouts::called(
+    const GraphNode& node,
+    const torch::jit::Stack& results) {
+  views_.end(results);
+  for (const auto slot : node.written) {
+    forget(slot);
   }
 }
 

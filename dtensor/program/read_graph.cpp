@@ -384,6 +384,7 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
     graph.output_names = output_names(module, graph.outputs.size());
     read_symbols(program.at("range_constraints"), graph);
     find_uses(graph);
+    find_writes(graph);
     return graph;
   } catch (const Json::exception& error) {
     refuse_program(origin, error.what());

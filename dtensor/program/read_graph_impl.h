@@ -100,6 +100,10 @@ std::vector<std::string> output_names(
 /// call that uses it last, or that makes it if nobody does.
 void find_uses(Graph& graph);
 
+/// Sets what calls write, and which arguments they must have themselves for
+/// that.
+void find_writes(Graph& graph);
+
 /// "torch.ops.aten.add.Tensor" is add.Tensor of aten; nothing for what is no
 /// operator.
 std::optional<c10::OperatorName> operator_name(const std::string& target);

@@ -313,6 +313,80 @@ class Mixing(nn.Module):
         return x.sort(0).values + x.median()
 
 
+class Writing(nn.Module):
+    """Memory that is written through views of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x, y):
+        x = torch.tanh(self.fc(x))
+        column = x.clone()
+        column[:, 2].mul_(2)
+        rows = x.clone()
+        rows[1:3] = y[1:3]
+        deep = x + y
+        deep.t()[1] += 0.5
+        several = x.clone()
+        columns, row = several[:, 1:3], several[0]
+        columns.mul_(2)
+        row.add_(1)
+        silent = x.clone()
+        with torch.no_grad():
+            silent[0].zero_()
+        changed = x * 2
+        before, view = changed.sort(1).values, changed[1]
+        changed.sub_(y)
+        after = changed.sort(1).values + before + view
+        put = x.clone()
+        put[[0, 1], [2, 3]] = 0.25
+        put.index_put_((torch.tensor([0, 1, 0]),), y[:3], accumulate=True)
+        gram = x.t() @ y
+        gram.diagonal().fill_(1.0)
+        return column, rows, deep, several, silent, after, put, gram
+
+
+class Columns(nn.Module):
+    def forward(self, x):
+        y = x.clone()
+        y[:, 2].mul_(2)
+        y[:, 0] = y[:, 1]
+        return torch.relu_(y)
+
+
+class UserInput(nn.Module):
+    def forward(self, x):
+        x[0] += 1
+        return x * 2
+
+
+class Rare(nn.Module):
+    """Operators that have no rule, and no kernel for tensors without data."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+        self.conv = nn.Conv1d(5, 5, 3, padding=1)
+        self.gru = nn.GRU(5, 5)
+        self.register_buffer("edges", torch.tensor([-0.5, 0.5]))
+
+    def forward(self, x):
+        x = torch.tanh(self.fc(x))
+        return (self.conv(x.t()[None]), self.gru(x)[0], torch.cdist(x, x + 3),
+                torch.fft.fft(x, dim=1).abs(), x.quantile(0.5, 1),
+                torch.bucketize(x, self.edges))
+
+
+class Einsums(nn.Module):
+    """Operators made of others that need the same value whole."""
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        return (torch.einsum("ij,kj->ik", x, x) +
+                torch.einsum("ij,kj->ik", x + 1, x))
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
@@ -365,6 +439,20 @@ write("encoder", encoder.double(), (torch.randn(2, 7, 12).double(),),
 write("packed", Packed(12, 3).double(), (torch.randn(2, 7, 12).double(),),
       dynamic={"x": dynamic})
 write("results", Results(), (torch.randn(3, 2),))
+
+rows = lambda *sizes: torch.randn(*sizes, dtype=torch.double)
+k = Dim("k", min=3, max=16)
+write("writing", Writing().double(), (rows(6, 5), rows(6, 5)),
+      dynamic={"x": {0: k}, "y": {0: k}}, other=[(rows(4, 5), rows(4, 5))])
+write("einsums", Einsums(), (rows(6, 8),))
+write("columns", Columns(), (rows(6, 5),))
+save(export(UserInput(), (rows(6, 5),)), folder / "user_input.pt2")
+write("rare", Rare().double(), (rows(6, 5),))
+m = Dim("m", min=2, max=16)
+decoder = nn.TransformerDecoderLayer(12, 3, 20, dropout=0.0, batch_first=True)
+write("decoder", decoder.double(), (rows(2, 7, 12), rows(2, 5, 12)),
+      dynamic=({0: n, 1: t}, {0: n, 1: m}),
+      other=[(rows(3, 4, 12), rows(3, 6, 12))])
 
 # Files that are refused.
 save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")

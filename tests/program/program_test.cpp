@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Programs from Python against what Python computes with them.
-#include "exported.h"
+#include "as_python.h"
 
 #include <dtensor/dtensor.h>
 #include <dtensor/testing/expect.h>
@@ -11,75 +11,12 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
+using test_program::expect_as_python;
+using test_program::expect_close;
 using test_program::exported;
 using test_program::python_runs;
-using test_program::PythonRun;
-
-using Tensors = std::vector<at::Tensor>;
-
-Tensors tensors_in(const std::vector<c10::IValue>& values) {
-  Tensors tensors;
-  for (const auto& value : values) {
-    if (value.isTensor()) {
-      tensors.push_back(value.toTensor());
-    }
-  }
-  return tensors;
-}
-
-// What gradients are taken of.
-at::Tensor total_of(const Tensors& outputs) {
-  at::Tensor total;
-  for (const auto& output : outputs) {
-    if (output.is_floating_point()) {
-      const auto sum = full_tensor(output).to(at::kDouble).sum();
-      total = total.defined() ? total + sum : sum;
-    }
-  }
-  return total;
-}
-
-void expect_close(
-    const at::Tensor& ours,
-    const at::Tensor& truth,
-    const std::string& what) {
-  const auto whole = full_tensor(ours).detach();
-  ASSERT_EQ(whole.sizes(), truth.sizes()) << what;
-  ASSERT_EQ(whole.scalar_type(), truth.scalar_type()) << what;
-  const double tolerance = truth.scalar_type() == at::kDouble ? 1e-12 : 1e-5;
-  EXPECT_TRUE(at::allclose(whole, truth, tolerance, tolerance))
-      << what << "\n"
-      << whole << "\nPython:\n"
-      << truth;
-}
-
-// What Python computed, one call after the other; gradients too.
-void expect_as_python(Program& program, const std::vector<PythonRun>& runs) {
-  for (const auto& truth : runs) {
-    program.module().zero_grad();
-    const auto outputs =
-        tensors_in(program.run({truth.inputs.begin(), truth.inputs.end()}));
-    ASSERT_EQ(outputs.size(), truth.outputs.size());
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      expect_close(outputs[i], truth.outputs[i], c10::str("output ", i));
-    }
-    if (!truth.gradients.empty()) {
-      total_of(outputs).backward();
-    }
-    const auto parameters = program.module().named_parameters();
-    for (const auto& [name, gradient] : truth.gradients) {
-      ASSERT_TRUE(parameters.contains(name)) << name;
-      const auto mine = parameters[name].grad();
-      ASSERT_TRUE(mine.defined()) << name;
-      expect_close(mine, gradient, name);
-    }
-    const auto buffers = program.module().named_buffers();
-    for (const auto& [name, value] : truth.buffers) {
-      ASSERT_TRUE(buffers.contains(name)) << name;
-      expect_close(buffers[name], value, name);
-    }
-  }
-}
+using test_program::Tensors;
+using test_program::tensors_in;
 
 class Programs : public ::testing::TestWithParam<const char*> {};
 
@@ -323,9 +260,31 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
       };
       EXPECT_EQ(collectives(), 2); // one after the other
       EXPECT_EQ(collectives(), 1);
+      program({runs[0].inputs[0]}); // in another layout: the first is kept
+      EXPECT_EQ(collectives(), 1);
       expect_as_python(program, cut);
     });
   }
+}
+
+// Operators that are made of others see to their operands by themselves: two
+// exchanges would do for the two values.
+TEST(ProgramLayouts, AreNotSharedWithinComposites) {
+  const auto path = exported("einsums");
+  const auto runs = python_runs("einsums");
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    auto program = load_program(path);
+    parallelize_program(program, mesh);
+    auto cut = runs;
+    cut[0].inputs[0] = distribute_tensor(runs[0].inputs[0], mesh, {Shard(0)});
+    expect_as_python(program, cut);
+    const torch::NoGradGuard no_grad;
+    const CommDebugMode counted;
+    program({cut[0].inputs[0]});
+    EXPECT_EQ(counted.get_total_counts(), 4)
+        << counted.generate_comm_debug_tracing_table(2);
+  });
 }
 
 // A sequence that no rank has whole.
@@ -441,6 +400,10 @@ INSTANTIATE_TEST_SUITE_P(
         "views",
         "mixing",
         "shared",
+        "writing",
+        "columns",
+        "rare",
+        "decoder",
         "causal",
         "random_0",
         "random_1",

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which values share memory that is written to. Schemas say what an operator
+// returns a view of; writes count where they stand in the graph.
+#include <dtensor/program/read_graph_impl.h>
+
+#include <dtensor/ops/stack_impl.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtensor::detail {
+namespace {
+
+const c10::FunctionSchema* schema_of(const GraphNode& node) {
+  const auto* op = std::get_if<c10::OperatorHandle>(&node.call);
+  return op == nullptr ? nullptr : &op->schema();
+}
+
+template <class Visit>
+void visit_results(const GraphNode& node, const Visit& visit) {
+  for (const auto& result : node.results) {
+    for (const auto& slot : result.slots) {
+      if (slot) {
+        visit(*slot);
+      }
+    }
+  }
+}
+
+class Writes {
+ public:
+  explicit Writes(Graph& graph) : graph_(graph), first_(graph.num_slots) {
+    std::iota(first_.begin(), first_.end(), 0);
+  }
+
+  void find() {
+    for (const auto& node : graph_.nodes) {
+      visit_aliased(node, [&](size_t, Slot slot, bool) {
+        visit_results(node, [&](Slot result) { join(slot, result); });
+      });
+    }
+    find_sharing();
+    find_own_args();
+  }
+
+ private:
+  // Arguments that are written, or of which a result may be a view.
+  template <class Visit>
+  static void visit_aliased(const GraphNode& node, const Visit& visit) {
+    const auto* schema = schema_of(node);
+    if (schema == nullptr) {
+      return;
+    }
+    const auto& arguments = schema->arguments();
+    for (size_t i = 0; i < arguments.size() && i < node.args.size(); ++i) {
+      if (arguments[i].alias_info() != nullptr) {
+        visit_slots(node.args[i], [&](Slot slot) {
+          visit(i, slot, is_written(arguments[i]));
+        });
+      }
+    }
+  }
+
+  Slot first_of(Slot slot) const {
+    while (first_[slot] != slot) {
+      slot = first_[slot];
+    }
+    return slot;
+  }
+
+  void join(Slot a, Slot b) {
+    const auto [least, most] = std::minmax(first_of(a), first_of(b));
+    first_[most] = least;
+  }
+
+  void find_sharing() {
+    sharing_.resize(graph_.num_slots);
+    for (Slot slot = 0; slot < graph_.num_slots; ++slot) {
+      sharing_[first_of(slot)].push_back(slot);
+    }
+  }
+
+  // From the last call to the first: what is written after each.
+  void find_own_args() {
+    std::vector<bool> later(graph_.num_slots, false); // by the first of a set
+    for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend();
+         ++node) {
+      visit_aliased(*node, [&](size_t arg, Slot slot, bool writes) {
+        if (writes) {
+          const auto& shared = sharing_[first_of(slot)];
+          node->written.insert(
+              node->written.end(), shared.begin(), shared.end());
+        }
+        if (writes || later[first_of(slot)]) {
+          keep_own(*node, arg, slot);
+        }
+      });
+      for (const auto slot : node->written) {
+        later[first_of(slot)] = true;
+      }
+    }
+  }
+
+  // The memory of an input is its owner's.
+  void keep_own(GraphNode& node, size_t arg, Slot slot) const {
+    const auto& shared = sharing_[first_of(slot)];
+    const bool is_inputs = std::any_of(
+        graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& input) {
+          return first_of(input.slot) == first_of(slot);
+        });
+    node.own_args.push_back({arg, is_inputs ? std::vector<Slot>() : shared});
+  }
+
+  Graph& graph_;
+  std::vector<Slot> first_;                // of those with the same memory
+  std::vector<std::vector<Slot>> sharing_; // by that
+};
+
+} // namespace
+
+void find_writes(Graph& graph) {
+  Writes(graph).find();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/written_views_impl.h>
+
+#include <dtensor/ops/stack_impl.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::IValue;
+using Moved = std::map<const c10::TensorImpl*, at::Tensor>;
+
+bool is_view_of(const at::Tensor& view, const at::Tensor& base) {
+  return !view.is_same(base) && is_dtensor(view) &&
+      meta_of(view).local().storage().unsafeGetStorageImpl() ==
+      meta_of(base).local().storage().unsafeGetStorageImpl();
+}
+
+bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
+  return std::any_of(all.begin(), all.end(), [&](const auto& other) {
+    return other.is_same(t);
+  });
+}
+
+SpecPtr whole(const SpecPtr& spec) {
+  return spec->with_placements(
+      Placements(spec->placements().size(), Replicate()));
+}
+
+} // namespace
+
+void WrittenViews::begin(const GraphNode& node, const torch::jit::Stack& args) {
+  begun_ = {};
+  if (node.own_args.empty() || !node.written.empty()) {
+    return;
+  }
+  const auto& own = node.own_args[0];
+  if (!own.sharing.empty() && args[own.arg].isTensor() &&
+      is_dtensor(args[own.arg].toTensor())) {
+    begun_ = {&node, args, own.arg, {}};
+  }
+}
+
+void WrittenViews::end(const torch::jit::Stack& results) {
+  if (begun_.node == nullptr) {
+    return;
+  }
+  const auto& base = begun_.args[begun_.base].toTensor();
+  begun_.views = tensors_in(results);
+  const bool all = std::all_of(
+      begun_.views.begin(), begun_.views.end(), [&](const auto& view) {
+        return is_view_of(view, base);
+      });
+  if (all) { // others are copies, also in a plain program
+    calls_[begun_.node->own_args[0].sharing[0]].push_back(std::move(begun_));
+  }
+  begun_ = {};
+}
+
+void WrittenViews::forget_unused() {
+  for (auto& [set, calls] : calls_) {
+    // A view may be what another one was taken of.
+    for (auto call = calls.end(); call != calls.begin();) {
+      --call;
+      const bool used = std::any_of(
+          call->views.begin(), call->views.end(), [](const auto& view) {
+            return view.use_count() > 1;
+          });
+      call = used ? call : calls.erase(call);
+    }
+  }
+}
+
+// What values are in use is the same on all ranks; what has other owners may
+// not be.
+void WrittenViews::keep_used(
+    ViewCalls& calls,
+    const at::Tensor& t,
+    c10::ArrayRef<IValue> values,
+    const std::vector<Slot>& sharing) {
+  std::vector<at::Tensor> used = {t};
+  for (const auto slot : sharing) {
+    if (values[slot].isTensor()) {
+      used.push_back(values[slot].toTensor());
+    }
+  }
+  for (auto call = calls.end(); call != calls.begin();) {
+    --call;
+    const bool is_used = std::any_of(
+        call->views.begin(), call->views.end(), [&](const auto& view) {
+          return is_in(view, used);
+        });
+    if (is_used) {
+      used.push_back(call->args[call->base].toTensor());
+    } else {
+      call = calls.erase(call);
+    }
+  }
+}
+
+at::Tensor WrittenViews::brought(
+    const at::Tensor& t,
+    const OwnArg& own,
+    const SpecPtr& to,
+    std::vector<IValue>& values) {
+  if (own.sharing.empty()) {
+    return t;
+  }
+  auto& calls = calls_[own.sharing[0]];
+  keep_used(calls, t, values, own.sharing);
+  auto root = t;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+    if (is_in(root, call->views)) {
+      root = call->args[call->base].toTensor();
+    }
+  }
+  // For all that use it later, also where gradients are recorded again.
+  const c10::AutoGradMode mode(
+      c10::GradMode::is_enabled() || root.requires_grad());
+  Moved moved;
+  // Other views may not fit the layout that this one wants.
+  moved[root.unsafeGetTensorImpl()] =
+      redistribute_autograd(root, calls.empty() ? to : whole(spec_of(root)));
+  for (auto& call : calls) {
+    auto& base = call.args[call.base];
+    const auto found = moved.find(base.toTensor().unsafeGetTensorImpl());
+    if (found == moved.end()) {
+      continue;
+    }
+    base = found->second;
+    auto stack = call.args;
+    std::get<c10::OperatorHandle>(call.node->call).callBoxed(&stack);
+    const auto views = tensors_in(stack);
+    for (size_t i = 0; i < views.size(); ++i) {
+      moved[call.views[i].unsafeGetTensorImpl()] = views[i];
+    }
+    call.views = views;
+  }
+  for (const auto slot : own.sharing) {
+    if (values[slot].isTensor()) {
+      const auto found =
+          moved.find(values[slot].toTensor().unsafeGetTensorImpl());
+      values[slot] = found == moved.end() ? values[slot] : found->second;
+    }
+  }
+  return moved.at(t.unsafeGetTensorImpl());
+}
+
+} // namespace dtensor::detail
