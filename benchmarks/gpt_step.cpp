@@ -4,8 +4,8 @@
 // loss_parallel, and two ranks with half of the batch each, which have the
 // whole model (dp) or parts of it (fsdp); where ranks are threads, and
 // processes over shared memory (_shm) and Gloo (_gloo). The losses say that all
-// do the same work. gpt_small is the GPT of `make demo`, where what surrounds the
-// work counts more.
+// do the same work. gpt_small is the GPT of `make demo`, where what surrounds
+// the work counts more.
 #include "forked.h"
 #include "harness.h"
 #include "profile.h"
