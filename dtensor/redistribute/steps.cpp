@@ -26,8 +26,26 @@ void append(Positions& positions, const Intervals& intervals) {
   }
 }
 
+// LibTorch takes no elements of unsigned numbers wider than a byte.
+at::ScalarType taken_as(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kUInt16:
+      return at::kShort;
+    case at::kUInt32:
+      return at::kInt;
+    case at::kUInt64:
+      return at::kLong;
+    default:
+      return dtype;
+  }
+}
+
 at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
-  return t.index_select(dim, at::tensor(positions, at::kLong).to(t.device()));
+  const auto index = at::tensor(positions, at::kLong).to(t.device());
+  const auto dtype = taken_as(t.scalar_type());
+  return dtype == t.scalar_type()
+      ? t.index_select(dim, index)
+      : t.view(dtype).index_select(dim, index).view(t.scalar_type());
 }
 
 at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {

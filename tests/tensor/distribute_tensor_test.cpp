@@ -166,5 +166,18 @@ TEST(DistributeTensor, EveryDtype) {
   });
 }
 
+// LibTorch has fewer operators of these.
+TEST(DistributeTensor, CutsUnsignedNumbersInPieces) {
+  for (const auto dtype : {at::kUInt16, at::kUInt32, at::kUInt64}) {
+    const auto whole = at::arange(24, at::kLong).view({8, 3}).to(dtype);
+    on_meshes({{2}, {3}}, [&](const DeviceMesh& mesh) {
+      const auto cut = distribute_tensor(whole, mesh, {StridedShard(0, 2)});
+      const auto back = cut.full_tensor();
+      EXPECT_EQ(back.scalar_type(), dtype);
+      EXPECT_TRUE(at::equal(back.to(at::kLong), whole.to(at::kLong)));
+    });
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor
