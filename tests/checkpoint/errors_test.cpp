@@ -54,15 +54,6 @@ void put(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-std::vector<std::string> files_of(const std::string& path) {
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
   const Folder folder;
   const auto path = folder / "one";
