@@ -69,7 +69,8 @@ class Writes {
   }
 
   void join(Slot a, Slot b) {
-    const auto [least, most] = std::minmax(first_of(a), first_of(b));
+    const auto [least, most] =
+        std::minmax({first_of(a), first_of(b)}); // copies
     first_[most] = least;
   }
 
