@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace gpt {
 namespace {
@@ -81,11 +82,15 @@ train_rank(const Options& options, const Text& text, const Progress& progress) {
         options.batch,
         options.model.block,
         options.seed * 1000003 + static_cast<uint64_t>(i));
-    {
-      const CommDebugMode comm;
-      result.losses.push_back(step(model, optimizer, options, batch));
-      result.collectives = comm.get_total_counts();
-      result.communication = comm.generate_comm_debug_tracing_table();
+    // One step tells what all do; the others run without what watches.
+    std::optional<CommDebugMode> comm;
+    if (i == 0) {
+      comm.emplace();
+    }
+    result.losses.push_back(step(model, optimizer, options, batch));
+    if (comm) {
+      result.collectives = comm->get_total_counts();
+      result.communication = comm->generate_comm_debug_tracing_table();
     }
     result.tokens += options.batch * options.model.block;
     result.seconds = seconds_since(begin);

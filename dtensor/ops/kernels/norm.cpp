@@ -107,7 +107,7 @@ bool is_power(double order) {
 }
 
 // Partial operands are reduced first: no norm is linear.
-std::pair<at::Tensor, SpecPtr> without_partial(
+std::pair<at::Tensor, SpecPtr> local_without_partial(
     const std::string& where,
     const at::Tensor& self) {
   const auto& spec = spec_of(self);
@@ -125,7 +125,7 @@ std::pair<at::Tensor, SpecPtr> without_partial(
 
 at::Tensor
 compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
-  const auto [local, spec] = without_partial(where, self);
+  const auto [local, spec] = local_without_partial(where, self);
   Placements partial(spec->placements());
   bool combines = false;
   for (auto& p : partial) {
