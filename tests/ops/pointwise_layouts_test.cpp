@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
+#include <limits>
+
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
@@ -153,7 +155,17 @@ TEST(Pointwise, SumsAreExactForFiniteResultsOnly) {
         at::full({2}, mesh.get_local_rank(0) == 0 ? 3.0 : -1.0),
         mesh,
         {Partial()});
-    EXPECT_TRUE(full(p / 0).isnan().all().item<bool>()); // plain: inf
+    const auto factors = [&](double value) {
+      return place(at::full({2}, value), mesh, Replicate());
+    };
+    const auto inf = std::numeric_limits<double>::infinity();
+    for (const auto& t :
+         {p / 0,
+          p * inf,
+          at::addcdiv(p, p, factors(0)),
+          at::addcmul(p, p, factors(inf))}) {
+      EXPECT_TRUE(full(t).isnan().all().item<bool>()); // plain: inf
+    }
     EXPECT_TRUE(at::equal(full(p / 2), at::ones({2})));
     const at::Tensor whole = DTensor(p).redistribute({Replicate()});
     EXPECT_TRUE(full(whole / 0).isinf().all().item<bool>());

@@ -93,6 +93,17 @@ TEST(LossParallelTest, SameAsPlain) {
        {{2}, {Shard(0)}, {Shard(0)}}});
 }
 
+// Class 2 is the one that is ignored.
+TEST(LossParallelTest, EveryTargetIgnored) {
+  const Placement r = Replicate();
+  expect_exact(
+      variable({5, 7}, 1),
+      at::full({5}, 2, at::kLong),
+      {{{2}, {Shard(1)}, {r}},
+       {{3}, {Shard(1)}, {r}},
+       {{2, 2}, {Shard(1), Shard(0)}, {r, Shard(0)}}});
+}
+
 TEST(LossParallelTest, EmptyClassShards) {
   const Placement r = Replicate();
   expect_exact(
