@@ -66,9 +66,11 @@ struct Case {
 
 std::string draw_kind(Random& random) {
   const auto kind = random.below(100);
-  return kind < 60 ? "operators"
-      : kind < 75  ? "steps"
-      : kind < 90  ? "styles"
+  return kind < 45 ? "operators"
+      : kind < 58  ? "steps"
+      : kind < 72  ? "styles"
+      : kind < 77  ? "torch_2_0"
+      : kind < 89  ? "attention"
                    : "losses";
 }
 
@@ -88,8 +90,12 @@ Case draw(const Options& options, uint64_t seed) {
   } else if (kind == "losses") {
     c.program = draw_loss(c.mesh, random);
   } else if (kind == "styles") {
-    c.mesh.resize(1);
     c.program = draw_style(c.mesh, random);
+  } else if (kind == "torch_2_0") {
+    c.mesh.resize(1);
+    c.program = draw_torch_2_0(c.mesh, random);
+  } else if (kind == "attention") {
+    c.program = draw_attention(c.mesh, random);
   } else {
     TORCH_CHECK_VALUE(kind == "operators", "unknown kind ", kind);
     c.program =

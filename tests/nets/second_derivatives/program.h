@@ -43,10 +43,17 @@ draw_operator(const std::string& op, const std::vector<int64_t>& mesh, Random&);
 /// without grad_placements.
 Program draw_steps(const std::vector<int64_t>& mesh, Random&);
 
-/// Modules under parallel styles, on a mesh of one dimension.
+/// Modules under parallel styles, on one dimension of the mesh.
 Program draw_style(const std::vector<int64_t>& mesh, Random&);
 
-/// Cross entropy, with loss_parallel and without.
+/// Under those of PyTorch 2.0, on a mesh of one dimension.
+Program draw_torch_2_0(const std::vector<int64_t>& mesh, Random&);
+
+/// Attention: under styles, in torch::nn's layers, and over a cut sequence.
+Program draw_attention(const std::vector<int64_t>& mesh, Random&);
+
+/// Cross entropy, with loss_parallel and without, of logits and of networks
+/// under styles.
 Program draw_loss(const std::vector<int64_t>& mesh, Random&);
 
 /// The operators that draw_operator() may draw: those that have rules.

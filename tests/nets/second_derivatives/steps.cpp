@@ -7,6 +7,7 @@
 #include <ATen/ops/tanh.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/local_map.h>
 
 #include "program.h"
 
@@ -170,13 +171,44 @@ Step terms_of_gradients() {
           }};
 }
 
+// A function of local tensors: a product over ranks, or of this rank's part
+// and a number that all of the tensor goes into.
+Step mapped(const at::Tensor& w, bool over_ranks, bool says_shape) {
+  const auto fn = over_ranks
+      ? [](const at::Tensor& x, const at::Tensor& y) { return x.matmul(y); }
+      : [](const at::Tensor& x, const at::Tensor& y) { return x * y.sum(); };
+  return {
+      c10::str("local_map ", over_ranks ? "of a product" : "of t * t.sum()"),
+      [=](const at::Tensor& t) { return fn(t, over_ranks ? w : t); },
+      [=](const DTensor& t) {
+        auto out = all(t, Replicate());
+        auto x = out;
+        auto y = out;
+        auto y_grad = out;
+        x[0] = Shard(over_ranks ? t.dim() - 1 : 0);
+        y[0] = over_ranks ? Placement(Shard(0)) : Replicate();
+        out[0] = over_ranks ? Placement(Partial()) : Shard(0);
+        y_grad[0] = over_ranks ? Placement(Shard(0)) : Partial();
+        LocalMapOptions options;
+        options.in_grad_placements = {x, y_grad};
+        options.redistribute_inputs = true;
+        if (says_shape) {
+          auto shape = t.sizes().vec();
+          shape.back() = over_ranks ? w.size(1) : shape.back();
+          options.out_shapes = {shape};
+        }
+        return local_map(fn, out, {x, y}, options)(
+            t, over_ranks ? replicated(w, t.device_mesh()) : at::Tensor(t));
+      }};
+}
+
 Step draw_step(
     int64_t ndim,
     int64_t width,
     const std::vector<int64_t>& mesh,
     Random& random) {
   const auto seed = static_cast<uint64_t>(random.below(1 << 20));
-  switch (random.below(9)) {
+  switch (random.below(11)) {
     case 0:
     case 1:
       return redistribute(draw_layout(ndim, true, mesh, random));
@@ -192,6 +224,10 @@ Step draw_step(
       return inner(uniform({width, width}, seed));
     case 7:
       return through_full(random.chance(60));
+    case 8:
+      return mapped(uniform({width, width}, seed), true, random.chance(50));
+    case 9:
+      return mapped({}, false, random.chance(50));
     default:
       return terms_of_gradients();
   }

@@ -10,7 +10,7 @@
 #include <dtensor/tensor/dtensor.h>
 #include <torch/torch.h>
 
-#include "program.h"
+#include "styled.h"
 
 namespace dtensor::second_derivatives {
 namespace {
@@ -21,42 +21,6 @@ struct GateImpl : torch::nn::Module {
   }
 };
 DTENSOR_MODULE(Gate);
-
-// What one style is drawn to be.
-struct Styled {
-  std::string name;
-  std::function<torch::nn::Sequential()> make;
-  ParallelizePlan plan;
-  Placement input;  // of a local input
-  Placement output; // of a local output
-  bool local_output = true;
-};
-
-torch::nn::Sequential filled(torch::nn::Sequential module, uint64_t seed) {
-  const torch::NoGradGuard no_grad;
-  module->to(torch::kDouble);
-  for (auto& parameter : module->parameters()) {
-    parameter.copy_(uniform(parameter.sizes(), seed++));
-  }
-  return module;
-}
-
-torch::nn::Linear linear(int64_t in, int64_t out, bool bias) {
-  return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias));
-}
-
-Placement draw_output(int64_t ndim, Random& random) {
-  const auto kind = random.below(ndim + 2);
-  return kind < ndim ? Placement(Shard(kind)) : Replicate();
-}
-
-struct Sizes {
-  int64_t ndim;
-  int64_t in;
-  int64_t hidden;
-  int64_t out;
-  bool bias;
-};
 
 Styled colwise(const Sizes& s, Random& random) {
   const auto input = draw_output(s.ndim, random);
@@ -197,50 +161,6 @@ Styled embedding(const Sizes& s, Random& random) {
       local};
 }
 
-// What the style returned, as the DTensor that it is.
-at::Tensor as_dtensor(
-    const at::Tensor& y,
-    const Styled& styled,
-    const DeviceMesh& mesh,
-    const std::vector<int64_t>& sizes) {
-  if (is_dtensor(y)) {
-    return y;
-  }
-  FromLocalOptions options;
-  options.shape = sizes;
-  return DTensor::from_local(y, mesh, {styled.output}, options);
-}
-
-Program program_of(
-    Styled styled,
-    const at::Tensor& input,
-    std::vector<int64_t> output_sizes,
-    bool local_input,
-    uint64_t seed) {
-  Program program;
-  program.name = c10::str(
-      styled.name,
-      styled.local_output ? ", local" : "",
-      local_input ? ", local input" : "");
-  program.operands = {input};
-  program.run = [=](const Tensors& operands, const DeviceMesh* mesh) {
-    auto module = filled(styled.make(), seed);
-    at::Tensor x = operands[0];
-    if (mesh != nullptr) {
-      parallelize_module(*module, *mesh, styled.plan);
-      if (local_input) {
-        x = DTensor(x).redistribute({styled.input}).to_local();
-      }
-    }
-    auto y = module->forward(x);
-    if (mesh != nullptr) {
-      y = as_dtensor(y, styled, *mesh, output_sizes);
-    }
-    return Results{{y}, module->parameters()};
-  };
-  return program;
-}
-
 } // namespace
 
 Program draw_style(const std::vector<int64_t>& mesh, Random& random) {
@@ -262,6 +182,7 @@ Program draw_style(const std::vector<int64_t>& mesh, Random& random) {
   static const std::vector<Draw> draws = {
       colwise, rowwise, rowwise, mlp, mlp, norm, prepared, embedding};
   const auto draw = random.one_of(draws);
+  const auto given = draw_given(mesh, random);
   if (draw == embedding) {
     const std::vector<int64_t> ids = {2 + random.below(4)};
     auto generator = at::detail::createCPUGenerator(seed);
@@ -269,7 +190,7 @@ Program draw_style(const std::vector<int64_t>& mesh, Random& random) {
         embedding(s, random),
         at::randint(0, 7, ids, generator, at::kLong),
         {ids[0], s.out},
-        /*local_input=*/random.chance(50),
+        given,
         seed);
     program.layouts = {draw_layout(1, false, mesh, random)};
     return program;
@@ -278,7 +199,7 @@ Program draw_style(const std::vector<int64_t>& mesh, Random& random) {
       draw(s, random),
       uniform(shape, seed + 50),
       draw == prepared ? shape : output_sizes,
-      random.chance(50),
+      given,
       seed);
   program.layouts = {draw_layout(s.ndim, true, mesh, random)};
   return program;
