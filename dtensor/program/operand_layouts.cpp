@@ -28,11 +28,6 @@ using Args = c10::ArrayRef<IValue>;
 // Sizes and layouts of a call that are remembered: inputs come in several.
 constexpr size_t kMostSeen = 8;
 
-SpecPtr whole(const SpecPtr& spec) {
-  return spec->with_placements(
-      Placements(spec->placements().size(), Replicate()));
-}
-
 // The same call on tensors without data.
 torch::jit::Stack call_without_data(Args args) {
   torch::jit::Stack stack(args.begin(), args.end());
@@ -99,7 +94,7 @@ std::vector<SpecPtr> all_whole(Args args) {
   std::vector<SpecPtr> wanted(args.size());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
     if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
-      wanted[arg] = whole(spec_of(t));
+      wanted[arg] = whole_spec(spec_of(t));
     }
   });
   return wanted;

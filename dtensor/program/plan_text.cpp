@@ -176,4 +176,8 @@ std::string to_string(const std::vector<PlanLine>& lines) {
   return text;
 }
 
+std::ostream& operator<<(std::ostream& os, const std::vector<PlanLine>& lines) {
+  return os << to_string(lines);
+}
+
 } // namespace dtensor

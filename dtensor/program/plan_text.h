@@ -37,4 +37,10 @@ DTENSOR_API ParallelizePlan make_plan(const std::vector<PlanLine>& lines);
 /// The lines, one below the other, as parse_plan() reads them.
 DTENSOR_API std::string to_string(const std::vector<PlanLine>& lines);
 
+/// Writes to_string(lines), which of a plan without lines says that all weights
+/// stay whole.
+DTENSOR_API std::ostream& operator<<(
+    std::ostream& os,
+    const std::vector<PlanLine>& lines);
+
 } // namespace dtensor

@@ -2,7 +2,7 @@
 // Tensor parallelism without a plan: it is found in the graph.
 //
 //   auto program = load_program("model.pt2");
-//   std::cout << to_string(tp_transform(program, mesh["tp"]));
+//   std::cout << tp_transform(program, mesh["tp"]);
 //   // model.layers.*.self_attn.q_proj  colwise unit=64
 //   // ...
 #pragma once
@@ -27,7 +27,8 @@ namespace dtensor {
 /// plan is empty. Nothing is computed or read.
 DTENSOR_API std::vector<PlanLine> find_tp_plan(const Program& program);
 
-/// parallelize_program() with that plan, which it returns.
+/// parallelize_program() with that plan, which it returns, to be printed: one
+/// without lines says that all weights stay whole.
 /// Python: tensor_parallel_transformation of
 /// torch.distributed.tensor.experimental._tp_transform, which is given a style
 /// for each parameter.

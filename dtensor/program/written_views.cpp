@@ -28,12 +28,12 @@ bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
   });
 }
 
-SpecPtr whole(const SpecPtr& spec) {
+} // namespace
+
+SpecPtr whole_spec(const SpecPtr& spec) {
   return spec->with_placements(
       Placements(spec->placements().size(), Replicate()));
 }
-
-} // namespace
 
 void WrittenViews::begin(const GraphNode& node, const torch::jit::Stack& args) {
   begun_ = {};
@@ -125,8 +125,8 @@ at::Tensor WrittenViews::brought(
       c10::GradMode::is_enabled() || root.requires_grad());
   Moved moved;
   // Other views may not fit the layout that this one wants.
-  moved[root.unsafeGetTensorImpl()] =
-      redistribute_autograd(root, calls.empty() ? to : whole(spec_of(root)));
+  moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
+      root, calls.empty() ? to : whole_spec(spec_of(root)));
   for (auto& call : calls) {
     auto& base = call.args[call.base];
     const auto found = moved.find(base.toTensor().unsafeGetTensorImpl());

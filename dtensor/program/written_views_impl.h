@@ -15,6 +15,9 @@
 
 namespace dtensor::detail {
 
+/// The same value, whole on all ranks.
+SpecPtr whole_spec(const SpecPtr& spec);
+
 /// Those of one run.
 class WrittenViews {
  public:

@@ -112,6 +112,9 @@ class Table {
     }
     contents_.add(
         std::move(info), format, file_, place.offset + begin, strides);
+    if (begin == 0 && bytes == place.bytes) {
+      contents_.stored.back().checksum = {place.crc32, place.bytes};
+    }
   }
 
   WeightFile::Contents& contents_;

@@ -5,14 +5,10 @@
 #include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
 
-#include <array>
-#include <cstring>
-#include <fstream>
+#include <cstddef>
 
 namespace dtensor::detail {
 namespace {
-
-constexpr std::array<char, 4> kZip = {'P', 'K', '\x03', '\x04'};
 
 // What LibTorch's reader throws is about a zip; say which.
 template <class Read>
@@ -25,29 +21,32 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
   }
 }
 
-uint16_t short_at(const char* from) {
-  return static_cast<uint16_t>(
-      static_cast<unsigned char>(from[0]) |
-      static_cast<unsigned char>(from[1]) << 8);
+// Records are in a folder that is called as the file was.
+std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
+  std::map<std::string, ZipRecord> records;
+  for (auto& [name, record] : read_zip_directory(file)) {
+    records[name.substr(name.find('/') + 1)] = std::move(record);
+  }
+  return records;
 }
 
 } // namespace
 
-bool is_zip(const MappedFile& file) {
-  return file.size() >= kZip.size() &&
-      std::memcmp(file.data(), kZip.data(), kZip.size()) == 0;
-}
-
 Pt2Archive::Pt2Archive(const std::string& path)
-    : path_(path),
-      reader_(reading(path, "not a whole archive", [&] {
-        return std::make_unique<caffe2::serialize::PyTorchStreamReader>(path);
-      })) {}
+    : file_(path),
+      reader_(reading(
+          path,
+          "not a whole archive",
+          [&] {
+            return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
+                path);
+          })),
+      records_(records_of(file_)) {}
 Pt2Archive::~Pt2Archive() = default;
 
 std::vector<std::string> Pt2Archive::names_in(const std::string& folder) const {
   std::vector<std::string> names;
-  for (const auto& name : reader_->getAllRecords()) {
+  for (const auto& [name, record] : records_) {
     if (name.starts_with(folder)) {
       names.push_back(name.substr(folder.size()));
     }
@@ -55,30 +54,44 @@ std::vector<std::string> Pt2Archive::names_in(const std::string& folder) const {
   return names;
 }
 
-bool Pt2Archive::has(const std::string& name) const {
-  return reader_->hasRecord(name);
+const ZipRecord& Pt2Archive::record(const std::string& name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    refuse_file(path(), "no " + name + " in it");
+  }
+  return found->second;
 }
 
 std::string Pt2Archive::read(const std::string& name) const {
-  return reading(path_, name, [&] {
+  const auto expected = record(name).crc32;
+  const auto bytes = reading(path(), name, [&] {
     const auto [data, size] = reader_->getRecord(name);
     return std::string(static_cast<const char*>(data.get()), size);
   });
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  if (crc32_of(data, bytes.size()) != expected) {
+    refuse_file(path(), name + " is damaged: its checksum is another one");
+  }
+  return bytes;
 }
 
 Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
-  return reading(path_, name, [&]() -> Place {
-    constexpr int64_t kMethod = 8; // where a record's header says how it lies
-    std::array<char, 2> method = {};
-    std::ifstream file(path_, std::ios::binary);
-    file.seekg(
-        static_cast<int64_t>(reader_->getRecordHeaderOffset(name)) + kMethod);
-    file.read(method.data(), method.size());
-    if (!file || short_at(method.data()) != 0) {
-      refuse_file(path_, name + " is compressed, so that no part can be read");
-    }
-    return {reader_->getRecordOffset(name), reader_->getRecordSize(name)};
+  const auto& about = record(name);
+  if (about.is_compressed) {
+    refuse_file(path(), name + " is compressed, so that no part can be read");
+  }
+  const auto header = reading(
+      path(), name, [&] { return reader_->getRecordHeaderOffset(name); });
+  const auto place = reading(path(), name, [&]() -> Place {
+    return {
+        reader_->getRecordOffset(name),
+        reader_->getRecordSize(name),
+        about.crc32};
   });
+  if (!is_zip_record(file_, about.name, header, place.offset, place.bytes)) {
+    refuse_file(path(), name + " is damaged: it does not lie where it should");
+  }
+  return place;
 }
 
 } // namespace dtensor::detail

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <dtensor/weights/mapped_file_impl.h>
+#include <dtensor/weights/zip_directory_impl.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,27 +27,28 @@ class Pt2Archive {
   Pt2Archive& operator=(const Pt2Archive&) = delete;
 
   const std::string& path() const {
-    return path_;
+    return file_.path();
   }
   /// Names of the records in `folder`, without it.
   std::vector<std::string> names_in(const std::string& folder) const;
-  bool has(const std::string& name) const;
-  /// All of a record; its checksum is looked at.
+  /// All of a record. Throws ValueError where its checksum is another one.
   std::string read(const std::string& name) const;
 
   struct Place {
     uint64_t offset = 0;
     uint64_t bytes = 0;
+    uint32_t crc32 = 0;
   };
   /// Where a record lies in the file. Throws ValueError for a compressed one.
+  /// Its bytes are not looked at.
   Place place_of(const std::string& name) const;
 
  private:
-  std::string path_;
-  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
-};
+  const ZipRecord& record(const std::string& name) const;
 
-/// Whether the file begins as a zip does.
-bool is_zip(const MappedFile& file);
+  MappedFile file_;
+  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::map<std::string, ZipRecord> records_; // without the archive's folder
+};
 
 } // namespace dtensor::detail

@@ -45,12 +45,22 @@ struct StoredPiece {
   friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
 };
 
+/// CRC-32 of so many bytes from the first of a weight: all of a record of an
+/// exported program.
+struct RecordChecksum {
+  uint32_t crc32 = 0;
+  size_t bytes = 0;
+  friend bool operator==(const RecordChecksum&, const RecordChecksum&) =
+      default;
+};
+
 /// Where the bytes of a weight are, and what they mean.
 struct StoredWeight {
   const std::byte* data = nullptr;
   const WeightFormat* format = nullptr; // null: it cannot be read
   size_t bytes = 0;
   Sizes strides = {}; // in elements; none: one element after the other
+  std::optional<RecordChecksum> checksum = std::nullopt;
   /// Of safetensors. Where there are several, or one that is a part, there is
   /// no `data`.
   std::vector<StoredPiece> pieces = {};

@@ -3,7 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/weights/pt2_archive_impl.h>
+#include <dtensor/weights/zip_directory_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -204,6 +204,35 @@ void check_parts(
       ". Give a tensor of that shape.");
 }
 
+bool are_all(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (total_size(parts[d]) != sizes[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// One checksum is of all bytes, most of which a rank that reads a part does not
+// look at.
+void check_bytes(
+    const std::string& path,
+    const WeightInfo& weight,
+    const StoredWeight& stored,
+    c10::ArrayRef<Intervals> parts) {
+  if (!stored.checksum || !are_all(weight.sizes, parts)) {
+    return;
+  }
+  const auto& [crc32, bytes] = *stored.checksum;
+  DTENSOR_CHECK_VALUE(
+      detail::crc32_of(stored.data, bytes) == crc32,
+      "WeightFile::read",
+      weight.name,
+      " in ",
+      path,
+      " is damaged: its checksum is another one. Copy the file once more.");
+}
+
 const WeightInfo& weight_of(const WeightFile& file, std::string_view name) {
   const auto* weight = file.find(name);
   DTENSOR_CHECK_VALUE(
@@ -292,6 +321,7 @@ void WeightFile::read(
   contents_->check_can_be_read(weight, "WeightFile::read");
   check_parts(weight, parts, out);
   detail::check_can_be_filled("out", out, "WeightFile::read");
+  check_bytes(path(), weight, stored, parts);
   const c10::NoGradGuard no_grad;
   if (out.is_conj() || out.is_neg()) { // its memory has other values
     const auto plain = at::empty(out.sizes(), out.options());

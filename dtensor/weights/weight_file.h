@@ -71,9 +71,10 @@ class DTENSOR_API WeightFile {
   /// at `parts`, one list of intervals for each dimension (local_intervals of
   /// a layout), in their order. `out` has as many elements in each dimension.
   /// Throws ValueError for a name that the file does not have, for intervals
-  /// outside of the weight, for another shape of `out`, and for a format that
-  /// cannot be read: of GGUF, F32, F16, BF16, F64, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K
-  /// and whole numbers can.
+  /// outside of the weight, for another shape of `out`, for a format that
+  /// cannot be read (of GGUF, F32, F16, BF16, F64, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K
+  /// and whole numbers can), and, where all of a weight of an exported program
+  /// is read, for bytes with another checksum than the file says.
   void read(
       std::string_view name,
       c10::ArrayRef<Intervals> parts,

@@ -12,6 +12,9 @@ import zipfile
 
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, export, save
 
 folder = pathlib.Path(sys.argv[1])
@@ -392,6 +395,34 @@ class Branches(nn.Module):
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, [x])
 
 
+class Looping(nn.Module):
+    def forward(self, x):
+        more, body = lambda i, t: i < 3, lambda i, t: (i + 1, t * 2)
+        return while_loop(more, body, (torch.tensor(0), x))[1]
+
+
+class Mapped(nn.Module):
+    def forward(self, x):
+        return map_rows(lambda row: row.sin(), x)
+
+
+class Scanned(nn.Module):
+    def forward(self, x):
+        return scan(lambda sum, t: (sum + t, sum * t), torch.zeros(()), x)[1]
+
+
+class Wide(nn.Module):
+    """8 MiB of each weight: rows of 128 bytes, and of 256 KiB."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(32, 65536)
+        self.down = nn.Linear(65536, 32)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
 n, t = Dim("n", min=2, max=64), Dim("t", min=2, max=16)
 write("mixed", Mixed(), (torch.randn(3, 4),), {"more": {"k": torch.ones(4)}},
       dynamic={"x": {0: n}, "more": {"k": None}})
@@ -454,8 +485,12 @@ write("decoder", decoder.double(), (rows(2, 7, 12), rows(2, 5, 12)),
       dynamic=({0: n, 1: t}, {0: n, 1: m}),
       other=[(rows(3, 4, 12), rows(3, 6, 12))])
 
+save(export(Wide(), (torch.randn(2, 32),)), folder / "wide.pt2")
+
 # Files that are refused.
-save(export(Branches(), (torch.randn(3),)), folder / "branches.pt2")
+for refused in (Branches, Looping, Mapped, Scanned):
+    save(export(refused(), (torch.randn(3),)),
+         folder / f"{refused.__name__.lower()}.pt2")
 whole = (folder / "mixed.pt2").read_bytes()
 
 

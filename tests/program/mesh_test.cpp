@@ -138,7 +138,8 @@ TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
 }
 
 // The sequence over "cp": attention sees keys of other ranks, heads are a
-// rank's own.
+// rank's own, of which Ulysses exchanges what it has: with 3 on "tp" of 2 ranks
+// some have 2, and some 1 on as many as 3 of "cp".
 TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
   const auto path = exported("causal");
   const auto run = python_runs("causal")[0];
@@ -149,10 +150,21 @@ TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
     auto program = load_program(path);
     parallelize_program(program, mesh, plan);
     for (const auto method :
-         {RotateMethod::kAllGather, RotateMethod::kAllToAll}) {
+         {RotateMethod::kAllGather,
+          RotateMethod::kAllToAll,
+          RotateMethod::kUlysses}) {
       const auto scope =
           context_parallel(mesh["cp"], {.rotate_method = method});
-      expect_as_python(program, run, mesh, {Shard(1), Replicate()}, "S(1) R");
+      const auto counts = expect_as_python(
+          program, run, mesh, {Shard(1), Replicate()}, "S(1) R");
+      // Two layers; the sums behind rows, and what attention exchanges.
+      const auto ranks = mesh.size("cp");
+      const int64_t exchanges = ranks == 1     ? 0
+          : method == RotateMethod::kAllGather ? 1
+          : method == RotateMethod::kAllToAll  ? ranks - 1
+                                               : 4;
+      EXPECT_EQ(
+          counts.forward, 2 * (exchanges + (mesh.size("tp") > 1 ? 1 : 0)));
     }
   });
 }

@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+#include <fstream>
+
 namespace dtensor {
 namespace TEST_SOURCE {
 
@@ -76,10 +79,38 @@ TEST(ProgramErrors, NameTheLineOfACallThatCannotRun) {
   EXPECT_THAT(
       load_error<c10::NotImplementedError>("argument"),
       HasSubstr("cannot be run: it has no argument split_sizes."));
-  EXPECT_THAT(
-      load_error<c10::NotImplementedError>("branches"),
-      HasSubstr("cannot be run: it takes graphs as arguments. Export the model "
-                "without it, or with its branches as models of their own."));
+}
+
+// "export_models.py:12: x = f(y)" of the one line that begins so.
+std::string line_of_source(const std::string& begin) {
+  const std::string path =
+      std::string(DTENSOR_TESTS_DIR) + "/program/export_models.py";
+  std::ifstream script(path);
+  std::string line;
+  for (int number = 1; std::getline(script, line); ++number) {
+    const auto at = line.find(begin);
+    if (at != std::string::npos) {
+      return c10::str(path, ":", number, ": ", line.substr(at));
+    }
+  }
+  return "no line " + begin;
+}
+
+// Of higher order: they take graphs as arguments.
+TEST(ProgramErrors, NameTheLineOfACallThatTakesGraphs) {
+  const std::vector<std::array<std::string, 3>> calls = {
+      {"branches", "cond", "return torch.cond("},
+      {"looping", "while_loop", "return while_loop("},
+      {"mapped", "map_impl", "return map_rows("},
+      {"scanned", "scan", "return scan("}};
+  for (const auto& [model, call, line] : calls) {
+    EXPECT_EQ(
+        load_error<c10::NotImplementedError>(model),
+        "[load_program] FILE: torch.ops.higher_order." + call + " at " +
+            line_of_source(line) +
+            " cannot be run: it takes graphs as arguments. Export the model "
+            "without it, or with its branches as models of their own.");
+  }
 }
 
 TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {

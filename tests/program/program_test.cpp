@@ -134,7 +134,9 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
       auto program = load_program(path);
-      tp_transform(program, mesh);
+      const auto plan = tp_transform(program, mesh);
+      EXPECT_EQ(plan, find_tp_plan(looked_at));
+      EXPECT_EQ(c10::str(plan), to_string(plan));
       expect_as_python(program, runs);
       const torch::NoGradGuard no_grad;
       const CommDebugMode counted;
@@ -334,10 +336,26 @@ TEST(ProgramResults, HaveTheNamesOfPythons) {
 }
 
 TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
-  const auto program = load_program(exported("views"));
+  const auto path = exported("views");
+  const auto runs = python_runs("views");
   EXPECT_EQ(
-      to_string(find_tp_plan(program)),
+      c10::str(find_tp_plan(load_program(path))),
       "# no styles: all weights stay whole\n");
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      EXPECT_EQ(
+          c10::str(tp_transform(program, mesh)),
+          "# no styles: all weights stay whole\n");
+      for (const auto& parameter : program.module().named_parameters()) {
+        EXPECT_EQ(to_string(DTensor(*parameter).placements()), "R");
+      }
+      const CommDebugMode counted;
+      expect_as_python(program, runs);
+      EXPECT_EQ(counted.get_total_counts(), 0);
+    });
+  }
 }
 
 TEST(ProgramPlans, AreReadAndWritten) {
