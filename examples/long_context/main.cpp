@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A step of training on one long sequence, which no rank has whole: by each
-// method, loss and gradients are those of one rank, and each of n ranks needs
-// little more than 1/n of its memory.
+// method, loss and gradients are those of plain attention on one rank, and each
+// of n ranks needs little more than 1/n of its memory.
 //
 //   long_context [tokens] [ranks]        8192 tokens on 4 ranks
 //
@@ -13,6 +13,7 @@
 #include <dtensor/dtensor.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -79,32 +80,58 @@ Outcome train(const DeviceMesh& mesh, int64_t length) {
   return outcome;
 }
 
-Outcome train_on(int64_t ranks, int64_t length, const std::string& method) {
+// The same by plain attention, on one rank.
+Outcome train_plainly(int64_t length) {
+  torch::manual_seed(0);
+  Decoder model(kVocabulary, length);
+  const Batch batch(length);
+  const auto logits = model(batch.ids, batch.positions);
+  const auto loss = sum_of_losses(logits, batch.labels) / length;
+  loss.backward();
+  Outcome outcome;
+  outcome.loss = loss.item<double>();
+  for (const auto& parameter : model->parameters()) {
+    outcome.gradients.push_back(parameter.grad());
+  }
+  return outcome;
+}
+
+// Notes what the tensors of each rank took, and prints it.
+Outcome measured(
+    int64_t ranks,
+    const std::string& what,
+    const std::function<Outcome()>& step) {
   std::vector<std::shared_ptr<MemoryAccount>> accounts;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     accounts.push_back(std::make_shared<MemoryAccount>());
   }
   Outcome result;
   run_ranks(ranks, [&](int64_t rank) {
-    const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"cp"});
-    set_rotate_method(method);
     memory_account = accounts[static_cast<size_t>(rank)];
-    Outcome mine = train(mesh, length);
+    Outcome mine = step();
     memory_account = nullptr;
     if (rank == 0) {
       result = std::move(mine);
     }
   });
   std::cout << std::setw(2) << ranks << (ranks == 1 ? " rank:  " : " ranks: ")
-            << std::setw(9) << (ranks == 1 ? "" : method) << " loss "
-            << std::fixed << std::setprecision(6) << result.loss
-            << ", MB of memory" << std::setprecision(1);
+            << std::setw(9) << what << " loss " << std::fixed
+            << std::setprecision(6) << result.loss << ", MB of memory"
+            << std::setprecision(1);
   for (const auto& account : accounts) {
     std::cout << ' ' << static_cast<double>(account->peak) / 1e6;
     result.peak_bytes = std::max(result.peak_bytes, account->peak.load());
   }
   std::cout << '\n';
   return result;
+}
+
+Outcome train_on(int64_t ranks, int64_t length, const std::string& method) {
+  return measured(ranks, method, [&] {
+    const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"cp"});
+    set_rotate_method(method);
+    return train(mesh, length);
+  });
 }
 
 // How much of the memory of one rank each of several needs.
@@ -123,7 +150,8 @@ int main(int argc, char** argv) {
   const int64_t ranks = argc > 2 ? std::atoll(argv[2]) : 4;
   CountingAllocator::install();
   std::cout << length << " tokens\n";
-  const Outcome alone = train_on(1, length, "alltoall");
+  const Outcome alone =
+      measured(1, "plain", [&] { return train_plainly(length); });
   for (const char* method : {"allgather", "alltoall", "ulysses"}) {
     const Outcome together = train_on(ranks, length, method);
     const double share = compare(together, alone);

@@ -128,5 +128,175 @@ TEST(ContextCountsOfQueries, NeedNoGradientsOfKeys) {
   });
 }
 
+// --- of any lengths, dtypes and heads ----------------------------------------
+
+// What rank `me` of `ranks` sends; e bytes an element, f of a gradient that is
+// summed on its way.
+struct Formulas {
+  Formulas(const AttentionCase& c, int64_t ranks, int64_t me)
+      : all(c),
+        size(static_cast<double>(ranks)),
+        e(static_cast<double>(c10::elementSize(c.dtype))),
+        f(std::max(e, 4.0)),
+        t(lengths(c.tokens, ranks, me)),
+        next(lengths(c.tokens, ranks, (me + 1) % ranks)),
+        is_few(c.key_heads < ranks && c.grouped()),
+        k(lengths(c.key_heads, ranks, me)),
+        h(is_few ? lengths(c.heads, ranks, me) : k * c.heads / c.key_heads) {}
+
+  static double lengths(int64_t whole, int64_t ranks, int64_t rank) {
+    return static_cast<double>(chunk(whole, ranks, rank).size());
+  }
+
+  // Keys and values of so many tokens, in elements.
+  double keys(double tokens) const {
+    return 2.0 * tokens * static_cast<double>(2 * all.features * all.key_heads);
+  }
+  double whole_keys() const {
+    return keys(static_cast<double>(all.tokens));
+  }
+
+  // A tensor with so many heads, of which a rank gets `mine` for its tokens:
+  // what goes to others of all heads of its tokens, and back.
+  double to_heads(int64_t heads, double mine) const {
+    return 2.0 * t * (static_cast<double>(heads) - mine) *
+        static_cast<double>(all.features);
+  }
+  double to_tokens(double mine) const {
+    return 2.0 * mine * (static_cast<double>(all.tokens) - t) *
+        static_cast<double>(all.features);
+  }
+
+  AttentionCase all;
+  double size, e, f;
+  double t, next; // tokens of this rank, and of the next
+  bool is_few;    // heads of keys, so that they are gathered
+  double k, h;    // heads of keys and of queries that this rank gets
+};
+
+using Totals = std::pair<std::vector<Expected>, std::vector<Expected>>;
+
+Totals gathered(const Formulas& x) {
+  const double all = (x.size - 1) / x.size * x.whole_keys();
+  return {
+      {{CollectiveKind::kAllGather, 1, all * x.e}},
+      {{CollectiveKind::kAllGather, 1, all * x.e},
+       {CollectiveKind::kReduceScatter, 1, all * x.f}}};
+}
+
+// All blocks but the next rank's go on, and gradients of all but its own.
+Totals rotated(const Formulas& x) {
+  const auto steps = static_cast<int64_t>(x.size) - 1;
+  const double blocks = (x.whole_keys() - x.keys(x.next)) * x.e;
+  const double gradients = (x.whole_keys() - x.keys(x.t)) * x.f;
+  return {
+      {{CollectiveKind::kAllToAll, steps, blocks}},
+      {{CollectiveKind::kAllToAll, 2 * steps, blocks + gradients}}};
+}
+
+Totals exchanged(const Formulas& x) {
+  const auto heads = x.to_heads(x.all.heads, x.h) + x.to_tokens(x.h);
+  if (!x.is_few) {
+    return {
+        {{CollectiveKind::kAllToAll,
+          4,
+          (heads + 2 * x.to_heads(x.all.key_heads, x.k)) * x.e}},
+        {{CollectiveKind::kAllToAll, 4, (heads + 2 * x.to_tokens(x.k)) * x.e}}};
+  }
+  const double all = (x.size - 1) / x.size * x.whole_keys() * x.e;
+  return {
+      {{CollectiveKind::kAllToAll, 2, heads * x.e},
+       {CollectiveKind::kAllGather, 2, all}},
+      {{CollectiveKind::kAllToAll, 2, heads * x.e},
+       {CollectiveKind::kReduceScatter, 2, all}}};
+}
+
+Totals
+totals_of(const AttentionCase& c, RotateMethod method, const DeviceMesh& mesh) {
+  const Formulas x(c, mesh.size(), mesh.get_local_rank());
+  return method == RotateMethod::kAllGather ? gathered(x)
+      : method == RotateMethod::kAllToAll   ? rotated(x)
+                                            : exchanged(x);
+}
+
+void expect_formulas(
+    const AttentionCase& c,
+    RotateMethod method,
+    const DeviceMesh& mesh,
+    const CommDebugMode& comm) {
+  SCOPED_TRACE(c.text() + " of " + c10::str(c.dtype) + name_of(method));
+  const auto totals = totals_of(c, method, mesh);
+  expect_totals(comm, false, totals.first);
+  expect_totals(comm, true, totals.second);
+}
+
+void count_dtensors(
+    const AttentionCase& c,
+    RotateMethod method,
+    const DeviceMesh& mesh) {
+  const auto all = inputs_of(c);
+  std::vector<DTensor> cut;
+  for (size_t i = 0; i < 4; ++i) {
+    cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
+    cut[i].requires_grad_(i < 3);
+  }
+  const auto scope = context_parallel(mesh, {.rotate_method = method});
+  const CommDebugMode comm;
+  attend(c, cut[0], cut[1], cut[2]).backward(cut[3]);
+  expect_formulas(c, method, mesh, comm);
+}
+
+// In balanced order, by buffers.
+void count_parts(
+    const AttentionCase& c,
+    RotateMethod method,
+    const DeviceMesh& mesh) {
+  const auto all = inputs_of(c);
+  const auto scope = context_parallel(
+      mesh,
+      {.buffers = all,
+       .buffer_seq_dims = {2, 2, 2, 2},
+       .rotate_method = method});
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < 3; ++i) {
+    parts.push_back(all[i].clone().requires_grad_());
+  }
+  const CommDebugMode comm;
+  attend(c, parts[0], parts[1], parts[2]).backward(all[3]);
+  expect_formulas(c, method, mesh, comm);
+}
+
+void count_all(const AttentionCase& c, int64_t ranks) {
+  on_cp(ranks, [&](const DeviceMesh& mesh) {
+    for (const auto method : kMethods) {
+      count_dtensors(c, method, mesh);
+      count_parts(c, method, mesh);
+    }
+  });
+}
+
+// 25 tokens are 7, 7, 7 and 4 on four ranks, 9, 9 and 7 on three.
+TEST_P(ContextCounts, OfUnevenLengths) {
+  count_all({.tokens = 25, .heads = 8, .key_heads = 4}, GetParam());
+  count_all({.tokens = 25, .heads = 5, .key_heads = 5}, GetParam());
+  count_all({.tokens = 2, .heads = 4, .key_heads = 4}, GetParam());
+}
+
+TEST_P(ContextCounts, OfFewerHeadsOfKeysThanRanks) {
+  count_all({.tokens = 24, .heads = 6, .key_heads = 1}, GetParam());
+  count_all({.tokens = 13, .heads = 6, .key_heads = 2}, GetParam());
+  count_all({.tokens = 24, .heads = 2, .key_heads = 2}, GetParam());
+}
+
+// Gradients that ranks add on the way travel in float32.
+TEST_P(ContextCounts, OfHalfPrecision) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    count_all(
+        {.tokens = 24, .heads = 8, .key_heads = 4, .dtype = dtype}, GetParam());
+    count_all(
+        {.tokens = 13, .heads = 6, .key_heads = 1, .dtype = dtype}, GetParam());
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor
