@@ -138,18 +138,73 @@ def write_gguf(folder):
     torch.save(truth, folder / "quantised.gguf.pt")
 
 
+def small_sizes(module):
+    """Of weight and bias, with 12 features, 20 in the middle, 3 heads."""
+    last = module.split(".")[-1]
+    rows = {"word_embeddings": 10, "wte": 10, "token_type_embeddings": 2,
+            "position_embeddings": 7, "wpe": 7}.get(last)
+    if rows:
+        return (rows, 12), None
+    if last == "LayerNorm" or last.startswith("ln_"):
+        return (12,), (12,)
+    if last == "c_attn":
+        return (36, 12), (36,)
+    if last == "c_fc" or module.endswith("intermediate.dense"):
+        return (20, 12), (20,)
+    if module.endswith("mlp.c_proj") or (
+            module.endswith(".output.dense") and "attention" not in module):
+        return (12, 20), (12,)
+    return (12, 12), (12,)
+
+
+def write_small_models(folder):
+    """BERT and GPT-2 of two layers, as llama.cpp stores them, matrices in half
+    precision; and GPT-2 as it is published, with those of Conv1D."""
+    random = numpy.random.default_rng(4)
+    for name in ("bert", "gpt2"):
+        arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
+        library = gguf.get_tensor_name_map(arch, 2)
+        writer = gguf.GGUFWriter(folder / f"small_{name}.gguf", name)
+        truth = {}
+        for module in modules_of(name):
+            if module == "lm_head":
+                continue  # the embedding
+            for kind, sizes in zip(("weight", "bias"), small_sizes(module)):
+                if sizes is None:
+                    continue
+                values = random.normal(size=sizes).astype(
+                    numpy.float16 if len(sizes) > 1 else numpy.float32)
+                full = f"{module}.{kind}"
+                writer.add_tensor(library.get_name(full, (".weight", ".bias")), values)
+                truth[full] = torch.from_numpy(values.astype(numpy.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        torch.save(truth, folder / f"small_{name}.pt")
+    published = {
+        full: t.T.contiguous() if ".c_" in full and t.dim() == 2 else t
+        for full, t in truth.items()}
+    safetensors.torch.save_file(published, folder / "small_gpt2.safetensors")
+
+
+def modules_of(name):
+    """In full, of two layers."""
+    modules = MODULES[name]
+    layers = next(key for key in modules if key)
+    return modules[""] + [
+        f"{layers}.{i}.{module}" for i in range(2) for module in modules[layers]]
+
+
 def write_names(folder):
     """What the library calls them; a file of each architecture."""
     all_names = {}
-    for name, modules in MODULES.items():
+    for name in MODULES:
         arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
         library = gguf.get_tensor_name_map(arch, 2)
-        full = list(modules[""])
-        layers = next(key for key in modules if key)
-        full += [f"{layers}.{i}.{module}" for i in range(2) for module in modules[layers]]
         all_names[name] = {
             f"{module}.{kind}": library.get_name(f"{module}.{kind}", (".weight", ".bias"))
-            for module in full for kind in ("weight", "bias")}
+            for module in modules_of(name) for kind in ("weight", "bias")}
         writer = gguf.GGUFWriter(folder / f"{name}.gguf", name)
         writer.add_head_count(4)
         writer.add_head_count_kv(2)
@@ -169,6 +224,7 @@ def main():
     write_index(folder)
     write_gguf(folder)
     write_names(folder)
+    write_small_models(folder)
 
 
 if __name__ == "__main__":
