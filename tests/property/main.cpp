@@ -4,6 +4,7 @@
 //
 //   dtensor_property_tests --seed 1 --cases 500       what ctest runs
 //   dtensor_property_tests --op cumsum                one operator only
+//   dtensor_property_tests --op view mm --heads       of heads, cut in units
 //   dtensor_property_tests --case "add.Tensor | f64[4] on (2): S(0) | ..."
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
@@ -11,6 +12,7 @@
 #include <dtensor/ops/registry.h>
 #include <tests/command_line.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -27,8 +29,9 @@ namespace {
 struct Options {
   uint64_t seed = 1;
   int64_t cases = 300;
-  std::string op;
+  std::vector<std::string> ops; // empty: all
   std::string one_case;
+  bool heads = false; // alone; else in a quarter of the cases
   bool verbose = false;
 };
 
@@ -61,16 +64,20 @@ bool is_testable(const std::string& op) {
 }
 
 // Every operator with a rule, and its in-place variant.
-std::vector<std::string> operators(const std::string& only) {
+std::vector<std::string> operators(const std::vector<std::string>& only) {
   std::vector<std::string> all;
+  const auto is_wanted = [&](const std::string& op) {
+    const auto base = op.substr(0, op.find('.'));
+    return only.empty() ||
+        std::find(only.begin(), only.end(), base) != only.end();
+  };
   for (const auto& registered : RuleRegistry::global().names()) {
     const auto name =
         registered.rfind("aten::", 0) == 0 ? registered.substr(6) : registered;
     const auto dot = std::min(name.find('.'), name.size());
     for (const auto& op :
          {name, name.substr(0, dot) + "_" + name.substr(dot)}) {
-      if ((only.empty() || op.substr(0, op.find('.')) == only) &&
-          is_testable(op)) {
+      if (is_wanted(op) && is_testable(op)) {
         all.push_back(op);
       }
     }
@@ -113,14 +120,15 @@ struct Tally {
 // a case of it makes sense or ten did not.
 Tally run(const Options& options) {
   static const std::vector<std::vector<int64_t>> meshes = {
-      {1}, {2}, {2}, {3}, {4}, {2, 2}, {2, 2}, {2, 3}, {3, 2}};
-  const auto all = operators(options.op);
+      {1}, {2}, {2}, {3}, {4}, {5}, {2, 2}, {2, 2}, {2, 3}, {3, 2}};
+  const auto all = operators(options.ops);
   Random random(options.seed);
   Tally tally;
   for (int64_t done = 0; done < options.cases && !all.empty(); ++done) {
     const auto& op = random.one_of(all);
     for (int tries = 0; tries < 10; ++tries) {
-      const auto c = draw_case(op, random.one_of(meshes), random);
+      const bool has_heads = options.heads || random.chance(25);
+      const auto c = draw_case(op, random.one_of(meshes), has_heads, random);
       const auto verdict = try_case(c);
       tally.add(c, verdict, options.verbose);
       if (verdict.outcome != Outcome::kMalformed) {
@@ -148,9 +156,10 @@ Options parse(int argc, char** argv) {
   CLI::App app("Random calls against plain tensors");
   app.add_option("--seed", options.seed, "Of the first case");
   app.add_option("--cases", options.cases, "How many");
-  app.add_option("--op", options.op, "Of this operator only");
+  app.add_option("--op", options.ops, "Of these operators only");
   app.add_option(
       "--case", options.one_case, "That one only, as a report has it");
+  app.add_flag("--heads", options.heads, "Features of heads of 64 only");
   app.add_flag("--verbose", options.verbose, "Print each case");
   test::parse_or_exit(app, argc, argv);
   return options;

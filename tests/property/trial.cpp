@@ -46,22 +46,35 @@ Tensors tensors_in(const torch::jit::Stack& stack) {
   return tensors;
 }
 
+// A part of a dimension in which units, or blocks of a fused weight, stay
+// whole.
+Placement draw_cut(const Operand& operand, Random& random) {
+  const auto dim = random.below(static_cast<int64_t>(operand.sizes.size()));
+  const auto kind = random.below(100);
+  if (kind < 60) {
+    return Shard(dim);
+  }
+  std::vector<int64_t> units = {2, 3};
+  for (const int64_t unit : {64, 192}) {
+    if (unit < operand.sizes[static_cast<size_t>(dim)]) {
+      units.insert(units.end(), 4, unit); // what heads have
+    }
+  }
+  const auto unit = random.one_of(units);
+  return kind < 87 ? Shard(dim, unit)
+      : kind < 96  ? StridedShard(dim, 2)
+                   : StridedShard(dim, 2, unit);
+}
+
 Placement draw_placement(
     const Operand& operand,
     std::optional<ReduceOp>& reduce,
     Random& random) {
-  const auto ndim = static_cast<int64_t>(operand.sizes.size());
   const auto kind = random.below(100);
-  if (kind < 45 && ndim > 0) {
-    return Shard(random.below(ndim));
+  if (kind < 65 && !operand.sizes.empty()) {
+    return draw_cut(operand, random);
   }
-  if (kind < 53 && ndim > 0) {
-    return StridedShard(random.below(ndim), 2);
-  }
-  if (kind < 60 && ndim > 0) {
-    return Shard(random.below(ndim), 2);
-  }
-  if (kind < 75 && operand.dtype != at::kBool) {
+  if (kind < 80 && operand.dtype != at::kBool) {
     static const std::vector<ReduceOp> floating = {
         ReduceOp::kSum,
         ReduceOp::kSum,
@@ -292,11 +305,12 @@ Case Case::parse(const std::string& text) {
 Case draw_case(
     const std::string& op,
     const std::vector<int64_t>& mesh_shape,
+    bool has_heads,
     Random& random) {
   Case c;
   c.op = op;
   for (const auto& operand :
-       draw_operands(find_operator(op).schema(), random)) {
+       draw_operands(find_operator(op).schema(), random, has_heads)) {
     std::optional<ReduceOp> reduce;
     Placements layout;
     for (size_t m = 0; m < mesh_shape.size(); ++m) {

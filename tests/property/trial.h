@@ -24,10 +24,12 @@ struct Case {
   static Case parse(const std::string& text);
 };
 
-/// A case for the operator `op` on a mesh of that shape.
+/// A case for the operator `op` on a mesh of that shape, of small tensors or of
+/// heads, which units of 64 and 192 keep whole.
 Case draw_case(
     const std::string& op,
     const std::vector<int64_t>& mesh_shape,
+    bool has_heads,
     Random& random);
 
 enum class Outcome : uint8_t {
