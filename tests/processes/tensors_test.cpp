@@ -2,7 +2,6 @@
 // DTensors over whatever backend the suite was started with: every pair of
 // layouts, and a model that trains as the plain one does.
 #include <dtensor/dtensor.h>
-#include <tests/parallel/attention_cases.h>
 #include <tests/parallel/modules.h>
 #include <tests/processes/on_ranks.h>
 #include <tests/redistribute/expect_right.h>
@@ -93,18 +92,6 @@ TEST_ON_RANKS(ProcessTensors, TrainAModelThatNoRankHasWhole) {
     torch::optim::AdamW optimizer(mine->parameters(), 1e-2);
     train(mine, optimizer);
     expect_same_parameters(*mine, *plain);
-  }
-}
-
-// Attention over a cut sequence, by every method.
-TEST_ON_RANKS(ProcessTensors, AttendToALongSequence) {
-  const auto mesh = init_device_mesh(at::kCPU, {get_world_size()}, {"cp"});
-  for (const int64_t tokens : {16, 13, 2}) {
-    for (const auto method : kMethods) {
-      const AttentionCase c{.tokens = tokens, .heads = 8, .key_heads = 4};
-      check_parts(c, mesh, method);
-      check_dtensors(c, mesh, method);
-    }
   }
 }
 
