@@ -53,6 +53,9 @@ class DTENSOR_API BackendDecorator : public GroupBackend {
   std::vector<std::string> exchange(const std::string& mine) override;
   PendingPtr start(AsyncCollective collective) override;
   void assume(const Spec& spec) override;
+  bool progresses_alone(c10::DeviceType device) const override {
+    return inner_->progresses_alone(device);
+  }
   void abandon(const std::string& why) override {
     inner_->abandon(why);
   }

@@ -88,6 +88,15 @@ at::Tensor BegunBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
       kName, begun(kName, input, [&] { return begin_all_reduce(input, op); }));
 }
 
+at::Tensor BegunBackend::all_reduce_in_place(
+    const at::Tensor& tensor,
+    ReduceOp op) {
+  constexpr const char* kName = "all_reduce";
+  return end(kName, begun(kName, tensor, [&] {
+               return begin_all_reduce_in_place(tensor, op);
+             }));
+}
+
 at::Tensor BegunBackend::all_gather(const at::Tensor& input, SizesRef counts) {
   constexpr const char* kName = "all_gather";
   return end(kName, begun(kName, input, [&] {
@@ -171,7 +180,9 @@ Begun BegunBackend::begin(const AsyncCollective& collective) {
   const auto& input = collective.input;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      return begin_all_reduce(input, collective.op);
+      return is_given_away(input)
+          ? begin_all_reduce_in_place(input, collective.op)
+          : begin_all_reduce(input, collective.op);
     case CollectiveKind::kAllGather:
       return begin_gather_along(collective);
     case CollectiveKind::kReduceScatter:
@@ -195,7 +206,9 @@ Begun BegunBackend::begin_gather_along(const AsyncCollective& collective) {
     throw_wrong_total("all_gather", label(), dim, sum, total);
   }
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  const auto gathered = begin_all_gather(input.view({-1}), counts_of(shapes));
+  // It is read while the program goes on.
+  const at::Tensor mine = is_given_away(input) ? input : input.clone();
+  const auto gathered = begin_all_gather(mine.view({-1}), counts_of(shapes));
   return {gathered.transfer, [gathered, shapes, dim = dim] {
             return joined_from_buffer(gathered.finish(), shapes, dim);
           }};
@@ -208,8 +221,12 @@ Begun BegunBackend::begin_reduce_scatter_along(
   const Sizes sizes =
       given.empty() ? chunk_sizes(input.size(dim), size()) : given;
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  const auto reduced = begin_reduce_scatter(
-      cut_into_buffer(input, dim, sizes), counts_of(shapes), op);
+  const bool may_change = !is_given_away(input);
+  at::Tensor buffer = cut_into_buffer(input, dim, sizes);
+  if (may_change && buffer.is_alias_of(input)) {
+    buffer = buffer.clone();
+  }
+  const auto reduced = begin_reduce_scatter(buffer, counts_of(shapes), op);
   return {
       reduced.transfer, [reduced, mine = shapes[static_cast<size_t>(rank())]] {
         return reduced.finish().view(mine);

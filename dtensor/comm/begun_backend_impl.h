@@ -37,6 +37,8 @@ class BegunBackend : public GroupBackend,
   using GroupBackend::GroupBackend;
 
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
+  at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
+      override;
   at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override;
   at::Tensor reduce_scatter(
       const at::Tensor& input,
@@ -56,6 +58,12 @@ class BegunBackend : public GroupBackend,
 
  protected:
   virtual Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
+  /// The same of a tensor that may be written to. By default it is not.
+  virtual Begun begin_all_reduce_in_place(
+      const at::Tensor& tensor,
+      ReduceOp op) {
+    return begin_all_reduce(tensor, op);
+  }
   virtual Begun begin_all_gather(const at::Tensor& input, SizesRef counts) = 0;
   virtual Begun begin_all_to_all(
       const at::Tensor& input,

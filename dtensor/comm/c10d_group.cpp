@@ -164,14 +164,24 @@ bool C10dGroup::reduces(at::ScalarType dtype, ReduceOp op) const {
   }
 }
 
-Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+bool C10dGroup::reduces(const at::Tensor& tensor, ReduceOp op) const {
   const bool as_pairs =
-      input.is_complex() && (op == ReduceOp::kSum || op == ReduceOp::kAvg);
-  if (!as_pairs && !reduces(input.scalar_type(), op)) {
-    return begin_gathered_all_reduce(input, op);
+      tensor.is_complex() && (op == ReduceOp::kSum || op == ReduceOp::kAvg);
+  return as_pairs || reduces(tensor.scalar_type(), op);
+}
+
+Begun C10dGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
+  return begin_all_reduce_in_place(
+      reduces(input, op) ? input.clone() : input, op);
+}
+
+Begun C10dGroup::begin_all_reduce_in_place(
+    const at::Tensor& result,
+    ReduceOp op) {
+  if (!reduces(result, op)) {
+    return begin_gathered_all_reduce(result, op);
   }
-  const at::Tensor result = input.clone();
-  Tensors buffers{as_pairs ? at::view_as_real(result) : result};
+  Tensors buffers{result.is_complex() ? at::view_as_real(result) : result};
   auto options = limited<c10d::AllreduceOptions>();
   options.reduceOp = c10d_op(op);
   return {transfer(backend_->allreduce(buffers, options)), [=, n = size()] {

@@ -23,10 +23,16 @@ class C10dGroup final : public BegunBackend {
         name_(backend_->getBackendName()) {}
 
   void barrier() override;
+  /// By Gloo's threads, and by the streams of those of GPUs.
+  bool progresses_alone(c10::DeviceType /*device*/) const override {
+    return true;
+  }
   void abandon(const std::string& why) override;
 
  protected:
   Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  Begun begin_all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
+      override;
   Begun begin_all_gather(const at::Tensor& input, SizesRef counts) override;
   Begun begin_reduce_scatter(
       const at::Tensor& input,
@@ -55,8 +61,10 @@ class C10dGroup final : public BegunBackend {
   bool is_nccl() const {
     return name_ == "nccl";
   }
-  /// Whether the backend has this reduction.
+  /// Whether the backend has this reduction; and, of complex numbers, whether
+  /// it has that of their parts.
   bool reduces(at::ScalarType dtype, ReduceOp op) const;
+  bool reduces(const at::Tensor& tensor, ReduceOp op) const;
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::string name_;

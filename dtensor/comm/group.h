@@ -105,13 +105,19 @@ class DTENSOR_API Group {
       int64_t shard_dim,
       SizesRef sizes = {});
 
+  /// Whether those below go on by themselves while this rank computes. Threads
+  /// compute a result when somebody waits for it; Gloo's threads and NCCL's
+  /// streams need nobody.
+  bool progresses_alone(c10::DeviceType device) const;
+
   /// The same collectives, entered now and waited for later. An input that
   /// nobody else holds (moved in) is read in place; any other one is copied
   /// first, so that it may be changed at once. The result goes to `out` if
   /// that is defined: contiguous, of the result's shape and dtype, and in
   /// nobody else's use until then. `gathered_size` is that of the result along
   /// `dim`. A rank enters its group's asynchronous collectives in the same
-  /// order as its peers; how they lie between the others does not matter.
+  /// order as its peers; how they lie between the others does not matter to
+  /// threads, and has to be alike over backends of processes.
   PendingPtr
   all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out = {});
   PendingPtr

@@ -105,6 +105,10 @@ PendingPtr detail::ready_at(const at::Tensor& result, const at::Tensor& out) {
   return ready(out.defined() ? out.copy_(result) : result);
 }
 
+bool Group::progresses_alone(c10::DeviceType device) const {
+  return backend_ != nullptr && backend_->progresses_alone(device);
+}
+
 // Moved on: a backend may read in place what nobody else holds.
 PendingPtr Group::enter(AsyncCollective collective) {
   const Handover hand(*backend_, begun_name(collective));

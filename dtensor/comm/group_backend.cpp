@@ -31,6 +31,16 @@ std::vector<int64_t> values_of(const at::Tensor& longs) {
 
 } // namespace
 
+at::Tensor GroupBackend::all_reduce_in_place(
+    const at::Tensor& tensor,
+    ReduceOp op) {
+  return all_reduce(tensor, op);
+}
+
+bool GroupBackend::progresses_alone(c10::DeviceType /*device*/) const {
+  return false;
+}
+
 at::Tensor GroupBackend::gather_along(
     const at::Tensor& input,
     int64_t dim,

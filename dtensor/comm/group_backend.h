@@ -138,6 +138,10 @@ class DTENSOR_API GroupBackend {
   virtual at::Tensor
   recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
 
+  /// all_reduce() of a tensor that nobody else holds: it may be written to, and
+  /// returned. By default it is not.
+  virtual at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op);
+
   // What has a default. `dim` is counted from the front; sizes[r] is the size
   // along it of member r's part. A caller that knows no sizes or shapes gives
   // an empty list, on all members.
@@ -180,6 +184,9 @@ class DTENSOR_API GroupBackend {
 
   /// Enters a collective. By default it has ended when this returns.
   virtual PendingPtr start(AsyncCollective collective);
+  /// Whether what was entered goes on by itself while this rank computes, by
+  /// threads or streams of the backend's own. By default it does not.
+  virtual bool progresses_alone(c10::DeviceType device) const;
 
   /// Group::assume(). By default nobody compares.
   virtual void assume(const Spec& spec);

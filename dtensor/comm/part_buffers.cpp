@@ -28,6 +28,11 @@ Sizes chunk_sizes(int64_t size, int64_t parts) {
   return sizes;
 }
 
+bool is_given_away(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+      tensor.storage().resizable();
+}
+
 Sizes counts_of(c10::ArrayRef<Sizes> shapes) {
   Sizes counts;
   for (const Sizes& shape : shapes) {

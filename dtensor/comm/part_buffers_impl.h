@@ -19,6 +19,10 @@ std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 /// Of the parts that torch.chunk makes.
 Sizes chunk_sizes(int64_t size, int64_t parts);
 
+/// Whether nobody but the caller can read or write this tensor. Memory that
+/// LibTorch did not allocate (from_blob) has an owner that it does not know.
+bool is_given_away(const at::Tensor& tensor);
+
 /// Elements of tensors of these shapes.
 Sizes counts_of(c10::ArrayRef<Sizes> shapes);
 std::vector<Sizes> shapes_of(const std::vector<at::Tensor>& tensors);

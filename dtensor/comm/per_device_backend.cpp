@@ -122,6 +122,13 @@ class PerDeviceBackend final : public GroupBackend {
     }
     return backend.start(std::move(collective));
   }
+  bool progresses_alone(c10::DeviceType device) const override {
+    return std::any_of(
+        entries_.begin(), entries_.end(), [&](const Entry& entry) {
+          return entry.what.device == device && entry.made != nullptr &&
+              entry.made->progresses_alone(device);
+        });
+  }
   void abandon(const std::string& why) override {
     for (const Entry& entry : entries_) {
       if (entry.made != nullptr) {

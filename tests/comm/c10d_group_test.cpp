@@ -131,6 +131,31 @@ TEST(C10dGroup, NcclReducesWhatHasABytePerElement) {
   }
 }
 
+TEST(C10dGroup, ReducesInPlaceWhatNobodyElseHolds) {
+  run_ranks(2, [](int64_t rank) {
+    const auto backend =
+        c10d_group(c10d_backend(world()), {{0, 1}, rank, "tp"}, at::kCPU);
+    for (const at::ScalarType dtype : kEveryDtype) {
+      for (const ReduceOp op : kEveryOp) {
+        if (!has_meaning(op, dtype)) {
+          continue;
+        }
+        const auto mine = input_of(rank, {4, 3}, dtype);
+        const auto sum = backend->all_reduce_in_place(mine, op);
+        expect_equal(sum, reduced(inputs({4, 3}, dtype), op));
+        const bool has_it = op < ReduceOp::kBand &&
+            (at::isFloatingType(dtype) || dtype == at::kInt ||
+             dtype == at::kLong ||
+             (at::isComplexType(dtype) &&
+              (op == ReduceOp::kSum || op == ReduceOp::kAvg)));
+        EXPECT_EQ(sum.data_ptr() == mine.data_ptr(), has_it) << dtype;
+        expect_equal(
+            backend->all_reduce(input_of(rank, {4, 3}, dtype), op), sum);
+      }
+    }
+  });
+}
+
 TEST(C10dGroup, RefusesATensorOfAnotherDevice) {
   on_two("nccl", at::kMeta, [](Group& group, Named&) {
     const auto error = [](const auto& fn) {

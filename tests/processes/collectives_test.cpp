@@ -269,6 +269,36 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());
 }
 
+// Long enough not to be on its way when it changes: peers come later.
+TEST_ON_RANKS(Processes, WhatWasGivenMayChangeAtOnce) {
+  const GroupPtr group = world();
+  constexpr int64_t kRows = 12'000;
+  const auto given = [&] { return there(input_of(get_rank(), {kRows, 48})); };
+  const auto enter = [&](at::Tensor& x, int kind) {
+    switch (kind) {
+      case 0:
+        return group->all_reduce_async(x, ReduceOp::kSum);
+      case 1:
+        return group->all_gather_async(x, 0, kRows * size());
+      case 2:
+        return group->reduce_scatter_async(x, 0, ReduceOp::kSum);
+      default:
+        return group->shard_dim_alltoall_async(x, 0, 1);
+    }
+  };
+  for (int kind = 0; kind < 4; ++kind) {
+    auto kept = given();
+    auto changed = given();
+    const auto truth = enter(kept, kind)->wait();
+    if (get_rank() > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const auto pending = enter(changed, kind);
+    changed.fill_(-1);
+    expect_equal(pending->wait(), truth);
+  }
+}
+
 // Everybody passes on to the next member what it still reads.
 TEST_ON_RANKS(Processes, BlocksThatGoRound) {
   const GroupPtr group = world();

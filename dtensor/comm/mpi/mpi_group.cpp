@@ -69,6 +69,14 @@ at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
   return all_gather(part, counts).view(input.sizes());
 }
 
+at::Tensor MpiGroup::all_reduce_in_place(
+    const at::Tensor& tensor,
+    ReduceOp op) {
+  return mpi_reduction(tensor.scalar_type(), op)
+      ? BegunBackend::all_reduce_in_place(tensor, op)
+      : all_reduce(tensor, op);
+}
+
 void MpiGroup::barrier() {
   constexpr const char* kName = "barrier";
   end(kName, begun(kName, {}, [&]() -> Begun {
@@ -83,16 +91,22 @@ void MpiGroup::barrier() {
 // compute, they compute of the same two terms, and a sum or product does not
 // depend on which of the two comes first.
 Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
-  const auto reduction = mpi_reduction(input.scalar_type(), op);
+  const bool reduces = mpi_reduction(input.scalar_type(), op).has_value();
+  return begin_all_reduce_in_place(reduces ? input.clone() : input, op);
+}
+
+Begun MpiGroup::begin_all_reduce_in_place(
+    const at::Tensor& result,
+    ReduceOp op) {
+  const auto reduction = mpi_reduction(result.scalar_type(), op);
   if (!reduction) {
-    return begin_gathered_all_reduce(input, op);
+    return begin_gathered_all_reduce(result, op);
   }
-  at::Tensor result = input.clone();
-  const int64_t item = input.element_size();
+  const int64_t item = result.element_size();
   auto transfer = transfer_of({result});
   transfer->begin_pieces(
       "MPI_Iallreduce",
-      input.numel(),
+      result.numel(),
       most_bytes() / item,
       [&](int64_t first, int count, MPI_Comm group, MPI_Request* request) {
         return MPI_Iallreduce(

@@ -18,10 +18,14 @@ class MpiGroup final : public BegunBackend {
         channel_(std::move(channel)) {}
 
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) override;
+  at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op)
+      override;
   void barrier() override;
 
  protected:
   Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) override;
+  Begun begin_all_reduce_in_place(const at::Tensor& result, ReduceOp op)
+      override;
   Begun begin_all_gather(const at::Tensor& input, SizesRef counts) override;
   Begun begin_all_to_all(
       const at::Tensor& input,

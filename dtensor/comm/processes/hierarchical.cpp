@@ -70,7 +70,7 @@ class Hierarchical final : public GroupBackend {
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
     at::Tensor part = within_->reduce_scatter(input.view({-1}), counts, inner);
     if (part.numel() > 0) { // on all members with this place, or on none
-      part = across_->all_reduce(part, inner);
+      part = across_->all_reduce_in_place(part, inner);
     }
     if (divides) {
       part = part / size();

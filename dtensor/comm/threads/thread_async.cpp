@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The asynchronous collectives of a ThreadBackend.
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/comm/world.h>
 
@@ -10,11 +11,9 @@ namespace dtensor::detail {
 namespace {
 
 // Peers read it after this rank has gone on, so nobody may be left who could
-// write to it. Memory that LibTorch did not allocate (from_blob) has an owner
-// that it does not know.
+// write to it.
 at::Tensor given_away(at::Tensor tensor) {
-  const bool is_ours = tensor.use_count() == 1 &&
-      tensor.storage().use_count() == 1 && tensor.storage().resizable();
+  const bool is_ours = is_given_away(tensor);
   const bool is_readable =
       tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   return is_ours && is_readable ? std::move(tensor)
