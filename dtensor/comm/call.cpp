@@ -80,7 +80,8 @@ bool all_get_their_parts(const Calls& calls) {
 
 bool all_fit(const Calls& calls) {
   for (size_t member = 1; member < calls.size(); ++member) {
-    if (!fits(calls, member) || calls[member]->device != calls[0]->device) {
+    if (!fits(calls, member) || calls[member]->device != calls[0]->device ||
+        calls[member]->purpose != calls[0]->purpose) {
       return false;
     }
   }
@@ -206,7 +207,8 @@ std::optional<std::string> disagreement(
   for (const Call* call : calls) {
     texts.push_back(
         describe(*call, ranks) + describe_sizes(*call) +
-        describe_device(*call));
+        describe_device(*call) +
+        (call->purpose.empty() ? "" : " for " + call->purpose));
   }
   return c10::str(
       "[",

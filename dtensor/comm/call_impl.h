@@ -45,6 +45,8 @@ struct Call {
   /// device.
   std::optional<c10::DeviceType> device = {};
   std::string text = {};
+  /// What the call is for: operator, layouts, module. Empty: not said.
+  std::string purpose = {};
   /// What this rank took for granted; null: nothing.
   const AssumedShapes* assumed = nullptr;
   /// Where the result goes. That of an all_reduce is written by all members,

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // checked(): before each collective the ranks gather a number that says what
-// they call. Where these differ, they exchange what they call in full.
+// they call, and for which operator, layouts and module. Where these differ,
+// they exchange what they call in full.
 #include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
+#include <dtensor/comm/redistribution_scope_impl.h>
+#include <dtensor/layout/text.h>
 
 #include <ATen/ops/full.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace dtensor {
 
@@ -14,9 +21,52 @@ using namespace detail;
 
 namespace {
 
+// Operators that run on this thread, each called by the one before.
+thread_local std::vector<std::string> operators;
+
+std::unique_ptr<at::ObserverContext> note_begin(const at::RecordFunction& fn) {
+  operators.emplace_back(fn.name());
+  return nullptr;
+}
+
+void note_end(
+    const at::RecordFunction& /*fn*/,
+    at::ObserverContext* /*context*/) {
+  operators.pop_back();
+}
+
+// From now on, on this thread, which is a rank's.
+void note_operators() {
+  thread_local bool are_noted = false;
+  if (!are_noted) {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(note_begin, note_end)
+                                   .scopes({at::RecordScope::FUNCTION}));
+    are_noted = true;
+  }
+}
+
+// "aten::linear, f32[4, 2] on (tp=2): P(sum) to R, in module \"up\"".
+std::string purpose() {
+  std::vector<std::string> parts;
+  if (!operators.empty()) {
+    parts.push_back(operators.front()); // which the program called
+  }
+  if (const auto* const way = RedistributionScope::current()) {
+    parts.push_back(c10::str(
+        way->from(), " to ", to_string(PlacementsRef(way->to().placements()))));
+  }
+  if (const auto module = ModuleScope::current(); !module.empty()) {
+    parts.push_back(c10::str("in module \"", module, "\""));
+  }
+  return c10::Join(", ", parts);
+}
+
 class CheckedBackend final : public BackendDecorator {
  public:
-  using BackendDecorator::BackendDecorator;
+  explicit CheckedBackend(GroupBackendPtr inner)
+      : BackendDecorator(std::move(inner)) {
+    note_operators();
+  }
 
   void assume(const Spec& spec) override {
     assumed_.add(spec);
@@ -29,6 +79,7 @@ class CheckedBackend final : public BackendDecorator {
         call.kind == CollectiveKind::kRecv) {
       return; // which the others know nothing of
     }
+    call.purpose = purpose();
     call.assumed = assumed_.empty() ? nullptr : &assumed_;
     if (!have_one_fingerprint(call) || has_more_to_compare(call)) {
       compare(call);

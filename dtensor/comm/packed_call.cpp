@@ -154,6 +154,7 @@ std::string pack(const Call& call) {
   to.number(call.gathered_size);
   to.number(call.root);
   to.number(device_of(call));
+  to.text(call.purpose);
   pack_assumed(to, call.assumed ? *call.assumed : AssumedShapes());
   return to.done();
 }
@@ -181,6 +182,7 @@ ToldCall unpack(const std::string& packed) {
   call.gathered_size = from.number();
   call.root = from.number();
   call.device = static_cast<c10::DeviceType>(from.number());
+  call.purpose = from.text();
   told.assumed = unpack_assumed(from);
   return told;
 }
@@ -196,6 +198,7 @@ int64_t fingerprint(const Call& call) {
   to.number(call.root);
   to.number(device_of(call));
   to.number(call.shapes.empty() ? 0 : 1);
+  to.text(call.purpose);
   pack_what_is_alike(to, call);
   to.number(call.assumed ? static_cast<int64_t>(call.assumed->hash()) : 0);
   to.number(call.assumed ? static_cast<int64_t>(call.assumed->count()) : 0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/redistribute/execute.h>
 
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/redistribution_scope_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan_impl.h>
@@ -153,6 +155,7 @@ at::Tensor redistribute_local(
   }
   at::NoGradGuard no_grad;
   at::Tensor result = local;
+  const RedistributionScope scope(*from, *to);
   for (const Step& step : steps->steps) {
     result = execute_step(*from, step, result);
   }
@@ -176,6 +179,7 @@ PendingPtr redistribute_local_async(
   check_local(local, *from);
   const at::NoGradGuard no_grad;
   const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
+  const RedistributionScope scope(*from, *to);
   for (size_t i = 0; i < entered; ++i) {
     local = execute_step(*from, steps[i], local);
   }

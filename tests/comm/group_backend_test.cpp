@@ -48,6 +48,58 @@ TEST(GroupBackend, GathersAlongEveryDim) {
   });
 }
 
+// Two ranks that call two modules in another order: the same collective of the
+// same sizes.
+std::string told_of_other_modules() {
+  std::string told;
+  on_store_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    torch::nn::Sequential model(
+        torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+    parallelize_module(*model, mesh, {{"*", RowwiseParallel()}});
+    const torch::NoGradGuard no_grad;
+    const auto text = error_of<c10::ValueError>([&] {
+      model[static_cast<size_t>(rank)]->as<torch::nn::Linear>()->forward(
+          torch::ones({3, 2}));
+    });
+    if (rank == 0) {
+      told = text;
+    }
+  });
+  return told;
+}
+
+TEST(GroupBackend, ComparesWhatCollectivesAreFor) {
+  EXPECT_EQ(
+      told_of_other_modules(),
+      "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+      "f32[3, 4] with sum for aten::addmm, f32[3, 4] on (tp=2): P(sum) to R, "
+      "in module \"0\"; rank 1 calls all_reduce of f32[3, 4] with sum for "
+      "aten::addmm, f32[3, 4] on (tp=2): P(sum) to R, in module \"1\". Call "
+      "the same collective with the same sizes on every rank.");
+}
+
+// One redistributes, the other does the same by hand.
+TEST(GroupBackend, ComparesLayouts) {
+  on_store_ranks(2, [&](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto sum = distribute_tensor(torch::ones({3, 4}), mesh, {Partial()});
+    const std::string text = error_of<c10::ValueError>([&] {
+      if (rank == 0) {
+        sum.redistribute({Replicate()});
+      } else {
+        get_group(mesh).all_reduce(torch::ones({3, 4}), ReduceOp::kSum);
+      }
+    });
+    EXPECT_EQ(
+        text,
+        "[all_reduce] ranks of \"tp\" disagree: rank 0 calls all_reduce of "
+        "f32[3, 4] with sum for f32[3, 4] on (tp=2): P(sum) to R; rank 1 calls "
+        "all_reduce of f32[3, 4] with sum. Call the same collective with the "
+        "same sizes on every rank.");
+  });
+}
+
 TEST(GroupBackend, ReducesAndCuts) {
   on_store_ranks(kRanks, [](int64_t rank) {
     const GroupPtr group = world();
