@@ -6,6 +6,7 @@
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
 #include <dtensor/parallel/tied_modules_impl.h>
+#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -168,7 +169,8 @@ at::Tensor to_output_layout(
             where.with(made->placements(), *output), "output_layouts")
       : made;
   if (!use_local || !to->mesh().contains_this_rank()) {
-    const auto placed = redistribute_autograd(y, to);
+    const auto placed = redistribute_autograd(
+        y, to, {.async_op = communicates_alone(to->mesh()) && !use_local});
     return use_local ? to_local_autograd(placed) : placed;
   }
   auto grad = gradient_spec(*to, without_partial(to->placements()));

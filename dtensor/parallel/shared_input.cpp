@@ -214,10 +214,12 @@ at::Tensor prepare(
       ", and the module is parallel on ",
       where.mesh,
       ". Redistribute the input onto that mesh.");
+  // What comes out is used at once; its gradient may be under way for a while.
   return redistribute_autograd(
       distributed,
       spec->with_placements(
-          where.with(spec->placements(), layouts.desired), "input_layouts"));
+          where.with(spec->placements(), layouts.desired), "input_layouts"),
+      {.async_backward = communicates_alone(spec->mesh())});
 }
 
 // The same of what siblings are to share.

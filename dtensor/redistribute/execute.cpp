@@ -4,6 +4,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/redistribution_scope_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan_impl.h>
 #include <dtensor/redistribute/steps_impl.h>
@@ -154,8 +155,8 @@ at::Tensor redistribute_local(
     return meta_part(local, *to);
   }
   at::NoGradGuard no_grad;
-  at::Tensor result = local;
   const RedistributionScope scope(*from, *to);
+  at::Tensor result = local;
   for (const Step& step : steps->steps) {
     result = execute_step(*from, step, result);
   }
@@ -178,8 +179,8 @@ PendingPtr redistribute_local_async(
   }
   check_local(local, *from);
   const at::NoGradGuard no_grad;
-  const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
   const RedistributionScope scope(*from, *to);
+  const auto entered = static_cast<size_t>(steps.rend() - last) - 1;
   for (size_t i = 0; i < entered; ++i) {
     local = execute_step(*from, steps[i], local);
   }
@@ -192,6 +193,20 @@ PendingPtr redistribute_local_async(
     local = execute_step(*from, steps[i], local);
   }
   return ready(finish(local, {}, *from, *to));
+}
+
+bool detail::communicates_alone(const DeviceMesh& mesh) {
+  if (mesh.size() == 1 || mesh_groups(mesh) == nullptr ||
+      !mesh.contains_this_rank()) {
+    return false;
+  }
+  for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
+    const Group& group = get_group(mesh, dim);
+    if (group.size() > 1 && !group.progresses_alone(mesh.device_type())) {
+      return false;
+    }
+  }
+  return true;
 }
 
 } // namespace dtensor

@@ -30,4 +30,10 @@ DTENSOR_API PendingPtr redistribute_local_async(
     const SpecPtr& from,
     const SpecPtr& to);
 
+namespace detail {
+/// Whether what redistribute_local_async() enters on this mesh goes on by
+/// itself while this rank computes.
+bool communicates_alone(const DeviceMesh& mesh);
+} // namespace detail
+
 } // namespace dtensor

@@ -2,7 +2,6 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
-#include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
@@ -23,34 +22,6 @@ record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
   node->set_next_edges(torch::autograd::collect_next_edges(input));
   torch::autograd::set_history(output, std::move(node));
   return output;
-}
-
-// This rank's part, taken out of a DTensor that nobody else holds: of use to
-// whoever may read it only while nobody can write to it.
-// NOLINTNEXTLINE(performance-unnecessary-value-param): it is given away.
-at::Tensor take_local(at::Tensor dtensor) {
-  static_cast<void>(local_of(dtensor)); // refuses a view that is out of date
-  const auto* impl = dtensor.unsafeGetTensorImpl();
-  const bool is_ours = dtensor.use_count() == 1 &&
-      impl->get_backend_meta_intrusive_ptr().use_count() == 2;
-  if (is_ours) {
-    return std::move(meta_of(dtensor).local());
-  }
-  return local_of(dtensor);
-}
-
-at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
-  const auto from = spec_of(dtensor);
-  auto local = take_local(std::move(dtensor));
-  if (local.scalar_type() != to->dtype()) {
-    local = local.to(to->dtype());
-  }
-  const at::Tensor like = at::empty({0}, local.options());
-  return wrap(
-      redistribute_local_async(
-          std::move(local), from->with_dtype(to->dtype()), to),
-      to,
-      like);
 }
 
 at::Tensor nothing(const SpecPtr& spec) {
@@ -168,7 +139,7 @@ at::Tensor redistribute_autograd(
         RedistributeStep{
             from,
             mode.backward_dtype.value_or(dtensor.scalar_type()),
-            mode.async_op});
+            mode.async_op || mode.async_backward});
     node->set_next_edges(torch::autograd::collect_next_edges(dtensor));
   }
   auto result = mode.async_op && !changes_nothing

@@ -32,6 +32,8 @@ struct RedistributeMode {
   std::optional<at::ScalarType> backward_dtype = std::nullopt;
   /// Whether the result, and the gradient, is waited for at first use.
   bool async_op = false;
+  /// Whether the gradient alone is.
+  bool async_backward = false;
   /// Whether it is part of the graph where nothing changes, too: the gradient
   /// then arrives in the layout of the tensor.
   bool always_records = false;

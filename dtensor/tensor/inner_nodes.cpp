@@ -32,6 +32,41 @@ void want(Node* node) {
   }
 }
 
+// Whether it computes each gradient by itself.
+bool computes_each_alone(const Node& node) {
+  const auto name = node.name();
+  return name == "AddmmBackward0" || name == "MmBackward0" ||
+      name == "BmmBackward0";
+}
+
+// While it lives the node has some of its edges, and all if `wanted` is null:
+// it computes no more than they lead to.
+class OnlyEdges {
+ public:
+  OnlyEdges(Node& node, const ExitSet* wanted) : node_(node) {
+    if (wanted == nullptr) {
+      return;
+    }
+    all_ = node.next_edges();
+    for (size_t k = 0; k < all_.size(); ++k) {
+      if (!(*wanted)[k]) {
+        node.next_edges()[k] = {};
+      }
+    }
+  }
+  ~OnlyEdges() {
+    if (!all_.empty()) {
+      node_.next_edges() = std::move(all_);
+    }
+  }
+  OnlyEdges(const OnlyEdges&) = delete;
+  OnlyEdges& operator=(const OnlyEdges&) = delete;
+
+ private:
+  Node& node_;
+  torch::autograd::edge_list all_;
+};
+
 } // namespace
 
 // Walks from the result; false where something does not fit.
@@ -118,38 +153,112 @@ bool InnerNodes::stays_inside(const Target& target) const {
       (!target.leaves || exits_[static_cast<size_t>(target.index)].slot >= 0);
 }
 
-c10::SmallVector<at::Tensor, 4> InnerNodes::run(at::Tensor grad) const {
-  c10::SmallVector<at::Tensor, 4> left(exits_.size());
-  c10::SmallVector<at::Tensor, 3> waiting(nodes_.size());
-  waiting[0] = std::move(grad);
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!waiting[i].defined()) {
-      continue;
-    }
-    const auto& node = nodes_[i].node;
+// Nodes come after those that lead to them.
+InnerNodes::Targets InnerNodes::leading_to(const ExitSet& exits) const {
+  Targets some(nodes_.size());
+  for (size_t i = nodes_.size(); i-- > 0;) {
     const auto& targets = nodes_[i].targets;
     for (size_t k = 0; k < targets.size(); ++k) {
-      if (stays_inside(targets[k])) {
-        want(node->next_edge(k).function.get());
-      }
-    }
-    variable_list grads(node->num_inputs());
-    grads[nodes_[i].input_nr] = std::move(waiting[i]);
-    auto results = (*node)(std::move(grads));
-    torch::autograd::validate_outputs(
-        node->next_edges(), results, [&](const std::string& problem) {
-          return node->name() + ": " + problem;
-        });
-    for (size_t k = 0; k < targets.size(); ++k) {
-      if (targets[k].index >= 0) {
-        auto& place = targets[k].leaves
-            ? left[static_cast<size_t>(targets[k].index)]
-            : waiting[static_cast<size_t>(targets[k].index)];
-        place = std::move(results[k]);
-      }
+      const auto index = static_cast<size_t>(targets[k].index);
+      some[i][k] = targets[k].index >= 0 &&
+          (targets[k].leaves ? exits[index] : some[index].any());
     }
   }
-  return left;
+  return some;
+}
+
+// A node with early targets and others runs for each: products compute every
+// gradient by itself, and those alone that are wanted.
+bool InnerNodes::may_run_twice(const ExitSet& early) const {
+  const auto is_short = [](const auto& list) {
+    return list.size() <= ExitSet().size();
+  };
+  const bool fits = is_short(exits_) &&
+      std::all_of(nodes_.begin(), nodes_.end(), [&](const Inner& inner) {
+                      return is_short(inner.targets);
+                    });
+  if (!fits) {
+    return false;
+  }
+  const auto first = leading_to(early);
+  const auto rest = leading_to(~early);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto& node = *nodes_[i].node;
+    if (first[i].any() && rest[i].any() && nodes_[i].targets.size() > 1 &&
+        !computes_each_alone(node)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Some of its targets, or all. `again`: it will run for others.
+void InnerNodes::run_node(
+    size_t i,
+    const ExitSet* wanted,
+    bool again,
+    Grads& grads) const {
+  const auto& node = nodes_[i].node;
+  const auto& targets = nodes_[i].targets;
+  const OnlyEdges only(*node, wanted);
+  for (size_t k = 0; k < targets.size(); ++k) {
+    if (stays_inside(targets[k]) && node->next_edge(k).is_valid()) {
+      want(node->next_edge(k).function.get());
+    }
+  }
+  variable_list given(node->num_inputs());
+  given[nodes_[i].input_nr] =
+      again ? grads.waiting[i] : std::move(grads.waiting[i]);
+  auto results = (*node)(std::move(given));
+  torch::autograd::validate_outputs(
+      node->next_edges(), results, [&](const std::string& problem) {
+        return node->name() + ": " + problem;
+      });
+  for (size_t k = 0; k < targets.size(); ++k) {
+    if (targets[k].index >= 0 && (wanted == nullptr || (*wanted)[k])) {
+      const auto index = static_cast<size_t>(targets[k].index);
+      (targets[k].leaves ? grads.left : grads.waiting)[index] =
+          std::move(results[k]);
+    }
+  }
+}
+
+InnerNodes::Locals InnerNodes::run(
+    at::Tensor grad,
+    const ExitSet& early,
+    c10::function_ref<void(Locals&)> between) const {
+  Grads grads{Locals(nodes_.size()), Locals(exits_.size())};
+  grads.waiting[0] = std::move(grad);
+  if (early.none() || !may_run_twice(early)) {
+    run_nodes(nullptr, nullptr, grads);
+    return std::move(grads.left);
+  }
+  const auto first = leading_to(early);
+  auto rest = leading_to(~early);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    // What leads to both runs once; its gradient is there then.
+    rest[i] &= ~first[i];
+  }
+  run_nodes(&first, &rest, grads);
+  between(grads.left);
+  run_nodes(&rest, nullptr, grads);
+  return std::move(grads.left);
+}
+
+void InnerNodes::run_nodes(
+    const Targets* wanted,
+    const Targets* later,
+    Grads& grads) const {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const bool runs = wanted == nullptr || (*wanted)[i].any();
+    if (runs && grads.waiting[i].defined()) {
+      run_node(
+          i,
+          wanted == nullptr ? nullptr : &(*wanted)[i],
+          later != nullptr && (*later)[i].any(),
+          grads);
+    }
+  }
 }
 
 void InnerNodes::release_variables() {

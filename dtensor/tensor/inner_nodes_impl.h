@@ -4,17 +4,24 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/SmallVector.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <bitset>
 #include <optional>
 #include <string>
 
 namespace dtensor::detail {
 
+/// Some of the exits, by their numbers; what has a higher one is in none.
+using ExitSet = std::bitset<32>;
+
 class InnerNodes {
  public:
+  using Locals = c10::SmallVector<at::Tensor, 4>;
+
   /// An edge out of this part: to output `slot` of the node before it, or, if
   /// that is negative, to `edge`.
   struct Exit {
@@ -43,8 +50,13 @@ class InnerNodes {
   c10::SmallVector<size_t, 4> exits_by_slot() const;
 
   /// Gradients at the exits for the gradient `grad` of the result. Inside a
-  /// node of the graph that is being executed.
-  c10::SmallVector<at::Tensor, 4> run(at::Tensor grad) const;
+  /// node of the graph that is being executed. Where a product has some that
+  /// are `early` and others, `between` gets the early ones before the others
+  /// are computed.
+  Locals run(
+      at::Tensor grad,
+      const ExitSet& early,
+      c10::function_ref<void(Locals&)> between) const;
 
   /// As those of Node.
   void release_variables();
@@ -65,8 +77,24 @@ class InnerNodes {
     c10::SmallVector<Target, 3> targets;
   };
 
+  // Some of each node's targets.
+  using Targets = c10::SmallVector<ExitSet, 3>;
+  // Gradients under way.
+  struct Grads {
+    Locals waiting; // at nodes
+    Locals left;    // at exits
+  };
+
   InnerNodes() = default;
   bool stays_inside(const Target& target) const;
+  Targets leading_to(const ExitSet& exits) const;
+  bool may_run_twice(const ExitSet& early) const;
+  // Nodes with such targets, for these; null: all. What has others in `later`
+  // keeps its gradient.
+  void run_nodes(const Targets* wanted, const Targets* later, Grads& grads)
+      const;
+  void run_node(size_t i, const ExitSet* wanted, bool again, Grads& grads)
+      const;
 
   c10::SmallVector<Inner, 3> nodes_; // in the order in which they run
   c10::SmallVector<Exit, 4> exits_;

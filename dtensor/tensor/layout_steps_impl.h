@@ -36,6 +36,10 @@ at::Tensor local_counted(const at::Tensor& dtensor);
 /// `dtensor` in layout and dtype `to`, without history; cast before it moves.
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to);
 
+/// The same, but that the result is waited for at first use. What peers are to
+/// read is copied, unless nobody else holds `dtensor` (moved in) or its part.
+at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to);
+
 /// The layout of the gradient of a local tensor of `forward`.
 SpecPtr gradient_spec(const Spec& forward, PlacementsRef grad_placements);
 

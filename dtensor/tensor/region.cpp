@@ -37,6 +37,12 @@ bool moves(const Spec& made, const RegionExit& exit) {
   return exit.to != nullptr && moves(made, *exit.to);
 }
 
+// What from_local's backward will ask for, on its way.
+at::Tensor begun_for(const FromLocalStep& step, at::Tensor grad) {
+  const auto to = spec_of(grad)->with_placements(step.grad_layout);
+  return redistribute_autograd(std::move(grad), to, {.async_op = true});
+}
+
 // The steps of a gradient from a local tensor inside to the tensor outside.
 class WayIn {
  public:
@@ -45,9 +51,10 @@ class WayIn {
             spec_of(input.value),
             input.grad,
             input.origin.is_same(input.value) && input.origin.is_leaf()} {
+    const bool alone = communicates_alone(input.from->mesh());
     if (moves(input)) {
       further().redistribute =
-          RedistributeStep{input.from, input.from->dtype()};
+          RedistributeStep{input.from, input.from->dtype(), alone};
     }
     if (!is_dtensor(input.origin)) {
       further().from_local = FromLocalStep{
@@ -55,13 +62,28 @@ class WayIn {
           without_partial(input.from->placements()),
           input.origin.is_leaf()};
     }
+    if (further_ && alone) {
+      const auto outside = without_partial(input.from->placements());
+      further_->goes_on_alone =
+          input.grad->placements() != PlacementsRef(outside);
+    }
   }
 
-  at::Tensor backward(at::Tensor grad) const {
+  /// Whether the gradient is under way after begin().
+  bool goes_on_alone() const {
+    return further_ && further_->goes_on_alone;
+  }
+  /// All but what waits for communication.
+  at::Tensor begin(at::Tensor grad) const {
     grad = to_local_.backward(std::move(grad));
     if (further_ && further_->redistribute) {
       grad = further_->redistribute->backward(std::move(grad));
     }
+    return goes_on_alone() && further_->from_local
+        ? begun_for(*further_->from_local, std::move(grad))
+        : grad;
+  }
+  at::Tensor finish(at::Tensor grad) const {
     return further_ && further_->from_local
         ? further_->from_local->backward(std::move(grad))
         : grad;
@@ -72,6 +94,7 @@ class WayIn {
   struct Further {
     std::optional<RedistributeStep> redistribute;
     std::optional<FromLocalStep> from_local; // of a plain tensor
+    bool goes_on_alone = false;
   };
   Further& further() {
     if (further_ == nullptr) {
@@ -150,7 +173,12 @@ class EnterNode final : public Node {
     variable_list result(grads.size());
     for (size_t i = 0; i < grads.size(); ++i) {
       if (grads[i].defined() && task_should_compute_output(i)) {
-        result[i] = ways_[i].backward(std::move(grads[i]));
+        result[i] = ways_[i].begin(std::move(grads[i]));
+      }
+    }
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (result[i].defined()) {
+        result[i] = ways_[i].finish(std::move(result[i]));
       }
     }
     return result;
@@ -204,12 +232,20 @@ class RegionNode final : public Node {
     if (c10::GradMode::is_enabled()) {
       unfold_after_this_pass();
     }
-    auto locals = inner_.run(way_out_.backward(std::move(grads[0])));
-    for (const auto i : inner_.exits_by_slot()) {
-      if (locals[i].defined() && task_should_compute_output(i)) {
-        const auto slot = inner_.exits()[i].slot;
-        result[i] = slot < 0 ? std::move(locals[i])
-                             : way_in(slot).backward(std::move(locals[i]));
+    // What is communicated is computed first, and under way while the rest is.
+    const ExitSet early = early_exits();
+    auto locals = inner_.run(
+        way_out_.backward(std::move(grads[0])),
+        early,
+        [&](InnerNodes::Locals& there) { begin(there, early, result); });
+    if (early.any()) {
+      begin(locals, early, result); // if it was not to be had before
+    }
+    begin(locals, ~early, result);
+    for (size_t i = 0; i < locals.size(); ++i) {
+      const auto slot = inner_.exits()[i].slot;
+      if (slot >= 0 && result[i].defined()) {
+        result[i] = way_in(slot).finish(std::move(result[i]));
       }
     }
     return result;
@@ -236,6 +272,35 @@ class RegionNode final : public Node {
           std::fill(edges.begin(), edges.end(), torch::autograd::Edge());
           edges.back() = static_cast<RegionNode&>(*self).inner_.entry();
         });
+  }
+
+  // Those whose gradients go on alone. What is differentiated again is recorded
+  // in one run.
+  ExitSet early_exits() const {
+    ExitSet early;
+    if (c10::GradMode::is_enabled()) {
+      return early;
+    }
+    const auto& exits = inner_.exits();
+    for (size_t i = 0; i < std::min(exits.size(), early.size()); ++i) {
+      early[i] = exits[i].slot >= 0 && way_in(exits[i].slot).goes_on_alone() &&
+          task_should_compute_output(i);
+    }
+    return early;
+  }
+
+  void begin(
+      InnerNodes::Locals& locals,
+      const ExitSet& which,
+      variable_list& result) {
+    for (const auto i : inner_.exits_by_slot()) {
+      const bool is_meant = i >= which.size() || which[i];
+      if (is_meant && locals[i].defined() && task_should_compute_output(i)) {
+        const auto slot = inner_.exits()[i].slot;
+        result[i] = slot < 0 ? std::move(locals[i])
+                             : way_in(slot).begin(std::move(locals[i]));
+      }
+    }
   }
 
   const WayIn& way_in(int64_t slot) const {
@@ -324,7 +389,10 @@ at::Tensor leave_unrecorded(
     const auto part = local.requires_grad() ? alias(local, local) : local;
     return redistribute_local(part, made, exit.to);
   }
-  return cast_and_redistribute(wrap_counted(local, made, local), exit.to);
+  auto whole = wrap_counted(local, made, local);
+  return communicates_alone(made->mesh())
+      ? cast_and_redistribute_async(std::move(whole), exit.to)
+      : cast_and_redistribute(whole, exit.to);
 }
 
 at::Tensor enter_alone(const RegionInput& input) {

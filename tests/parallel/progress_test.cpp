@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Styles over a backend that goes on by itself: they begin what nobody needs
+// yet, and compute meanwhile. Here it notes when what was begun is waited for.
+#include <dtensor/comm/backend_decorator_impl.h>
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/parallel/sequence_parallel.h>
+#include <tests/comm/store_world.h>
+#include <tests/parallel/modules.h>
+
+#include <ATen/record_function.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+using ::testing::ElementsAre;
+
+using Notes = std::vector<std::string>;
+
+class NotedPending final : public Pending {
+ public:
+  NotedPending(PendingPtr inner, Notes& notes)
+      : inner_(std::move(inner)),
+        notes_(notes) {}
+  at::Tensor wait() override {
+    if (!is_noted_) {
+      notes_.emplace_back("wait");
+      is_noted_ = true;
+    }
+    return inner_->wait();
+  }
+
+ private:
+  PendingPtr inner_;
+  Notes& notes_;
+  bool is_noted_ = false;
+};
+
+class AloneBackend final : public detail::BackendDecorator {
+ public:
+  AloneBackend(GroupBackendPtr inner, Notes& notes)
+      : BackendDecorator(std::move(inner)),
+        notes_(notes) {}
+  bool progresses_alone(c10::DeviceType /*device*/) const override {
+    return true;
+  }
+
+ protected:
+  void enter(const Entered& entered, MakeCall /*call*/) override {
+    notes_.emplace_back(entered.name);
+  }
+  void leave(const Entered& /*entered*/) noexcept override {}
+  PendingPtr started(const Entered& /*entered*/, PendingPtr pending) override {
+    notes_.back() = "begin " + notes_.back();
+    return std::make_shared<NotedPending>(std::move(pending), notes_);
+  }
+
+ private:
+  Notes& notes_;
+};
+
+class AloneWorld final : public World {
+ public:
+  AloneWorld(int64_t rank, int64_t size, test::StorePtr store, Notes& notes)
+      : World(rank, size, "alone world"),
+        store_(std::move(store)),
+        notes_(notes) {}
+
+ protected:
+  GroupBackendPtr make_backend(GroupMembers members) override {
+    return std::make_shared<AloneBackend>(
+        std::make_shared<test::StoreBackend>(
+            std::move(members), store_, rounds_),
+        notes_);
+  }
+
+ private:
+  test::StorePtr store_;
+  std::map<std::string, int64_t> rounds_;
+  Notes& notes_;
+};
+
+// Notes products of this thread, in the same list.
+thread_local Notes* products_of = nullptr;
+
+std::unique_ptr<at::ObserverContext> note_product(
+    const at::RecordFunction& fn) {
+  if (products_of != nullptr && std::string(fn.name()) == "aten::mm") {
+    products_of->emplace_back("product");
+  }
+  return nullptr;
+}
+
+class NotedProducts {
+ public:
+  explicit NotedProducts(Notes& notes)
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(note_product)
+                .scopes({at::RecordScope::FUNCTION}))) {
+    notes.clear();
+    products_of = &notes;
+  }
+  ~NotedProducts() {
+    products_of = nullptr;
+    at::removeCallback(handle_);
+  }
+  NotedProducts(const NotedProducts&) = delete;
+  NotedProducts& operator=(const NotedProducts&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+// On two ranks; expectations are those of rank 0.
+void on_two_ranks(const std::function<void(const DeviceMesh&, Notes&)>& fn) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Notes notes;
+      const auto world = std::make_shared<AloneWorld>(rank, 2, store, notes);
+      const WorldScope scope(world);
+      EXPECT_NO_THROW(fn(init_device_mesh(at::kCPU, {2}, {"tp"}), notes));
+      world->end();
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+at::Tensor input() {
+  return uniform({3, 4}, 5).requires_grad_();
+}
+
+TEST(StylesThatDoNotWait, ReduceTheInputsGradientBesideTheWeights) {
+  on_two_ranks([](const DeviceMesh& mesh, Notes& notes) {
+    auto plain = filled(torch::nn::Linear(4, 6));
+    auto mine = filled(torch::nn::Linear(4, 6));
+    parallelize_module(*mine, mesh, ColwiseParallel());
+    auto truth = input();
+    plain(truth).square().sum().backward();
+    auto x = input();
+    const auto loss = mine(x).square().sum();
+    {
+      const NotedProducts noted(notes);
+      loss.backward();
+    }
+    EXPECT_THAT(
+        notes, ElementsAre("product", "begin all_reduce", "product", "wait"));
+    expect_close(x.grad(), truth.grad(), "input");
+    expect_same_gradients(*mine, *plain, "colwise");
+  });
+}
+
+TEST(StylesThatDoNotWait, ScatterItLikewise) {
+  on_two_ranks([](const DeviceMesh& mesh, Notes& notes) {
+    auto mine = filled(torch::nn::Linear(4, 6));
+    parallelize_module(
+        *mine, mesh, ColwiseParallel({.input_layouts = Shard(0)}));
+    auto x = part(uniform({4, 4}, 5), mesh, Shard(0)).requires_grad_();
+    const auto loss = mine(x).square().sum();
+    {
+      const NotedProducts noted(notes);
+      loss.backward();
+    }
+    EXPECT_THAT(
+        notes,
+        ElementsAre("product", "begin reduce_scatter", "product", "wait"));
+    auto plain = filled(torch::nn::Linear(4, 6));
+    auto truth = uniform({4, 4}, 5).requires_grad_();
+    plain(truth).square().sum().backward();
+    expect_close(x.grad(), part(truth.grad(), mesh, Shard(0)), "input");
+    expect_same_gradients(*mine, *plain, "colwise");
+  });
+}
+
+// Of two branches the second is computed while the first is summed up.
+TEST(StylesThatDoNotWait, LetDTensorsOutBeforeTheyAreThere) {
+  on_two_ranks([](const DeviceMesh& mesh, Notes& notes) {
+    auto a = filled(torch::nn::Linear(4, 6), 1);
+    auto b = filled(torch::nn::Linear(4, 6), 7);
+    const auto x = uniform({3, 4}, 5);
+    const auto truth = a(x) + b(x);
+    for (auto linear : {a, b}) {
+      parallelize_module(
+          *linear,
+          mesh,
+          RowwiseParallel(
+              {.input_layouts = Replicate(), .use_local_output = false}));
+    }
+    const torch::NoGradGuard no_grad;
+    const NotedProducts noted(notes);
+    const auto first = a(x);
+    const auto second = b(x);
+    EXPECT_THAT(notes, ::testing::Not(::testing::Contains("wait")));
+    expect_close(first + second, truth, "sum");
+    notes.erase(
+        std::remove(notes.begin(), notes.end(), "product"), notes.end());
+    EXPECT_THAT(
+        notes,
+        ElementsAre("begin all_reduce", "begin all_reduce", "wait", "wait"));
+  });
+}
+
+// A gradient that is differentiated takes the general way.
+TEST(StylesThatDoNotWait, HaveSecondDerivatives) {
+  on_two_ranks([](const DeviceMesh& mesh, Notes&) {
+    const auto second = [&](torch::nn::Linear& linear, at::Tensor x) {
+      const auto loss = linear(x).pow(3).sum();
+      const auto grad = torch::autograd::grad(
+          {loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+      grad.square().sum().backward();
+      return x.grad();
+    };
+    auto plain = filled(torch::nn::Linear(4, 6));
+    auto mine = filled(torch::nn::Linear(4, 6));
+    parallelize_module(
+        *mine, mesh, ColwiseParallel({.output_layouts = Replicate()}));
+    const auto truth = second(plain, input());
+    expect_close(second(mine, input()), truth, "input", 1e-9);
+    expect_same_gradients(*mine, *plain, "colwise", 1e-9);
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
