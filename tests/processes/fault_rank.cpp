@@ -101,6 +101,8 @@ int main(int argc, char** argv) {
   app.add_option("--call-timeout-ms", of_call, "Of the calls");
   app.add_option("--backend", options.world.processes.backend, "By name");
   app.add_option(
+      "--init-method", options.world.processes.init_method, "Where to meet");
+  app.add_option(
       "--ranks-per-process",
       options.world.ranks_per_process,
       "Threads that are ranks");
@@ -115,6 +117,9 @@ int main(int argc, char** argv) {
   if (options.fault == "absent" &&
       dtensor::launched()->rank == options.culprit) {
     return 3;
+  }
+  if (options.fault == "late" && dtensor::launched()->rank == options.culprit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * timeout_ms));
   }
   try {
     for (int i = 0; i < options.times; ++i) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -54,6 +55,15 @@ inline std::string read_file(const fs::path& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+/// "rank 1 (process 4711 on oak)", with this host's name.
+inline ::testing::Matcher<std::string> names_rank(int rank) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  gethostname(host.data(), host.size() - 1);
+  return ::testing::ContainsRegex(
+      "rank " + std::to_string(rank) + " \\(process [0-9]+ on " + host.data() +
+      "\\)");
 }
 
 /// Starts programs that are ranks, over a backend, the parameter.

@@ -15,7 +15,7 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
         ended,
         1,
         AllOf(
-            HasSubstr("rank 1 (process "),
+            names_rank(1),
             HasSubstr(") has ended"),
             HasSubstr("It was number 11 of the collectives of rank "),
             HasSubstr("on \"tp\"")));
@@ -32,9 +32,7 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
     expect_told(
         ended,
         culprit,
-        AllOf(
-            HasSubstr("rank " + std::to_string(culprit) + " (process "),
-            HasSubstr("failed: no such row")));
+        AllOf(names_rank(culprit), HasSubstr("failed: no such row")));
   }
 }
 
@@ -101,7 +99,8 @@ TEST_P(Faults, TheRankOfTheStoreDies) {
 
 TEST_P(Faults, ARankThatHangsIsNamedAtTheTimeout) {
   const auto ended = run("hang", 1);
-  expect_told(ended, 1, HasSubstr("rank 1 runs and says nothing"));
+  expect_told(
+      ended, 1, AllOf(names_rank(1), HasSubstr(") runs and says nothing")));
 }
 
 // Long before the world's.
@@ -119,7 +118,7 @@ TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
         1,
         AllOf(
             AnyOf(HasSubstr("waited 500 ms"), HasSubstr("500ms")),
-            HasSubstr("rank 1 runs and says nothing")));
+            AllOf(names_rank(1), HasSubstr(") runs and says nothing"))));
   }
 }
 
@@ -129,6 +128,21 @@ TEST_P(Faults, ARankThatNeverComesIsNamed) {
       ended,
       1,
       HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
+}
+
+// The others have gone by then, and the store with rank 0.
+TEST_P(Faults, ARankThatComesAfterTheTimeoutIsNamedAndFindsNobody) {
+  const auto ended = run("late", 1);
+  expect_told(
+      ended,
+      1,
+      HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
+  EXPECT_EQ(ended[1].code, 7);
+  EXPECT_THAT(
+      ended[1].output,
+      AllOf(
+          HasSubstr("[init_process_group] the store at 127.0.0.1:"),
+          HasSubstr(" cannot be reached")));
 }
 
 TEST_P(Faults, AnotherCollectiveIsNamedWhereRanksCompare) {
@@ -160,6 +174,16 @@ TEST_P(Faults, TheLastCollectivesAreOnRecord) {
     EXPECT_THAT(json, HasSubstr("\"collective\": \"all_reduce\""));
     EXPECT_THAT(json, HasSubstr("\"end\": null"));
   }
+}
+
+TEST_P(Faults, AFileToMeetInIsGoneWhenAllHaveEndedWell) {
+  const auto file = folder_ / "meeting";
+  const auto ended =
+      run("none", 1, "OFF", 5, {"--init-method", "file://" + file.string()});
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, 0) << rank.output;
+  }
+  EXPECT_FALSE(fs::exists(file));
 }
 
 // Any rank dies or throws at any point. DTENSOR_SWEEP=n makes n runs of it.

@@ -8,15 +8,13 @@
 // All ranks run the same tests in the same order. With --device cuda, ranks of
 // one host take its GPUs in turns, and NCCL wants one for each.
 #include <ATen/Parallel.h>
-#include <dtensor/comm/backends.h>
-#include <dtensor/comm/processes/hierarchical_impl.h>
-#include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/comm/run_world.h>
 #include <gtest/gtest.h>
 #include <tests/comm/collective_inputs.h>
 #include <tests/command_line.h>
 #include <tests/gpu.h>
 #include <tests/processes/on_ranks.h>
+#include <tests/processes/two_hosts.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -24,30 +22,6 @@
 namespace {
 
 dtensor::RunWorldOptions world_options;
-
-// As if the ranks were on two hosts.
-dtensor::MakeBackend on_two_hosts(
-    const std::string& regular,
-    const std::string& otherwise) {
-  return [=](dtensor::GroupMembers members, dtensor::MeetingPlace place) {
-    for (size_t i = 0; i < place.hosts.size(); ++i) {
-      place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
-    }
-    const auto make = dtensor::detail::find_backend(
-        dtensor::detail::is_regular(place) ? regular : otherwise);
-    return make(std::move(members), place);
-  };
-}
-
-// Which a world does by itself for the names that it knows.
-dtensor::GroupBackendPtr on_two_hosts_by_mpi(
-    dtensor::GroupMembers members,
-    const dtensor::MeetingPlace& place) {
-  const auto me = dtensor::launched();
-  dtensor::detail::load_mpi("mpi");
-  dtensor::detail::begin_mpi(me->rank, me->size);
-  return on_two_hosts("hierarchical-mpi", "mpi")(std::move(members), place);
-}
 
 // Why tests of a GPU cannot be here; empty if they can. The number of ranks on
 // this host is what the launcher says.
@@ -94,8 +68,7 @@ int main(int argc, char** argv) {
     }
   }
   at::set_num_threads(1);
-  dtensor::register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));
-  dtensor::register_backend("two_hosts_mpi", on_two_hosts_by_mpi);
+  dtensor::test::register_two_hosts();
   if (world_options.ranks_per_process > 1) {
     return RUN_ALL_TESTS();
   }

@@ -40,6 +40,18 @@ std::string Peers::name(int64_t rank) const {
       ")");
 }
 
+std::string Peers::names(const std::vector<int64_t>& ranks) const {
+  constexpr size_t kMost = 8; // that somebody reads
+  if (ranks.size() > kMost) {
+    return rank_list(ranks);
+  }
+  std::vector<std::string> each;
+  for (const int64_t rank : ranks) {
+    each.push_back(name(rank));
+  }
+  return c10::Join(", ", each);
+}
+
 int64_t Peers::local_rank() const {
   const auto begin = rendezvous_.peers.begin();
   return std::count_if(begin, begin + rank_, [&](const Peer& peer) {
@@ -119,7 +131,7 @@ std::string Peers::what_became_of(
     return quiet.empty()
         ? "all of its ranks failed alike. They may have called different "
           "collectives: TORCH_DISTRIBUTED_DEBUG=DETAIL compares them"
-        : rank_list(quiet) +
+        : names(quiet) +
             (quiet.size() == 1 ? " runs and says" : " run and say") +
             " nothing: busy, hanging, or in another collective";
   } catch (const std::exception&) {

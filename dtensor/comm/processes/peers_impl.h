@@ -26,6 +26,8 @@ class Peers {
   }
   /// "rank 2 (process 4711 on oak)".
   std::string name(int64_t rank) const;
+  /// Of several; of many their numbers alone.
+  std::string names(const std::vector<int64_t>& ranks) const;
   const std::string& host(int64_t rank) const {
     return of(rank).host;
   }

@@ -30,34 +30,6 @@ constexpr std::array<const char*, kKinds> kNames = {
 /// Takes a rank out of the step; it then returns as if nothing had happened.
 struct Return : std::exception {};
 
-/// Counts points, those of the program and every collective.
-class Counter final : public CommObserver {
- public:
-  explicit Counter(std::function<void(int64_t)> at_point)
-      : at_point_(std::move(at_point)) {}
-  void on_collective(const CollectiveEvent&) override {
-    last_collective_ = points_;
-    pass();
-  }
-  // What the fault itself calls is no point.
-  void pass() {
-    if (!inside_) {
-      inside_ = true;
-      at_point_(points_++);
-      inside_ = false;
-    }
-  }
-  Points points() const {
-    return {points_, last_collective_};
-  }
-
- private:
-  std::function<void(int64_t)> at_point_;
-  int64_t points_ = 0;
-  int64_t last_collective_ = 0;
-  bool inside_ = false;
-};
-
 void use_tensor(const at::Tensor& t) {
   (t * 2).sum();
 }
@@ -141,7 +113,7 @@ Points count_points(int64_t ranks) {
   Points points;
   run_ranks(ranks, [&](int64_t rank) {
     const auto mine = objects_of_mine();
-    Counter counter([](int64_t) {});
+    PointCounter counter([](int64_t) {});
     const CommObserverGuard observing(counter);
     train(mine.model, mine.mesh, [&] { counter.pass(); });
     if (rank == 0) {
@@ -158,7 +130,7 @@ std::string run_with(const Fault& fault, const Objects& ended) {
     mine = objects_of_mine();
     mine.group->barrier(); // now others see them
     const auto next = static_cast<size_t>((rank + 1) % fault.ranks);
-    Counter counter([&](int64_t point) {
+    PointCounter counter([&](int64_t point) {
       if (rank == fault.rank && point == fault.point) {
         commit(fault, get_group(mine.mesh), all[next], ended);
       }

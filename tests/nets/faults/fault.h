@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "points.h"
 #include "training_step.h"
 
 namespace dtensor::faults {
@@ -47,12 +48,7 @@ struct Objects {
   Block model{nullptr};
 };
 
-/// How many points a rank of a step without a fault passes, and which is the
-/// last that another rank waits for.
-struct Points {
-  int64_t all = 0;
-  int64_t last_collective = 0;
-};
+/// Those of a step without a fault.
 Points count_points(int64_t ranks);
 
 /// The error of run_ranks with that fault; empty if there was none.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Backends by which the ranks of one host communicate as if they were on two.
+#pragma once
+
+#include <dtensor/comm/backends.h>
+#include <dtensor/comm/processes/hierarchical_impl.h>
+#include <dtensor/comm/processes/mpi_impl.h>
+#include <dtensor/comm/run_world.h>
+
+#include <string>
+#include <utility>
+
+namespace dtensor::test {
+
+/// `regular` for groups with as many ranks on each host, else `otherwise`.
+inline MakeBackend on_two_hosts(
+    const std::string& regular,
+    const std::string& otherwise) {
+  return [=](GroupMembers members, MeetingPlace place) {
+    for (size_t i = 0; i < place.hosts.size(); ++i) {
+      place.hosts[i] = members.ranks[i] % 2 == 0 ? "oak" : "elm";
+    }
+    const auto make =
+        detail::find_backend(detail::is_regular(place) ? regular : otherwise);
+    return make(std::move(members), place);
+  };
+}
+
+/// Begins MPI, which a world does by itself for the names that it knows.
+inline GroupBackendPtr on_two_hosts_by_mpi(
+    GroupMembers members,
+    const MeetingPlace& place) {
+  const auto me = launched();
+  detail::load_mpi("mpi");
+  detail::begin_mpi(me->rank, me->size);
+  return on_two_hosts("hierarchical-mpi", "mpi")(std::move(members), place);
+}
+
+/// As "two_hosts" and "two_hosts_mpi".
+inline void register_two_hosts() {
+  register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));
+  register_backend("two_hosts_mpi", on_two_hosts_by_mpi);
+}
+
+} // namespace dtensor::test
