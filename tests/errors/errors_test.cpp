@@ -37,7 +37,9 @@
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/local_map.h>
+#include <dtensor/version.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/library.h>
 #include <torch/torch.h>
 
@@ -1364,6 +1366,25 @@ std::string half_of_the_variables() {
   return text;
 }
 
+// That one has left its greeting in the store before.
+std::string rank_of_another_job() {
+  const std::string greeting = c10::str(
+      "dtensor ",
+      DTENSOR_VERSION_MAJOR,
+      ".",
+      DTENSOR_VERSION_MINOR,
+      ".",
+      DTENSOR_VERSION_PATCH,
+      "\njob 17\n");
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int session = 0; session < 100; ++session) {
+    store->set(
+        c10::str("dtensor/0/", session, "/rank/1"),
+        std::vector<uint8_t>(greeting.begin(), greeting.end()));
+  }
+  return joining({.rank = 0, .world_size = 2, .store = store});
+}
+
 // Of ranks that are processes.
 void provoke_processes(std::map<std::string, std::string>& texts) {
   texts["a backend that does not exist"] =
@@ -1377,6 +1398,7 @@ void provoke_processes(std::map<std::string, std::string>& texts) {
   texts["an init_method that does not exist"] =
       joining({.init_method = "udp://oak:1", .rank = 0, .world_size = 2});
   texts["half of a launcher's variables"] = half_of_the_variables();
+  texts["a rank of another job"] = rank_of_another_job();
   texts["ranks that do not know where to meet"] =
       joining({.rank = 0, .world_size = 2});
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who is let in as a rank, and how long the others wait for it.
+#include <dtensor/comm/init_process_group.h>
+#include <dtensor/version.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tests/error_of.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <string>
+
+namespace TEST_SOURCE {
+
+using namespace dtensor;
+using ::testing::HasSubstr;
+
+const std::string kVersion = c10::str(
+    "dtensor ",
+    DTENSOR_VERSION_MAJOR,
+    ".",
+    DTENSOR_VERSION_MINOR,
+    ".",
+    DTENSOR_VERSION_PATCH);
+const std::string kWhere = "\noak\nhere\n4711 1\n";
+
+// What rank 0 of two says to one that greets it so. Keys are those of the first
+// worlds of a process, whichever this is.
+std::string told_to(const std::string& greeting) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int session = 0; session < 100; ++session) {
+    const auto keys = "dtensor/0/" + std::to_string(session);
+    store->set(
+        keys + "/rank/1",
+        std::vector<uint8_t>(greeting.begin(), greeting.end()));
+    store->add(keys + "/left", 1); // it does not wait to be left either
+  }
+  const auto text = test_text::error_of([&] {
+    init_process_group(
+        {.backend = "shm",
+         .rank = 0,
+         .world_size = 2,
+         .store = store,
+         .timeout = std::chrono::seconds(20)});
+  });
+  destroy_process_group();
+  return text;
+}
+
+std::string refusal(const std::string& theirs, const std::string& mine) {
+  return "[init_process_group] what came as rank 1 is none of these ranks: it "
+         "says \"" +
+      theirs + "\", and this process \"" + mine +
+      "\". Start all ranks of one job, with one version of dtensor, and no "
+      "other at its address.";
+}
+
+TEST(Rendezvous, RefusesAnotherVersion) {
+  EXPECT_EQ(
+      told_to("dtensor 9.8.7\njob \n2 ranks" + kWhere),
+      refusal("dtensor 9.8.7", kVersion));
+}
+
+TEST(Rendezvous, RefusesAnotherJob) {
+  EXPECT_EQ(
+      told_to(kVersion + "\njob 17\n2 ranks" + kWhere),
+      refusal("job 17", "job "));
+}
+
+TEST(Rendezvous, RefusesAWorldOfAnotherSize) {
+  EXPECT_EQ(
+      told_to(kVersion + "\njob \n3 ranks" + kWhere),
+      refusal("3 ranks", "2 ranks"));
+}
+
+// Of which an error quotes no more than the beginning of a line.
+TEST(Rendezvous, RefusesWhatIsNoGreeting) {
+  EXPECT_EQ(told_to(""), refusal("", kVersion));
+  EXPECT_EQ(
+      told_to("GET / HTTP/1.1\r\n"), refusal("GET / HTTP/1.1\r", kVersion));
+  EXPECT_EQ(
+      told_to(std::string(100'000, 'x')),
+      refusal(std::string(80, 'x'), kVersion));
+}
+
+TEST(Rendezvous, LetsARankOfItsOwnKindIn) {
+  EXPECT_EQ(
+      told_to(kVersion + "\njob \n2 ranks" + kWhere), "nothing was thrown");
+}
+
+TEST(Rendezvous, WaitsAsLongAsPythonByDefault) {
+  EXPECT_EQ(ProcessGroupOptions().timeout, std::chrono::minutes(30));
+  EXPECT_EQ(ProcessGroupOptions().timeout, kBackendDefaultTimeout);
+}
+
+} // namespace TEST_SOURCE
