@@ -122,8 +122,10 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
          .output_layouts = out,
          .use_local_output = !sequence_parallel});
   };
+  // Terms are added first, and LayerNorm scatters the sum.
+  const auto of_tables = sequence_parallel ? Placement(Partial()) : Replicate();
   ParallelizePlan plan = {
-      {"embeddings.word_embeddings", table(between)},
+      {"embeddings.word_embeddings", table(of_tables)},
       {"encoder.layer.*.attention.self.*",
        ColwiseParallel({.input_layouts = between, .unit = head})},
       {"encoder.layer.*.attention.output.dense", rows(between, head)},
@@ -131,8 +133,8 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
        ColwiseParallel({.input_layouts = between})},
       {"encoder.layer.*.output.dense", rows(between, 1)}};
   if (sequence_parallel) {
-    plan.push_back({"embeddings.token_type_embeddings", table(between)});
-    plan.push_back({"embeddings.position_embeddings", table(Shard(0))});
+    plan.push_back({"embeddings.token_type_embeddings", table(of_tables)});
+    plan.push_back({"embeddings.position_embeddings", table(of_tables)});
     for (const auto* norm :
          {"embeddings.LayerNorm",
           "encoder.layer.*.attention.output.LayerNorm",

@@ -37,8 +37,9 @@ void append(std::string& text, utf8proc_int32_t letter) {
 }
 
 bool is_space(utf8proc_int32_t letter) {
-  return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r' ||
-      utf8proc_category(letter) == UTF8PROC_CATEGORY_ZS;
+  const auto kind = utf8proc_category(letter);
+  return letter == '\t' || letter == '\n' || letter == '\r' ||
+      (kind >= UTF8PROC_CATEGORY_ZS && kind <= UTF8PROC_CATEGORY_ZP);
 }
 
 bool is_nothing(utf8proc_int32_t letter) {
