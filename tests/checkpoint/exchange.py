@@ -5,6 +5,8 @@
     tests/checkpoint/exchange.py write FOLDER   # by three ranks, in pieces
     tests/checkpoint/exchange.py read FOLDER    # by one rank and by two
     tests/checkpoint/exchange.py full FOLDER    # whole, by safetensors alone
+    tests/checkpoint/exchange.py run FOLDER     # of a run: FOLDER/ours is what
+        # FOLDER/truth.pt says, and is written anew as FOLDER/python
 
 Ends with 77 where Python has no torch or safetensors, with 1 for a value that
 is not the one that it should be.
@@ -97,11 +99,9 @@ def read_by_two(rank, ranks, port, folder):
     end()
 
 
-def read(folder):
-    state = {name: torch.zeros_like(value_of(name)) for name in TENSORS}
-    dcp.load(state, storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
-    for name, found in state.items():
-        expect(found, value_of(name), name)
+# Each file by safetensors alone; every number of every tensor is in one.
+def expect_pieces(folder, truth):
+    counts = {name: torch.zeros(value.shape) for name, value in truth.items()}
     pieces = 0
     for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
         with safetensors.safe_open(path, framework="pt") as file:
@@ -111,9 +111,20 @@ def read(folder):
                 where = tuple(
                     slice(begin, begin + size) for begin, size in
                     zip(info[name]["saved_offsets"], piece.shape))
-                expect(piece, value_of(name)[where], f"{name} in {path}")
+                expect(piece, truth[name][where], f"{name} in {path}")
+                counts[name][where] += 1
                 pieces += 1
+    for name, count in counts.items():
+        expect(count, torch.ones_like(count), f"how often there is {name}")
     print(f"{pieces} pieces")
+
+
+def read(folder):
+    state = {name: torch.zeros_like(value_of(name)) for name in TENSORS}
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
+    for name, found in state.items():
+        expect(found, value_of(name), name)
+    expect_pieces(folder, {name: value_of(name) for name in TENSORS})
     spawn(read_by_two, 2, folder)
 
 
@@ -134,6 +145,39 @@ def full(folder):
         expect(value, value_of(name), name)
 
 
+# Names and tensors of a run, of which each rank has all.
+def truth_of(folder):
+    return torch.load(pathlib.Path(folder) / "truth.pt", weights_only=False)
+
+
+def write_anew(rank, ranks, port, folder):
+    mesh = begin(rank, ranks, port)
+    truth = truth_of(folder)
+    state = {name: spread(torch.zeros_like(value), mesh, i % 2)
+             for i, (name, value) in enumerate(truth.items())}
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(f"{folder}/ours"))
+    for name, found in state.items():
+        expect(found.full_tensor(), truth[name], f"{name} on {ranks} ranks")
+    dcp.save(state, storage_writer=HuggingFaceStorageWriter(
+        f"{folder}/python", save_distributed=True))
+    end()
+
+
+def run(folder):
+    truth = truth_of(folder)
+    reader = HuggingFaceStorageReader(f"{folder}/ours")
+    names = set(reader.read_metadata().state_dict_metadata)
+    if names != set(truth):
+        print(f"differ: {sorted(names ^ set(truth))}")
+        sys.exit(1)
+    state = {name: torch.zeros_like(value) for name, value in truth.items()}
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    for name, found in state.items():
+        expect(found, truth[name], name)
+    expect_pieces(f"{folder}/ours", truth)
+    spawn(write_anew, 3, folder)
+
+
 def spawn(function, ranks, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -146,4 +190,4 @@ if __name__ == "__main__":
     if mode == "write":
         spawn(write, 3, where)
     else:
-        {"read": read, "full": full}[mode](where)
+        {"read": read, "full": full, "run": run}[mode](where)

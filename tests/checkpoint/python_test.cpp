@@ -2,36 +2,17 @@
 // torch.distributed.checkpoint and safetensors read what we write, and we what
 // they do (exchange.py).
 #include <dtensor/checkpoint/checkpoint.h>
+#include <tests/checkpoint/exchange.h>
 #include <tests/parallel/modules.h>
 #include <tests/weights/files.h>
-
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 namespace dtensor {
 namespace TEST_SOURCE {
 
 using namespace test_modules;
+using test_checkpoint::exchange;
+using test_checkpoint::kWhyNot;
 using test_weights::Folder;
-
-// What Python ended with.
-int exchange(const std::string& mode, const std::string& folder) {
-  const auto log = folder + ".log";
-  const auto command = std::string(DTENSOR_PYTHON) + " " + DTENSOR_TESTS_DIR +
-      "/checkpoint/exchange.py " + mode + " " + folder + " >" + log + " 2>&1";
-  const int status = std::system(command.c_str());
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (code != 0 && code != 77) {
-    std::ifstream text(log);
-    ADD_FAILURE() << command << "\n" << text.rdbuf();
-  }
-  return code;
-}
-
-constexpr const char* kWhyNot =
-    "Python has no torch.distributed.checkpoint or no safetensors";
 
 struct Tensor {
   std::string name;

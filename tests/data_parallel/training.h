@@ -14,6 +14,8 @@
 #include <dtensor/parallel/loss_parallel.h>
 #include <tests/parallel/modules.h>
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -107,5 +109,124 @@ std::vector<double> train_plain(Model& model, const Options& options) {
   }
   return losses;
 }
+
+struct Layout {
+  std::vector<int64_t> shape;
+  std::vector<std::string> names; // of repeat, shard and tp
+  bool has(const std::string& name) const {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  int64_t ranks() const {
+    int64_t all = 1;
+    for (const auto size : shape) {
+      all *= size;
+    }
+    return all;
+  }
+};
+
+/// Blocks are units, and the rest is one.
+inline void shard_gpt(
+    gpt::GPT& model,
+    const DeviceMesh& mesh,
+    const FullyShardOptions& given = {}) {
+  auto options = given;
+  options.mesh = mesh;
+  for (const auto& block : *model->blocks) {
+    fully_shard(*block, options);
+  }
+  fully_shard(*model, options);
+}
+
+/// The dimensions of the mesh whose ranks see other data.
+inline DeviceMesh data_mesh(const DeviceMesh& mesh, const Layout& layout) {
+  return layout.has("repeat") ? mesh[{"repeat", "shard"}] : mesh["shard"];
+}
+
+/// This rank's place among those that see other data.
+inline int64_t data_index(const DeviceMesh& data) {
+  int64_t index = 0;
+  for (int64_t m = 0; m < data.ndim(); ++m) {
+    index = index * data.size(m) + data.get_local_rank(m);
+  }
+  return index;
+}
+
+inline double mean_over(double value, const DeviceMesh& mesh) {
+  auto mean = at::scalar_tensor(value, at::kDouble);
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    mean = get_group(mesh, m).all_reduce(mean, ReduceOp::kAvg);
+  }
+  return mean.item<double>();
+}
+
+/// One rank's part of a run whose model is spread: layers over "tp", with
+/// sequence parallelism, then parameters and batches.
+class ShardedRun {
+ public:
+  ShardedRun(
+      gpt::GPT model,
+      const Layout& layout,
+      const FullyShardOptions& sharding = {})
+      : mesh_(init_device_mesh(at::kCPU, layout.shape, layout.names)),
+        data_(data_mesh(mesh_, layout)),
+        model_(spread(std::move(model), mesh_, data_, layout, sharding)),
+        root_(*model_),
+        optimizer_(model_->parameters(), torch::optim::AdamWOptions(1e-2)) {}
+
+  /// The loss of the whole batch.
+  double step(int64_t number, const Options& options) {
+    optimizer_.zero_grad();
+    const auto mine = accumulate_gradients(
+        options,
+        number,
+        data_index(data_),
+        data_.size(),
+        [&](bool last) {
+          root_.set_requires_gradient_sync(options.sync_each || last);
+        },
+        [&](const at::Tensor& ids, const at::Tensor& targets) {
+          const auto guard = loss_parallel();
+          const auto loss = gpt::loss_of(model_->forward(ids), targets);
+          (loss / options.accumulate).backward();
+          return full(loss).item<double>();
+        });
+    if (options.max_norm) {
+      clip_grad_norm_(model_->parameters(), *options.max_norm);
+    }
+    optimizer_.step();
+    return mean_over(mine, data_);
+  }
+
+  const DeviceMesh& mesh() const {
+    return mesh_;
+  }
+  gpt::GPT& model() {
+    return model_;
+  }
+  torch::optim::AdamW& optimizer() {
+    return optimizer_;
+  }
+
+ private:
+  static gpt::GPT spread(
+      gpt::GPT model,
+      const DeviceMesh& mesh,
+      const DeviceMesh& data,
+      const Layout& layout,
+      const FullyShardOptions& sharding) {
+    if (layout.has("tp")) {
+      gpt::parallelize(model, mesh["tp"], {.sequence = true, .loss = true});
+    }
+    shard_gpt(model, data, sharding);
+    return model;
+  }
+
+  DeviceMesh mesh_;
+  DeviceMesh data_;
+  gpt::GPT model_;
+  FSDPModule root_;
+  torch::optim::AdamW optimizer_;
+};
 
 } // namespace dtensor::test_training
