@@ -11,6 +11,9 @@
 
 #include <ATen/core/List_inl.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace dtensor {
 namespace {
 
@@ -89,16 +92,8 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-// A rank whose shards are finite still skips the step if another's are not.
-void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto base = stack->size() - op.schema().arguments().size();
-  const auto gradients = (*stack)[base].toTensorVector();
-  const auto found = local_scalar((*stack)[base + 1].toTensor());
-  on_locals(op, stack);
-  if (gradients.empty()) {
-    return;
-  }
-  const auto& mesh = spec_of(gradients[0])->mesh();
+// The largest of all ranks of the mesh.
+void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
   const auto ndim = static_cast<size_t>(mesh.ndim());
   const Placements anywhere(ndim, Partial(ReduceOp::kMax));
   const Placements everywhere(ndim, Replicate());
@@ -106,6 +101,24 @@ void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       Spec::make(mesh, anywhere, found.sizes(), found.scalar_type());
   found.copy_(
       redistribute_local(found, from, from->with_placements(everywhere)));
+}
+
+// A rank whose shards are finite still skips the step if another's are not.
+// Gradients may lie on several meshes, as where a part of the model is cut
+// along a second dimension.
+void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto base = stack->size() - op.schema().arguments().size();
+  const auto gradients = (*stack)[base].toTensorVector();
+  const auto found = local_scalar((*stack)[base + 1].toTensor());
+  on_locals(op, stack);
+  std::vector<DeviceMesh> meshes;
+  for (const auto& gradient : gradients) {
+    const auto& mesh = spec_of(gradient)->mesh();
+    if (std::find(meshes.begin(), meshes.end(), mesh) == meshes.end()) {
+      meshes.push_back(mesh);
+      agree_on(found, mesh);
+    }
+  }
 }
 
 } // namespace
