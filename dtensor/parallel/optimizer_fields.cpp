@@ -8,8 +8,11 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include <type_traits>
 
 namespace dtensor::detail {
 namespace {
@@ -45,6 +48,21 @@ StateFields fields_of(torch::optim::RMSpropParamState& state) {
        {"momentum_buffer", &state.momentum_buffer()},
        {"grad_avg", &state.grad_avg()}},
       {{"step", &state.step()}}};
+}
+
+// Of what it computes in a step and reads in it alone (al) there is nothing.
+StateFields fields_of(torch::optim::LBFGSParamState& state) {
+  return {
+      {{"d", &state.d()},
+       {"H_diag", &state.H_diag()},
+       {"prev_flat_grad", &state.prev_flat_grad()}},
+      {{"func_evals", &state.func_evals()},
+       {"n_iter", &state.n_iter()},
+       {"t", &state.t()},
+       {"prev_loss", &state.prev_loss()}},
+      {{"old_dirs", &state.old_dirs()},
+       {"old_stps", &state.old_stps()},
+       {"ro", &state.ro()}}};
 }
 
 template <class Options>
@@ -89,6 +107,68 @@ OptionFields options_of(torch::optim::RMSpropOptions& options) {
       {"centered", &options.centered()}};
 }
 
+OptionFields options_of(torch::optim::LBFGSOptions& options) {
+  return {
+      {"lr", &options.lr()},
+      {"max_iter", &options.max_iter()},
+      {"max_eval", &options.max_eval()},
+      {"tolerance_grad", &options.tolerance_grad()},
+      {"tolerance_change", &options.tolerance_change()},
+      {"history_size", &options.history_size()},
+      {"line_search_fn", &options.line_search_fn()}};
+}
+
+constexpr double kNone = -1; // of a number that is not given
+
+// The number that stands for a value, and the other way round.
+double number_of(double value) {
+  return value;
+}
+double number_of(bool value) {
+  return value ? 1 : 0;
+}
+double number_of(int64_t value) {
+  return static_cast<double>(value);
+}
+double number_of(const std::optional<int64_t>& value) {
+  return value ? number_of(*value) : kNone;
+}
+double number_of(const std::optional<std::string>& value) {
+  return value ? 1 : 0;
+}
+
+void set_number(double& value, double number) {
+  value = number;
+}
+void set_number(bool& value, double number) {
+  value = number != 0;
+}
+void set_number(int64_t& value, double number) {
+  value = static_cast<int64_t>(number);
+}
+void set_number(std::optional<int64_t>& value, double number) {
+  value = number == kNone ? std::nullopt
+                          : std::optional(static_cast<int64_t>(number));
+}
+void set_number(std::optional<std::string>& value, double number) {
+  value =
+      number == 0 ? std::nullopt : std::optional<std::string>("strong_wolfe");
+}
+
+template <class Place>
+constexpr bool is_pair = std::is_same_v<Place, std::tuple<double, double>*>;
+
+at::ScalarType dtype_of(const OptionPlace& place) {
+  if (std::holds_alternative<bool*>(place) ||
+      std::holds_alternative<std::optional<std::string>*>(place)) {
+    return at::kBool;
+  }
+  return std::holds_alternative<int64_t*>(place) ||
+          std::holds_alternative<std::optional<int64_t>*>(place)
+      ? at::kLong
+      : at::kDouble;
+}
+
 template <class State, class Options>
 class Known final : public KnownOptimizer {
  public:
@@ -101,39 +181,48 @@ class Known final : public KnownOptimizer {
   OptionFields options(OptimizerOptions& options) const override {
     return options_of(static_cast<Options&>(options));
   }
+  bool spans_all() const override {
+    return std::is_same_v<State, torch::optim::LBFGSParamState>;
+  }
 };
 
 } // namespace
 
+at::Tensor number_tensor(const StateNumber& number) {
+  if (auto* const* whole = std::get_if<int64_t*>(&number)) {
+    return at::scalar_tensor(**whole, at::kLong);
+  }
+  return at::scalar_tensor(*std::get<double*>(number), at::kDouble);
+}
+
 std::vector<double> option_numbers(const OptionPlace& place) {
-  if (const auto* number = std::get_if<double*>(&place)) {
-    return {**number};
-  }
-  if (const auto* flag = std::get_if<bool*>(&place)) {
-    return {**flag ? 1. : 0.};
-  }
-  const auto& [first, second] = *std::get<std::tuple<double, double>*>(place);
-  return {first, second};
+  return std::visit(
+      [](auto* value) -> std::vector<double> {
+        if constexpr (is_pair<decltype(value)>) {
+          return {std::get<0>(*value), std::get<1>(*value)};
+        } else {
+          return {number_of(*value)};
+        }
+      },
+      place);
 }
 
 void set_option(const OptionPlace& place, const std::vector<double>& numbers) {
-  if (const auto* number = std::get_if<double*>(&place)) {
-    **number = numbers[0];
-  } else if (const auto* flag = std::get_if<bool*>(&place)) {
-    **flag = numbers[0] != 0;
-  } else {
-    *std::get<std::tuple<double, double>*>(place) = {numbers[0], numbers[1]};
-  }
+  std::visit(
+      [&](auto* value) {
+        if constexpr (is_pair<decltype(value)>) {
+          *value = {numbers[0], numbers[1]};
+        } else {
+          set_number(*value, numbers[0]);
+        }
+      },
+      place);
 }
 
 at::Tensor option_tensor(const OptionPlace& place) {
   const auto numbers = option_numbers(place);
-  if (numbers.size() > 1) {
-    return at::tensor(numbers, at::kDouble);
-  }
-  return at::scalar_tensor(
-      numbers[0],
-      std::holds_alternative<bool*>(place) ? at::kBool : at::kDouble);
+  return numbers.size() > 1 ? at::tensor(numbers, at::kDouble)
+                            : at::scalar_tensor(numbers[0], dtype_of(place));
 }
 
 std::unique_ptr<KnownOptimizer> known_optimizer(
@@ -155,11 +244,14 @@ std::unique_ptr<KnownOptimizer> known_optimizer(
   if (dynamic_cast<const RMSprop*>(&optimizer)) {
     return std::make_unique<Known<RMSpropParamState, RMSpropOptions>>();
   }
+  if (dynamic_cast<const LBFGS*>(&optimizer)) {
+    return std::make_unique<Known<LBFGSParamState, LBFGSOptions>>();
+  }
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       false,
       where,
       "what this optimizer keeps is not known. It does SGD, Adam, AdamW, "
-      "Adagrad and RMSprop.");
+      "Adagrad, RMSprop and LBFGS.");
 }
 
 } // namespace dtensor::detail

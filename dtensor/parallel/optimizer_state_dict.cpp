@@ -5,6 +5,7 @@
 #include <dtensor/tensor/dtensor.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
@@ -70,6 +71,21 @@ std::string state_key(const std::string& name, const char* field) {
   return "state." + name + "." + field;
 }
 
+std::string
+list_key(const std::string& name, const char* field, size_t number) {
+  return state_key(name, field) + "." + std::to_string(number);
+}
+
+int64_t elements_of(const Optimizer& optimizer) {
+  int64_t elements = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      elements += parameter.numel();
+    }
+  }
+  return elements;
+}
+
 std::vector<double> numbers_in(const at::Tensor& tensor) {
   const auto plain = full_tensor(tensor).to(at::kCPU, at::kDouble).contiguous();
   const auto* const first = plain.const_data_ptr<double>();
@@ -109,17 +125,27 @@ class Reader {
         }
       }
     }
-    for (const auto& [field, value] : fields.numbers) {
-      if (const auto* found = take(state_key(name, field))) {
+    is_there |= read_numbers(name, fields);
+    return is_there ? std::move(made) : nullptr;
+  }
+
+  /// Of an optimizer that takes all parameters, which have so many `elements`,
+  /// for one vector. `parameter` is the first.
+  std::unique_ptr<OptimizerParamState> read_vectors(
+      const std::string& name,
+      const at::Tensor& parameter,
+      int64_t elements) {
+    auto made = kind_.make();
+    const auto fields = kind_.fields(*made);
+    bool is_there = read_numbers(name, fields);
+    for (const auto& [field, value] : fields.tensors) {
+      const auto key = state_key(name, field);
+      if (const auto* found = take(key)) {
         is_there = true;
-        if (found->defined() && found->numel() == 1) {
-          *value = found->item<int64_t>();
-        } else {
-          problems_.has_other_shape(
-              state_key(name, field), at::scalar_tensor(0, at::kLong), *found);
-        }
+        *value = read_vector(key, *found, parameter, elements);
       }
     }
+    read_lists(name, fields, parameter, elements);
     return is_there ? std::move(made) : nullptr;
   }
 
@@ -178,6 +204,72 @@ class Reader {
   }
 
  private:
+  bool read_numbers(
+      const std::string& name,
+      const detail::StateFields& fields) {
+    bool is_there = false;
+    for (const auto& [field, value] : fields.numbers) {
+      const auto key = state_key(name, field);
+      const auto* found = take(key);
+      if (found == nullptr) {
+        continue;
+      }
+      is_there = true;
+      if (!found->defined() || found->numel() != 1) {
+        problems_.has_other_shape(key, at::scalar_tensor(0, at::kLong), *found);
+      } else if (auto* const* whole = std::get_if<int64_t*>(&value)) {
+        **whole = found->item<int64_t>();
+      } else {
+        *std::get<double*>(value) = found->item<double>();
+      }
+    }
+    return is_there;
+  }
+
+  // A vector, or a number of its own.
+  at::Tensor read_vector(
+      const std::string& key,
+      const at::Tensor& found,
+      const at::Tensor& parameter,
+      int64_t elements) {
+    const bool fits = found.defined() &&
+        (found.dim() == 0 || (found.dim() == 1 && found.numel() == elements));
+    if (!fits) {
+      problems_.has_other_shape(
+          key,
+          at::empty({elements}, at::dtype(parameter.dtype()).device(at::kMeta)),
+          found);
+      return {};
+    }
+    const auto placed = detail::placed_whole(parameter, found);
+    return takes_ ? placed : placed.clone();
+  }
+
+  // Up to the first number that none of them has.
+  void read_lists(
+      const std::string& name,
+      const detail::StateFields& fields,
+      const at::Tensor& parameter,
+      int64_t elements) {
+    for (size_t i = 0;; ++i) {
+      std::vector<std::string> missing;
+      for (const auto& [field, list] : fields.lists) {
+        const auto key = list_key(name, field, i);
+        if (const auto* found = take(key)) {
+          list->push_back(read_vector(key, *found, parameter, elements));
+        } else {
+          missing.push_back(key);
+        }
+      }
+      if (missing.size() == fields.lists.size()) {
+        return;
+      }
+      for (const auto& key : missing) {
+        problems_.is_missing(key);
+      }
+    }
+  }
+
   const at::Tensor* take(const std::string& key) {
     const auto* found = state_.find(key);
     if (found != nullptr) {
@@ -230,7 +322,12 @@ StateDict get_optimizer_state_dict(
       }
     }
     for (const auto& [field, value] : fields.numbers) {
-      add(state_key(name, field), at::scalar_tensor(*value, at::kLong));
+      add(state_key(name, field), detail::number_tensor(value));
+    }
+    for (const auto& [field, list] : fields.lists) {
+      for (size_t i = 0; i < list->size(); ++i) {
+        add(list_key(name, field, i), (*list)[i]);
+      }
     }
   };
   for_each_parameter(module, optimizer, kWhere, add_parameter);
@@ -258,8 +355,11 @@ std::function<void()> detail::prepare_optimizer_state_dict(
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
     reader.read_options(name, group);
-    read->emplace_back(
-        parameter.unsafeGetTensorImpl(), reader.read(name, parameter));
+    auto made = !kind->spans_all() ? reader.read(name, parameter)
+        : read->empty()
+        ? reader.read_vectors(name, parameter, elements_of(optimizer))
+        : nullptr;
+    read->emplace_back(parameter.unsafeGetTensorImpl(), std::move(made));
   };
   for_each_parameter(module, optimizer, kWhere, read_parameter);
   reader.check(options.strict, kWhere);

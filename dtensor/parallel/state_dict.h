@@ -69,17 +69,20 @@ DTENSOR_API void set_model_state_dict(
 /// What the optimizer keeps of the module's parameters, as
 /// "state.w1.weight.exp_avg", and all options of their groups, as
 /// "param_groups.w1.weight.lr"; numbers and flags are tensors without
-/// dimensions, "betas" is one of two numbers.
+/// dimensions, "betas" is one of two numbers. LBFGS has vectors of all of its
+/// parameters, in their order, under the first of them: "state.w1.weight.d",
+/// "state.w1.weight.old_dirs.0"; "line_search_fn" is a flag.
 /// Throws NotImplementedError for an optimizer other than SGD, Adam, AdamW,
-/// Adagrad and RMSprop, ValueError for a parameter that is not the module's.
+/// Adagrad, RMSprop and LBFGS, ValueError for a parameter that is not the
+/// module's.
 DTENSOR_API StateDict get_optimizer_state_dict(
     const torch::nn::Module& module,
     const torch::optim::Optimizer& optimizer,
     const StateDictOptions& options = {});
 
-/// The other way: each tensor gets the layout of its parameter. Options take
-/// the place of those of the group that the parameter is in; what `state` does
-/// not have stays. Throws as the two above, and ValueError where parameters of
+/// The other way: each tensor gets the layout of its parameter, a vector of all
+/// is replicated. Options take the place of those of the group that the
+/// parameter is in; what `state` does not have stays. Throws as the two above, and ValueError where parameters of
 /// one group have different options. Changes nothing then.
 DTENSOR_API void set_optimizer_state_dict(
     const torch::nn::Module& module,

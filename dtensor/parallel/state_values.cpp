@@ -81,6 +81,24 @@ at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source) {
       : DTensor(value, spec);
 }
 
+at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source) {
+  const c10::NoGradGuard no_grad;
+  const auto value = source.detach().to(target.scalar_type());
+  if (!is_dtensor(target)) {
+    return full_tensor(value).to(target.device());
+  }
+  const auto& mesh = DTensor(target).device_mesh();
+  const Placements everywhere(static_cast<size_t>(mesh.ndim()), Replicate());
+  if (is_dtensor(value) && DTensor(value).device_mesh() == mesh) {
+    return DTensor(value).redistribute(everywhere);
+  }
+  return distribute_tensor(
+      full_tensor(value).to(mesh.device_type()),
+      mesh,
+      everywhere,
+      std::nullopt);
+}
+
 std::string state_text(const at::Tensor& value) {
   if (!value.defined()) {
     return "undefined";

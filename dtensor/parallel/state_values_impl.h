@@ -33,6 +33,9 @@ bool fits_state(const at::Tensor& target, const at::Tensor& source);
 /// dtype.
 at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
 
+/// All of `source` on every rank of the mesh of `target`, in its dtype.
+at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source);
+
 /// set_optimizer_state_dict() in two steps: throws all that it would, and
 /// returns what then sets it. With `takes` the optimizer keeps the tensors
 /// themselves, where they have the layout of their parameter, and no copies.

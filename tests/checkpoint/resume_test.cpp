@@ -3,12 +3,13 @@
 // not.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
+#include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/random/random.h>
 #include <tests/parallel/modules.h>
 #include <tests/weights/files.h>
 
-#include <filesystem>
-#include <mutex>
+#include <functional>
+#include <map>
 
 namespace dtensor {
 namespace TEST_SOURCE {
@@ -111,6 +112,70 @@ TEST(ResumedRun, NamesWhatTheOptimizerKeeps) {
   EXPECT_EQ(found["optimizer.param_groups.w1.bias.lr"].item<double>(), 1e-2);
   EXPECT_GT(
       found["optimizer.state.w1.weight.exp_avg"].abs().sum().item<double>(), 0);
+}
+
+double lbfgs_step(Mlp& model, torch::optim::LBFGS& optimizer, int64_t number) {
+  const auto x = uniform({4, 6}, static_cast<uint64_t>(number));
+  const auto loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    auto value = model(x).square().mean();
+    value.backward();
+    return value.detach();
+  });
+  return full(loss).item<double>();
+}
+
+// LBFGS, which takes all parameters for one vector: in parts on three ranks,
+// then in other parts, cut by layers, and alone.
+TEST(ResumedRun, OfLbfgsHasTheSameLosses) {
+  const Folder folder;
+  const auto options =
+      torch::optim::LBFGSOptions(0.1).max_iter(4).history_size(3);
+  constexpr int64_t kStop = 2;
+  std::vector<double> truth;
+  run_ranks(3, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
+    auto model = filled(Mlp(6, 7));
+    fully_shard(*model, {.mesh = mesh});
+    torch::optim::LBFGS optimizer(model->parameters(), options);
+    for (int64_t number = 0; number < 2 * kStop; ++number) {
+      if (number == kStop) {
+        save_checkpoint(
+            folder / "two", {.model = model.get(), .optimizer = &optimizer});
+      }
+      const auto loss = lbfgs_step(model, optimizer, number);
+      if (get_rank() == 0) {
+        truth.push_back(loss);
+      }
+    }
+  });
+  using Spread = std::function<void(Mlp&, const DeviceMesh&)>;
+  const std::map<int64_t, Spread> spreads = {
+      {1, [](Mlp&, const DeviceMesh&) {}},
+      {2,
+       [](Mlp& model, const DeviceMesh& mesh) {
+         parallelize_module(*model, mesh, mlp_plan());
+       }},
+      {4, [](Mlp& model, const DeviceMesh& mesh) {
+         fully_shard(*model, {.mesh = mesh});
+       }}};
+  for (const auto& item : spreads) {
+    run_ranks(item.first, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {item.first}, {"ranks"});
+      auto model = filled(Mlp(6, 7), 50);
+      item.second(model, mesh);
+      torch::optim::LBFGS optimizer(model->parameters());
+      load_checkpoint(
+          folder / "two", {.model = model.get(), .optimizer = &optimizer});
+      for (int64_t number = kStop; number < 2 * kStop; ++number) {
+        EXPECT_NEAR(
+            lbfgs_step(model, optimizer, number),
+            truth[static_cast<size_t>(number)],
+            1e-9)
+            << "step " << number << " on " << mesh;
+      }
+    });
+  }
 }
 
 TEST(ResumedRun, WantsTheOptimizersState) {

@@ -318,6 +318,98 @@ TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
       "false for one with other names.");
 }
 
+// LBFGS takes all parameters for one vector.
+double lbfgs_step(Mlp& mlp, torch::optim::LBFGS& optimizer) {
+  const auto loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    auto value = mlp(uniform({4, 6}, 3)).square().mean();
+    value.backward();
+    return value.detach();
+  });
+  return full(loss).item<double>();
+}
+
+torch::optim::LBFGSOptions lbfgs_options() {
+  return torch::optim::LBFGSOptions(0.1).max_iter(3).history_size(2);
+}
+
+TEST(OptimizerStateDict, HoldsVectorsOfAllParameters) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    auto plain = filled(Mlp(6, 7));
+    torch::optim::LBFGS alone(plain->parameters(), lbfgs_options());
+    auto mlp = parallel(mesh);
+    torch::optim::LBFGS optimizer(mlp->parameters(), lbfgs_options());
+    for (int step = 0; step < 2; ++step) {
+      lbfgs_step(plain, alone);
+      lbfgs_step(mlp, optimizer);
+    }
+    for (const bool is_full : {false, true}) {
+      const StateDictOptions options{.full_state_dict = is_full};
+      const auto state = get_optimizer_state_dict(*mlp, optimizer, options);
+      const auto truth = get_optimizer_state_dict(*plain, alone);
+      EXPECT_EQ(keys(state), keys(truth));
+      EXPECT_NE(state.find("state.w1.weight.old_dirs.1"), nullptr);
+      EXPECT_EQ(state.find("state.w1.weight.old_dirs.2"), nullptr);
+      for (const auto& item : truth) {
+        expect_close(state[item.key()], item.value(), item.key(), 1e-10);
+      }
+      // To one rank, and from there to two; with other options at first.
+      auto there = filled(Mlp(6, 7));
+      set_model_state_dict(*there, get_model_state_dict(*mlp));
+      torch::optim::LBFGS rest(there->parameters());
+      set_optimizer_state_dict(*there, rest, state);
+      auto back = parallel(mesh);
+      set_model_state_dict(*back, get_model_state_dict(*there));
+      torch::optim::LBFGS last(
+          back->parameters(),
+          torch::optim::LBFGSOptions(1).line_search_fn("strong_wolfe"));
+      set_optimizer_state_dict(
+          *back, last, get_optimizer_state_dict(*there, rest));
+      const auto& group = static_cast<torch::optim::LBFGSOptions&>(
+          last.param_groups()[0].options());
+      EXPECT_TRUE(
+          group ==
+          static_cast<torch::optim::LBFGSOptions&>(
+              alone.param_groups()[0].options()));
+      auto beside = filled(Mlp(6, 7));
+      set_model_state_dict(*beside, get_model_state_dict(*plain));
+      torch::optim::LBFGS truth_of_it(beside->parameters());
+      set_optimizer_state_dict(*beside, truth_of_it, truth);
+      for (int step = 0; step < 2; ++step) {
+        const auto loss = lbfgs_step(beside, truth_of_it);
+        EXPECT_NEAR(lbfgs_step(there, rest), loss, 1e-9);
+        EXPECT_NEAR(lbfgs_step(back, last), loss, 1e-9);
+      }
+      expect_same_parameters(*there, *beside);
+      expect_same_parameters(*back, *beside);
+    }
+  });
+}
+
+TEST(OptimizerStateDict, WantsWholeListsOfVectors) {
+  auto mlp = filled(Mlp(6, 7));
+  torch::optim::LBFGS optimizer(mlp->parameters(), lbfgs_options());
+  lbfgs_step(mlp, optimizer);
+  lbfgs_step(mlp, optimizer);
+  const auto whole = get_optimizer_state_dict(*mlp, optimizer);
+  StateDict some;
+  for (const auto& item : whole) {
+    if (item.key() == "state.w1.weight.d") {
+      some.insert(item.key(), at::zeros({3}));
+    } else if (item.key() != "state.w1.weight.ro.1") {
+      some.insert(item.key(), item.value());
+    }
+  }
+  some.insert("state.w2.bias.d", at::zeros({97}));
+  EXPECT_EQ(
+      error_of([&] { set_optimizer_state_dict(*mlp, optimizer, some); }),
+      "[set_optimizer_state_dict] missing: state.w1.weight.ro.1; unknown: "
+      "state.w2.bias.d; of another shape: state.w1.weight.d is f32[3] for "
+      "f64[97]. Pass the dictionary of such a model, or strict = false for one "
+      "with other names.");
+}
+
 TEST(OptimizerStateDict, SaysWhatIsWrong) {
   Mlp mlp(2, 2);
   Mlp other(2, 2);
@@ -326,11 +418,20 @@ TEST(OptimizerStateDict, SaysWhatIsWrong) {
       error_of([&] { get_optimizer_state_dict(*other, sgd); }),
       "[get_optimizer_state_dict] the optimizer has a parameter, f32[2, 2], "
       "that is none of the module's. Pass the module that it was made for.");
-  torch::optim::LBFGS lbfgs(mlp->parameters());
+  struct Unknown : torch::optim::Optimizer {
+    explicit Unknown(std::vector<at::Tensor> parameters)
+        : Optimizer(
+              {torch::optim::OptimizerParamGroup(std::move(parameters))},
+              std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+    at::Tensor step(LossClosure) override {
+      return {};
+    }
+  };
+  Unknown unknown(mlp->parameters());
   EXPECT_EQ(
-      error_of([&] { get_optimizer_state_dict(*mlp, lbfgs); }),
+      error_of([&] { get_optimizer_state_dict(*mlp, unknown); }),
       "[get_optimizer_state_dict] what this optimizer keeps is not known. It "
-      "does SGD, Adam, AdamW, Adagrad and RMSprop.");
+      "does SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS.");
   StateDict state;
   state.insert("state.w1.weight.momentum_buffer", at::zeros({3}));
   state.insert("state.w9.weight.momentum_buffer", at::zeros({3}));
