@@ -29,8 +29,13 @@ using detail::kExtraPrefix;
 using detail::kLoadCheckpoint;
 using detail::kOptimizerPrefix;
 
-bool begins_with(const std::string& name, const char* prefix) {
-  return name.starts_with(prefix);
+// Of a checkpoint that is loaded into a model alone: what an optimizer keeps,
+// and what a loop has beside. A weight may be called "optimizer.w", too.
+bool is_beside_a_model(const std::string& name) {
+  const std::string optimizer = kOptimizerPrefix;
+  return name.starts_with(kExtraPrefix) ||
+      name.starts_with(optimizer + "state.") ||
+      name.starts_with(optimizer + "param_groups.");
 }
 
 // A checkpoint that is open. There may be no tensors in it.
@@ -165,8 +170,7 @@ class Loading {
     std::vector<WeightInfo> found;
     if (opened_.file != nullptr) {
       for (const auto& weight : opened_.file->weights()) {
-        if (begins_with(weight.name, prefix) &&
-            known_.count(weight.name) == 0) {
+        if (weight.name.starts_with(prefix) && known_.count(weight.name) == 0) {
           found.push_back(weight);
         }
       }
@@ -273,7 +277,7 @@ class Loading {
     }
     for (const auto& key : keys) {
       const auto name = kOptimizerPrefix + key;
-      if (begins_with(key, "param_groups.") && find(name) == nullptr) {
+      if (key.starts_with("param_groups.") && find(name) == nullptr) {
         missing_.push_back(name);
       }
     }
@@ -313,9 +317,7 @@ class Loading {
       return;
     }
     for (const auto& weight : opened_.file->weights()) {
-      if (known_.count(weight.name) == 0 &&
-          !begins_with(weight.name, kOptimizerPrefix) &&
-          !begins_with(weight.name, kExtraPrefix)) {
+      if (known_.count(weight.name) == 0 && !is_beside_a_model(weight.name)) {
         surplus_.push_back(weight.name);
       }
     }

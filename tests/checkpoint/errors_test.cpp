@@ -288,6 +288,26 @@ TEST(CheckpointErrors, OfAnotherVersion) {
           " is of version 2. This library reads version 1.");
 }
 
+// What an optimizer keeps may stay in the file. A weight may not, though it be
+// called like it.
+TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizer) {
+  const Folder folder;
+  auto model = filled(Mlp(6, 8));
+  auto state = get_model_state_dict(*model);
+  state.insert("optimizer.state.w1.weight.exp_avg", at::ones({8, 6}));
+  state.insert("optimizer.param_groups.w1.weight.lr", at::ones({}));
+  state.insert("extra.random", at::ones({3}));
+  save_checkpoint(folder / "one", {.tensors = &state});
+  load_checkpoint(folder / "one", {.model = model.get()});
+  state.insert("optimizer.weight", at::ones({2}));
+  save_checkpoint(folder / "two", {.tensors = &state});
+  EXPECT_EQ(
+      error_of(
+          [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
+      "[load_checkpoint] not in the model: optimizer.weight. Load it into such "
+      "a model, or, with strict = false, what fits.");
+}
+
 TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
   const Folder folder;
   StateDict state;
