@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank that saves one checkpoint after the other, and is killed in it, for
-// saving_faults_test.cpp, in the folder that DTENSOR_TEST_SAVES names. Prints
-// the error that it gets and exits with 7.
+// saving_faults_test.cpp, in the folder that DTENSOR_TEST_SAVES names,
+// DTENSOR_TEST_DELAY microseconds after it has begun. Prints the error that it
+// gets and exits with 7.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -11,10 +12,12 @@
 #include <dtensor/tensor/dtensor.h>
 #include <tests/command_line.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -26,6 +29,11 @@ struct Options {
   int round = 3;
   dtensor::RunWorldOptions world;
 };
+
+std::chrono::microseconds delay() {
+  const char* const text = std::getenv("DTENSOR_TEST_DELAY");
+  return std::chrono::microseconds(text == nullptr ? 0 : std::atoi(text));
+}
 
 // It is killed while its thread writes, or has just written.
 void save(const Options& options, const std::string& folder) {
@@ -42,6 +50,7 @@ void save(const Options& options, const std::string& folder) {
         {.tensors = &tensors},
         {.full = round % 2 == 1});
     if (round == options.round && dtensor::get_rank() == options.culprit) {
+      std::this_thread::sleep_for(delay());
       std::raise(SIGKILL);
     }
     saver.wait();
