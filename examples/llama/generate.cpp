@@ -42,6 +42,19 @@ Batch batch_of(const std::vector<Tokens>& prompts) {
   return batch;
 }
 
+// Counts this rank's collectives while it lives.
+class Counter final : public dtensor::CommObserver {
+ public:
+  void on_collective(const dtensor::CollectiveEvent&) override {
+    ++count;
+  }
+
+  int64_t count = 0;
+
+ private:
+  dtensor::CommObserverGuard guard_{*this};
+};
+
 // The run of one rank; the first one's result is the program's.
 class Run {
  public:
@@ -68,15 +81,10 @@ class Run {
 
  private:
   Tensor pass(const Tensor& ids, const Tensor& padding) {
-    std::optional<dtensor::CommDebugMode> comm;
-    if (result_.passes == 0) { // all passes are alike
-      comm.emplace();
-    }
+    const Counter counter;
     const DTensor logits(model_(ids, padding, state_));
     const auto next = next_tokens(logits, options_.sampling);
-    if (comm) {
-      result_.collectives = comm->get_total_counts();
-    }
+    result_.collectives.push_back(counter.count);
     if (keep_logits_) {
       result_.logits.push_back(logits.full_tensor().clone());
     }

@@ -29,7 +29,7 @@ struct Generated {
   double prompt_seconds = 0;         // until the first token
   double seconds = 0;                // of those behind it
   int64_t passes = 0;                // after the prompts
-  int64_t collectives = 0;           // of a pass
+  std::vector<int64_t> collectives;  // of each pass, the prompts' first
 };
 
 class Generator {

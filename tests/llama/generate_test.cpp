@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// examples/llama: ranks that live on, tokens as they come, and what a token
+// takes of memory.
+#include "examples/llama/generate.h"
+#include "examples/llama/load.h"
+#include "examples/long_context/counted_memory.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace llama {
+namespace TEST_SOURCE {
+
+const Config kConfig{.dtype = at::kDouble};
+
+// Counted by the thread that is told, as long as it lives.
+thread_local int64_t told_here = 0;
+
+TEST(Generator, AnswersCallAfterCallOnRanksThatLiveOn) {
+  const std::vector<std::vector<Tokens>> calls = {
+      {{1, 2, 3, 4, 5}},
+      {{6}, {7, 8, 9}, {10, 11}}, // a batch
+      {{1, 2, 3, 4, 5}},
+      {{12, 13}, {14}}};
+  for (const int64_t ranks : {1, 2, 3}) {
+    Generator generate(kConfig, ranks, nullptr);
+    int64_t told = 0;
+    int64_t by_first_rank = 0;
+    for (const auto& prompts : calls) {
+      const auto made =
+          generate(prompts, {.tokens = 4, .on_token = [&](size_t, int64_t) {
+                               ++told;
+                               by_first_rank = ++told_here;
+                             }});
+      const auto anew =
+          Generator(kConfig, ranks, nullptr)(prompts, {.tokens = 4});
+      EXPECT_EQ(made.tokens, anew.tokens) << ranks << " ranks";
+      EXPECT_EQ(made.collectives, anew.collectives) << ranks << " ranks";
+      EXPECT_EQ(by_first_rank, told) << "another thread";
+    }
+  }
+}
+
+// The seed is that of a call, whatever was drawn before.
+TEST(Generator, DrawsBySeed) {
+  Generator generate(kConfig, 2, nullptr);
+  const auto drawn = [&](uint64_t seed) {
+    return generate(
+               {{1, 2}, {3}}, {.tokens = 8, .sampling = {1, 0.9}, .seed = seed})
+        .tokens;
+  };
+  const auto first = drawn(1);
+  EXPECT_NE(drawn(2), first);
+  EXPECT_EQ(drawn(1), first);
+}
+
+using Told = std::vector<std::pair<size_t, int64_t>>;
+
+// All prompts' first tokens, then all second ones, once and not by each rank.
+TEST(Generator, TellsOfTokensInTheirOrder) {
+  for (const int64_t ranks : {1, 3}) {
+    Told told;
+    const auto made = Generator(kConfig, ranks, nullptr)(
+        {{1, 2, 3}, {4}},
+        {.tokens = 5, .on_token = [&](size_t b, int64_t token) {
+           told.emplace_back(b, token);
+         }});
+    Told expected;
+    for (size_t i = 0; i < 5; ++i) {
+      expected.emplace_back(0, made.tokens[0][i]);
+      expected.emplace_back(1, made.tokens[1][i]);
+    }
+    EXPECT_EQ(told, expected);
+  }
+}
+
+// Who is told of a token can end what follows it.
+TEST(Generator, TellsOfATokenBeforeTheNextIsChosen) {
+  const auto all = Generator(kConfig, 1, nullptr)({{1, 2, 3}}, {.tokens = 8});
+  Tokens told;
+  const auto made = Generator(kConfig, 1, nullptr)(
+      {{1, 2, 3}},
+      {.tokens = 8,
+       .is_end = [&](int64_t) { return told.size() == 3; },
+       .on_token = [&](size_t, int64_t token) { told.push_back(token); }});
+  EXPECT_EQ(told, Tokens(all.tokens[0].begin(), all.tokens[0].begin() + 3));
+  EXPECT_EQ(made.tokens[0], told);
+  EXPECT_EQ(made.passes, 3);
+}
+
+// The others go on, and get what they would have got.
+TEST(Generator, EndsEachAnswerByItself) {
+  for (const int64_t ranks : {1, 2}) {
+    Generator generate(kConfig, ranks, nullptr);
+    const std::vector<Tokens> prompts = {{1, 2, 3}, {4}};
+    const auto all = generate(prompts, {.tokens = 6}).tokens;
+    const auto end = all[0][2];
+    const auto until = [&](const Tokens& tokens) {
+      return Tokens(
+          tokens.begin(), std::find(tokens.begin(), tokens.end(), end));
+    };
+    const auto made = generate(
+        prompts,
+        {.tokens = 6, .is_end = [=](int64_t token) { return token == end; }});
+    EXPECT_EQ(made.tokens[0], until(all[0]));
+    EXPECT_EQ(made.tokens[1], until(all[1]));
+    EXPECT_LT(made.tokens[0].size(), 3U);
+  }
+}
+
+// What one more token allocates at the most, in bytes, and one layer's keys.
+struct Taken {
+  int64_t most;
+  int64_t keys;
+};
+
+Taken taken_by_a_token(Llama& model, int64_t past) {
+  const c10::InferenceMode inference;
+  const auto no_padding = torch::zeros({1}, torch::kLong);
+  const auto token = torch::ones({1, 1}, torch::kLong);
+  State state;
+  model(torch::ones({1, past}, torch::kLong), no_padding, state);
+  model(token, no_padding, state);
+  const auto before = state.caches;
+  const auto account = std::make_shared<MemoryAccount>();
+  memory_account = account;
+  model(token, no_padding, state);
+  memory_account = nullptr;
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(state.caches[i].keys.is_same(before[i].keys));
+    EXPECT_TRUE(state.caches[i].values.is_same(before[i].values));
+  }
+  const auto& keys = before[0].keys;
+  return {
+      account->peak, keys.size(1) * past * keys.size(3) * keys.element_size()};
+}
+
+// Whatever the context, and however much has been read.
+TEST(Generator, ATokenCopiesNoCache) {
+  CountingAllocator::install();
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    for (const int64_t key_heads : {9, 3}) {
+      dtensor::run_ranks(ranks, [&](int64_t rank) {
+        const auto mesh = dtensor::init_device_mesh(at::kCPU, {ranks}, {"tp"});
+        auto model = make_model(
+            {.width = 576, .key_heads = key_heads, .context = 4096},
+            mesh,
+            nullptr);
+        const auto taken = taken_by_a_token(model, 3000);
+        EXPECT_LT(taken.most, taken.keys / 4)
+            << ranks << " ranks, rank " << rank << ", " << key_heads
+            << " key heads";
+      });
+    }
+  }
+}
+
+TEST(Generator, ReadsACacheWhereItIs) {
+  const auto now = torch::ones({2, 3, 1, 4});
+  const auto before = torch::zeros({2, 3, 5, 4});
+  Positions at{0, 16, {}, {}, {}, true};
+  torch::Tensor cache;
+  const auto first = remember(cache, before, at);
+  EXPECT_TRUE(first.is_alias_of(cache));
+  EXPECT_EQ(cache.size(2), 16);
+  at.past = 5;
+  const auto* const memory = cache.data_ptr();
+  const auto read = remember(cache, now, at);
+  EXPECT_EQ(cache.data_ptr(), memory);
+  EXPECT_TRUE(read.is_alias_of(cache));
+  EXPECT_TRUE(at::equal(read, torch::cat({before, now}, 2)));
+}
+
+} // namespace TEST_SOURCE
+} // namespace llama
