@@ -7,11 +7,20 @@
 //   overlap/rowwise/<rows>x<in>x<out>/<chunks>
 //   overlap/beside_mm/<bytes>/sync, async
 //   overlap/uneven_work/sync, async
+//
+// On two processes, over a backend that goes on by itself, what styles gain
+// that do not wait:
+//
+//   DTENSOR_BACKEND=gloo dtensor-run -n 2 overlap
+//   overlap/gloo/beside_mm/<bytes>/sync, async
+//   overlap/gloo/colwise/<rows>x<in>x<out>/off, on
 #include "harness.h"
 
+#include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -75,14 +84,17 @@ void rowwise(const Shape& shape, const bench::Options& options) {
   measure(ways, options);
 }
 
-void beside_mm(int64_t bytes, const bench::Options& options) {
+void beside_mm(
+    const std::string& over,
+    int64_t bytes,
+    const bench::Options& options) {
   const auto mesh = init_device_mesh(torch::kCPU, {kRanks});
   const auto part =
       DTensor::from_local(torch::randn({bytes / 4}), mesh, {Partial()});
   const auto a = torch::randn({256, 256});
   Ways ways;
   for (const bool async : {false, true}) {
-    const auto name = "overlap/beside_mm/" + std::to_string(bytes) +
+    const auto name = "overlap/" + over + "beside_mm/" + std::to_string(bytes) +
         (async ? "/async" : "/sync");
     if (!options.wants(name)) {
       continue;
@@ -133,25 +145,88 @@ void uneven_work(const bench::Options& options) {
   measure(ways, options);
 }
 
+// A backend of which nothing goes on by itself.
+class Waiting final : public dtensor::detail::BackendDecorator {
+ public:
+  using BackendDecorator::BackendDecorator;
+  bool progresses_alone(c10::DeviceType /*device*/) const override {
+    return false;
+  }
+
+ protected:
+  void enter(const Entered& /*entered*/, MakeCall /*call*/) override {}
+  void leave(const Entered& /*entered*/) noexcept override {}
+};
+
+// Forward and backward.
+void colwise(
+    const std::string& backend,
+    const Shape& shape,
+    const bench::Options& options) {
+  const auto x = torch::randn({shape.rows, shape.in}).requires_grad_();
+  const auto grad = torch::randn({shape.rows, shape.out / kRanks});
+  Ways ways;
+  for (const bool overlaps : {false, true}) {
+    const auto name = "overlap/" + backend + "/colwise/" + shape.text() +
+        (overlaps ? "/on" : "/off");
+    if (!options.wants(name)) {
+      continue;
+    }
+    const auto mesh = init_device_mesh(
+        torch::kCPU,
+        {kRanks},
+        {"tp"},
+        {{{"tp", {.backend = overlaps ? backend : "waiting"}}}});
+    torch::nn::Linear linear(shape.in, shape.out);
+    parallelize_module(*linear, mesh, ColwiseParallel());
+    ways[name] = [=]() mutable { linear(x).backward(grad); };
+  }
+  measure(ways, options);
+}
+
+void on_threads(const bench::Options& options) {
+  const torch::NoGradGuard no_grad;
+  for (const Shape& shape :
+       {Shape{512, 1024, 256}, Shape{64, 1536, 576}, Shape{2048, 4096, 1024}}) {
+    rowwise(shape, options);
+  }
+  for (const int64_t bytes : {1 << 16, 1 << 22}) {
+    beside_mm("", bytes, options);
+  }
+  uneven_work(options);
+}
+
+void on_processes(const std::string& backend, const bench::Options& options) {
+  {
+    const torch::NoGradGuard no_grad;
+    for (const int64_t bytes : {1 << 16, 1 << 22}) {
+      beside_mm(backend + "/", bytes, options);
+    }
+  }
+  for (const Shape& shape : {Shape{512, 1024, 1024}, Shape{2048, 1024, 4096}}) {
+    colwise(backend, shape, options);
+  }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
   const auto options =
       bench::parse(argc, argv, "Communication beside work, and after it");
-  run_ranks(
+  if (!launched()) {
+    run_ranks(kRanks, [&] { on_threads(options); }, {.intra_op_threads = 1});
+    return 0;
+  }
+  const char* const named = std::getenv("DTENSOR_BACKEND");
+  const std::string backend = named == nullptr ? "gloo" : named;
+  register_backend(
+      "waiting", [backend](GroupMembers members, const MeetingPlace& place) {
+        return std::make_shared<Waiting>(
+            dtensor::detail::find_backend(backend)(std::move(members), place));
+      });
+  torch::set_num_threads(1);
+  run_world(
       kRanks,
-      [&] {
-        const torch::NoGradGuard no_grad;
-        for (const Shape& shape :
-             {Shape{512, 1024, 256},
-              Shape{64, 1536, 576},
-              Shape{2048, 4096, 1024}}) {
-          rowwise(shape, options);
-        }
-        for (const int64_t bytes : {1 << 16, 1 << 22}) {
-          beside_mm(bytes, options);
-        }
-        uneven_work(options);
-      },
-      {.intra_op_threads = 1});
+      [&] { on_processes(backend, options); },
+      {.processes = {.backend = backend}});
 }
