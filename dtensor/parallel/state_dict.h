@@ -82,8 +82,9 @@ DTENSOR_API StateDict get_optimizer_state_dict(
 
 /// The other way: each tensor gets the layout of its parameter, a vector of all
 /// is replicated. Options take the place of those of the group that the
-/// parameter is in; what `state` does not have stays. Throws as the two above, and ValueError where parameters of
-/// one group have different options. Changes nothing then.
+/// parameter is in; what `state` does not have stays. Throws as the two above,
+/// and ValueError where parameters of one group have different options. Changes
+/// nothing then.
 DTENSOR_API void set_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,
