@@ -39,6 +39,7 @@ PROGRAMS = {
     "programs": ("program/",),
     "smollm2": ("smollm2/",),
     "overlap": ("overlap/",),
+    "checkpoint": ("checkpoint/",),
 }
 # Of programs that take long: what is measured unless another --only is given.
 ONLY = {"launched": "launched/all_reduce/4/4194304"}
