@@ -154,11 +154,11 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/rank_memory.cpp
   dtensor/comm/rank_memory_impl.h
   dtensor/comm/recorded_impl.h
+  dtensor/comm/redistribution_scope_impl.h
   dtensor/comm/reduce.cpp
   dtensor/comm/reduce_impl.h
   dtensor/comm/reduce_loops.cpp
   dtensor/comm/reduce_loops_impl.h
-  dtensor/comm/redistribution_scope_impl.h
   dtensor/comm/spin.cpp
   dtensor/comm/spin_impl.h
   dtensor/comm/threads/all_gather.cpp
