@@ -31,6 +31,7 @@ void from_parts(const DeviceMesh& mesh) {
 // A product over a sharded dimension is a partial sum, which costs nothing
 // until somebody needs the value.
 void operators(const DeviceMesh& mesh) {
+  torch::manual_seed(0); // processes draw alike
   const auto a = torch::rand({4, 6}, torch::kDouble);
   const auto b = torch::rand({6, 2}, torch::kDouble);
   const auto da = distribute_tensor(a, mesh, {Shard(1)});

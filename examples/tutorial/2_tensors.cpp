@@ -23,6 +23,7 @@ void parts(const DeviceMesh& mesh) {
 
 // What operators make of them.
 void operators(const DeviceMesh& mesh) {
+  torch::manual_seed(0); // processes draw alike
   const auto x = torch::rand({8, 4}, torch::kDouble);
   const auto w = torch::rand({4, 6}, torch::kDouble);
   // [operators]
