@@ -9,6 +9,7 @@
 #include <array>
 #include <climits>
 #include <random>
+#include <regex>
 
 namespace dtensor::process_faults {
 namespace {
@@ -62,13 +63,30 @@ bool names_culprit(
   return false;
 }
 
-std::string missing_of_absent(const std::string& output, const Case& fault) {
-  const bool is_told =
-      has(output,
-          c10::str("[init_process_group] rank ", fault.culprit, " of ")) ||
-      has(output, "[init_process_group] ranks ") ||
-      has(output, "[init_process_group] the store ");
-  return is_told ? "" : "that a rank did not come";
+// "rank 2 of 3 did not come", or "ranks 2, 3 of 4 did not come".
+bool says_absent(const std::string& text, int64_t rank) {
+  const std::regex said(c10::str(
+      "ranks? ([0-9]+, )*", rank, "(, [0-9]+)* of [0-9]+ did not come within"));
+  return std::regex_search(text, said);
+}
+
+// Where rank 0 is late nobody finds it, or, by the time it comes, those that
+// have given up. Where another one is, the first that gives up may be rank 0,
+// and takes the store along; without a launcher's address it counts alone.
+std::string missing_of_absent(
+    const std::string& output,
+    const World& world,
+    const Case& fault) {
+  const auto says = [&](const std::string& what) {
+    return has(output, "[init_process_group] " + what);
+  };
+  const bool store_is_late = fault.culprit < world.threads;
+  const bool is_told = says_absent(output, fault.culprit) ||
+      says("the store at ") || has(output, "ranks of this host did not come") ||
+      (store_is_late &&
+       (says("rank 0 was not found on this host in time") ||
+        has(output, " did not come within")));
+  return is_told ? "" : "that the rank did not come";
 }
 
 // Under mpirun the first that ends ends all others.
@@ -123,7 +141,7 @@ Case make_case(const World& world, int64_t run, uint64_t seed, int64_t points) {
 std::string
 missing_in(const std::string& output, const World& world, const Case& fault) {
   if (fault.is_absent()) {
-    return missing_of_absent(output, fault);
+    return missing_of_absent(output, world, fault);
   }
   if (fault.kind == Kind::kCallsOther) {
     return has(output, "disagree: ") &&
