@@ -152,6 +152,27 @@ TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
   });
 }
 
+// LibTorch multiplies it by the weight and adds the bias.
+TEST(NormalizationTest, BatchNormOfNothingHasTheDtypeOfItsParameters) {
+  const auto ones = at::ones({4}, at::kDouble);
+  for (const auto dtype : {at::kLong, at::kFloat, at::kDouble}) {
+    const auto nothing = at::zeros({0, 4, 3}, dtype);
+    const auto truth = at::batch_norm(
+        nothing, ones, ones, ones, ones, false, 0.1, 1e-5, false);
+    run_ranks(3, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {3});
+      for (const auto& layout : {Replicate(), Shard(0), Shard(1, 2)}) {
+        const at::Tensor x = spread(nothing, mesh, {layout});
+        const at::Tensor w = spread(ones, mesh, {Replicate()});
+        const auto mine =
+            at::batch_norm(x, w, w, w, w, false, 0.1, 1e-5, false);
+        EXPECT_EQ(mine.scalar_type(), truth.scalar_type());
+        EXPECT_EQ(mine.sizes(), truth.sizes());
+      }
+    });
+  }
+}
+
 TEST(NormalizationTest, SequenceShardsNormalizeWithoutCommunication) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

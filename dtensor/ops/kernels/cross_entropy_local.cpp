@@ -6,6 +6,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
@@ -142,6 +144,37 @@ double smoothing_per_class(const CrossEntropyPlan& plan) {
   return plan.label_smoothing / static_cast<double>(plan.classes());
 }
 
+// Over all classes, of logits less the largest one.
+struct ClassSums {
+  at::Tensor exponentials;
+  at::Tensor weighted; // weight * logit; only for smoothing
+  at::Tensor picked;   // the target's logit
+};
+
+ClassSums sums_over_classes(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& shifted, // is written to
+    const at::Tensor& weight,
+    const Targets& t) {
+  ClassSums sums;
+  sums.picked = target_logit(plan, shifted, t);
+  const auto c = plan.class_dim;
+  at::Tensor smooth;
+  if (plan.label_smoothing > 0) {
+    smooth = weight.defined() ? (shifted * my_weight(plan, weight)).sum(c)
+                              : shifted.sum(c);
+  }
+  auto both = shifted.exp_().sum(c);
+  if (plan.label_smoothing > 0) {
+    both = at::stack({both, smooth});
+  }
+  both = reduce_over_classes(plan, both, ReduceOp::kSum);
+  sums.picked = reduce_over_classes(plan, sums.picked, ReduceOp::kSum);
+  sums.exponentials = plan.label_smoothing > 0 ? both[0] : both;
+  sums.weighted = plan.label_smoothing > 0 ? both[1] : smooth;
+  return sums;
+}
+
 void reduce_loss(
     const CrossEntropyPlan& plan,
     const at::Tensor& losses,
@@ -164,6 +197,47 @@ void reduce_loss(
   }
 }
 
+// What each sample's loss counts for in the gradient.
+at::Tensor coefficient_of(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& grad,
+    const at::Tensor& total,
+    const Targets& t) {
+  const auto coefficient =
+      plan.reduction == at::Reduction::Mean ? grad / total : grad;
+  // Not times zero: a mean over nothing is not finite.
+  return at::where(t.ignored, 0, coefficient);
+}
+
+// On meta LibTorch lacks some operators of the real computation.
+CrossEntropyState forward_without_data(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& logits,
+    const at::Tensor& target) {
+  const auto options =
+      logits.options().dtype(accumulation_dtype(logits.scalar_type()));
+  CrossEntropyState state;
+  state.loss = at::empty(plan.output->local_sizes(), logits.options());
+  state.log_sum = at::empty(target.sizes(), options);
+  if (plan.reduction == at::Reduction::Mean) {
+    state.total = at::empty({}, options);
+  }
+  return state;
+}
+
+// Depends on what the gradient does, if it is differentiated again.
+at::Tensor backward_without_data(
+    const CrossEntropyPlan& plan,
+    const at::Tensor& grad,
+    const at::Tensor& logits,
+    const at::Tensor& probabilities) {
+  if (!probabilities.defined()) {
+    return at::empty_like(logits);
+  }
+  const auto each = grad.dim() == 0 ? grad : grad.unsqueeze(plan.class_dim);
+  return (probabilities * each).to(logits.scalar_type());
+}
+
 } // namespace
 
 Interval CrossEntropyPlan::my_classes() const {
@@ -184,37 +258,24 @@ CrossEntropyState cross_entropy_forward(
     const at::Tensor& logits,
     const at::Tensor& target,
     const at::Tensor& class_weight) {
-  const auto c = plan.class_dim;
+  if (logits.is_meta()) {
+    return forward_without_data(plan, logits, target);
+  }
   const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up_targets(plan, target);
 
   const auto max = reduce_over_classes(plan, largest(plan, x), ReduceOp::kMax);
-  auto shifted = x - max.unsqueeze(c);
-  auto picked = target_logit(plan, shifted, t);
-  at::Tensor smooth; // sum over classes of weight * shifted
-  if (plan.label_smoothing > 0) {
-    smooth = weight.defined() ? (shifted * my_weight(plan, weight)).sum(c)
-                              : shifted.sum(c);
-  }
-  auto sums = shifted.exp_().sum(c);
-  if (plan.label_smoothing > 0) {
-    sums = at::stack({sums, smooth});
-  }
-  sums = reduce_over_classes(plan, sums, ReduceOp::kSum);
-  picked = reduce_over_classes(plan, picked, ReduceOp::kSum);
-  if (plan.label_smoothing > 0) {
-    smooth = sums[1];
-    sums = sums[0];
-  }
+  const auto sums =
+      sums_over_classes(plan, x - max.unsqueeze(plan.class_dim), weight, t);
 
   CrossEntropyState state;
-  const auto log_sum = sums.log();
+  const auto log_sum = sums.exponentials.log();
   state.log_sum = log_sum + max;
   const auto weights = sample_weight(t, weight, log_sum);
-  auto losses = (log_sum - picked) * weights;
+  auto losses = (log_sum - sums.picked) * weights;
   if (plan.label_smoothing > 0) {
     losses = losses * (1 - plan.label_smoothing) +
-        (log_sum * all_weights(plan, weight) - smooth) *
+        (log_sum * all_weights(plan, weight) - sums.weighted) *
             smoothing_per_class(plan);
   }
   losses.masked_fill_(t.ignored, 0);
@@ -231,16 +292,14 @@ at::Tensor cross_entropy_backward(
     const at::Tensor& log_sum,
     const at::Tensor& total,
     const at::Tensor& probabilities) {
+  if (logits.is_meta()) {
+    return backward_without_data(plan, grad, logits, probabilities);
+  }
   const auto c = plan.class_dim;
   const auto [x, weight] = to_accumulate(logits, class_weight);
   const auto t = look_up_targets(plan, target);
-  auto coefficient = grad.to(x.scalar_type());
-  if (plan.reduction == at::Reduction::Mean) {
-    coefficient = coefficient / total;
-  }
-  // Not times zero: a mean over nothing is not finite.
-  coefficient = at::where(t.ignored, 0, coefficient);
-
+  const auto coefficient =
+      coefficient_of(plan, grad.to(x.scalar_type()), total, t);
   // (1 - s) w_t (p - onehot) + s/C (W p - w), each times the coefficient
   const auto hard =
       sample_weight(t, weight, coefficient) * (1 - plan.label_smoothing);

@@ -99,7 +99,7 @@ LocalKernel detail::channel_norm_local(ChannelNorm norm) {
     } else if (decision.outputs[0]->numel() > 0) {
       on_padded(op, stack);
     } else {
-      auto empty = scaled_and_shifted(args);
+      auto empty = scaled_and_shifted(args).to(decision.outputs[0]->dtype());
       torch::jit::drop(*stack, op.schema().arguments().size());
       stack->emplace_back(std::move(empty));
     }

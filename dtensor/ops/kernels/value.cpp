@@ -65,9 +65,13 @@ void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
+  // Of tensors without data one alone is known to equal another: itself, as
+  // modules of attention ask.
+  const bool same_without_data = self.is_meta() && self.is_same(other);
   stack->emplace_back(
-      self.sizes() == other.sizes() &&
-      at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool());
+      same_without_data ||
+      (self.sizes() == other.sizes() &&
+       at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool()));
 }
 
 // The spec of the first DTensor among the arguments; the others must be on its

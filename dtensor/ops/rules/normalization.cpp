@@ -10,6 +10,8 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 
 namespace dtensor {
@@ -147,6 +149,17 @@ bool has_no_channels(const Spec& input) {
   return input.dim() == 1 && input.numel() == 0;
 }
 
+// LibTorch multiplies an input without elements by a single weight, and adds a
+// bias: they count as numbers.
+at::ScalarType scaled_by(at::ScalarType dtype, at::ScalarType number) {
+  const bool becomes_complex =
+      c10::isComplexType(number) && !c10::isComplexType(dtype);
+  const bool becomes_real =
+      c10::isFloatingType(number) && c10::isIntegralType(dtype, true);
+  return becomes_complex || becomes_real ? c10::promoteTypes(dtype, number)
+                                         : dtype;
+}
+
 // The parts that ranks have of vectors too long might fit.
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
@@ -173,7 +186,14 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
         input,
         ". Pass such a tensor.");
   }
-  return dense_like_first(call);
+  auto outputs = dense_like_first(call);
+  for (const auto* name : {"weight", "bias"}) {
+    const auto* operand = call.input(name);
+    if (input.numel() == 0 && operand != nullptr) {
+      outputs[0].dtype = scaled_by(outputs[0].dtype, operand->spec->dtype());
+    }
+  }
+  return outputs;
 }
 
 // Whether ranks that cut dimension `d` need nothing of each other.
