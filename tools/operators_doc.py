@@ -15,7 +15,8 @@ its tensor operands, then those of its results, for operands of the shapes that
 are given ([layouts](../concepts/layouts.md) explains the notation). Of kernels,
 which take their operands in any layout, it says what they make of the first one.
 Everything replicated is always possible and not listed, nor is `SS` in place of
-`S`. `P` is a partial value of one of the reductions that follow; any other
+`S`, nor are [units](../concepts/layouts.md#units), of which the last rows give
+examples, `(heads)`. `P` is a partial value of one of the reductions that follow; any other
 partial operand is reduced first. In-place, `out=` and `_foreach_` forms follow
 from their operator ([operators](../concepts/operators.md)); an operator that
 stands nowhere here computes on replicated tensors.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rule as text, in tests/golden/rules.txt: a block for operators that say
 // the same of the same operands, with their names, the operands, what a mesh
-// dimension may do, and notes. To accept a change run this test with
+// dimension may do, and notes; behind them calls on operands that are cut in
+// units. To accept a change run this test with
 // DTENSOR_UPDATE_GOLDEN=1, then tools/operators_doc.py, and review both.
 #include "tests/ops/rule_calls.h"
 
@@ -19,6 +20,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -218,6 +220,88 @@ class Blocks {
   std::map<std::string, std::vector<std::string>> by_text_;
 };
 
+// A call on operands that are cut in units, and what they are.
+struct UnitCall {
+  std::string name;
+  std::vector<Sizes> operands;
+  std::vector<Placements> layouts; // of the operands, in turn
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> fn;
+};
+
+// Nine heads of 64 features, of which three share one of keys.
+std::vector<UnitCall> calls_in_units() {
+  const Placement heads = Shard(1, 64);
+  const Placement groups = Shard(1, 192);
+  return {
+      {"view (heads)",
+       {{4, 576}},
+       {{heads}, {groups}, {StridedShard(1, 3, 64)}},
+       [](const auto& t) {
+         return t[0].view({4, 9, 64});
+       }},
+      {"view (features)",
+       {{4, 9, 64}},
+       {{Shard(1)}, {Shard(1, 3)}, {Shard(2)}},
+       [](const auto& t) {
+         return t[0].view({4, 576});
+       }},
+      {"transpose.int (heads)",
+       {{4, 576}},
+       {{heads}},
+       [](const auto& t) { return t[0].transpose(0, 1); }},
+      {"add.Tensor (heads)",
+       {{4, 576}, {576}},
+       {{heads, Shard(0, 64)}, {heads, Replicate()}},
+       [](const auto& t) { return t[0] + t[1]; }},
+      {"linear (heads)",
+       {{4, 576}, {6, 576}},
+       {{heads, heads}, {groups, groups}},
+       [](const auto& t) { return at::linear(t[0], t[1]); }},
+      {"linear (rows of heads)",
+       {{4, 6}, {576, 6}},
+       {{Replicate(), Shard(0, 64)}},
+       [](const auto& t) { return at::linear(t[0], t[1]); }}};
+}
+
+std::string text_of(const UnitCall& call) {
+  const auto mesh = init_device_mesh(at::kCPU, {2});
+  std::string operands;
+  for (const auto& sizes : call.operands) {
+    operands += (operands.empty() ? "" : ", ") +
+        c10::str("f32", at::IntArrayRef(sizes));
+  }
+  std::vector<std::string> lines;
+  for (const auto& layouts : call.layouts) {
+    std::vector<at::Tensor> given;
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const auto spec =
+          Spec::make(mesh, {layouts[i]}, call.operands[i], at::kFloat);
+      given.push_back(DTensor::from_local(
+          at::ones(spec->local_sizes()),
+          mesh,
+          {layouts[i]},
+          {.shape = std::vector<int64_t>(
+               call.operands[i].begin(), call.operands[i].end())}));
+    }
+    const DTensor result(call.fn(given));
+    lines.push_back(to_string(
+        Strategy{.outputs = {result.placements()[0]}, .inputs = layouts}));
+  }
+  return call.name + "\n  of " + operands + "\n  " + c10::Join("\n  ", lines) +
+      "\n";
+}
+
+std::string rules_of_units() {
+  const torch::NoGradGuard no_grad;
+  std::string all;
+  with_fake_world(0, 2, [&] {
+    for (const auto& call : calls_in_units()) {
+      all += "\n" + text_of(call);
+    }
+  });
+  return all;
+}
+
 std::string all_rules() {
   const auto& registry = RuleRegistry::global();
   Blocks blocks;
@@ -240,7 +324,7 @@ std::string all_rules() {
   }
   return "# What every operator's rule says; tests/ops/rules_test.cpp writes "
          "it.\n" +
-      blocks.print();
+      blocks.print() + rules_of_units();
 }
 
 std::string read(const std::filesystem::path& path) {
