@@ -15,40 +15,38 @@ foreach(doc errors operators headers snippets)
   set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
 endforeach()
 
+# A lint whose program tools/setup.sh installs in .venv: skipped, and said to be,
+# without it.
+function(dtensor_lint_by program name)
+  set(path ${PROJECT_SOURCE_DIR}/.venv/bin/${program})
+  if(EXISTS ${path})
+    add_test(NAME lint.${name} COMMAND ${path} ${ARGN})
+  else()
+    add_test(NAME lint.${name} COMMAND ${CMAKE_COMMAND} -E echo
+      "skipped: no .venv/bin/${program}; tools/setup.sh makes .venv")
+  endif()
+  set_tests_properties(lint.${name} PROPERTIES LABELS lint
+    SKIP_REGULAR_EXPRESSION "skipped: no ")
+endfunction()
+
 # Reads Python's package, of the version that its rows are for.
-set(python_with_torch ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-if(EXISTS ${python_with_torch})
-  add_test(NAME lint.api_doc
-    COMMAND ${python_with_torch} ${PROJECT_SOURCE_DIR}/tools/api_doc.py --check)
-  set_tests_properties(lint.api_doc PROPERTIES
-    LABELS lint SKIP_RETURN_CODE 77 TIMEOUT 120)
-endif()
+dtensor_lint_by(python api_doc ${PROJECT_SOURCE_DIR}/tools/api_doc.py --check)
+set_tests_properties(lint.api_doc PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
 
 # Functions longer than this mix several ideas. Lists are as long as they are.
-# tools/setup.sh installs lizard where it makes .venv.
-set(lizard ${PROJECT_SOURCE_DIR}/.venv/bin/lizard)
-if(EXISTS ${lizard})
-  add_test(NAME lint.functions
-    COMMAND ${lizard} --languages cpp --length 50 --CCN 23 --warnings_only
-      --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
-      ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher)
-  set_tests_properties(lint.functions PROPERTIES LABELS lint)
-endif()
+dtensor_lint_by(lizard functions --languages cpp --length 40 --CCN 23
+  --warnings_only --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
+  ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher)
 
 # Every source is as `make format` leaves it. Versions of clang-format differ in
 # what they do, so it is the one that tools/setup.sh installs there.
-set(clang_format ${PROJECT_SOURCE_DIR}/.venv/bin/clang-format)
-if(EXISTS ${clang_format})
-  file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
-    ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp ${PROJECT_SOURCE_DIR}/benchmarks/*.h
-    ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h
-    ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h
-    ${PROJECT_SOURCE_DIR}/launcher/*.cpp ${PROJECT_SOURCE_DIR}/launcher/*.h
-    ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
-  add_test(NAME lint.format
-    COMMAND ${clang_format} --dry-run -Werror ${formatted})
-  set_tests_properties(lint.format PROPERTIES LABELS lint)
-endif()
+file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp ${PROJECT_SOURCE_DIR}/benchmarks/*.h
+  ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h
+  ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h
+  ${PROJECT_SOURCE_DIR}/launcher/*.cpp ${PROJECT_SOURCE_DIR}/launcher/*.h
+  ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
+dtensor_lint_by(clang-format format --dry-run -Werror ${formatted})
 
 add_custom_target(dtensor_header_checks ALL)
 add_dependencies(dtensor_header_checks all_verify_interface_header_sets)

@@ -20,6 +20,7 @@ set(DTENSOR_LAYOUT_HEADERS
   dtensor/layout/cost.h
   dtensor/layout/mesh.h
   dtensor/layout/placement.h
+  dtensor/layout/reduce_op.h
   dtensor/layout/shard_math.h
   dtensor/layout/spec.h
   dtensor/layout/text.h
@@ -28,7 +29,10 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/intern_impl.h
   dtensor/layout/mesh.cpp
+  dtensor/layout/mesh_concatenate.cpp
   dtensor/layout/mesh_dimension_impl.h
+  dtensor/layout/mesh_family.cpp
+  dtensor/layout/mesh_family_impl.h
   dtensor/layout/mesh_slice.cpp
   dtensor/layout/mesh_state_impl.h
   dtensor/layout/parse.cpp
@@ -225,6 +229,8 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
   dtensor/redistribute/search_impl.h
+  dtensor/redistribute/sharing.cpp
+  dtensor/redistribute/sharing_impl.h
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
 )
@@ -255,8 +261,12 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/layout_steps.cpp
   dtensor/tensor/layout_steps_impl.h
   dtensor/tensor/local_map.cpp
+  dtensor/tensor/local_map_arguments.cpp
+  dtensor/tensor/local_map_arguments_impl.h
   dtensor/tensor/memory_order_impl.h
   dtensor/tensor/meta_impl.h
+  dtensor/tensor/missing_derivative.cpp
+  dtensor/tensor/missing_derivative_impl.h
   dtensor/tensor/asked_first_impl.h
   dtensor/tensor/no_data_impl.h
   dtensor/tensor/pooled_impl.h
@@ -313,8 +323,10 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/fast_args_impl.h
   dtensor/ops/fast_kernel.cpp
   dtensor/ops/fast_kernel_impl.h
+  dtensor/ops/fast_ops_impl.h
   dtensor/ops/fast_others.cpp
   dtensor/ops/fast_pointwise.cpp
+  dtensor/ops/fast_slot_impl.h
   dtensor/ops/functional_variant.cpp
   dtensor/ops/implicit_replication.cpp
   dtensor/ops/in_backward.cpp

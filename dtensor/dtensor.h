@@ -34,6 +34,7 @@
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
+#include <dtensor/layout/reduce_op.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>

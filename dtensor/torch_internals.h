@@ -20,6 +20,15 @@
 // a key for tests, that of what is asked first     tensor     AskedFirstKey
 // operands that RecordFunction keeps to itself     debug      the compiler
 // random operators ask the generator's key first   comm       RandomKey
+// the default generator can be exchanged            comm       DefaultGenerator
+// Gloo's classes cross an interface as pointers    comm       the linker
+// what is queued in a pass runs at its end         parallel   EndsOfPasses
+// a tensor has room for one hook after its sum     parallel   HooksOfSums
+// nodes that save tensors see writes to them       parallel   SavedTensors
+// tensors may share one count of writes            tensor     WritesCount
+// arguments are boxed as the dispatcher does it    ops        Boxing
+// autocast keeps what it has cast of a leaf        comm       CastsAreKept
+// a formula that there is none of is a node        tensor     MissingFormulas
 #pragma once
 
 #include <c10/core/DispatchKey.h>

@@ -8,8 +8,15 @@ import sys
 from pathlib import Path
 
 SPDX = "// SPDX-License-Identifier: BSD-3-Clause"
-HARD_LIMIT = 600
-SOFT_LIMITS = {".h": 200, ".cpp": 400}
+LIMITS = {".h": 200, ".cpp": 400}
+# Longer ones, which are to be split and may not grow.
+LONG_FILES = {
+    "dtensor/comm/group_backend.h": 217,
+    "dtensor/comm/init_device_mesh.cpp": 410,
+    "dtensor/data_parallel/unit_impl.h": 224,
+    "dtensor/parallel/shared_input.cpp": 422,
+    "dtensor/tensor/region.cpp": 406,
+}
 WIDE = re.compile(r"#include <(torch/torch|torch/extension|ATen/ATen)\.h>")
 BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")
 LISTED = re.compile(r"^\s*(dtensor/\S+)$", re.M)
@@ -39,10 +46,8 @@ def check_file(name: str, lines: list[str]) -> list[str]:
     errors = []
     if lines[:1] != [SPDX]:
         errors.append(f"{name}:1: the first line must be '{SPDX}'")
-    if len(lines) > HARD_LIMIT:
-        errors.append(f"{name}: {len(lines)} lines; split it by idea")
-    elif len(lines) > (aim := SOFT_LIMITS[Path(name).suffix]):
-        print(f"note: {name}: {len(lines)} lines, aim at {aim}")
+    if len(lines) > (most := LONG_FILES.get(name, LIMITS[Path(name).suffix])):
+        errors.append(f"{name}: {len(lines)} lines, more than {most}: split it by idea")
     for number, line in enumerate(lines, 1):
         if library and WIDE.match(line):
             errors.append(f"{name}:{number}: include the narrow headers you use")
@@ -60,7 +65,7 @@ def check(root: Path) -> list[str]:
     umbrella = (root / "dtensor/dtensor.h").read_text()
     errors = [f"{name}: internal, list it among the sources"
               for name in LISTED.findall(public) if name.endswith("_impl.h")]
-    for file in sorted(p for p in root.glob("dtensor/**/*") if p.suffix in SOFT_LIMITS):
+    for file in sorted(p for p in root.glob("dtensor/**/*") if p.suffix in LIMITS):
         name = file.relative_to(root).as_posix()
         errors += check_file(name, file.read_text().splitlines())
         internal = name.endswith((".cpp", "_impl.h"))

@@ -280,7 +280,7 @@ void PartReader::read(const std::string& name, const at::Tensor& target) {
   const auto read = [&](const Interval& rows) {
     auto parts = share.parts;
     parts[0] = slice_of(parts[0], rows);
-    const auto out = local.narrow(0, rows.begin, rows.size());
+    auto out = local.narrow(0, rows.begin, rows.size());
     if (out.numel() > 0) {
       file_.read(name, parts, out);
     }

@@ -4,6 +4,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/text.h>
 
@@ -93,12 +94,6 @@ std::vector<int64_t> ranks_along(
   return result;
 }
 
-// What messages, and overrides, call a dimension.
-std::string label_of(const DeviceMesh& mesh, size_t dim) {
-  const auto& names = mesh.mesh_dim_names();
-  return names.empty() ? std::to_string(dim) : names[dim];
-}
-
 std::string text_of(const GroupOptions& options) {
   return options.timeout
       ? c10::str(options.backend, " ", options.timeout->count(), " ms")
@@ -108,7 +103,7 @@ std::string text_of(const GroupOptions& options) {
 void check_overrides(const DeviceMesh& mesh, const MeshOptions& options) {
   std::vector<std::string> labels;
   for (size_t dim = 0; dim < mesh.shape().size(); ++dim) {
-    labels.push_back(label_of(mesh, dim));
+    labels.push_back(detail::dim_name(mesh, dim));
   }
   for (const auto& [name, group] : options.backend_override) {
     DTENSOR_CHECK_VALUE(
@@ -131,7 +126,7 @@ std::shared_ptr<detail::MeshGroups> groups_of(
   const auto mine = std::find(ranks.begin(), ranks.end(), get_rank());
   std::vector<DimGroup> groups(shape.size());
   for (size_t dim = 0; dim < shape.size(); ++dim) {
-    const auto label = label_of(mesh, dim);
+    const auto label = detail::dim_name(mesh, dim);
     const auto said = options.backend_override.find(label);
     const auto chosen =
         said == options.backend_override.end() ? GroupOptions() : said->second;

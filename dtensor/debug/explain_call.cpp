@@ -2,9 +2,10 @@
 #include <dtensor/debug/explain_call_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/decide_impl.h>
-#include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/fast_ops_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
@@ -165,11 +166,6 @@ void say_how_it_runs(
   }
 }
 
-std::string name_of(const DeviceMesh& mesh, size_t dim) {
-  const auto& names = mesh.mesh_dim_names();
-  return names.empty() ? std::to_string(dim) : names[dim];
-}
-
 void add_choices(
     const OpInfo& info,
     const DeviceMesh& mesh,
@@ -179,7 +175,7 @@ void add_choices(
   const auto written = writes ? info.op.schema().arguments()[0].name() : "";
   for (size_t m = 0; m < choices.size(); ++m) {
     call.mesh_dims.push_back(
-        explain_choice(choices[m], name_of(mesh, m), written));
+        explain_choice(choices[m], dim_name(mesh, m), written));
   }
 }
 

@@ -45,9 +45,15 @@ int64_t ring_rounds(CollectiveKind kind, int64_t n) {
   }
 }
 
+double
+ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link) {
+  const auto rounds = static_cast<double>(ring_rounds(kind, n));
+  return rounds * link.per_round +
+      rounds * buffer / static_cast<double>(n) * link.per_byte;
+}
+
 double wire_bytes(CollectiveKind kind, int64_t n, double buffer) {
-  return static_cast<double>(ring_rounds(kind, n)) * buffer /
-      static_cast<double>(n);
+  return ring_cost(kind, n, buffer, LinkCost{});
 }
 
 int64_t wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer) {

@@ -4,9 +4,9 @@
 // what was sent.
 //
 // Counted are the algorithms that send the fewest bytes. Ranks stand in a ring,
-// and in every round each sends one n-th of a buffer to the next:
-//
-//   time = rounds * (latency + buffer / n / bandwidth)
+// and in every round each sends one n-th of a buffer to the next, which takes
+// what the links of that mesh dimension take (LinkCost). All three ask for
+// bytes: links that take nothing but one a byte.
 #pragma once
 
 #include <dtensor/api.h>
@@ -38,9 +38,22 @@ DTENSOR_API std::string_view to_string(CollectiveKind kind);
 /// For these kinds only; throws ValueError for others.
 DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 
-/// Bytes that a rank sends. `buffer` is what one n-th of goes in a round: the
-/// result of an all-gather, the input of a scatter, this rank's input of the
-/// others.
+/// What the links between the ranks of one mesh dimension take.
+struct LinkCost {
+  /// For a round, whatever is sent in it: seconds of latency.
+  double per_round = 0;
+  /// For a byte: seconds, the inverse of the bandwidth.
+  double per_byte = 1;
+};
+
+/// What a collective takes: rounds * (per_round + buffer / n * per_byte).
+/// `buffer` is what one n-th of goes in a round: the result of an all-gather,
+/// the input of a scatter, this rank's input of the others.
+DTENSOR_API double
+ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
+
+/// Bytes that a rank sends: ring_cost() where a byte takes one, and nothing
+/// else takes anything.
 DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
 /// Elements that a rank sends, times `n`: a whole number, so that costs compare

@@ -3,7 +3,13 @@
 
 #include <dtensor/layout/mesh.h>
 
+#include <string>
+
 namespace dtensor::detail {
+
+/// The name of dimension `dim`, which counts from the front; its number where
+/// dimensions have none.
+std::string dim_name(const DeviceMesh& mesh, size_t dim);
 
 /// The slice of `mesh` along its dimension `dim`, which counts from the front,
 /// through this rank: mesh[name] where the dimensions have names.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of a mesh, dimensions joined into one, taken apart, and put together.
+// Slices of a mesh, dimensions joined into one, and taken apart.
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_dimension_impl.h>
-#include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/mesh_family_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <algorithm>
@@ -12,11 +12,14 @@
 namespace dtensor {
 namespace {
 
+using detail::family;
 using detail::FlattenedMesh;
 using detail::join_names;
 using detail::make_state;
 using detail::MeshState;
+using detail::remember_parents;
 using detail::StatePtr;
+using detail::with_groups_of;
 
 // The dimensions called so, in the order of the mesh.
 std::vector<int64_t> dims_of(
@@ -63,34 +66,6 @@ std::vector<int64_t> ranks_of_slice(
 std::vector<int64_t> point_of(const DeviceMesh& mesh) {
   return mesh.get_coordinate().value_or(
       std::vector<int64_t>(static_cast<size_t>(mesh.ndim()), 0));
-}
-
-// The mesh itself and the living ones that it was sliced from.
-std::vector<StatePtr> family(const StatePtr& state) {
-  std::vector<StatePtr> members{state};
-  const std::lock_guard<std::mutex> lock(state->mutex);
-  for (const auto& weak : state->sliced_from) {
-    if (auto parent = weak.lock()) {
-      members.push_back(std::move(parent));
-    }
-  }
-  return members;
-}
-
-void remember_parents(const MeshState& slice, const StatePtr& parent) {
-  const std::vector<StatePtr> parents = family(parent);
-  const std::lock_guard<std::mutex> lock(slice.mutex);
-  auto& known = slice.sliced_from;
-  std::erase_if(known, [](const auto& weak) { return weak.expired(); });
-  for (const StatePtr& candidate : parents) {
-    const bool is_known =
-        std::any_of(known.begin(), known.end(), [&](const auto& weak) {
-          return !weak.owner_before(candidate) && !candidate.owner_before(weak);
-        });
-    if (!is_known) {
-      known.push_back(candidate);
-    }
-  }
 }
 
 // The flattened mesh called so. Call with the lock of `state` held.
@@ -151,16 +126,6 @@ void check_name_is_free(
   }
 }
 
-// What is made of `origin`, with groups if that has some.
-DeviceMesh with_groups_of(
-    const MeshState& origin,
-    const DeviceMesh& pure,
-    const char* where) {
-  return origin.groups
-      ? detail::with_groups(pure, origin.groups->make_for(pure, where))
-      : pure;
-}
-
 template <class T>
 std::vector<T>
 replaced(const std::vector<T>& all, size_t at, const std::vector<T>& by) {
@@ -169,74 +134,6 @@ replaced(const std::vector<T>& all, size_t at, const std::vector<T>& by) {
   result.insert(
       result.end(), all.begin() + static_cast<long>(at) + 1, all.end());
   return result;
-}
-
-bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
-  return std::all_of(
-      mesh.ranks().begin(), mesh.ranks().end(), [&](int64_t rank) {
-        return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-      });
-}
-
-// The living mesh that has the ranks of all of them, the largest one.
-StatePtr common_origin(
-    const std::vector<DeviceMesh>& meshes,
-    const std::vector<StatePtr>& states) {
-  StatePtr origin;
-  for (const StatePtr& state : states) {
-    for (const StatePtr& candidate : family(state)) {
-      const bool fits =
-          std::all_of(meshes.begin(), meshes.end(), [&](const auto& mesh) {
-            return has_all(candidate->ranks, mesh);
-          });
-      if (fits &&
-          (origin == nullptr ||
-           candidate->ranks.size() > origin->ranks.size())) {
-        origin = candidate;
-      }
-    }
-  }
-  DTENSOR_CHECK_VALUE(
-      origin != nullptr,
-      "DeviceMesh::concatenate",
-      "the meshes are no slices of one mesh that is still there. Slice them "
-      "from one mesh, and keep it.");
-  return origin;
-}
-
-// Steps along each of the meshes add up in the order of the origin's ranks.
-std::vector<int64_t> ranks_side_by_side(
-    const std::vector<DeviceMesh>& meshes,
-    const MeshState& origin) {
-  const auto place_of = [&](int64_t rank) {
-    const auto& ranks = origin.ranks;
-    return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-  };
-  const auto through =
-      origin.coordinate ? place_of(origin.rank) : std::ptrdiff_t{0};
-  std::vector<int64_t> places = {through};
-  for (const DeviceMesh& mesh : meshes) {
-    std::vector<int64_t> next;
-    for (const int64_t place : places) {
-      for (const int64_t rank : mesh.ranks()) {
-        next.push_back(place + place_of(rank) - through);
-      }
-    }
-    places = std::move(next);
-  }
-  auto sorted = places;
-  std::sort(sorted.begin(), sorted.end());
-  DTENSOR_CHECK_VALUE(
-      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
-          sorted.front() >= 0 &&
-          sorted.back() < static_cast<int64_t>(origin.ranks.size()),
-      "DeviceMesh::concatenate",
-      "two of the meshes share a dimension of the mesh that they come from. "
-      "Name each dimension once.");
-  for (int64_t& place : places) {
-    place = origin.ranks[static_cast<size_t>(place)];
-  }
-  return places;
 }
 
 } // namespace
@@ -273,6 +170,11 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
       state_->groups ? state_->groups->select(dims) : nullptr));
   remember_parents(*slice.state_, state_);
   return slice;
+}
+
+std::string detail::dim_name(const DeviceMesh& mesh, size_t dim) {
+  const auto& names = mesh.mesh_dim_names();
+  return names.empty() ? std::to_string(dim) : names[dim];
 }
 
 DeviceMesh detail::along_dimension(const DeviceMesh& mesh, int64_t dim) {
@@ -369,37 +271,6 @@ DeviceMesh DeviceMesh::unflatten(
     const std::vector<int64_t>& sizes,
     const std::vector<std::string>& mesh_dim_names) const {
   return unflatten(dim_of(name), sizes, mesh_dim_names);
-}
-
-DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
-  constexpr const char* kWhere = "DeviceMesh::concatenate";
-  DTENSOR_CHECK_VALUE(
-      !meshes.empty(), kWhere, "there is no mesh. Give at least one.");
-  std::vector<StatePtr> states;
-  std::vector<int64_t> shape;
-  std::vector<std::string> names;
-  for (const DeviceMesh& mesh : meshes) {
-    const MeshState& state = *mesh.state_;
-    DTENSOR_CHECK_VALUE(
-        state.names.empty() == meshes[0].state_->names.empty(),
-        kWhere,
-        "some of the meshes have names. Name the dimensions of all or none.");
-    states.push_back(mesh.state_);
-    shape.insert(shape.end(), state.shape.begin(), state.shape.end());
-    names.insert(names.end(), state.names.begin(), state.names.end());
-  }
-  const StatePtr origin = common_origin(meshes, states);
-  auto result = with_groups_of(
-      *origin,
-      DeviceMesh(
-          origin->device_type,
-          std::move(shape),
-          ranks_side_by_side(meshes, *origin),
-          std::move(names),
-          origin->rank),
-      kWhere);
-  remember_parents(*result.state_, origin);
-  return result;
 }
 
 } // namespace dtensor

@@ -13,30 +13,12 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 #include <dtensor/api.h>
+#include <dtensor/layout/reduce_op.h>
 
 #include <cstdint>
 #include <string_view>
 
 namespace dtensor {
-
-/// How the values of a Partial tensor combine into the whole one.
-enum class ReduceOp : uint8_t {
-  kSum,
-  kAvg,
-  kMin,
-  kMax,
-  kProduct,
-  kBand,
-  kBor,
-  kBxor,
-};
-
-/// The name used in text and in Partial("sum"): sum, avg, min, max, product,
-/// band, bor, bxor.
-DTENSOR_API std::string_view to_string(ReduceOp op);
-
-/// The reduce op of that name. Throws ValueError naming the known ones.
-DTENSOR_API ReduceOp parse_reduce_op(std::string_view name);
 
 /// What one mesh dimension does to a tensor: a small comparable value, made by
 /// Shard, StridedShard, Replicate and Partial below.

@@ -9,11 +9,11 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/boxing/KernelFunction.h>
-#include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/ops/fast_args_impl.h>
+#include <dtensor/ops/fast_ops_impl.h>
+#include <dtensor/ops/fast_slot_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/recent_decisions_impl.h>
 #include <dtensor/ops/view_result_impl.h>
@@ -27,25 +27,6 @@
 
 namespace dtensor::detail {
 
-/// What the unboxed kernel of one operator knows of it; set at installation,
-/// while the library loads, which may be before anything of this file is
-/// constructed: so it needs no constructor to run.
-struct FastSlot {
-  void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
-  bool boundaries_matter() const {
-    return info->traits.boundary || info->traits.adds_bias;
-  }
-
-  std::shared_ptr<const OpInfo> info;
-  std::unique_ptr<c10::KernelFunction> boxed;
-};
-
-/// Decides for these arguments, and keeps what a FastKernel may do with them.
-void note_decision(
-    const FastSlot& slot,
-    const ShortKey& key,
-    const torch::jit::Stack& args);
-
 struct NoGuard {};
 
 /// What the local result of an operator still needs before it is wrapped.
@@ -53,28 +34,6 @@ template <class Op>
 struct LocalResult {
   static at::Tensor finish(at::Tensor local, const SpecPtr&) {
     return local;
-  }
-};
-
-/// The ways out of a FastKernel. Operators of one signature share them.
-template <class Result, class... Args>
-struct SlowWays {
-  C10_NOINLINE static Result
-  boxed(const FastSlot& slot, c10::DispatchKeySet keys, Args... args) {
-    return slot.boxed->template call<Result, Args...>(
-        slot.info->op, keys, std::forward<Args>(args)...);
-  }
-
-  C10_NOINLINE static Result
-  stock(const FastSlot& slot, c10::DispatchKeySet keys, Args... args) {
-    auto stack = c10::impl::boxArgs<Args...>(args...);
-    slot.info->stock->callBoxed(slot.info->op, keys, &stack);
-    return c10::impl::PopResult<Result>::call(stack);
-  }
-
-  C10_NOINLINE static void
-  decide_for(const FastSlot& slot, const ShortKey& key, Args... args) {
-    note_decision(slot, key, c10::impl::boxArgs<Args...>(args...));
   }
 };
 
@@ -196,13 +155,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   }
 };
 
-/// An operator's unboxed kernels: `make(info, above_autograd)` sets the slot.
-struct FastOp {
-  std::string_view name; // "aten::add"
-  std::string_view overload;
-  torch::CppFunction (*make)(std::shared_ptr<const OpInfo>, bool);
-};
-
+/// The unboxed kernels of `Op`.
 template <class Op>
 FastOp fast_op() {
   return {
@@ -219,11 +172,5 @@ FastOp fast_op() {
         return torch::CppFunction(TORCH_FN(Kernel::call));
       }};
 }
-
-const std::vector<FastOp>& fast_pointwise_ops();
-const std::vector<FastOp>& fast_other_ops();
-
-/// The kernels of operator `name`; null if it has only boxed ones.
-const FastOp* find_fast_op(const c10::OperatorName& name);
 
 } // namespace dtensor::detail

@@ -9,7 +9,7 @@
 #include <dtensor/ops/kernels_impl.h>
 
 #include <dtensor/error.h>
-#include <dtensor/ops/fast_kernel_impl.h>
+#include <dtensor/ops/fast_ops_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/plain_gradient_impl.h>
 #include <dtensor/ops/replicated_impl.h>

@@ -22,7 +22,7 @@ using torch::optim::LBFGS;
 using torch::optim::LBFGSParamState;
 using torch::optim::Optimizer;
 
-constexpr const char* kWhere = "distribute_optimizer_state";
+constexpr const char* kDistribute = "distribute_optimizer_state";
 
 // Where the wanted indices are in a local tensor that holds `held`; nothing if
 // some are not.
@@ -99,11 +99,11 @@ class Replacements {
         layout.placements(),
         value.sizes(),
         value.scalar_type(),
-        kWhere);
+        kDistribute);
     auto part = part_of(value, *spec);
     DTENSOR_CHECK_VALUE(
         part.defined(),
-        kWhere,
+        kDistribute,
         "the optimizer keeps \"",
         name,
         "\", ",
@@ -130,7 +130,7 @@ void replace_fields(
   for (const auto& [name, value] : fields.tensors) {
     DTENSOR_CHECK_VALUE(
         !value->defined() || value->sizes() == parameter.sizes(),
-        kWhere,
+        kDistribute,
         "the optimizer keeps \"",
         name,
         "\", ",
@@ -178,7 +178,7 @@ void distribute_optimizer_state(Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
   const bool is_lbfgs = dynamic_cast<const LBFGS*>(&optimizer) != nullptr;
   const auto kind =
-      is_lbfgs ? nullptr : detail::known_optimizer(optimizer, kWhere);
+      is_lbfgs ? nullptr : detail::known_optimizer(optimizer, kDistribute);
   Replacements replacements;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {

@@ -29,9 +29,9 @@ using Bucket = std::vector<at::Tensor>;
 
 // What the backward passes under way on this rank have left to do. They own
 // it: a pass that throws leaves nothing.
-using Pending = std::map<int, std::weak_ptr<Bucket>>;
+using Buckets = std::map<int, std::weak_ptr<Bucket>>;
 
-RankLocal<Pending> pending;
+RankLocal<Buckets> under_way;
 
 void set_gradient(at::Tensor& parameter, at::Tensor local) {
   parameter.mutable_grad() = wrap(
@@ -117,7 +117,7 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
  private:
   static std::shared_ptr<Bucket> parameters_of_pass() {
     const int task = torch::autograd::get_current_graph_task_id();
-    Pending& passes = pending.get();
+    Buckets& passes = under_way.get();
     if (auto known = passes[task].lock()) {
       return known;
     }

@@ -5,6 +5,7 @@
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/parallel/context_scope_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/missing_derivative_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -54,6 +55,9 @@ at::Tensor exchanged(
 
 struct ExchangeStep {
   at::Tensor backward(const at::Tensor& grad) const {
+    if (records(grad)) {
+      name_missing_derivative(grad);
+    }
     return exchanged(grad, ranks, to, from);
   }
   ContextRanks ranks;

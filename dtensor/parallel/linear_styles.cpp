@@ -99,23 +99,11 @@ void check_unit(
       ". Give a unit that divides it, the features of a head for example.");
 }
 
-// What shared_by asks for.
-detail::SharedUnits shared_units(
+// Of a Linear of `count` units.
+void check_shared_units(
     const StyleTarget& target,
-    const ColwiseOptions& options) {
-  auto* linear = target.module.as<torch::nn::Linear>();
-  if (options.shared_by == 0 || linear == nullptr) {
-    DTENSOR_CHECK_NOT_IMPLEMENTED(
-        options.shared_by == 0,
-        "ColwiseParallel",
-        "cannot share ",
-        detail::describe(target),
-        ", a ",
-        target.module.name(),
-        ": shared_by is for a torch::nn::Linear. Leave it out.");
-    return {};
-  }
-  const auto count = linear->weight.size(0) / options.unit;
+    const ColwiseOptions& options,
+    int64_t count) {
   DTENSOR_CHECK_VALUE(
       options.shared_by > 0 && count > 0 && options.shared_by % count == 0,
       "ColwiseParallel",
@@ -146,6 +134,26 @@ detail::SharedUnits shared_units(
       is_local ? "" : "a DTensor in ",
       to_string(options.output_layouts),
       ". Leave out either; attention picks its heads from DTensors in R.");
+}
+
+// What shared_by asks for.
+detail::SharedUnits shared_units(
+    const StyleTarget& target,
+    const ColwiseOptions& options) {
+  auto* linear = target.module.as<torch::nn::Linear>();
+  if (options.shared_by == 0 || linear == nullptr) {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        options.shared_by == 0,
+        "ColwiseParallel",
+        "cannot share ",
+        detail::describe(target),
+        ", a ",
+        target.module.name(),
+        ": shared_by is for a torch::nn::Linear. Leave it out.");
+    return {};
+  }
+  const auto count = linear->weight.size(0) / options.unit;
+  check_shared_units(target, options, count);
   return {options.unit, count, options.shared_by};
 }
 

@@ -20,9 +20,9 @@
 namespace dtensor::torch_2_0 {
 
 // Inputs. A plain tensor becomes the DTensor whose part it is, without
-// communication; a DTensor is redistributed. No mesh: that of the DTensor.
-// All are differentiable. All throw RuntimeError for an undefined tensor, a
-// plain one without a mesh, and a mesh that is not one-dimensional;
+// communication; a DTensor is redistributed. No mesh: that of the DTensor. All
+// are differentiable, and throw RuntimeError for an undefined tensor, a plain
+// one without a mesh, and a mesh that is not one-dimensional,
 // NotImplementedError for a DTensor on another mesh.
 
 /// `input`, whole on every rank, as a DTensor in R.
@@ -50,8 +50,8 @@ DTENSOR_API at::Tensor make_input_shard_1d_last_dim(
     const at::Tensor& input,
     const DeviceMesh& device_mesh = {});
 
-// Outputs, DTensors all. No mesh: that of the output. All are differentiable.
-// All throw TypeError for a plain tensor, ValueError for a mesh that is not
+// Outputs, DTensors all. No mesh: that of the output. All are differentiable,
+// and throw TypeError for a plain tensor, ValueError for a mesh that is not
 // one-dimensional, NotImplementedError for another mesh than the output's.
 
 /// `output` in R, as a DTensor.
@@ -85,25 +85,23 @@ DTENSOR_API at::Tensor make_sharded_output_tensor(
     const at::Tensor& output,
     const DeviceMesh& device_mesh = {});
 
-// Styles. Where Python takes _prepare_input and _prepare_output, functions,
-// these take the layouts that they stand for, as in 2.1: the bias of a
-// torch::nn::Linear is added when its output has left, in the layout of that
-// output, which a function does not tell. They may stand in a plan of today's
-// parallelize_module, too.
+// Styles. Where Python takes functions, _prepare_input and _prepare_output,
+// these take the layouts that they stand for, as in 2.1: a Linear's bias is
+// added in the layout of its output, which a function does not tell. They may
+// stand in a plan of today's parallelize_module, too.
 
 /// Options of ColwiseParallel.
 struct ColwiseOptions {
-  /// Layout of a plain input: R for make_input_replicate_1d.
+  /// Of a plain input: R for make_input_replicate_1d; R of the output for
+  /// make_output_replicate_1d.
   Placement input_layouts = Replicate();
-  /// R for make_output_replicate_1d.
   Placement output_layouts = Replicate();
   /// Return this rank's part of the output instead of a DTensor.
   bool use_local_output = false;
 };
 
 /// Linear (Embedding) whose output is gathered: a DTensor in R; in 2.1, as
-/// today, this rank's part in S(-1). apply() throws RuntimeError for any other
-/// module.
+/// today, this rank's part in S(-1). RuntimeError for any other module.
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel of 2.0.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
  public:
@@ -116,10 +114,9 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
 
 /// Options of RowwiseParallel.
 struct RowwiseOptions {
-  /// Layout of a plain input; default: S(-1), as make_input_shard_1d_last_dim,
-  /// for a Linear, R for an Embedding.
+  /// Of a plain input; default: S(-1), as make_input_shard_1d_last_dim, for a
+  /// Linear, R for an Embedding. R of the output for make_output_replicate_1d.
   std::optional<Placement> input_layouts = std::nullopt;
-  /// R for make_output_replicate_1d.
   Placement output_layouts = Replicate();
   /// Return this rank's part of the output instead of a DTensor.
   bool use_local_output = false;
@@ -176,28 +173,25 @@ class DTENSOR_API SequenceParallel : public PairwiseParallel {
             {.input_layouts = Shard(0), .output_layouts = Shard(0)}) {}
 };
 
-/// Applies the styles of `plan` along dimension `tp_mesh_dim` of `mesh`. Keys
-/// are full names, without patterns; "" is the module itself. Nothing is
-/// changed if anything is refused. Throws IndexError for a dimension that the
-/// mesh does not have, ValueError for a name that the module does not have,
-/// RuntimeError for an entry without a style; and what the styles throw.
+/// Applies the styles of `plan` along dimension `tp_mesh_dim` of `mesh`, or one
+/// to the module itself. Keys are full names, without patterns; "" is the
+/// module. Nothing is changed if anything is refused. Throws IndexError for a
+/// dimension that the mesh does not have, ValueError for a name that the module
+/// does not have, RuntimeError for an entry without a style; and what styles
+/// throw.
 /// Python: torch.distributed.tensor.parallel.parallelize_module of 2.0.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ParallelizePlan& plan,
     int64_t tp_mesh_dim = 0);
-
-/// The same with one style for the module itself.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ParallelStyle& style,
     int64_t tp_mesh_dim = 0);
 
-/// Whether a tensor-parallel module may be made data-parallel in parts, too:
-/// true, and nothing has to be enabled for it. See fully_shard
-/// (data_parallel/fully_shard.h).
+/// Whether fully_shard() may take a parallel module: without enabling anything.
 /// Python: torch.distributed.tensor.parallel.fsdp.enable_2d_with_fsdp.
 constexpr bool enable_2d_with_fsdp() {
   return true;

@@ -116,7 +116,7 @@ bool all_replicated(Args args) {
 
 std::vector<SpecPtr>
 wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
-  const std::vector<SpecPtr> as_they_are(args.size());
+  std::vector<SpecPtr> as_they_are(args.size());
   if (all_replicated(args)) {
     return as_they_are;
   }

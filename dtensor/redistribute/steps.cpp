@@ -3,154 +3,17 @@
 
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/redistribute/moves_impl.h>
+#include <dtensor/redistribute/sharing_impl.h>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/tensor.h>
 
-#include <algorithm>
-#include <numeric>
 #include <utility>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
-
-using Positions = std::vector<int64_t>;
-
-void append(Positions& positions, const Intervals& intervals) {
-  for (const Interval& interval : intervals) {
-    for (int64_t i = interval.begin; i < interval.end; ++i) {
-      positions.push_back(i);
-    }
-  }
-}
-
-// LibTorch takes no elements of unsigned numbers wider than a byte.
-at::ScalarType taken_as(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kUInt16:
-      return at::kShort;
-    case at::kUInt32:
-      return at::kInt;
-    case at::kUInt64:
-      return at::kLong;
-    default:
-      return dtype;
-  }
-}
-
-at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
-  const auto index = at::tensor(positions, at::kLong).to(t.device());
-  const auto dtype = taken_as(t.scalar_type());
-  return dtype == t.scalar_type()
-      ? t.index_select(dim, index)
-      : t.view(dtype).index_select(dim, index).view(t.scalar_type());
-}
-
-at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
-  if (intervals.empty()) {
-    return t.narrow(dim, 0, 0);
-  }
-  if (intervals.size() == 1) {
-    return t.narrow(dim, intervals[0].begin, intervals[0].size());
-  }
-  Positions positions;
-  append(positions, intervals);
-  return take(t, dim, positions);
-}
-
-// The order of `values` when sorted: values[order[0]] is the least.
-Positions sorted_order(const Positions& values) {
-  Positions order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
-  });
-  return order;
-}
-
-// How the ranks of a group share out the positions [0, size) of one dimension
-// of the tensor that each of them has when the group's mesh dimension is R.
-class Sharing {
- public:
-  Sharing(const Placement& cut, int64_t size, int64_t ranks)
-      : cut_(cut),
-        size_(size),
-        ranks_(ranks) {}
-
-  int64_t dim() const {
-    return cut_.dim();
-  }
-  int64_t size() const {
-    return size_;
-  }
-  int64_t ranks() const {
-    return ranks_;
-  }
-  /// Whether the parts of ranks 0, 1, ... follow each other.
-  bool in_order() const {
-    return cut_.is_shard();
-  }
-  /// Whether, besides, they are those of torch.chunk.
-  bool is_chunk() const {
-    return cut_.is_chunk();
-  }
-  /// Whether they follow each other and are others.
-  bool in_units() const {
-    return in_order() && !is_chunk();
-  }
-
-  Intervals part(int64_t rank) const {
-    return cut({{0, size_}}, cut_, ranks_, rank);
-  }
-
-  Positions positions(int64_t rank) const {
-    Positions positions;
-    append(positions, part(rank));
-    return positions;
-  }
-
-  /// The parts of all ranks one after the other.
-  Positions all_positions() const {
-    Positions positions;
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      append(positions, part(rank));
-    }
-    return positions;
-  }
-
-  /// How many positions each rank has.
-  Sizes sizes() const {
-    Sizes sizes;
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      sizes.push_back(total_size(part(rank)));
-    }
-    return sizes;
-  }
-
-  /// Whose each position is.
-  Positions owners() const {
-    Positions owners(static_cast<size_t>(size_));
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      for (const int64_t at : positions(rank)) {
-        owners[static_cast<size_t>(at)] = rank;
-      }
-    }
-    return owners;
-  }
-
-  /// The whole tensor, from the parts of all ranks one after the other.
-  at::Tensor in_place(const at::Tensor& parts) const {
-    return in_order() ? parts
-                      : take(parts, dim(), sorted_order(all_positions()));
-  }
-
- private:
-  Placement cut_;
-  int64_t size_;
-  int64_t ranks_;
-};
 
 // One step as this rank sees it.
 struct Move {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/tensor/local_map.h>
+#include <dtensor/tensor/local_map_arguments_impl.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/moves_impl.h>
@@ -23,28 +22,7 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-constexpr const char* kLocalMap = "local_map";
-
 using Shape = std::optional<std::vector<int64_t>>;
-
-bool is_distributed(const MapLeaf& leaf) {
-  return leaf.is_tensor && is_dtensor(leaf.tensor);
-}
-
-void check_number_of_layouts(
-    const char* option,
-    size_t given,
-    size_t arguments) {
-  DTENSOR_CHECK_VALUE(
-      given == 0 || given == arguments,
-      kLocalMap,
-      option,
-      " has layouts for ",
-      given,
-      " arguments, but the function was called with ",
-      arguments,
-      ", each tensor of a list counted. Give one for each.");
-}
 
 void check_number_of_results(const char* option, size_t given, size_t results) {
   DTENSOR_CHECK_VALUE(
@@ -57,92 +35,6 @@ void check_number_of_results(const char* option, size_t given, size_t results) {
       " are for ",
       given,
       ". Give one for each.");
-}
-
-// Of all DTensors among the arguments.
-DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked) {
-  DeviceMesh mesh = asked;
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (!is_distributed(args[i])) {
-      continue;
-    }
-    const auto& spec = *spec_of(args[i].tensor);
-    DTENSOR_CHECK(
-        !mesh.defined() || spec.mesh() == mesh,
-        kLocalMap,
-        "argument ",
-        i,
-        ", ",
-        spec,
-        ", is on another mesh than ",
-        asked.defined() ? "device_mesh" : "the ones before",
-        ", ",
-        mesh,
-        ". Bring all to one mesh.");
-    mesh = spec.mesh();
-  }
-  return mesh;
-}
-
-// What is passed on as it is.
-void check_passed_on(
-    const MapLeaf& leaf,
-    const MaybePlacements& wanted,
-    size_t i) {
-  if (!wanted.value()) {
-    return;
-  }
-  DTENSOR_CHECK_TYPE(
-      !leaf.is_tensor || !leaf.tensor.defined(),
-      kLocalMap,
-      "argument ",
-      i,
-      " is a plain tensor of shape ",
-      leaf.tensor.sizes(),
-      ", but in_placements has ",
-      to_string(PlacementsRef(*wanted.value())),
-      " for it. Make it a DTensor, or give std::nullopt to pass it on.");
-  DTENSOR_CHECK_TYPE(
-      leaf.is_tensor,
-      kLocalMap,
-      "argument ",
-      i,
-      " is no tensor, but in_placements has ",
-      to_string(PlacementsRef(*wanted.value())),
-      " for it. Give std::nullopt.");
-}
-
-// The DTensor in the layout that is wanted of it.
-at::Tensor in_layout(
-    const at::Tensor& t,
-    const MaybePlacements& wanted,
-    bool may_redistribute,
-    size_t i) {
-  const auto& spec = spec_of(t);
-  DTENSOR_CHECK_VALUE(
-      wanted.value().has_value(),
-      kLocalMap,
-      "argument ",
-      i,
-      " is a DTensor, ",
-      *spec,
-      ", but in_placements has std::nullopt for it. Give its layout.");
-  const auto layout = normalize_placements(
-      spec->mesh(), *wanted.value(), spec->dim(), kLocalMap);
-  if (spec->placements() == PlacementsRef(layout)) {
-    return t;
-  }
-  DTENSOR_CHECK_VALUE(
-      may_redistribute,
-      kLocalMap,
-      "argument ",
-      i,
-      " is ",
-      *spec,
-      ", but in_placements has ",
-      to_string(PlacementsRef(layout)),
-      " for it. Redistribute it, or set redistribute_inputs.");
-  return DTensor(t).redistribute(layout);
 }
 
 // The first rank's part, without data, for ranks that have none.
@@ -199,7 +91,6 @@ struct LocalMapCall::State {
     const auto& given = layouts.options.in_grad_placements;
     return given.empty() ? MaybePlacements() : given[i];
   }
-  void place(MapLeaves& args) const;
   void check_gradient(const MapLeaves& args, size_t i) const;
   void enter(const MapLeaves& args);
   at::Tensor leave(const at::Tensor& part, size_t i) const;
@@ -208,19 +99,6 @@ struct LocalMapCall::State {
       PlacementsRef placements,
       const Shape& shape) const;
 };
-
-// The DTensors among the arguments in their layouts.
-void LocalMapCall::State::place(MapLeaves& args) const {
-  for (size_t i = 0; i < args.size() && !layouts.in.empty(); ++i) {
-    const auto& wanted = layouts.in[i];
-    if (!is_distributed(args[i])) {
-      check_passed_on(args[i], wanted, i);
-      continue;
-    }
-    args[i].tensor = in_layout(
-        args[i].tensor, wanted, layouts.options.redistribute_inputs, i);
-  }
-}
 
 // What is replicated, beside what differs between ranks, may be computed with
 // by each rank in its own way or by all alike: nobody but the caller knows.
@@ -342,17 +220,11 @@ LocalMapCall::LocalMapCall(
     call.locals = args;
     return;
   }
-  check_number_of_layouts("in_placements", layouts.in.size(), args.size());
-  check_number_of_layouts(
-      "in_grad_placements",
-      layouts.options.in_grad_placements.size(),
-      args.size());
+  check_numbers_of_layouts(layouts, args.size());
   call.mesh = common_mesh(args, layouts.options.device_mesh);
   check_mine(kLocalMap, call.mesh);
   call.outside = !call.mesh.contains_this_rank();
-  MapLeaves placed = args;
-  call.place(placed);
-  call.enter(placed);
+  call.enter(in_layouts(args, layouts));
   if (call.outside) {
     call.no_grad.emplace();
   }

@@ -8,6 +8,7 @@
 #include <dtensor/tensor/inner_nodes_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/missing_derivative_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -75,6 +76,9 @@ class WayIn {
   }
   /// All but what waits for communication.
   at::Tensor begin(at::Tensor grad) const {
+    if (records(grad)) {
+      name_missing_derivative(grad);
+    }
     grad = to_local_.backward(std::move(grad));
     if (further_ && further_->redistribute) {
       grad = further_->redistribute->backward(std::move(grad));

@@ -83,21 +83,13 @@ std::vector<std::string> surplus_of(
   return surplus;
 }
 
-void check_all(
-    const std::vector<Task>& tasks,
-    const WeightFile& file,
-    const LoadWeightsOptions& options) {
-  std::vector<std::string> missing;
-  std::vector<std::string> misshapen;
-  std::vector<std::string> complex;
-  std::set<std::string> wanted;
-  for (const auto& task : tasks) {
+// Tensors that the file has nothing for that fits.
+struct Misfits {
+  void add(const Task& task, const WeightFile& file) {
     const auto* weight = file.find(task.source.name);
     const auto as = task.source.name == task.name
         ? task.name
         : c10::str(task.name, " (", task.source.name, ")");
-    wanted.insert(task.source.name);
-    detail::check_can_be_filled(task.name, task.target, kLoadWeights);
     if (weight == nullptr) {
       missing.push_back(as);
     } else if (!fits(task, *weight)) {
@@ -115,12 +107,29 @@ void check_all(
       }
     }
   }
+
+  std::vector<std::string> missing;
+  std::vector<std::string> misshapen;
+  std::vector<std::string> complex;
+};
+
+void check_all(
+    const std::vector<Task>& tasks,
+    const WeightFile& file,
+    const LoadWeightsOptions& options) {
+  Misfits misfits;
+  std::set<std::string> wanted;
+  for (const auto& task : tasks) {
+    wanted.insert(task.source.name);
+    detail::check_can_be_filled(task.name, task.target, kLoadWeights);
+    misfits.add(task, file);
+  }
   std::string text;
-  detail::add_names(text, "not in the file: ", missing);
+  detail::add_names(text, "not in the file: ", misfits.missing);
   detail::add_names(
       text, "not in the model: ", surplus_of(wanted, file, options));
-  detail::add_names(text, "of another shape: ", misshapen);
-  detail::add_names(text, "complex for what is real: ", complex);
+  detail::add_names(text, "of another shape: ", misfits.misshapen);
+  detail::add_names(text, "complex for what is real: ", misfits.complex);
   DTENSOR_CHECK_VALUE(
       text.empty(),
       kLoadWeights,

@@ -64,7 +64,7 @@ const ZipRecord& Pt2Archive::record(const std::string& name) const {
 
 std::string Pt2Archive::read(const std::string& name) const {
   const auto expected = record(name).crc32;
-  const auto bytes = reading(path(), name, [&] {
+  auto bytes = reading(path(), name, [&] {
     const auto [data, size] = reader_->getRecord(name);
     return std::string(static_cast<const char*>(data.get()), size);
   });

@@ -165,6 +165,34 @@ void check_ranges(
   }
 }
 
+// What the header says of one weight, whatever it is.
+struct Described {
+  const MappedFile& file;
+  const std::string& name;
+
+  void refuse(const std::string& what) const {
+    refuse_file(file.path(), c10::str("the weight ", name, " has ", what));
+  }
+  uint64_t whole(const Json& number) const {
+    if (!number.is_number_unsigned()) {
+      refuse("a size or an offset that is none: " + number.dump());
+    }
+    return number.get<uint64_t>();
+  }
+  WeightInfo info(const Json& about) const {
+    WeightInfo info;
+    info.name = name;
+    info.format = about.at("dtype").get<std::string>();
+    for (const auto& item : about.at("shape")) {
+      const auto size = whole(item);
+      if (!add_size(info.sizes, size)) {
+        refuse(c10::str("a size of ", size));
+      }
+    }
+    return info;
+  }
+};
+
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 Range add_weight(
     WeightFile::Contents& contents,
@@ -173,39 +201,23 @@ Range add_weight(
     const std::string& name,
     const Json& about,
     PieceNotes notes) {
-  const auto refuse = [&](const std::string& what) {
-    refuse_file(file.path(), c10::str("the weight ", name, " has ", what));
-  };
-  WeightInfo info;
-  info.name = name;
-  info.format = about.at("dtype").get<std::string>();
-  const auto whole = [&](const Json& number) {
-    if (!number.is_number_unsigned()) {
-      refuse("a size or an offset that is none: " + number.dump());
-    }
-    return number.get<uint64_t>();
-  };
-  for (const auto& item : about.at("shape")) {
-    const auto size = whole(item);
-    if (!add_size(info.sizes, size)) {
-      refuse(c10::str("a size of ", size));
-    }
-  }
-  const auto begin = whole(about.at("data_offsets").at(0));
-  const auto end = whole(about.at("data_offsets").at(1));
+  const Described weight{file, name};
+  auto info = weight.info(about);
+  const auto begin = weight.whole(about.at("data_offsets").at(0));
+  const auto end = weight.whole(about.at("data_offsets").at(1));
   const auto* format = safetensors_format(info.format);
   if (format != nullptr) {
     info.dtype = format->dtype;
     const auto bytes = static_cast<uint64_t>(numel(info.sizes) * format->bytes);
     if (end < begin || end - begin != bytes) {
-      refuse(c10::str("offsets for other than ", bytes, " bytes"));
+      weight.refuse(c10::str("offsets for other than ", bytes, " bytes"));
     }
   }
   if (begin > file.size() || end < begin) {
-    refuse("offsets outside of the file");
+    weight.refuse("offsets outside of the file");
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
-    refuse("not as many offsets as sizes");
+    weight.refuse("not as many offsets as sizes");
   }
   contents.add_piece(
       std::move(info), format, file, data + begin, std::move(notes));

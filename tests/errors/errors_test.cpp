@@ -39,9 +39,9 @@
 #include <dtensor/tensor/local_map.h>
 #include <dtensor/version.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/library.h>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <cstdlib>
 #include <filesystem>

@@ -61,6 +61,18 @@ TEST(Cost, BytesAreAnNthOfTheBufferInEachRound) {
   EXPECT_EQ(wire_times_ranks(CollectiveKind::kAllReduce, 7, 30), 360);
 }
 
+// 6 rounds of 2 each and of 25 bytes at 3 each; 3 rounds on links that differ.
+TEST(Cost, LinksTakeTheirTimeInEachRound) {
+  const LinkCost slow{.per_round = 2, .per_byte = 3};
+  EXPECT_DOUBLE_EQ(ring_cost(CollectiveKind::kAllReduce, 4, 100, slow), 462);
+  EXPECT_DOUBLE_EQ(
+      ring_cost(CollectiveKind::kAllGather, 4, 100, {.per_byte = 0.5}), 37.5);
+  EXPECT_DOUBLE_EQ(
+      ring_cost(
+          CollectiveKind::kAllToAll, 4, 100, {.per_round = 7, .per_byte = 0}),
+      21);
+}
+
 TEST(Cost, OnlyOfCollectivesInRings) {
   EXPECT_EQ(
       test_text::error_of<c10::ValueError>(

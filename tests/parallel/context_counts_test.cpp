@@ -142,7 +142,8 @@ struct Formulas {
         next(lengths(c.tokens, ranks, (me + 1) % ranks)),
         is_few(c.key_heads < ranks && c.grouped()),
         k(lengths(c.key_heads, ranks, me)),
-        h(is_few ? lengths(c.heads, ranks, me) : k * c.heads / c.key_heads) {}
+        h(is_few ? lengths(c.heads, ranks, me)
+                 : k * static_cast<double>(c.heads / c.key_heads)) {}
 
   static double lengths(int64_t whole, int64_t ranks, int64_t rank) {
     return static_cast<double>(chunk(whole, ranks, rank).size());

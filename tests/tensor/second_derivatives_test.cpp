@@ -223,5 +223,39 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
   }
 }
 
+// LibTorch's fused attention has a gradient without a formula of its own.
+TEST_F(SecondDerivatives, OfFusedAttentionAreAnErrorAsOfPlainTensors) {
+  const Program attention = [](const Tensors& t) {
+    return at::scaled_dot_product_attention(t[0], t[0], t[0]);
+  };
+  const auto error = [&](const at::Tensor& t) -> std::string {
+    try {
+      twice(attention, {t});
+    } catch (const std::exception& e) {
+      const std::string text = e.what();
+      return text.substr(0, text.find('\n'));
+    }
+    return "nothing was thrown";
+  };
+  const auto full = some({6, 3, 4, 2});
+  const std::string op =
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+  EXPECT_EQ(
+      error(full.detach().requires_grad_()),
+      "derivative for " + op + " is not implemented");
+  for (const auto& layout : {Replicate(), Shard(0), Shard(1), Partial()}) {
+    on_meshes({{2}, {3}}, [&](const DeviceMesh& mesh) {
+      EXPECT_EQ(
+          error(placed(full, mesh, {layout}, true)),
+          "[" + op +
+              "] LibTorch has no derivative of this operator, so gradients "
+              "that it makes cannot be differentiated again. Choose a kernel "
+              "that has, of attention by "
+              "at::globalContext().setSDPUseFlash(false), or call backward() "
+              "without create_graph.");
+    });
+  }
+}
+
 } // namespace TEST_SOURCE
 } // namespace dtensor

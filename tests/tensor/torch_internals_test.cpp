@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What dtensor/torch_internals.h says of LibTorch: a test that fails here after
 // an upgrade names what has changed.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/DTensorState.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <dtensor/dtensor.h>
@@ -10,8 +13,11 @@
 #include <dtensor/tensor/replication_key_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/torch.h>
 
 #include <string>
@@ -267,6 +273,161 @@ TEST(TorchInternals, RandomKey) {
       EXPECT_TRUE(at::equal(at::rand({3}), at::rand({3}, own)));
     }
   });
+}
+
+// While ranks run, LibTorch's default generator is one of ours, and afterwards
+// the same as before.
+TEST(TorchInternals, DefaultGenerator) {
+  const auto* const before =
+      at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl();
+  at::detail::getDefaultCPUGenerator(); // a reference to one variable
+  run_ranks(2, [&](int64_t rank) {
+    const at::Generator& now = at::detail::getDefaultCPUGenerator();
+    EXPECT_NE(now.unsafeGetGeneratorImpl(), before);
+    at::manual_seed(static_cast<uint64_t>(rank) + 7);
+    EXPECT_EQ(now.current_seed(), static_cast<uint64_t>(rank) + 7);
+    EXPECT_EQ(now.clone().current_seed(), static_cast<uint64_t>(rank) + 7);
+  });
+  EXPECT_EQ(
+      at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl(), before);
+}
+
+// After all nodes, those of other leaves too, and outside of any.
+TEST(TorchInternals, EndsOfPasses) {
+  struct Queues final : torch::autograd::Node {
+    torch::autograd::variable_list apply(
+        torch::autograd::variable_list&& grads) override {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] {
+        EXPECT_TRUE(torch::autograd::get_current_node() == nullptr);
+        at_the_end = leaf.grad();
+      });
+      return {grads[0]};
+    }
+    at::Tensor leaf;
+    at::Tensor at_the_end;
+  };
+  const auto leaf = at::ones({2}).requires_grad_();
+  const auto node = detail::make_node<Queues>();
+  node->leaf = leaf;
+  node->add_next_edge(torch::autograd::impl::gradient_edge(leaf));
+  auto y = at::ones({2});
+  torch::autograd::set_history(y, node);
+  (y.sum() + leaf.exp().sum()).backward();
+  EXPECT_TRUE(node->at_the_end.defined());
+  EXPECT_TRUE(at::equal(node->at_the_end, leaf.grad()));
+  EXPECT_TRUE(at::allclose(leaf.grad(), 1 + leaf.exp()));
+  node->leaf = at::Tensor();
+}
+
+// Called with the leaf when its gradient has been added up; one for a tensor.
+TEST(TorchInternals, HooksOfSums) {
+  struct Doubles final : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable& leaf) override {
+      const at::NoGradGuard no_grad;
+      leaf.mutable_grad().mul_(2);
+    }
+  };
+  const auto leaf = at::ones({2}).requires_grad_();
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      leaf, std::make_unique<Doubles>());
+  leaf.sum().backward();
+  leaf.sum().backward();
+  EXPECT_TRUE(at::equal(leaf.grad(), at::full({2}, 6))); // (1 * 2 + 1) * 2
+  torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+  EXPECT_EQ(torch::autograd::impl::post_acc_grad_hooks(leaf), nullptr);
+}
+
+TEST(TorchInternals, SavedTensors) {
+  const auto written = at::ones({2});
+  torch::autograd::SavedVariable saved(written, /*is_output=*/false);
+  EXPECT_TRUE(saved.unpack().is_alias_of(written));
+  written.add_(1);
+  EXPECT_NE(
+      error_of([&] { saved.unpack(); }).find("modified by an inplace"),
+      std::string::npos);
+  saved.reset_data();
+  const auto again = at::ones({2});
+  saved = torch::autograd::SavedVariable(again, /*is_output=*/false);
+  EXPECT_TRUE(at::equal(saved.unpack(), again));
+}
+
+TEST(TorchInternals, WritesCount) {
+  const auto one = at::ones({2});
+  const auto other = at::zeros({3});
+  auto& impl = *other.unsafeGetTensorImpl();
+  impl.set_version_counter(one.unsafeGetTensorImpl()->version_counter());
+  const auto before = one._version();
+  one.add_(1);
+  EXPECT_EQ(other._version(), before + 1);
+  other.add_(1);
+  EXPECT_EQ(one._version(), before + 2);
+  const auto alias = at::Tensor(impl.shallow_copy_and_detach(
+      one.unsafeGetTensorImpl()->version_counter(),
+      /*allow_tensor_metadata_change=*/true));
+  alias.add_(1);
+  EXPECT_EQ(one._version(), before + 3);
+}
+
+TEST(TorchInternals, Boxing) {
+  const auto x = at::ones({2});
+  auto stack = c10::impl::boxArgs<const at::Tensor&, const at::Scalar&, double>(
+      x, 2, 0.5);
+  ASSERT_EQ(stack.size(), 3);
+  EXPECT_TRUE(stack[0].toTensor().is_same(x));
+  EXPECT_EQ(stack[1].toScalar().toLong(), 2);
+  EXPECT_EQ(stack[2].toDouble(), 0.5);
+  stack = {x, at::zeros({3})};
+  using Pair = std::tuple<at::Tensor, at::Tensor>;
+  const auto pair = c10::impl::PopResult<Pair>::call(stack);
+  EXPECT_TRUE(std::get<0>(pair).is_same(x));
+  EXPECT_EQ(std::get<1>(pair).numel(), 3);
+}
+
+// Which ranks switch off, since it is done under a lock of the whole process.
+TEST(TorchInternals, CastsAreKept) {
+  const auto leaf = at::ones({2, 2}).requires_grad_();
+  const auto cast = [&] {
+    return at::autocast::cached_cast(at::kBFloat16, leaf, c10::kCPU);
+  };
+  {
+    const Autocast scope(c10::kCPU, at::kBFloat16, true, true);
+    EXPECT_TRUE(cast().is_same(cast()));
+  }
+  const Autocast scope(c10::kCPU, at::kBFloat16, true, false);
+  EXPECT_FALSE(cast().is_same(cast()));
+  run_ranks(1, [] { EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()); });
+}
+
+// It stands behind the gradients that are made, and its text is what is thrown.
+TEST(TorchInternals, MissingFormulas) {
+  struct Looks final : torch::autograd::Node {
+    torch::autograd::variable_list apply(
+        torch::autograd::variable_list&& grads) override {
+      missing = dynamic_cast<torch::autograd::NotImplemented*>(
+          grads[0].grad_fn().get());
+      if (missing != nullptr) {
+        missing->msg = "in our words";
+      }
+      return {grads[0]};
+    }
+    torch::autograd::NotImplemented* missing = nullptr;
+  };
+  const auto leaf = at::ones({1, 1, 2, 2}).requires_grad_();
+  const auto looks = detail::make_node<Looks>();
+  looks->add_next_edge(torch::autograd::impl::gradient_edge(leaf));
+  auto query = at::ones({1, 1, 2, 2});
+  torch::autograd::set_history(query, looks);
+  const auto others = at::ones({1, 1, 2, 2});
+  const auto y = at::scaled_dot_product_attention(query, others, others);
+  const auto grad =
+      torch::autograd::grad({y.sum()}, {leaf}, {}, true, /*create_graph=*/true);
+  ASSERT_NE(looks->missing, nullptr);
+  try {
+    grad[0].sum().backward();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::exception& error) { // of another type in each LibTorch
+    EXPECT_EQ(std::string(error.what()).rfind("in our words", 0), 0);
+  }
 }
 
 } // namespace TEST_SOURCE

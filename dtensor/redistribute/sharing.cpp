@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/redistribute/sharing_impl.h>
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtensor::detail {
+namespace {
+
+void append(Positions& positions, const Intervals& intervals) {
+  for (const Interval& interval : intervals) {
+    for (int64_t i = interval.begin; i < interval.end; ++i) {
+      positions.push_back(i);
+    }
+  }
+}
+
+// LibTorch takes no elements of unsigned numbers wider than a byte.
+at::ScalarType taken_as(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kUInt16:
+      return at::kShort;
+    case at::kUInt32:
+      return at::kInt;
+    case at::kUInt64:
+      return at::kLong;
+    default:
+      return dtype;
+  }
+}
+
+} // namespace
+
+at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions) {
+  const auto index = at::tensor(positions, at::kLong).to(t.device());
+  const auto dtype = taken_as(t.scalar_type());
+  return dtype == t.scalar_type()
+      ? t.index_select(dim, index)
+      : t.view(dtype).index_select(dim, index).view(t.scalar_type());
+}
+
+at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals) {
+  if (intervals.empty()) {
+    return t.narrow(dim, 0, 0);
+  }
+  if (intervals.size() == 1) {
+    return t.narrow(dim, intervals[0].begin, intervals[0].size());
+  }
+  Positions positions;
+  append(positions, intervals);
+  return take(t, dim, positions);
+}
+
+Positions sorted_order(const Positions& values) {
+  Positions order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return values[static_cast<size_t>(a)] < values[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+Intervals Sharing::part(int64_t rank) const {
+  return cut({{0, size_}}, cut_, ranks_, rank);
+}
+
+Positions Sharing::positions(int64_t rank) const {
+  Positions positions;
+  append(positions, part(rank));
+  return positions;
+}
+
+Positions Sharing::all_positions() const {
+  Positions positions;
+  for (int64_t rank = 0; rank < ranks_; ++rank) {
+    append(positions, part(rank));
+  }
+  return positions;
+}
+
+Sizes Sharing::sizes() const {
+  Sizes sizes;
+  for (int64_t rank = 0; rank < ranks_; ++rank) {
+    sizes.push_back(total_size(part(rank)));
+  }
+  return sizes;
+}
+
+Positions Sharing::owners() const {
+  Positions owners(static_cast<size_t>(size_));
+  for (int64_t rank = 0; rank < ranks_; ++rank) {
+    for (const int64_t at : positions(rank)) {
+      owners[static_cast<size_t>(at)] = rank;
+    }
+  }
+  return owners;
+}
+
+at::Tensor Sharing::in_place(const at::Tensor& parts) const {
+  return in_order() ? parts : take(parts, dim(), sorted_order(all_positions()));
+}
+
+} // namespace dtensor::detail

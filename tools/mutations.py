@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Takes out one mend at a time and expects a net to notice.
+
+    tools/mutations.py --build build/dev              # all, one after the other
+    tools/mutations.py --build build/dev complex-key  # that one
+
+Each mutation replaces one piece of a source, which must be there exactly once,
+builds the net, runs the form of it that `make test` runs and puts the source
+back, whatever happened. A net that still passes is an error. It changes sources
+while it runs, so it is for a checkout of its own (`git worktree add`).
+"""
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Mutation:
+    """Without `mend`, of which `without` is left, `net` has to fail."""
+
+    file: str
+    mend: str
+    without: str
+    net: str
+
+
+MUTATIONS = {
+    # The gradient of a gradient has the layout of the tensor forward.
+    "second-derivatives": Mutation(
+        "dtensor/tensor/layout_steps.cpp",
+        "? to_local_autograd(placed, Placements(forward->placements()))",
+        "? to_local_autograd(placed)",
+        "second_derivatives",
+    ),
+    # What siblings share is of that version of their input.
+    "sibling-sharing": Mutation(
+        "dtensor/parallel/shared_input.cpp",
+        "version_ == version_of(x) &&",
+        "(version_ == version_of(x) || true) &&",
+        "programs",
+    ),
+    # A mean over ignored targets alone has gradients of zero.
+    "ignored-targets": Mutation(
+        "dtensor/ops/kernels/cross_entropy_local.cpp",
+        "return at::where(t.ignored, 0, coefficient);",
+        "return coefficient + at::where(t.ignored, 0, 0);",
+        "second_derivatives",
+    ),
+    # A view that is a copy is out of date when what it was taken of is written.
+    "copied-views": Mutation(
+        "dtensor/tensor/copied_view.cpp",
+        "copied == nullptr || !copied->is_written(),",
+        "copied == nullptr || !copied->is_written() || true,",
+        "programs",
+    ),
+    # Decisions of calls with other complex numbers are other decisions.
+    "complex-key": Mutation(
+        "dtensor/ops/call_key.cpp",
+        "add_to_key(key, value.toScalar(), matters);",
+        "add_to_key(key, value.toScalar(), matters && !value.isComplexDouble());",
+        "op_samples",
+    ),
+}
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def last_words(text: str) -> str:
+    """What a net printed of the first case that was different."""
+    lines = [line for line in text.splitlines() if "DIFFERENT" in line]
+    return (lines or text.strip().splitlines() or [""])[0][:200]
+
+
+def is_noticed(name: str, mutation: Mutation, build: Path) -> bool:
+    source = ROOT / mutation.file
+    text = source.read_text()
+    found = text.count(mutation.mend)
+    if found != 1:
+        sys.exit(f"{mutation.file} has {mutation.mend!r} {found} times, not once")
+    try:
+        source.write_text(text.replace(mutation.mend, mutation.without))
+        target = f"dtensor_{mutation.net}"
+        built = run(["cmake", "--build", str(build), "--target", target])
+        if built.returncode != 0:
+            sys.exit(f"{name} does not build:\n{built.stdout[-4000:]}")
+        nets = f"^nets\\.{mutation.net}"
+        test = ["ctest", "--test-dir", str(build), "-R", nets, "--output-on-failure"]
+        tested = run(test)
+    finally:
+        source.write_text(text)
+    noticed = tested.returncode != 0
+    if "No tests were found" in tested.stdout + tested.stderr:
+        sys.exit(f"{build} has no test {nets}")
+    words = f"\n    {last_words(tested.stdout)}" if noticed else ""
+    verb = "fails" if noticed else "PASSES"
+    print(f"{name}: without it nets.{mutation.net} {verb}{words}", flush=True)
+    return noticed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MUTATIONS))
+    parser.add_argument("--build", type=Path, default=ROOT / "build/dev")
+    args = parser.parse_args()
+    names = args.names or list(MUTATIONS)
+    for name in names:
+        if name not in MUTATIONS:
+            parser.error(f"no mutation {name!r}; there are {', '.join(MUTATIONS)}")
+    build = args.build.resolve()
+    missed = [n for n in names if not is_noticed(n, MUTATIONS[n], build)]
+    if missed:
+        print(f"no net noticed: {', '.join(missed)}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
