@@ -106,16 +106,25 @@ void bernoulli_float_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
+void check_probabilities(const KernelArgs& args) {
+  const auto self = args.tensor("self");
+  DTENSOR_CHECK(
+      is_dtensor(self),
+      args.name(),
+      "self is a plain tensor, p is a DTensor. Make self a DTensor.");
+  const auto p = args.tensor("p");
+  DTENSOR_CHECK(
+      is_dtensor(p) || p.numel() == 1,
+      args.name(),
+      "got mixed plain tensor and DTensor: argument \"p\" is plain next to ",
+      *spec_of(self),
+      ". Make it a DTensor with distribute_tensor.");
+}
+
 // Probabilities of shape and layout `like`, local.
 at::Tensor
 local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   if (!is_dtensor(p)) {
-    DTENSOR_CHECK(
-        p.numel() == 1,
-        args.name(),
-        "got mixed plain tensor and DTensor: argument \"p\" is plain next to ",
-        like,
-        ". Make it a DTensor with distribute_tensor.");
     return p.expand(like.local_sizes());
   }
   if (p.sizes() != like.sizes()) {
@@ -137,10 +146,7 @@ void bernoulli_tensor_(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
-  DTENSOR_CHECK(
-      is_dtensor(args.tensor("self")),
-      args.name(),
-      "self is a plain tensor, p is a DTensor. Make self a DTensor.");
+  check_probabilities(args);
   fill_self(args, [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(
         spec, draw, local_probabilities(args, args.tensor("p"), spec));
@@ -169,6 +175,7 @@ void bernoulli_p(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void bernoulli_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
+  check_probabilities(args);
   const auto self = args.tensor("self");
   new_like(args, self, self.scalar_type(), [&](const Spec& spec, Draw draw) {
     return detail::sample_bernoulli(

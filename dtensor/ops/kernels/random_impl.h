@@ -46,7 +46,7 @@ inline bool has_part(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
-// self.op_(...): `sample(spec, draw)` gives the new local values.
+// self.op_(...): `sample(spec, draw)` gives the new local values, if there are any.
 template <class Sample>
 void fill_self(KernelArgs& args, const Sample& sample) {
   refuse_generator(args);
@@ -55,7 +55,7 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   check_owner(args, *spec);
   refuse_partial(args, *spec);
   const auto draw = next_draw();
-  if (has_part(*spec)) {
+  if (has_part(*spec) && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));
   }
   args.returns(self);
@@ -70,10 +70,10 @@ inline SpecPtr without_partial(const Spec& spec, at::ScalarType dtype) {
       dtype);
 }
 
-inline at::Tensor empty_local(const Spec& spec) {
+inline at::Tensor empty_local(const Spec& spec, at::Device device) {
   return at::empty(
       has_part(spec) ? spec.local_sizes() : SizesRef{0},
-      at::TensorOptions(spec.dtype()).device(spec.mesh().device_type()));
+      at::TensorOptions(spec.dtype()).device(device));
 }
 
 // A new tensor in the layout of `like`, replicated where that is Partial.
@@ -87,9 +87,9 @@ void new_like(
   check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
   const auto draw = next_draw();
-  auto local = has_part(*spec)
+  auto local = has_part(*spec) && !like.is_meta()
       ? sample(*spec, draw).to(local_of(like).device(), dtype)
-      : empty_local(*spec);
+      : empty_local(*spec, like.device());
   args.returns(wrap(std::move(local), spec));
 }
 

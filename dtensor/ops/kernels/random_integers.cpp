@@ -144,8 +144,9 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       ". Reshape them.");
   sizes.back() = samples;
   const auto result = Spec::make(spec->mesh(), whole, sizes, at::kLong);
-  if (!detail::has_part(*spec)) {
-    args.returns(detail::wrap(empty_local(*result), result));
+  if (!detail::has_part(*spec) || self.is_meta()) {
+    auto local = detail::empty_local(*result, self.device());
+    args.returns(detail::wrap(std::move(local), result));
     return;
   }
   detail::before_redistributing("aten::multinomial", "self", spec, whole);
