@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SmolLM2-135M, which `make models` brings: a prompt of 128 tokens, and the 64
-// that follow it, of one process with two threads (plain modules) and of two
-// ranks (examples/llama). --profile prints where rank 0's time goes.
+// that follow it, of one process with two threads (plain modules), of two ranks
+// (examples/llama), and of two ranks that are written by hand. --profile prints
+// where rank 0's time goes.
 #include "harness.h"
+#include "llama_by_hand.h"
 #include "profile.h"
 
 #include <dtensor/dtensor.h>
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 
 namespace {
@@ -31,7 +34,10 @@ struct Mode {
   int64_t ranks;
   int intra_op_threads;
 };
-const std::vector<Mode> kModes = {{"single", 1, 2}, {"tp", 2, 1}};
+const std::vector<Mode> kModes = {
+    {"single", 1, 2},
+    {"tp", 2, 1},
+    {"hand", 2, 1}};
 
 Llama plain_model(const Config& config, const dtensor::WeightFilePtr& file) {
   Llama model(config);
@@ -48,23 +54,47 @@ struct Times {
   int64_t sum = 0; // of the tokens
 };
 
-// The most probable one; of ranks the logits are cut.
-Tensor next_of(const Tensor& logits) {
-  return dtensor::is_dtensor(logits)
-      ? llama::next_tokens(dtensor::DTensor(logits), {})
-      : logits.argmax(-1);
+// The most probable token behind those given and those before.
+using NextToken = std::function<Tensor(const Tensor& ids, llama::State& state)>;
+
+NextToken model_of(
+    const Mode& mode,
+    const Config& config,
+    const dtensor::DeviceMesh& mesh,
+    const dtensor::WeightFilePtr& file) {
+  const auto padding = torch::zeros({1}, torch::kLong);
+  if (mode.name == "tp") {
+    auto model = llama::make_model(config, mesh, file);
+    return [=](const Tensor& ids, llama::State& state) mutable {
+      const dtensor::DTensor logits(model(ids, padding, state));
+      return llama::next_tokens(logits, {});
+    };
+  }
+  auto model = plain_model(config, file);
+  if (mode.name == "hand") {
+    bench::LlamaByHand by_hand(model, config, dtensor::get_group(mesh));
+    return [=](const Tensor& ids, llama::State& state) mutable {
+      return by_hand.next_tokens(ids, padding, state);
+    };
+  }
+  return [=](const Tensor& ids, llama::State& state) mutable {
+    return model(ids, padding, state).argmax(-1);
+  };
 }
 
-void round(Llama& model, const Tensor& prompt, int64_t tokens, Times& times) {
-  const auto no_padding = torch::zeros({1}, torch::kLong);
+void round(
+    const NextToken& next_token,
+    const Tensor& prompt,
+    int64_t tokens,
+    Times& times) {
   llama::State state;
   const auto begin = bench::now();
-  auto next = next_of(model(prompt, no_padding, state));
+  auto next = next_token(prompt, state);
   times.sum = next.item<int64_t>();
   const auto behind = bench::now();
   times.prompt_us.push_back((behind - begin) * 1e6);
   for (int64_t i = 1; i < tokens; ++i) {
-    next = next_of(model(next.unsqueeze(1), no_padding, state));
+    next = next_token(next.unsqueeze(1), state);
     times.sum += next.item<int64_t>();
   }
   if (tokens > 1) {
@@ -84,20 +114,19 @@ Times run(
   dtensor::manual_seed(0);
   const bench::Profile::Scope profiled(profile);
   const auto mesh = dtensor::init_device_mesh(torch::kCPU, {mode.ranks});
-  auto model = mode.ranks == 1 ? plain_model(config, file)
-                               : llama::make_model(config, mesh, file);
+  const auto next_token = model_of(mode, config, mesh, file);
   const c10::InferenceMode inference;
   const auto prompt =
       (torch::arange(kPrompt) * 7919 % config.vocabulary).unsqueeze(0);
   Times times;
-  round(model, prompt, tokens, times); // warms
+  round(next_token, prompt, tokens, times); // warms
   times.prompt_us.clear();
   times.token_us.clear();
   if (profile != nullptr) {
     profile->start();
   }
   for (size_t i = 0; i < rounds; ++i) {
-    round(model, prompt, tokens, times);
+    round(next_token, prompt, tokens, times);
   }
   return times;
 }
