@@ -961,6 +961,68 @@ def distribute_module_cases():
                mesh="mesh"), do("show_parameters", of="m")])
 
 
+def in_parts(module, units, sizes, rows, plan=None, **options):
+    """A step of a module whose parameters are in parts, on this rank's rows of
+    an input, and what it leaves."""
+    spread = [] if plan is None else [
+        do("slice", to="tp", of="mesh", names=["tp"]),
+        do("parallelize", of="m", mesh="tp", plan=plan),
+        do("slice", to="dp", of="mesh", names=["dp"])]
+    return [
+        do("module", to="m", **module), *spread,
+        do("fully_shard", of="m", units=units,
+           mesh="mesh" if plan is None else "dp", **options),
+        do("show_parameters", of="m"),
+        tensor("t", sizes, seed=7), do("local_part", to="x", of="t", rows=rows),
+        do("call", to="y", of="m", args=["$x"]), op("s", "sum", "$y"),
+        show("y"), do("backward", of="s"), do("show_parameters", of="m")]
+
+
+def fully_shard_cases():
+    rows = ["fully_shard", "fully_shard(mesh)"]
+    halves = [[0, 2], [2, 4]]
+    quarters = [[0, 2], [2, 4], [4, 6], [6, 8]]
+    mlp = {"kind": "mlp", "sizes": [4, 8]}
+    uneven = {"kind": "mlp", "sizes": [5, 7]}
+    stack = {"kind": "stack", "sizes": [4, 6]}
+    for what, module, width in (("even", mlp, 4), ("uneven", uneven, 5)):
+        for units in (["w1", "w2"], [""], ["w1", ""]):
+            case(f"an mlp in parts, {what}, units {units} on (2,)", rows,
+                 in_parts(module, units, [4, width], halves))
+        case(f"an mlp in parts, {what}, on (4,)", rows,
+             in_parts(module, ["w1", ""], [8, width], quarters), (4,))
+        case(f"an mlp in parts, {what}, repeated", rows,
+             in_parts(module, ["w1", ""], [8, width], quarters), (2, 2),
+             names=["dr", "dp"])
+    for reshards in (True, False, 2):
+        case(f"parts that are left after forward: {reshards}",
+             [*rows, "fully_shard(reshard_after_forward)"],
+             in_parts(mlp, ["w1", ""], [8, 4], quarters,
+                      reshard_after_forward=reshards), (4,))
+    case("parts of columns", [*rows, "fully_shard(shard_placement_fn)"],
+         in_parts(mlp, ["w1", "w2"], [4, 4], halves, dims={"1": 0, "2": 1}))
+    case("fewer rows than ranks in parts", rows, in_parts(
+        {"kind": "mlp", "sizes": [2, 3]}, [""], [8, 2], quarters), (4,))
+    twice = [[0, 2], [0, 2], [2, 4], [2, 4]]
+    plans = {
+        "columns, then rows": {"w1": style("colwise"), "w2": style("rowwise")},
+        "rows, then columns": {
+            "w1": style("rowwise", input_layouts="R"),
+            "w2": style("colwise", output_layouts="R")},
+        "columns alone": {"w1": style("colwise", output_layouts="R")},
+    }
+    for name, plan in plans.items():
+        for what, module, width in (("even", mlp, 4), ("uneven", uneven, 5)):
+            case(f"parts of layers that are cut by {name}, {what}", rows,
+                 in_parts(module, ["w1", ""], [4, width], twice, plan=plan),
+                 (2, 2), names=["dp", "tp"])
+    case("parts of layers of a stack that is cut", rows, in_parts(
+        stack, ["layers.0", "layers.1", ""], [4, 4], twice,
+        plan={"layers.*.w1": style("colwise"),
+              "layers.*.w2": style("rowwise")}),
+        (2, 2), names=["dp", "tp"])
+
+
 # --- scopes
 
 def loss_parallel_cases():
@@ -1099,7 +1161,8 @@ def cases():
                  pointwise_cases, reduction_cases, matmul_cases, shape_cases,
                  network_cases, mixed_cases, mesh_cases, linear_style_cases,
                  plan_cases, sequence_cases, prepare_cases,
-                 distribute_module_cases, loss_parallel_cases,
+                 distribute_module_cases, fully_shard_cases,
+                 loss_parallel_cases,
                  experimental_cases):
         make()
     names = [made["name"] for made in CASES]

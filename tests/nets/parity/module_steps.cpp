@@ -277,6 +277,29 @@ void distribute(Machine& machine, const Json& step) {
       after);
 }
 
+// Units of modules by their names, "" being all that is left.
+void shard(Machine& machine, const Json& step) {
+  FullyShardOptions options{.mesh = machine.mesh_of(step)};
+  if (step.contains("reshard_after_forward")) {
+    const auto& given = step["reshard_after_forward"];
+    options.reshard_after_forward = given.is_boolean()
+        ? ReshardAfterForward(given.get<bool>())
+        : ReshardAfterForward(given.get<int64_t>());
+  }
+  if (step.contains("dims")) {
+    // By the number of dimensions that a parameter has.
+    options.shard_placement_fn = [&](const at::Tensor& parameter) {
+      return std::optional<Placement>(
+          Shard(step["dims"][std::to_string(parameter.dim())].get<int64_t>()));
+    };
+  }
+  auto& module = *machine.module(step["of"]).module;
+  for (const auto& name : step["units"]) {
+    const auto text = name.get<std::string>();
+    fully_shard(text.empty() ? module : *module.named_modules()[text], options);
+  }
+}
+
 void call(Machine& machine, const Json& step) {
   auto inputs = machine.tensors(step["args"]);
   for (const auto& name : step.value("kwargs", Json::object())) {
@@ -356,6 +379,7 @@ Steps module_steps() {
       {"module", make_module},
       {"parallelize", parallelize},
       {"distribute_module", distribute},
+      {"fully_shard", shard},
       {"call", call},
       {"show_parameters", show_parameters},
       {"sharding_info", sharding_info},

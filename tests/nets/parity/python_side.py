@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -630,6 +631,18 @@ class Machine:
                           partition_fn if partition else None,
                           input_fn if "input" in step else None,
                           output_fn if "output" in step else None)
+
+    def do_fully_shard(self, step):
+        """Units of modules by their names, "" being all that is left."""
+        options = options_in(step, "reshard_after_forward")
+        if dims := step.get("dims"):
+            # By the number of dimensions that a parameter has.
+            options["shard_placement_fn"] = lambda parameter: Shard(
+                dims[str(parameter.dim())])
+        module = self.get(step["of"])
+        for name in step["units"]:
+            fully_shard(module.get_submodule(name), mesh=self.mesh_of(step),
+                        **options)
 
     def do_call(self, step):
         named = {name: self.value(given)
