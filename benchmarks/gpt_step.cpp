@@ -61,6 +61,10 @@ const std::vector<Mode> kModes = {
     {"gpt/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
     {"gpt/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/fsdp_gloo", 2, 1, {}, "gloo", Data::kSharded},
+    {"gpt_small/tp_shm", 2, 1, kTensor, "shm"},
+    {"gpt_small/sp_shm", 2, 1, kSequence, "shm"},
+    {"gpt_small/tp_gloo", 2, 1, kTensor, "gloo"},
+    {"gpt_small/sp_gloo", 2, 1, kSequence, "gloo"},
     {"gpt_small/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
     {"gpt_small/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/single", 1, 2},
@@ -69,6 +73,8 @@ const std::vector<Mode> kModes = {
     {"gpt/dp", 2, 1, {}, "", Data::kReplicated},
     {"gpt/fsdp", 2, 1, {}, "", Data::kSharded},
     {"gpt_small/single", 1, 2},
+    {"gpt_small/tp", 2, 1, kTensor},
+    {"gpt_small/sp", 2, 1, kSequence},
     {"gpt_small/dp", 2, 1, {}, "", Data::kReplicated},
     {"gpt_small/fsdp", 2, 1, {}, "", Data::kSharded}};
 

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 V, C, L, H, T, B = 4096, 256, 4, 8, 128, 4
 SMALL = {"V": 128, "C": 128, "H": 4, "T": 64}
 STEPS, WARM_UP = 20, 3
-MODES = {"gpt/single": 1, "gpt/tp": 2, "gpt/sp": 2, "gpt/dp": 2, "gpt/fsdp": 2}
-MODES |= {"gpt_small/single": 1, "gpt_small/dp": 2, "gpt_small/fsdp": 2}
+RANKS = {"single": 1, "tp": 2, "sp": 2, "dp": 2, "fsdp": 2}
+MODES = {f"{model}/{mode}": ranks
+         for model in ("gpt", "gpt_small") for mode, ranks in RANKS.items()}
 
 
 class Attention(nn.Module):
@@ -164,7 +165,7 @@ def run_rank(rank, name, port, steps, results):
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo", rank=rank, world_size=world_size)
         if not shares_data:
-            context = spread_over(model, world_size, name == "gpt/sp")
+            context = spread_over(model, world_size, name.endswith("/sp"))
     if shares_data:
         model = share_data(model, name, world_size)
         us, loss = train(model, context, steps, rank, world_size)
