@@ -14,6 +14,9 @@ include(GoogleTest)
 dtensor_precompiled(dtensor_test_headers
   <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
 target_link_libraries(dtensor_test_headers PUBLIC dtensor::dtensor GTest::gmock)
+# With sanitizers a test's source takes 56 s of clang at -O1, and 16 at -O0. What
+# is tested is compiled as the preset says.
+target_compile_options(dtensor_test_headers PUBLIC $<$<CONFIG:Debug>:-O0>)
 if(TARGET dtensor_testing)
   target_link_libraries(dtensor_test_headers PUBLIC dtensor::testing)
 endif()
