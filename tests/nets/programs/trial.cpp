@@ -98,6 +98,7 @@ class Pair {
   void check_justified(const Step& step, const std::string& refusal);
   bool all_ranks_agree(const Step& step, const std::string& refusal);
   void run_plain(const Step& step);
+  bool refills(const Step& step);
   void forget(const Step& step);
   void compare(const Step& step);
   void check_variable(const Step& step, int id);
@@ -109,7 +110,7 @@ class Pair {
   Machine mine_;
   std::map<std::string, int64_t> refused_;
   bool is_over_ = false;
-  bool refilled_ = false; // any memory, which no version counter tells
+  bool refilled_ = false; // what no version counter tells has been written
 };
 
 void Pair::fail(const Step& step, const std::string& why) {
@@ -173,14 +174,21 @@ void Pair::run_plain(const Step& step) {
   }
 }
 
+// Tensors of inference mode have no version counter.
+bool Pair::refills(const Step& step) {
+  return step.op == "refill" ||
+      (step.op.ends_with('_') &&
+       plain_.variables().at(step.from[0]).is_inference());
+}
+
 // What nobody can know: a graph whose backward pass broke off, and what has
 // looked at a buffer before it was written through data_ptr(), which counts
 // nowhere: copied views of it and graphs.
 void Pair::forget(const Step& step) {
+  refilled_ |= refills(step);
   if (step.op != "refill") {
     return;
   }
-  refilled_ = true;
   auto& mine = mine_.variables();
   auto& plain = plain_.variables();
   const auto& memory = plain.at(step.from[0]);
