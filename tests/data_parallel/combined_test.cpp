@@ -232,22 +232,54 @@ TEST(FullyShardCombined, TrainsOnCutSequencesBesideTensorParallelism) {
   }
 }
 
-// LBFGS takes all parameters for one vector, of which parts of parts are none.
-TEST(FullyShardCombined, RefusesOneVectorOfPartsOfParts) {
+at::Tensor lbfgs_step(
+    Mlp& mlp,
+    torch::optim::LBFGS& optimizer,
+    const at::Tensor& input) {
+  return optimizer.step([&] {
+    optimizer.zero_grad();
+    const auto loss = mlp(input).square().mean();
+    loss.backward();
+    return loss.detach();
+  });
+}
+
+// LBFGS takes all parameters for one vector.
+TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
+  const auto input = uniform({4, 8}, 3);
+  run_ranks(4, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+    auto plain = filled(Mlp(8, 12));
+    auto mlp = filled(Mlp(8, 12));
+    parallelize_module(*mlp, mesh["tp"], mlp_plan());
+    fully_shard(*mlp, {.mesh = mesh["dp"]});
+    const auto options = torch::optim::LBFGSOptions(0.1).max_iter(3);
+    torch::optim::LBFGS alone(plain->parameters(), options);
+    torch::optim::LBFGS optimizer(mlp->parameters(), options);
+    for (int step = 0; step < 3; ++step) {
+      lbfgs_step(plain, alone, input);
+      lbfgs_step(mlp, optimizer, input);
+      for (const auto& item : mlp->named_parameters()) {
+        expect_close(
+            item.value(),
+            plain->named_parameters()[item.key()],
+            c10::str("step ", step, ", ", item.key()),
+            1e-9);
+      }
+    }
+  });
+}
+
+// Of which uneven parts of parts are none.
+TEST(FullyShardCombined, RefusesOneVectorOfUnevenPartsOfParts) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     auto mlp = filled(Mlp(6, 7));
     parallelize_module(*mlp, mesh["tp"], mlp_plan());
     fully_shard(*mlp, {.mesh = mesh["dp"]});
     torch::optim::LBFGS optimizer(mlp->parameters());
-    const auto error = error_of([&] {
-      optimizer.step([&] {
-        optimizer.zero_grad();
-        const auto loss = mlp(uniform({2, 6}, 3)).square().mean();
-        loss.backward();
-        return loss.detach();
-      });
-    });
+    const auto error =
+        error_of([&] { lbfgs_step(mlp, optimizer, uniform({2, 6}, 3)); });
     EXPECT_THAT(error, testing::HasSubstr("cannot keep the sharding of"));
   });
 }

@@ -121,7 +121,7 @@ TEST(DistributeOptimizerState, LetsAnyOptimizerGoOn) {
     for (const auto& spread : spreads()) {
       if (name == "LBFGS" && spread.names.back() == "tp" &&
           spread.names.size() == 2) {
-        continue; // its flat views of parts of parts are refused
+        continue; // its flat views of uneven parts of parts are refused
       }
       expect_to_go_on(name, make, spread);
     }
