@@ -86,6 +86,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/hybrid/run_hybrid_impl.h
   dtensor/comm/hybrid/run_world.cpp
   dtensor/comm/init_device_mesh.cpp
+  dtensor/comm/mesh_groups.cpp
+  dtensor/comm/mesh_groups_impl.h
   dtensor/comm/mesh_scope.cpp
   dtensor/comm/message_of_impl.h
   dtensor/comm/mpi/module_impl.h
