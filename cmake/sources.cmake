@@ -611,6 +611,8 @@ set(DTENSOR_PROGRAM_HEADERS
 )
 set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/check_inputs.cpp
+  dtensor/program/find_pairs.cpp
+  dtensor/program/find_pairs_impl.h
   dtensor/program/find_uses.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
@@ -635,10 +637,18 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/read_input.cpp
   dtensor/program/read_operand.cpp
   dtensor/program/read_scope.cpp
+  dtensor/program/read_script.cpp
+  dtensor/program/read_script_impl.h
   dtensor/program/routes.cpp
   dtensor/program/routes_impl.h
   dtensor/program/run_program.cpp
   dtensor/program/scalar_functions.cpp
+  dtensor/program/script_functions.cpp
+  dtensor/program/script_inputs.cpp
+  dtensor/program/script_modules.cpp
+  dtensor/program/script_modules_impl.h
+  dtensor/program/script_tensors.cpp
+  dtensor/program/script_tensors_impl.h
   dtensor/program/source_line.cpp
   dtensor/program/source_line_impl.h
   dtensor/program/tp_transform.cpp

@@ -88,6 +88,10 @@ struct BeginAutocast {
 
 struct EndScope {};
 
+/// What nobody calls: it stands for what a graph was read without, as a branch
+/// that depends on data, and for all values that this takes.
+struct Unread {};
+
 /// An argument whose memory the call needs: it writes to it, or a result is a
 /// view of it and one of both is written later.
 struct OwnArg {
@@ -105,7 +109,8 @@ struct GraphNode {
       ScalarFunction,
       BeginGradMode,
       BeginAutocast,
-      EndScope>
+      EndScope,
+      Unread>
       call = EndScope{};
   bool is_random = false; // draws random numbers
   std::vector<Operand> args;

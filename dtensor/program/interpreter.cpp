@@ -121,6 +121,10 @@ void Interpreter::carry_out(
   scopes_.pop_back();
 }
 
+void Interpreter::carry_out(const Unread& /*call*/, const GraphNode& node) {
+  TORCH_INTERNAL_ASSERT(false, node.target, " was not read");
+}
+
 void Interpreter::store(const Result& result, IValue value, bool random) {
   if (!result.is_list) {
     if (!result.slots.empty() && result.slots[0]) {

@@ -43,6 +43,7 @@ class Interpreter {
   void carry_out(const BeginGradMode& mode, const GraphNode& node);
   void carry_out(const BeginAutocast& mode, const GraphNode& node);
   void carry_out(const EndScope& end, const GraphNode& node);
+  [[noreturn]] void carry_out(const Unread& call, const GraphNode& node);
   void store(const Result& result, c10::IValue value, bool random);
 
   const ProgramState& state_;
