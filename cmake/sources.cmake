@@ -228,6 +228,7 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/moves.cpp
   dtensor/redistribute/moves_impl.h
   dtensor/redistribute/plan.cpp
+  dtensor/redistribute/only_strided_impl.h
   dtensor/redistribute/plan_impl.h
   dtensor/redistribute/search.cpp
   dtensor/redistribute/search_impl.h
@@ -368,6 +369,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/key_words_impl.h
   dtensor/ops/local_call.cpp
   dtensor/ops/local_call_impl.h
+  dtensor/ops/local_op_impl.h
   dtensor/ops/on_missing_rule.cpp
   dtensor/ops/on_missing_rule_impl.h
   dtensor/ops/op_call.cpp
