@@ -234,6 +234,7 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
   dtensor/redistribute/search_impl.h
   dtensor/redistribute/sharing.cpp
   dtensor/redistribute/sharing_impl.h
+  dtensor/redistribute/small_copy_impl.h
   dtensor/redistribute/steps.cpp
   dtensor/redistribute/steps_impl.h
 )
