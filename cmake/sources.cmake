@@ -276,6 +276,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/pooled_impl.h
   dtensor/tensor/region.cpp
   dtensor/tensor/region_impl.h
+  dtensor/tensor/region_ways_impl.h
   dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
   dtensor/tensor/version_impl.h

@@ -14,7 +14,6 @@ LONG_FILES = {
     "dtensor/comm/group_backend.h": 217,
     "dtensor/data_parallel/unit_impl.h": 224,
     "dtensor/parallel/shared_input.cpp": 422,
-    "dtensor/tensor/region.cpp": 406,
 }
 WIDE = re.compile(r"#include <(torch/torch|torch/extension|ATen/ATen)\.h>")
 BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")

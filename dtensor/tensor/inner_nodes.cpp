@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -138,11 +137,16 @@ std::optional<InnerNodes> InnerNodes::between(
 }
 
 c10::SmallVector<size_t, 4> InnerNodes::exits_by_slot() const {
-  c10::SmallVector<size_t, 4> order(exits_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return exits_[a].slot < exits_[b].slot;
-  });
+  c10::SmallVector<size_t, 4> order;
+  for (size_t i = 0; i < exits_.size(); ++i) { // few: each to its place
+    size_t place = i;
+    order.push_back(i);
+    for (; place > 0 && exits_[order[place - 1]].slot > exits_[i].slot;
+         --place) {
+      order[place] = order[place - 1];
+    }
+    order[place] = i;
+  }
   return order;
 }
 

@@ -8,6 +8,7 @@
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
@@ -22,6 +23,27 @@ bool is_held_elsewhere(const at::Tensor& plain) {
   return plain.use_count() > 1 || plain.storage().use_count() > 1;
 }
 
+// A view that autograd was told of holds its base, which may be all that it
+// shares its memory with.
+bool is_held_by_base_alone(const at::Tensor& plain) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(plain);
+  if (plain.use_count() > 1 || view == nullptr || !view->has_bw_view()) {
+    return false;
+  }
+  const auto& base = view->get_backward_view().base_;
+  return base.use_count() == 1 && base.is_alias_of(plain) &&
+      plain.storage().use_count() == 2;
+}
+
+// For a leaf to take over.
+at::Tensor held_alone(at::Tensor grad) {
+  if (!is_held_elsewhere(grad)) {
+    return grad;
+  }
+  return is_held_by_base_alone(grad) && !records(grad) ? alias(grad, grad)
+                                                       : grad.clone();
+}
+
 bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
   const auto* impl = dtensor.unsafeGetTensorImpl();
   return dtensor.use_count() > 1 ||
@@ -31,6 +53,15 @@ bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
 
 const c10::VariableVersion& counter_of(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->version_counter();
+}
+
+SpecPtr in_layout(const SpecPtr& spec, PlacementsRef placements) {
+  return spec->placements() == placements ? spec
+                                          : spec->with_placements(placements);
+}
+
+SpecPtr in_dtype(const SpecPtr& spec, at::ScalarType dtype) {
+  return spec->dtype() == dtype ? spec : spec->with_dtype(dtype);
 }
 
 at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
@@ -85,7 +116,7 @@ at::Tensor local_counted(const at::Tensor& dtensor) {
 at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
   const auto local = redistribute_local(
       cast(local_of(dtensor), to->dtype()),
-      spec_of(dtensor)->with_dtype(to->dtype()),
+      in_dtype(spec_of(dtensor), to->dtype()),
       to);
   if (!local.is_same(local_of(dtensor))) {
     return wrap(local, to);
@@ -102,7 +133,7 @@ at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {
   const at::Tensor like = at::empty({0}, local.options());
   return wrap(
       redistribute_local_async(
-          std::move(local), from->with_dtype(to->dtype()), to),
+          std::move(local), in_dtype(from, to->dtype()), to),
       to,
       like);
 }
@@ -131,14 +162,12 @@ at::Tensor FromLocalStep::backward(at::Tensor grad) const {
 
 at::Tensor ToLocalStep::backward(at::Tensor grad) const {
   check_plain_gradient(grad);
-  const auto spec = grad.scalar_type() == grad_spec->dtype()
-      ? grad_spec
-      : grad_spec->with_dtype(grad.scalar_type());
+  const auto spec = in_dtype(grad_spec, grad.scalar_type());
   if (spec->mesh().contains_this_rank()) {
     grad = in_memory_order(std::move(grad), spec->strides());
   }
-  if (of_leaf && is_held_elsewhere(grad)) {
-    grad = grad.clone();
+  if (of_leaf) {
+    grad = held_alone(std::move(grad));
   }
   return records(grad)
       ? from_local_autograd(grad, spec, Placements(forward->placements()))
@@ -149,9 +178,9 @@ at::Tensor RedistributeStep::backward(at::Tensor grad) const {
   if (!is_dtensor(grad)) {
     grad = gradient_as_dtensor(grad, *from);
   }
-  const auto target = spec_of(grad)
-                          ->with_placements(without_partial(from->placements()))
-                          ->with_dtype(grad_dtype);
+  const auto target = in_dtype(
+      in_layout(spec_of(grad), without_partial(from->placements())),
+      grad_dtype);
   return cast(
       redistribute_autograd(std::move(grad), target, {.async_op = async_op}),
       from->dtype());

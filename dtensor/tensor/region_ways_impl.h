@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The ways of a gradient in and out of a region: the steps of
+// layout_steps_impl.h that an input and the result of a region want.
+#pragma once
+
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+#include <dtensor/tensor/memory_order_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/missing_derivative_impl.h>
+#include <dtensor/tensor/region_impl.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace dtensor::detail {
+
+inline bool moves(const Spec& from, const Spec& to) {
+  return from.placements() != to.placements();
+}
+
+inline bool moves(const RegionInput& input) {
+  return moves(*input.from, *spec_of(input.value));
+}
+
+inline bool moves(const Spec& made, const RegionExit& exit) {
+  return exit.to != nullptr && moves(made, *exit.to);
+}
+
+// What from_local's backward will ask for, on its way.
+inline at::Tensor begun_for(const FromLocalStep& step, at::Tensor grad) {
+  const auto to = spec_of(grad)->with_placements(step.grad_layout);
+  return redistribute_autograd(std::move(grad), to, {.async_op = true});
+}
+
+// The steps of a gradient from a local tensor inside to the tensor outside.
+class WayIn {
+ public:
+  explicit WayIn(const RegionInput& input)
+      : to_local_{
+            spec_of(input.value),
+            input.grad,
+            input.origin.is_same(input.value) && input.origin.is_leaf()} {
+    const bool alone = communicates_alone(input.from->mesh());
+    if (moves(input)) {
+      further().redistribute =
+          RedistributeStep{input.from, input.from->dtype(), alone};
+    }
+    if (!is_dtensor(input.origin)) {
+      further().from_local = FromLocalStep{
+          input.from,
+          without_partial(input.from->placements()),
+          input.origin.is_leaf()};
+    }
+    if (further_ && alone) {
+      const auto outside = without_partial(input.from->placements());
+      further_->goes_on_alone =
+          input.grad->placements() != PlacementsRef(outside);
+    }
+  }
+
+  /// Whether the gradient is under way after begin().
+  bool goes_on_alone() const {
+    return further_ && further_->goes_on_alone;
+  }
+  /// All but what waits for communication.
+  at::Tensor begin(at::Tensor grad) const {
+    if (records(grad)) {
+      name_missing_derivative(grad);
+    }
+    grad = to_local_.backward(std::move(grad));
+    if (further_ && further_->redistribute) {
+      grad = further_->redistribute->backward(std::move(grad));
+    }
+    return goes_on_alone() && further_->from_local
+        ? begun_for(*further_->from_local, std::move(grad))
+        : grad;
+  }
+  at::Tensor finish(at::Tensor grad) const {
+    return further_ && further_->from_local
+        ? further_->from_local->backward(std::move(grad))
+        : grad;
+  }
+
+ private:
+  // Most ways have none: nodes are smaller without.
+  struct Further {
+    std::optional<RedistributeStep> redistribute;
+    std::optional<FromLocalStep> from_local; // of a plain tensor
+    bool goes_on_alone = false;
+  };
+  Further& further() {
+    if (further_ == nullptr) {
+      further_ = std::make_unique<Further>();
+    }
+    return *further_;
+  }
+
+  ToLocalStep to_local_;
+  std::unique_ptr<Further> further_;
+};
+
+// Whose memory does not hold their values as they are.
+inline constexpr c10::DispatchKeySet kReadOtherwise{
+    c10::DispatchKey::Conjugate,
+    c10::DispatchKey::Negative,
+    c10::DispatchKey::ZeroTensor};
+
+// And from the tensor outside to the local tensor inside.
+class WayOut {
+ public:
+  WayOut(const SpecPtr& made, const RegionExit& exit)
+      : from_local_{made, without_partial(made->placements())},
+        is_local_(exit.as_local && !moves(*made, exit)) {
+    if (moves(*made, exit)) {
+      redistribute_ = RedistributeStep{made, made->dtype()};
+      if (exit.as_local) {
+        to_local_ = ToLocalStep{
+            exit.to,
+            gradient_spec(*exit.to, without_partial(exit.to->placements()))};
+      }
+    }
+  }
+
+  at::Tensor backward(at::Tensor grad) const {
+    if (is_local_) {
+      return grad;
+    }
+    if (stays(grad)) {
+      return in_memory_order(std::move(grad), to_local_->grad_spec->strides());
+    }
+    if (to_local_) {
+      grad = to_local_->backward(std::move(grad));
+    }
+    if (redistribute_) {
+      grad = redistribute_->backward(std::move(grad));
+    }
+    return from_local_.backward(std::move(grad));
+  }
+
+ private:
+  // Whether the steps would end with the local tensor that they begin with:
+  // what the sum of parts gets each part gets.
+  bool stays(const at::Tensor& grad) const {
+    if (!to_local_ || is_dtensor(grad) || records(grad)) {
+      return false;
+    }
+    const auto& spec = *to_local_->grad_spec;
+    return spec.placements() == PlacementsRef(from_local_.grad_layout) &&
+        spec.dtype() == from_local_.forward->dtype() &&
+        grad.scalar_type() == spec.dtype() &&
+        grad.sizes() == spec.local_sizes() &&
+        !grad.key_set().has_any(kReadOtherwise);
+  }
+
+  FromLocalStep from_local_;
+  bool is_local_;
+  std::optional<RedistributeStep> redistribute_;
+  std::optional<ToLocalStep> to_local_; // for a plain tensor
+};
+
+// A plain tensor enters as it is where nothing changes it or its gradient.
+bool passes_through(const RegionInput& input) {
+  return !is_dtensor(input.origin) && !moves(input) &&
+      input.grad->placements() ==
+      PlacementsRef(without_partial(input.from->placements()));
+}
+
+} // namespace dtensor::detail
