@@ -478,6 +478,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/hook_styles_impl.h
   dtensor/parallel/key_value_blocks.cpp
   dtensor/parallel/key_value_blocks_impl.h
+  dtensor/parallel/known_input.cpp
+  dtensor/parallel/known_input_impl.h
   dtensor/parallel/layout_boundary.cpp
   dtensor/parallel/layout_boundary_impl.h
   dtensor/parallel/linear_styles.cpp
@@ -485,6 +487,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/model_state_dict.cpp
   dtensor/parallel/module_claim.cpp
   dtensor/parallel/module_claim_impl.h
+  dtensor/parallel/module_input.cpp
+  dtensor/parallel/module_input_impl.h
   dtensor/parallel/module_name_impl.h
   dtensor/parallel/optimizer_fields.cpp
   dtensor/parallel/optimizer_fields_impl.h

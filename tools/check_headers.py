@@ -13,7 +13,6 @@ LIMITS = {".h": 200, ".cpp": 400}
 LONG_FILES = {
     "dtensor/comm/group_backend.h": 217,
     "dtensor/data_parallel/unit_impl.h": 224,
-    "dtensor/parallel/shared_input.cpp": 422,
 }
 WIDE = re.compile(r"#include <(torch/torch|torch/extension|ATen/ATen)\.h>")
 BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")

@@ -44,7 +44,8 @@ at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
 }
 
 ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
-  return detail::take_input(input, where_, layouts_.input, sibling_);
+  return detail::take_input(
+      input, where_, layouts_.input, sibling_, known_input_);
 }
 
 RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {

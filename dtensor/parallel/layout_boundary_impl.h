@@ -9,6 +9,7 @@
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
 #include <dtensor/parallel/boundary.h>
+#include <dtensor/parallel/known_input_impl.h>
 #include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/shared_units_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
@@ -113,6 +114,7 @@ class LayoutBoundary final : public Boundary {
   Sibling sibling_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
   // The last ones asked for.
+  mutable KnownInput known_input_;
   mutable Exit exit_;
   mutable Bias bias_;
 };

@@ -5,6 +5,7 @@
 
 #include <dtensor/layout/placement.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/known_input_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -50,11 +51,12 @@ at::Tensor shared_input(
     const Sibling& who = {});
 
 /// The same for an operator that runs as a region. What siblings do not share
-/// has no history: the region connects it to `x`.
+/// has no history: the region connects it to `x`. `known` is the module's.
 ModuleInput take_input(
     const at::Tensor& x,
     const StyleMesh& where,
     const InputLayouts& layouts,
-    const Sibling& who);
+    const Sibling& who,
+    KnownInput& known);
 
 } // namespace dtensor::detail

@@ -114,16 +114,6 @@ at::Tensor same_replicas(const at::Tensor& local, const Spec& spec) {
   return result;
 }
 
-// The global shape was inferred from this rank's part alone.
-void note_inferred(const Spec& spec) {
-  if (detail::mesh_groups(spec.mesh()) == nullptr) {
-    return;
-  }
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    get_group(spec.mesh(), m).assume(spec);
-  }
-}
-
 at::Tensor on_device_of(const DeviceMesh& mesh, const at::Tensor& local) {
   return local.is_meta() || local.device().type() == mesh.device_type()
       ? local
@@ -152,6 +142,15 @@ at::Tensor nothing_of(const at::Tensor& local) {
 }
 
 } // namespace
+
+void detail::note_inferred(const Spec& spec) {
+  if (mesh_groups(spec.mesh()) == nullptr) {
+    return;
+  }
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    get_group(spec.mesh(), m).assume(spec);
+  }
+}
 
 at::Tensor detail::from_part(
     const at::Tensor& local,

@@ -13,4 +13,8 @@ at::Tensor from_part(
     PlacementsRef placements,
     const FromLocalOptions& options);
 
+/// What from_part() does where it inferred the global shape, `spec`, from this
+/// rank's part alone: the ranks will compare what they inferred.
+void note_inferred(const Spec& spec);
+
 } // namespace dtensor::detail

@@ -397,6 +397,50 @@ TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
   });
 }
 
+// A module remembers what became of its last plain input.
+TEST(Linears, TakeUnlikeInputsInTurn) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    const std::vector<at::Tensor> inputs = {
+        uniform({4, 6}, 1),
+        uniform({4, 6}, 2),
+        uniform({5, 6}, 3),
+        uniform({6, 4}, 4).t(),
+        uniform({4, 6}, 5),
+        uniform({2, 3, 6}, 6),
+        uniform({4, 6}, 7)};
+    const auto make = [] { return filled(torch::nn::Linear(6, 8)); };
+    for (const bool is_colwise : {true, false}) {
+      auto plain = make();
+      auto mine = make();
+      const Placement layout = is_colwise ? Replicate() : Shard(-1);
+      if (is_colwise) {
+        parallelize_module(*mine, mesh, ColwiseParallel({layout, Replicate()}));
+      } else {
+        parallelize_module(*mine, mesh, RowwiseParallel({layout}));
+      }
+      for (size_t i = 0; i < 3 * inputs.size(); ++i) {
+        const auto& whole = inputs[i % inputs.size()];
+        const auto what = c10::str("input ", i);
+        const auto truth = plain->forward(whole);
+        const bool records = i % 3 != 0;
+        const torch::AutoGradMode mode(records);
+        const auto x = i % 5 == 4
+            ? at::Tensor(distribute_tensor(whole, mesh, {layout}))
+            : is_colwise ? whole
+                         : whole.chunk(2, -1)[mesh.get_local_rank()];
+        const auto y = mine->forward(x);
+        expect_close(y, truth.detach(), what);
+        if (records) {
+          truth.square().sum().backward();
+          y.square().sum().backward();
+          expect_same_gradients(*mine, *plain, what);
+        }
+      }
+    }
+  });
+}
+
 // Batches along the other dimension of a mesh, which values are on as well.
 TEST(RootMesh, KeepsWhatIsCutAlongOtherDimensions) {
   run_ranks(6, [] {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/known_input_impl.h>
+
+#include <dtensor/comm/owner_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/tensor/layout_steps_impl.h>
+
+namespace dtensor::detail {
+
+// Who asks may be another rank, which gets its message where it always did.
+bool KnownInput::is_like(const at::Tensor& x, const DeviceMesh& mesh) const {
+  return is_of_this_thread(mesh) && from_ != nullptr && !is_dtensor(x) &&
+      x.layout() == at::kStrided && x.device().type() == mesh.device_type() &&
+      x.scalar_type() == from_->dtype() && x.sizes() == SizesRef(sizes_) &&
+      x.strides() == SizesRef(strides_);
+}
+
+at::Tensor KnownInput::enter(const at::Tensor& x) const {
+  if (inferred_) {
+    note_inferred(*from_);
+  }
+  auto whole = wrap_counted(x, from_, x);
+  return from_ == to_ ? whole : cast_and_redistribute(whole, to_);
+}
+
+void KnownInput::note(
+    const at::Tensor& x,
+    const SpecPtr& from,
+    const SpecPtr& to,
+    bool inferred) {
+  if (!is_of_this_thread(from->mesh()) || is_dtensor(x) ||
+      x.layout() != at::kStrided) {
+    return;
+  }
+  sizes_ = x.sizes();
+  strides_ = x.strides();
+  from_ = from;
+  to_ = to;
+  inferred_ = inferred;
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/module_input_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/layout/shard_math.h>
+#include <dtensor/layout/text.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/from_part_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+namespace dtensor::detail {
+namespace {
+
+// Of the whole input's features this rank has its part if they are cut.
+void check_features(
+    const at::Tensor& x,
+    const StyleMesh& where,
+    const InputLayouts& layouts) {
+  const auto& plain = layouts.plain;
+  if (x.dim() == 0 || layouts.features == 0 ||
+      !where.mesh.contains_this_rank() || plain.is_strided_shard()) {
+    return;
+  }
+  const bool cut =
+      plain.cuts() && (plain.dim() + x.dim()) % x.dim() == x.dim() - 1;
+  const auto expected = cut ? chunk(
+                                  layouts.features,
+                                  where.size(),
+                                  where.mesh.get_local_rank(where.dim),
+                                  plain.unit())
+                                  .size()
+                            : layouts.features;
+  DTENSOR_CHECK_VALUE(
+      x.size(-1) == expected,
+      "boundary",
+      "the input of ",
+      describe_module(ModuleScope::current()),
+      ", ",
+      shape_text(x.scalar_type(), x.sizes()),
+      ", has ",
+      x.size(-1),
+      " features, and this rank's part of ",
+      layouts.features,
+      " in ",
+      to_string(plain),
+      " has ",
+      expected,
+      ". Give the module before it the output_layouts that are this one's "
+      "input_layouts.");
+}
+
+} // namespace
+
+// Uneven features are no riddle: the module knows how many there are.
+FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
+  FromLocalOptions options;
+  const auto& plain = layouts.plain;
+  const bool cuts_features = x.dim() > 0 && plain.cuts() &&
+      (plain.dim() == -1 || plain.dim() == x.dim() - 1);
+  if (cuts_features && layouts.features > 0) {
+    options.shape = x.sizes().vec();
+    options.shape->back() = layouts.features;
+  }
+  return options;
+}
+
+at::Tensor as_dtensor(
+    const at::Tensor& x,
+    const StyleMesh& where,
+    const InputLayouts& layouts) {
+  if (!is_dtensor(x)) {
+    check_features(x, where, layouts);
+  }
+  return is_dtensor(x)
+      ? x
+      : from_part(
+            x, where.mesh, where.alone(layouts.plain), known_shape(x, layouts));
+}
+
+at::Tensor prepare(
+    const at::Tensor& distributed,
+    const StyleMesh& where,
+    const InputLayouts& layouts) {
+  const auto& spec = spec_of(distributed);
+  DTENSOR_CHECK_VALUE(
+      spec->mesh() == where.mesh,
+      "boundary",
+      "the input of ",
+      describe_module(ModuleScope::current()),
+      " is ",
+      *spec,
+      ", and the module is parallel on ",
+      where.mesh,
+      ". Redistribute the input onto that mesh.");
+  // What comes out is used at once; its gradient may be under way for a while.
+  return redistribute_autograd(
+      distributed,
+      spec->with_placements(
+          where.with(spec->placements(), layouts.desired), "input_layouts"),
+      {.async_backward = communicates_alone(spec->mesh())});
+}
+
+} // namespace dtensor::detail
