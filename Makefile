@@ -17,6 +17,8 @@
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+# Some wait for what ranks do that have failed.
+TEST_JOBS = $(shell expr $(JOBS) + 1)
 export DEMO_STEPS
 
 .PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build models pictures clang format clean setup
@@ -38,7 +40,7 @@ clang:
 test asan tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
-	ctest --preset $(subst test,dev,$@) --parallel $(JOBS)
+	ctest --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
 
 # Reads the sources as `make asan` compiles them.
 tidy:

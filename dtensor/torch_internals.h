@@ -29,6 +29,8 @@
 // arguments are boxed as the dispatcher does it    ops        Boxing
 // autocast keeps what it has cast of a leaf        comm       CastsAreKept
 // a formula that there is none of is a node        tensor     MissingFormulas
+// a view that autograd knows of holds its base     tensor     ViewsHoldBases
+// what t() and detach() are below autograd         ops        LocalViews
 #pragma once
 
 #include <c10/core/DispatchKey.h>

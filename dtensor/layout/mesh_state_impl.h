@@ -17,7 +17,7 @@
 
 namespace dtensor::detail {
 
-/// The communication behind a mesh, which comm/init_device_mesh.cpp implements:
+/// The communication behind a mesh, which comm/mesh_groups.cpp implements:
 /// opaque here, but for what becomes of it in meshes that are derived.
 class DTENSOR_API MeshGroups {
  public:
