@@ -22,7 +22,8 @@ LlamaByHand::LlamaByHand(
     llama::Llama model,
     const llama::Config& config,
     dtensor::Group& group)
-    : model_(std::move(model)), group_(&group) {
+    : model_(std::move(model)),
+      group_(&group) {
   const torch::NoGradGuard no_grad;
   for (const auto& module : *model_->model->layers) {
     auto& layer = *module->as<llama::Layer>();
@@ -65,8 +66,7 @@ Tensor LlamaByHand::next_tokens(
   auto x = body.embed_tokens(ids);
   for (size_t i = 0; i < body.layers->size(); ++i) {
     auto& layer = *body.layers[i]->as<llama::Layer>();
-    x = x +
-        sum(layer.self_attn(layer.input_layernorm(x), at, state.caches[i]));
+    x = x + sum(layer.self_attn(layer.input_layernorm(x), at, state.caches[i]));
     x = x + sum(layer.mlp(layer.post_attention_layernorm(x)));
   }
   const auto logits = model_->lm_head(body.norm(x.select(1, -1)));

@@ -232,10 +232,8 @@ TEST(FullyShardCombined, TrainsOnCutSequencesBesideTensorParallelism) {
   }
 }
 
-at::Tensor lbfgs_step(
-    Mlp& mlp,
-    torch::optim::LBFGS& optimizer,
-    const at::Tensor& input) {
+at::Tensor
+lbfgs_step(Mlp& mlp, torch::optim::LBFGS& optimizer, const at::Tensor& input) {
   return optimizer.step([&] {
     optimizer.zero_grad();
     const auto loss = mlp(input).square().mean();
@@ -278,8 +276,9 @@ TEST(FullyShardCombined, RefusesOneVectorOfUnevenPartsOfParts) {
     parallelize_module(*mlp, mesh["tp"], mlp_plan());
     fully_shard(*mlp, {.mesh = mesh["dp"]});
     torch::optim::LBFGS optimizer(mlp->parameters());
-    const auto error =
-        error_of([&] { lbfgs_step(mlp, optimizer, uniform({2, 6}, 3)); });
+    const auto error = error_of([&] {
+      lbfgs_step(mlp, optimizer, uniform({2, 6}, 3));
+    });
     EXPECT_THAT(error, testing::HasSubstr("cannot keep the sharding of"));
   });
 }

@@ -46,7 +46,8 @@ inline bool has_part(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
-// self.op_(...): `sample(spec, draw)` gives the new local values, if there are any.
+// self.op_(...): `sample(spec, draw)` gives the new local values, if there are
+// any.
 template <class Sample>
 void fill_self(KernelArgs& args, const Sample& sample) {
   refuse_generator(args);
