@@ -118,8 +118,8 @@ std::string attribute_name(const jit::Value& value) {
   std::string name;
   const auto* from = &value;
   while (kind_of(*from->node()) == "prim::GetAttr") {
-    const auto& part = from->node()->s(c10::attr::name);
-    name = name.empty() ? part : part + "." + name;
+    name.insert(0, name.empty() ? "" : ".");
+    name.insert(0, from->node()->s(c10::attr::name));
     from = from->node()->input();
   }
   const bool is_self = from == from->owningGraph()->inputs()[0];

@@ -70,7 +70,7 @@ at::Tensor ScriptTensors::add(
     InputKind kind,
     const std::string& name) {
   // Rules know the shapes of more operators than LibTorch's meta kernels.
-  const at::Tensor standing = replicate(
+  at::Tensor standing = replicate(
       at::empty(
           t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta)),
       DeviceMesh(c10::kCPU, {1}, {0}));
