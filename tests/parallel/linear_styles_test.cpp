@@ -428,7 +428,8 @@ TEST(Linears, TakeUnlikeInputsInTurn) {
         const auto x = i % 5 == 4
             ? at::Tensor(distribute_tensor(whole, mesh, {layout}))
             : is_colwise ? whole
-                         : whole.chunk(2, -1)[mesh.get_local_rank()];
+                         : whole.chunk(2, -1)[static_cast<size_t>(
+                               mesh.get_local_rank())];
         const auto y = mine->forward(x);
         expect_close(y, truth.detach(), what);
         if (records) {
