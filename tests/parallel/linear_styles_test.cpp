@@ -427,9 +427,9 @@ TEST(Linears, TakeUnlikeInputsInTurn) {
         const torch::AutoGradMode mode(records);
         const auto x = i % 5 == 4
             ? at::Tensor(distribute_tensor(whole, mesh, {layout}))
-            : is_colwise ? whole
-                         : whole.chunk(2, -1)[static_cast<size_t>(
-                               mesh.get_local_rank())];
+            : is_colwise
+            ? whole
+            : whole.chunk(2, -1)[static_cast<size_t>(mesh.get_local_rank())];
         const auto y = mine->forward(x);
         expect_close(y, truth.detach(), what);
         if (records) {
