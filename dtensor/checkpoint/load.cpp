@@ -29,19 +29,28 @@ using detail::kExtraPrefix;
 using detail::kLoadCheckpoint;
 using detail::kOptimizerPrefix;
 
-// Of a checkpoint that is loaded into a model alone: what an optimizer keeps,
-// and what a loop has beside. A weight may be called "optimizer.w", too.
-bool is_beside_a_model(const std::string& name) {
-  const std::string optimizer = kOptimizerPrefix;
-  return name.starts_with(kExtraPrefix) ||
-      name.starts_with(optimizer + "state.") ||
-      name.starts_with(optimizer + "param_groups.");
-}
-
 // A checkpoint that is open. There may be no tensors in it.
 struct Opened {
   std::optional<detail::Manifest> manifest;
   WeightFilePtr file;
+
+  // Of a checkpoint that is loaded into a model alone: what an optimizer keeps,
+  // and what a loop has beside. A weight may be called "optimizer.w" or
+  // "extra.w", too.
+  bool is_beside_a_model(const std::string& name) const {
+    const std::string optimizer = kOptimizerPrefix;
+    return is_extra(name) || name.starts_with(optimizer + "state.") ||
+        name.starts_with(optimizer + "param_groups.");
+  }
+
+ private:
+  bool is_extra(const std::string& name) const {
+    if (!manifest || !name.starts_with(kExtraPrefix)) {
+      return false;
+    }
+    const auto key = name.substr(std::string_view(kExtraPrefix).size());
+    return !manifest->extra_tensors || manifest->extra_tensors->count(key) > 0;
+  }
 };
 
 // Of one of ours, the files that it had when it was saved, and no other.
@@ -317,7 +326,8 @@ class Loading {
       return;
     }
     for (const auto& weight : opened_.file->weights()) {
-      if (known_.count(weight.name) == 0 && !is_beside_a_model(weight.name)) {
+      if (known_.count(weight.name) == 0 &&
+          !opened_.is_beside_a_model(weight.name)) {
         surplus_.push_back(weight.name);
       }
     }

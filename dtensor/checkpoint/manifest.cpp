@@ -20,6 +20,8 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "dtensor checkpoint";
 constexpr int64_t kVersion = 1;
+constexpr const char* kExtra = "extra";
+constexpr const char* kExtraTensors = "extra_tensors"; // names
 
 [[noreturn]] void refuse_checkpoint(
     const std::string& path,
@@ -42,14 +44,17 @@ Json json_of(const at::Tensor&) {
 }
 
 Json json_of_extra(const CheckpointExtra& extra) {
-  auto all = Json::object();
+  auto values = Json::object();
+  auto tensors = Json::array();
   for (const auto& [name, value] : extra) {
-    auto item = std::visit([](const auto& v) { return json_of(v); }, value);
-    if (!item.is_null()) {
-      all[name] = std::move(item);
+    if (std::holds_alternative<at::Tensor>(value)) {
+      tensors.push_back(name);
+    } else {
+      values[name] =
+          std::visit([](const auto& v) { return json_of(v); }, value);
     }
   }
-  return all;
+  return {{kExtra, std::move(values)}, {kExtraTensors, std::move(tensors)}};
 }
 
 CheckpointExtra extra_of(const Json& all) {
@@ -68,6 +73,14 @@ CheckpointExtra extra_of(const Json& all) {
     }
   }
   return extra;
+}
+
+std::optional<std::set<std::string>> extra_tensors_of(const Json& manifest) {
+  const auto found = manifest.find(kExtraTensors);
+  if (found == manifest.end()) {
+    return std::nullopt;
+  }
+  return found->get<std::set<std::string>>();
 }
 
 Json json_of_notes(const FileNotes& notes) {
@@ -149,7 +162,8 @@ Manifest parse_manifest(const std::string& path) {
       return {
           json.at("ranks").get<int64_t>(),
           notes_of(json.at("files")),
-          extra_of(json.at("extra")),
+          extra_of(json.at(kExtra)),
+          extra_tensors_of(json),
           checksum};
     }
   } catch (const Json::exception&) {
@@ -185,8 +199,8 @@ manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files) {
       {"format", kFormat},
       {"version", kVersion},
       {"ranks", ranks},
-      {"extra", Json::parse(extra)},
       {"files", json_of_notes(files)}};
+  json.update(Json::parse(extra));
   json["checksum"] = checksum_of_json(json);
   return json.dump(2) + "\n";
 }

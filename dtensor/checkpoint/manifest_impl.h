@@ -8,6 +8,7 @@
 #include <dtensor/checkpoint/tensor_file_impl.h>
 
 #include <optional>
+#include <set>
 #include <string>
 
 namespace dtensor::detail {
@@ -21,10 +22,13 @@ struct Manifest {
   int64_t ranks = 0; // that have saved it
   FileNotes files;
   CheckpointExtra extra; // without tensors
-  std::string checksum;  // of all that
+  // Names of those; not known of checkpoints from before these were noted.
+  std::optional<std::set<std::string>> extra_tensors;
+  std::string checksum; // of all that
 };
 
-/// Numbers and texts as JSON; throws ValueError for a text that is no UTF-8.
+/// Numbers and texts, and the names of tensors, as JSON; throws ValueError for
+/// a text that is no UTF-8.
 std::string extra_text(const CheckpointExtra& extra);
 
 /// Files as JSON, and back.

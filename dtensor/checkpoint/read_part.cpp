@@ -33,6 +33,7 @@ struct PartReader::Share {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{16} << 20;
+constexpr int64_t kExchangedBytes = int64_t{4} << 20; // held besides
 constexpr int64_t kSharedBytes = int64_t{1} << 20;
 constexpr int64_t kHeldBytes = int64_t{16} << 20;
 
@@ -235,8 +236,9 @@ void PartReader::for_each_slice(
   const auto bytes = static_cast<int64_t>(local.nbytes());
   const auto members = share.readers == nullptr ? 1 : share.readers->size();
   const auto rank = share.readers == nullptr ? 0 : share.readers->rank();
+  const auto step_bytes = members > 1 ? kExchangedBytes : kReadBytes;
   const auto step = std::max<int64_t>(
-      bytes == 0 ? rows : kReadBytes / std::max<int64_t>(bytes / rows, 1),
+      bytes == 0 ? rows : step_bytes / std::max<int64_t>(bytes / rows, 1),
       members);
   const auto& pieces = file_.contents().stored_as(weight).pieces;
   for (int64_t begin = 0; begin < rows; begin += step) {

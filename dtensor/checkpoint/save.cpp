@@ -204,7 +204,8 @@ detail::SaveTask task_of(
   task.rank = group.rank();
   task.ranks = group.size();
   task.files = plan.files;
-  task.extra = state.extra == nullptr ? "{}" : detail::extra_text(*state.extra);
+  task.extra = detail::extra_text(
+      state.extra == nullptr ? CheckpointExtra{} : *state.extra);
   task.full = options.full;
   task.max_file_bytes = options.max_file_bytes;
   task.overwrite = options.overwrite;

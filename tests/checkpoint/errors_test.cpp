@@ -271,41 +271,68 @@ TEST(CheckpointErrors, OfPaths) {
   EXPECT_NE(text.find(folder / "loop/one"), std::string::npos) << text;
 }
 
-TEST(CheckpointErrors, OfAnotherVersion) {
-  const Folder folder;
-  save(folder / "one");
-  const auto path = folder / "one/checkpoint.json";
+// As another version of the library would have written it.
+template <class Fn>
+void change_manifest(const std::string& path, const Fn& change) {
   auto manifest = nlohmann::json::parse(text_of(path));
-  manifest["version"] = 2;
+  change(manifest);
   manifest.erase("checksum");
   const auto text = manifest.dump();
   manifest["checksum"] =
       detail::checksum_text({detail::checksum_of(text.data(), text.size())});
   put(path, manifest.dump());
+}
+
+TEST(CheckpointErrors, OfAnotherVersion) {
+  const Folder folder;
+  save(folder / "one");
+  const auto path = folder / "one/checkpoint.json";
+  change_manifest(path, [](auto& manifest) { manifest["version"] = 2; });
   EXPECT_EQ(
       load(folder / "one"),
       "[load_checkpoint] " + path +
           " is of version 2. This library reads version 1.");
 }
 
-// What an optimizer keeps may stay in the file. A weight may not, though it be
-// called like it.
-TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizer) {
+// What an optimizer and a loop keep may stay in the file. A weight may not,
+// though it be called like it.
+TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
   const Folder folder;
   auto model = filled(Mlp(6, 8));
   auto state = get_model_state_dict(*model);
   state.insert("optimizer.state.w1.weight.exp_avg", at::ones({8, 6}));
   state.insert("optimizer.param_groups.w1.weight.lr", at::ones({}));
-  state.insert("extra.random", at::ones({3}));
-  save_checkpoint(folder / "one", {.tensors = &state});
+  CheckpointExtra extra = {{"random", at::ones({3})}, {"step", 7}};
+  save_checkpoint(folder / "one", {.tensors = &state, .extra = &extra});
   load_checkpoint(folder / "one", {.model = model.get()});
   state.insert("optimizer.weight", at::ones({2}));
-  save_checkpoint(folder / "two", {.tensors = &state});
+  state.insert("extra.weight", at::ones({2}));
+  save_checkpoint(folder / "two", {.tensors = &state, .extra = &extra});
   EXPECT_EQ(
       error_of(
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
-      "[load_checkpoint] not in the model: optimizer.weight. Load it into such "
-      "a model, or, with strict = false, what fits.");
+      "[load_checkpoint] not in the model: extra.weight, optimizer.weight. "
+      "Load "
+      "it into such a model, or, with strict = false, what fits.");
+  fs::remove(folder / "two/checkpoint.json"); // a file of others
+  EXPECT_EQ(
+      error_of(
+          [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
+      "[load_checkpoint] not in the model: extra.random, extra.weight, "
+      "optimizer.weight. Load it into such a model, or, with strict = false, "
+      "what fits.");
+}
+
+// Of before the names of tensors were noted.
+TEST(CheckpointErrors, TakesAnEarlyCheckpointsExtraTensors) {
+  const Folder folder;
+  auto model = filled(Mlp(6, 8));
+  CheckpointExtra extra = {{"random", at::ones({3})}};
+  save_checkpoint(folder / "one", {.model = model.get(), .extra = &extra});
+  change_manifest(folder / "one/checkpoint.json", [](auto& manifest) {
+    manifest.erase("extra_tensors");
+  });
+  load_checkpoint(folder / "one", {.model = model.get()});
 }
 
 TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
