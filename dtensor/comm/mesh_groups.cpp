@@ -159,20 +159,8 @@ const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
       "get_group",
       "this mesh is a pure value without communication. Make it with "
       "init_device_mesh.");
-  const int64_t ndim = mesh.ndim();
-  DTENSOR_CHECK_INDEX(
-      dim >= -ndim && dim < ndim,
-      "get_group",
-      "no dimension ",
-      dim,
-      " in a mesh of ",
-      ndim,
-      ". Use one from ",
-      -ndim,
-      " to ",
-      ndim - 1,
-      ".");
-  const GroupPtr& group = groups->group(dim < 0 ? dim + ndim : dim);
+  const GroupPtr& group =
+      groups->group(detail::wrap_mesh_dim(mesh.ndim(), dim, "get_group"));
   DTENSOR_CHECK(
       group != nullptr,
       "get_group",

@@ -132,10 +132,16 @@ void check_names(const std::vector<std::string>& names, size_t ndim) {
 }
 
 int64_t wrap_dim(const MeshState& state, int64_t dim) {
-  const auto ndim = static_cast<int64_t>(state.shape.size());
+  return detail::wrap_mesh_dim(
+      static_cast<int64_t>(state.shape.size()), dim, "DeviceMesh");
+}
+
+} // namespace
+
+int64_t detail::wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where) {
   DTENSOR_CHECK_INDEX(
       -ndim <= dim && dim < ndim,
-      "DeviceMesh",
+      where,
       "no dimension ",
       dim,
       ": the mesh has ",
@@ -147,8 +153,6 @@ int64_t wrap_dim(const MeshState& state, int64_t dim) {
       ".");
   return dim < 0 ? dim + ndim : dim;
 }
-
-} // namespace
 
 detail::StatePtr detail::make_state(
     c10::DeviceType device_type,

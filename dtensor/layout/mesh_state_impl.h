@@ -95,6 +95,10 @@ inline const std::shared_ptr<MeshGroups>& mesh_groups(const DeviceMesh& mesh) {
   return MeshAccess::state(mesh).groups;
 }
 
+/// The dimension that `dim` means, which may count from the end; throws
+/// IndexError where a mesh of `ndim` has none.
+DTENSOR_API int64_t wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where);
+
 /// For messages: "dp, tp".
 inline std::string join_names(const std::vector<std::string>& names) {
   return c10::Join(", ", names);

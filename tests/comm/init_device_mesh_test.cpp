@@ -159,7 +159,7 @@ TEST(GetGroup, NeedsAMeshThatCommunicates) {
   EXPECT_EQ(
       error_of<c10::IndexError>(
           [] { get_group(init_device_mesh(at::kCPU, {1}), 1); }),
-      "[get_group] no dimension 1 in a mesh of 1. Use one from -1 to 0.");
+      "[get_group] no dimension 1: the mesh has 1. Use one from -1 to 0.");
 }
 
 TEST(MakeDeviceMesh, TakesATensorOfRanks) {

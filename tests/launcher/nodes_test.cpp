@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Nodes are launchers on this host.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <csignal>
 
+#include "../free_port.h"
 #include "launched.h"
 
 namespace launcher {
@@ -15,20 +12,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
-
-// Free a moment ago; a job of several nodes has to name one.
-std::string free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(::bind(fd, generic, size), 0);
-  EXPECT_EQ(::getsockname(fd, generic, &size), 0);
-  ::close(fd);
-  return std::to_string(ntohs(address.sin_port));
-}
 
 // Two launchers of two ranks each.
 class Nodes : public testing::Test {
@@ -48,7 +31,7 @@ class Nodes : public testing::Test {
     return on_ranks(2, script, options);
   }
 
-  const std::string address_ = "127.0.0.1:" + free_port();
+  const std::string address_ = "127.0.0.1:" + std::to_string(free_port());
 };
 
 const std::string kForever = "echo pid $$; exec sleep 1000";

@@ -44,23 +44,35 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ContextCounts, testing::Values(2, 3, 4));
 
 constexpr AttentionCase kCase = {.tokens = 24, .heads = 8, .key_heads = 4};
 
+// A pass forward and back over cut DTensors; then expect(comm).
+template <class Fn>
+void attend_cut(
+    const AttentionCase& c,
+    RotateMethod method,
+    const DeviceMesh& mesh,
+    const Fn& expect) {
+  const auto all = inputs_of(c);
+  std::vector<DTensor> cut;
+  for (size_t i = 0; i < 4; ++i) {
+    cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
+    cut[i].requires_grad_(i < 3);
+  }
+  const auto scope = context_parallel(mesh, {.rotate_method = method});
+  const CommDebugMode comm;
+  attend(c, cut[0], cut[1], cut[2]).backward(cut[3]);
+  expect(comm);
+}
+
 void count(
     RotateMethod method,
     int64_t ranks,
     const std::vector<Expected>& forward,
     const std::vector<Expected>& backward) {
   on_cp(ranks, [&](const DeviceMesh& mesh) {
-    const auto all = inputs_of(kCase);
-    std::vector<DTensor> cut;
-    for (size_t i = 0; i < 4; ++i) {
-      cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
-      cut[i].requires_grad_(i < 3);
-    }
-    const auto scope = context_parallel(mesh, {.rotate_method = method});
-    const CommDebugMode comm;
-    attend(kCase, cut[0], cut[1], cut[2]).backward(cut[3]);
-    expect_totals(comm, false, forward);
-    expect_totals(comm, true, backward);
+    attend_cut(kCase, method, mesh, [&](const CommDebugMode& comm) {
+      expect_totals(comm, false, forward);
+      expect_totals(comm, true, backward);
+    });
   });
 }
 
@@ -235,16 +247,9 @@ void count_dtensors(
     const AttentionCase& c,
     RotateMethod method,
     const DeviceMesh& mesh) {
-  const auto all = inputs_of(c);
-  std::vector<DTensor> cut;
-  for (size_t i = 0; i < 4; ++i) {
-    cut.push_back(distribute_tensor(all[i], mesh, {Shard(2)}));
-    cut[i].requires_grad_(i < 3);
-  }
-  const auto scope = context_parallel(mesh, {.rotate_method = method});
-  const CommDebugMode comm;
-  attend(c, cut[0], cut[1], cut[2]).backward(cut[3]);
-  expect_formulas(c, method, mesh, comm);
+  attend_cut(c, method, mesh, [&](const CommDebugMode& comm) {
+    expect_formulas(c, method, mesh, comm);
+  });
 }
 
 // In balanced order, by buffers.

@@ -2,12 +2,10 @@
 #include "job.h"
 
 #include "rank.h"
+#include "tests/free_port.h"
 
 #include <c10/util/StringUtil.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,18 +25,6 @@ using namespace std::chrono_literals;
 
 // A start, and all that lies before a fault.
 constexpr auto kMostOfAll = std::chrono::seconds(100);
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path);

@@ -46,6 +46,23 @@ void parallelize(
 
 } // namespace
 
+Sizes draw_sizes(Random& random) {
+  return {
+      2 + random.below(2),
+      2 + random.below(5),
+      2 + random.below(5),
+      2 + random.below(5),
+      random.chance(60)};
+}
+
+std::vector<int64_t> draw_rows(const Sizes& s, Random& random) {
+  std::vector<int64_t> rows;
+  for (int64_t d = 0; d + 1 < s.ndim; ++d) {
+    rows.push_back(2 + random.below(4));
+  }
+  return rows;
+}
+
 torch::nn::Linear linear(int64_t in, int64_t out, bool bias) {
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias));
 }

@@ -30,6 +30,11 @@ struct Sizes {
   bool bias;
 };
 
+Sizes draw_sizes(Random&);
+
+/// The input's sizes but for the last.
+std::vector<int64_t> draw_rows(const Sizes&, Random&);
+
 torch::nn::Linear linear(int64_t in, int64_t out, bool bias);
 
 /// S of any dimension, or R.

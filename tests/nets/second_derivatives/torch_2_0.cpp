@@ -74,16 +74,8 @@ Styled columns_and_rows(const Sizes& s, Random& random) {
 
 Program draw_torch_2_0(const std::vector<int64_t>& mesh, Random& random) {
   const auto seed = static_cast<uint64_t>(random.below(1 << 20));
-  const Sizes s = {
-      2 + random.below(2),
-      2 + random.below(5),
-      2 + random.below(5),
-      2 + random.below(5),
-      random.chance(60)};
-  std::vector<int64_t> shape;
-  for (int64_t d = 0; d + 1 < s.ndim; ++d) {
-    shape.push_back(2 + random.below(4));
-  }
+  const auto s = draw_sizes(random);
+  auto shape = draw_rows(s, random);
   auto output_sizes = shape;
   shape.push_back(s.in);
   output_sizes.push_back(s.out);
