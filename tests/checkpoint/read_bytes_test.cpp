@@ -330,9 +330,7 @@ TEST(SlowLargeCheckpoint, IsReadOnceByRanksThatLoadAtOnce) {
     forget_in_cache(path);
     const auto before = bytes_from_disk();
     const auto beside = beside_all_parts(path, layout, kFew);
-    if (layout.cuts()) { // replicas hold what they give each other besides
-      EXPECT_LE(beside, kRanks * (int64_t{64} << 20)) << to_string(layout);
-    }
+    EXPECT_LE(beside, kRanks * (int64_t{64} << 20)) << to_string(layout);
     const auto share = share_from_disk(before, kFew);
     std::cout << to_string(layout) << ": " << share
               << " of the bytes came from disk, " << (beside >> 20)
