@@ -8,7 +8,7 @@
 
 #include "collective_inputs.h"
 #include "expect_error.h"
-#include "store_world.h"
+#include "store_ranks.h"
 
 namespace dtensor {
 namespace TEST_SOURCE {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cstdio>
 
-#include "store_world.h"
+#include "store_ranks.h"
 
 namespace dtensor {
 namespace TEST_SOURCE {

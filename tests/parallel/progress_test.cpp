@@ -8,6 +8,9 @@
 #include <tests/parallel/modules.h>
 
 #include <ATen/record_function.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <thread>
 
 namespace dtensor {
 namespace TEST_SOURCE {
