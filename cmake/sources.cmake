@@ -35,6 +35,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/mesh_family_impl.h
   dtensor/layout/mesh_slice.cpp
   dtensor/layout/mesh_state_impl.h
+  dtensor/layout/normalized_spec_impl.h
   dtensor/layout/parse.cpp
   dtensor/layout/placement.cpp
   dtensor/layout/shard_math.cpp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/error.h>
 #include <dtensor/layout/intern_impl.h>
+#include <dtensor/layout/normalized_spec_impl.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>
 
@@ -206,8 +207,23 @@ SpecPtr Spec::make(
     SizesRef strides,
     at::ScalarType dtype,
     const char* where) {
-  Placements normalized = normalize_placements(
-      mesh, placements, static_cast<int64_t>(sizes.size()), where);
+  return detail::make_normalized(
+      mesh,
+      normalize_placements(
+          mesh, placements, static_cast<int64_t>(sizes.size()), where),
+      sizes,
+      strides,
+      dtype,
+      where);
+}
+
+SpecPtr detail::make_normalized(
+    const DeviceMesh& mesh,
+    PlacementsRef normalized,
+    SizesRef sizes,
+    SizesRef strides,
+    at::ScalarType dtype,
+    const char* where) {
   DTENSOR_CHECK_VALUE(
       std::all_of(
           sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }),
@@ -227,7 +243,9 @@ SpecPtr Spec::make(
       sizes,
       ". Give one stride per dimension.");
   if (has_units(normalized)) {
-    normalized = with_largest_units(sizes, mesh.shape(), std::move(normalized));
+    const auto stored =
+        with_largest_units(sizes, mesh.shape(), Placements(normalized));
+    return SpecTable::get({mesh, stored, sizes, strides, dtype});
   }
   return SpecTable::get({mesh, normalized, sizes, strides, dtype});
 }
@@ -253,7 +271,7 @@ SpecPtr Spec::with_placements(PlacementsRef placements, const char* where)
 }
 
 SpecPtr Spec::with_dtype(at::ScalarType dtype) const {
-  return make(mesh_, placements_, sizes_, strides_, dtype);
+  return SpecTable::get({mesh_, placements_, sizes_, strides_, dtype});
 }
 
 SpecPtr Spec::with_tensor(

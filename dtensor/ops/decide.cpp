@@ -131,7 +131,14 @@ std::vector<SpecPtr> gradient_layouts(
   }
   std::vector<SpecPtr> specs;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    specs.push_back(gradient_spec(decision.layout_of(call, i), layouts[i]));
+    const auto& input = decision.layout_of(call, i);
+    specs.push_back(
+        i < decision.grad_orders.size()
+            ? input.with_tensor(
+                  layouts[i],
+                  input.sizes(),
+                  dense_strides(input.sizes(), decision.grad_orders[i]))
+            : gradient_spec(input, layouts[i]));
   }
   return specs;
 }

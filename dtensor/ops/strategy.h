@@ -53,6 +53,10 @@ struct Decision {
   /// Layout of the gradient of the local tensor of each flattened input, for
   /// regions.
   std::vector<SpecPtr> grads;
+  /// The order in memory, as strides, in which the local call gives those of
+  /// the first flattened inputs; of the others it is that of the input. What
+  /// comes in another order is copied.
+  std::vector<Sizes> grad_orders;
   /// Of a region: all ranks have parts of the same shapes, so that they record
   /// the same graph of the local call.
   bool parts_are_equal = false;

@@ -7,6 +7,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
+#include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
 
@@ -15,13 +16,19 @@
 namespace dtensor {
 namespace {
 
-const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
+[[noreturn]] void refuse_plain(const at::Tensor& t) {
   DTENSOR_CHECK_TYPE(
-      is_dtensor(t),
+      false,
       "DTensor",
       "the tensor is ",
       t.defined() ? "plain" : "undefined",
       ". Make it a DTensor with distribute_tensor or DTensor::from_local.");
+}
+
+inline const detail::DTensorMeta& checked_meta(const at::Tensor& t) {
+  if (C10_UNLIKELY(!is_dtensor(t))) {
+    refuse_plain(t);
+  }
   return detail::meta_of(t);
 }
 
@@ -84,7 +91,8 @@ at::Tensor DTensor::to_local(
   const auto& spec = checked_meta(*this).spec;
   detail::check_readable("to_local", *spec);
   if (!grad_placements) {
-    return detail::to_local_autograd(*this);
+    return detail::records(*this) ? detail::to_local_autograd(*this)
+                                  : detail::local_counted(*this);
   }
   return detail::to_local_autograd(
       *this,

@@ -6,6 +6,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
+#include <dtensor/layout/normalized_spec_impl.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -48,6 +49,7 @@ void infer_global(
   }
 }
 
+// Placements are normalized.
 SpecPtr global_spec(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -72,7 +74,7 @@ SpecPtr global_spec(
       !options.stride) { // ranks may have come to parts in many ways
     strides = dtensor::contiguous_strides(sizes);
   }
-  return Spec::make(
+  return detail::make_normalized(
       mesh, placements, sizes, strides, local.scalar_type(), kFromLocal);
 }
 
@@ -154,10 +156,16 @@ void detail::note_inferred(const Spec& spec) {
 
 at::Tensor detail::from_part(
     const at::Tensor& local,
-    const DeviceMesh& given_mesh,
+    const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
-  const auto mesh = mesh_or_current(given_mesh, kFromLocal);
+  if (!mesh.defined()) {
+    const auto current = mesh_or_current(mesh, kFromLocal);
+    return from_part(local, current, placements, options);
+  }
+  if (!is_of_this_thread(mesh)) {
+    check_mine(kFromLocal, mesh);
+  }
   DTENSOR_CHECK_TYPE(
       !is_dtensor(local),
       kFromLocal,

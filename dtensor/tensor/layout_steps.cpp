@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/layout_steps_impl.h>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -83,15 +82,6 @@ at::Tensor take_local(at::Tensor dtensor) {
 }
 
 } // namespace
-
-bool records(const at::Tensor& t) {
-  return c10::GradMode::is_enabled() && t.requires_grad();
-}
-
-at::Tensor alias(const at::Tensor& t, const at::Tensor& counted) {
-  return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
-      counter_of(counted), /*allow_tensor_metadata_change=*/true));
-}
 
 at::Tensor wrap_counted(
     const at::Tensor& local,

@@ -11,15 +11,22 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <dtensor/layout/spec.h>
 
 namespace dtensor::detail {
 
 /// Whether autograd is to record what is made of `t`.
-bool records(const at::Tensor& t);
+inline bool records(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && t.requires_grad();
+}
 
 /// The data of `t` without history; its changes count with those of `counted`.
-at::Tensor alias(const at::Tensor& t, const at::Tensor& counted);
+inline at::Tensor alias(const at::Tensor& t, const at::Tensor& counted) {
+  return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      counted.unsafeGetTensorImpl()->version_counter(),
+      /*allow_tensor_metadata_change=*/true));
+}
 
 /// A DTensor of `local` whose changes count together with those of `counted`,
 /// since they share memory. A graph that saved a tensor refuses to run backward

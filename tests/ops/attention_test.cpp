@@ -183,6 +183,33 @@ TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
   });
 }
 
+// Gradients, too: the kernel gives them with the heads inside, and a leaf takes
+// them over in its own order.
+TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2});
+    for (const auto& p : {Placement(Shard(0)), Placement(Shard(1))}) {
+      auto plain = uniform({2, 4, 3, 2}, 1).requires_grad_();
+      auto q = spread(plain.detach(), mesh, {p}).requires_grad_();
+      const auto truth = attend({plain, plain, plain}, {}, true);
+      const auto y = attend({q, q, q}, {}, true);
+      const auto one = uniform({2, 4, 3, 2}, 2);
+      const auto expected =
+          torch::autograd::grad({truth}, {plain}, {one}, true)[0];
+      const auto grad =
+          torch::autograd::grad({y}, {q}, {spread(one, mesh, {p})}, true)[0];
+      EXPECT_EQ(grad.strides(), expected.strides());
+      EXPECT_TRUE(DTensor(grad).to_local().transpose(1, 2).is_contiguous());
+      EXPECT_TRUE(close(full(grad), expected));
+      truth.backward(one);
+      y.backward(spread(one, mesh, {p}));
+      EXPECT_EQ(q.grad().strides(), plain.grad().strides());
+      EXPECT_TRUE(DTensor(q.grad()).to_local().is_contiguous());
+      EXPECT_TRUE(close(full(q.grad()), plain.grad()));
+    }
+  });
+}
+
 // The mesh dimensions choose one after the other: the second must know that
 // the first has cut the heads, of which there are too few for both.
 TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {

@@ -243,6 +243,29 @@ bool picks_keys(const OpCall& call, const Decision& decision) {
   return false;
 }
 
+// Whether the plain operator takes the fused kernel of the CPU. LibTorch
+// decides by more than this: where it takes another, gradients are copied.
+bool is_fused(const OpCall& call) {
+  const auto& query = call.inputs[0];
+  bool fits = query.dim() == 4 && call.mesh.device_type() == at::kCPU;
+  for (size_t i = 0; i <= 2; ++i) {
+    const auto sizes = call.inputs[i].sizes();
+    fits = fits && sizes.size() == 4 && sizes[0] == query.sizes()[0] &&
+        sizes.back() == query.sizes().back() &&
+        (is_grouped(call) || sizes[1] == query.sizes()[1]);
+  }
+  return fits;
+}
+
+// Its gradients have the heads inside of the sequence.
+void note_fused_gradients(const OpCall& call, Decision& decision) {
+  for (size_t i = 0; i <= 2; ++i) {
+    const auto sizes = call.inputs[i].sizes();
+    const auto row = sizes[1] * sizes[3];
+    decision.grad_orders.push_back({sizes[2] * row, sizes[3], row, 1});
+  }
+}
+
 // Without dropout the operator itself does it, unless its kernel has to know
 // which keys and values are whose.
 void note_plain_call(const OpCall& call, Decision& decision) {
@@ -255,6 +278,9 @@ void note_plain_call(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !picks && call.arg("dropout_p").toDouble() == 0 &&
       has_elements(decision.layout_of(call, 0)) &&
       has_elements(decision.layout_of(call, 1));
+  if (decision.is_plain_call && is_fused(call)) {
+    note_fused_gradients(call, decision);
+  }
 }
 
 } // namespace
