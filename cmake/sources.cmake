@@ -151,6 +151,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/shared_segment.cpp
   dtensor/comm/processes/shared_segment_impl.h
   dtensor/comm/processes/shared_waits.cpp
+  dtensor/comm/processes/shown_results.cpp
+  dtensor/comm/processes/shown_results_impl.h
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
   dtensor/comm/processes/where_impl.h

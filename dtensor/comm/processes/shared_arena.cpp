@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/shared_arena_impl.h>
 
 #include <c10/core/Allocator.h>
+#include <c10/util/accumulate.h>
 #include <dtensor/comm/rank_memory_impl.h>
 
 #include <iterator>
@@ -17,10 +18,11 @@ SharedArena::SharedArena(
       begin_(begin),
       free_{{begin, bytes}} {}
 
-at::Tensor SharedArena::empty_like(const at::Tensor& like) {
+at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   constexpr int64_t kPage = 4096;
-  const auto bytes =
-      (static_cast<int64_t>(like.nbytes()) + kPage - 1) / kPage * kPage;
+  const auto needed = static_cast<size_t>(c10::multiply_integers(sizes)) *
+      c10::elementSize(dtype);
+  const auto bytes = (static_cast<int64_t>(needed) + kPage - 1) / kPage * kPage;
   std::byte* const data = take(bytes);
   if (data == nullptr) {
     return {};
@@ -32,9 +34,9 @@ at::Tensor SharedArena::empty_like(const at::Tensor& like) {
             self->give_back(data, bytes);
           },
           at::kCPU),
-      like.nbytes(),
-      like.sizes(),
-      like.scalar_type());
+      needed,
+      sizes,
+      dtype);
 }
 
 // The first that fits: what was given back last lies at the front as a rule,

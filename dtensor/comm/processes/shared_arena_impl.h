@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SharedArena: memory of one member for results that others help to write.
 //
-// A long all_reduce is written by all members, each its part, to the results of
-// all. So these lie in the segment, which lives as long as any of them. Where
-// there is no room, results lie elsewhere, and each member copies what others
-// have made.
+// A long all_reduce or all_gather is written by all members, each its part, to
+// the results of all. So these lie in the segment, which lives as long as any
+// of them. Where there is no room, results lie elsewhere, and each member
+// copies what others have made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,9 +24,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
       std::byte* begin,
       int64_t bytes);
 
-  /// A contiguous tensor of the shape and dtype of `like`, in the arena while
-  /// it lives; undefined if there is no room.
-  at::Tensor empty_like(const at::Tensor& like);
+  /// A contiguous tensor, in the arena while it lives; undefined if there is no
+  /// room.
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype);
   /// Where a tensor of the arena begins in it.
   int64_t offset(const at::Tensor& tensor) const {
     return static_cast<const std::byte*>(tensor.const_data_ptr()) - begin_;

@@ -113,7 +113,8 @@ void SharedBackend::disagree(const Call& call) {
 
 int64_t SharedBackend::lane(Room room) const {
   constexpr int64_t kAligned = 16; // as the largest element is
-  return channel_->bytes(room) / size() / kAligned * kAligned;
+  const int64_t others = std::max<int64_t>(size() - 1, 1);
+  return channel_->bytes(room) / others / kAligned * kAligned;
 }
 
 void SharedBackend::barrier() {

@@ -94,10 +94,11 @@ class SharedBackend final : public GroupBackend {
       const at::Tensor& like,
       int64_t from) const;
 
-  /// What is for each member in a room.
+  /// The bytes of a room that are for each of the others.
   int64_t lane(Room room) const;
   std::byte* lane_of(Room room, int64_t writer, int64_t reader) const {
-    return channel_->room(room, writer) + reader * lane(room);
+    const int64_t number = reader < writer ? reader : reader - 1;
+    return channel_->room(room, writer) + number * lane(room);
   }
 
   at::Tensor reduce_whole(const at::Tensor& input, ReduceOp op);
@@ -116,6 +117,14 @@ class SharedBackend final : public GroupBackend {
   /// `given`, or if that is empty what all members have as `mine`.
   Sizes
   told_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
+  /// By writing to the results of all, of which this member's is `shown`;
+  /// returns whether all have one in an arena.
+  bool gather_to_all(
+      const SharedSignature& signature,
+      const Source& mine,
+      const Targets& targets,
+      const at::Tensor& shown,
+      c10::function_ref<Call()> call);
   void gather_rows(
       const SharedSignature& signature,
       const Source& mine,

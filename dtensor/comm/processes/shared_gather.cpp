@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every member shows its tensor, and copies those of all.
+// Every member shows its tensor, and copies those of all. A longer one it
+// writes to the results of all, where these are in arenas.
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
+#include <dtensor/comm/processes/shown_results_impl.h>
 
 #include <algorithm>
 
 namespace dtensor::detail {
+namespace {
+
+// From here on one copy less is worth one meeting more.
+constexpr int64_t kLongBytes = 64 << 10;
+
+} // namespace
 
 at::Tensor SharedBackend::gather_along(
     const at::Tensor& input,
@@ -20,13 +28,21 @@ at::Tensor SharedBackend::gather_along(
   };
   return collective(kKind, [&] {
     const Sizes known = told_sizes(given, input.size(dim), call);
-    at::Tensor out = empty_result(
-        resized(input.sizes(), dim, c10::sum_integers(known)), input.options());
-    const Targets targets = cut<std::byte>(out, dim, known);
+    const Sizes sizes = resized(input.sizes(), dim, c10::sum_integers(known));
     SharedSignature signature = sign(kKind, input.scalar_type(), known);
     signature.dim = static_cast<uint8_t>(dim);
-    signature.numel = out.numel();
-    gather_rows(signature, all_of(input), targets, call);
+    signature.numel = c10::multiply_integers(sizes);
+    const bool is_long =
+        signature.numel * input.element_size() >= kLongBytes * size();
+    const at::Tensor shown =
+        is_long ? results_->empty(sizes, input.scalar_type()) : at::Tensor();
+    at::Tensor out =
+        shown.defined() ? shown : empty_result(sizes, input.options());
+    const Targets targets = cut<std::byte>(out, dim, known);
+    if (!is_long ||
+        !gather_to_all(signature, all_of(input), targets, shown, call)) {
+      gather_rows(signature, all_of(input), targets, call);
+    }
     return out;
   });
 }
@@ -52,6 +68,34 @@ Sizes SharedBackend::told_sizes(
   }
   channel_->next();
   return sizes;
+}
+
+bool SharedBackend::gather_to_all(
+    const SharedSignature& signature,
+    const Source& mine,
+    const Targets& targets,
+    const at::Tensor& shown,
+    c10::function_ref<Call()> call) {
+  ShownResults results(*channel_);
+  results.show(*results_, shown);
+  channel_->post(signature);
+  meet(0, call);
+  results.find();
+  channel_->next();
+  if (!results.are_all_there()) {
+    return false;
+  }
+  const Target& own = targets[static_cast<size_t>(rank())];
+  const std::byte* const begin = results.of(rank());
+  for (int64_t member = 0; member < size(); ++member) {
+    Target theirs = own;
+    theirs.data = results.of(member) + (own.data - begin);
+    copy(mine, theirs);
+  }
+  channel_->post();
+  channel_->meet();
+  channel_->next();
+  return true;
 }
 
 void SharedBackend::gather_rows(

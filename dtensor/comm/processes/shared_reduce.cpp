@@ -8,12 +8,15 @@
 // others into its next room. So a block more costs one meeting more.
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
+#include <dtensor/comm/processes/shown_results_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 
 #include <algorithm>
 
 namespace dtensor::detail {
 namespace {
+
+constexpr int64_t kAligned = 64; // members write no common cache line
 
 // A tensor of `bytes` as blocks, each of a part for every member.
 struct Blocks {
@@ -29,7 +32,6 @@ struct Blocks {
     return block >= 0 && block < count();
   }
   Interval part(int64_t block, int64_t member) const {
-    constexpr int64_t kAligned = 64; // members write no common cache line
     const int64_t begin = block * lane * members;
     const int64_t rest = std::min(bytes - begin, lane * members);
     const int64_t share = (rest + members - 1) / members;
@@ -56,31 +58,26 @@ class InParts {
       const SharedChannel& channel,
       const at::Tensor& input,
       const at::Tensor& out,
-      ReduceOp op,
-      int64_t lane)
+      ReduceOp op)
       : channel_(channel),
+        results_(channel),
         dtype_(input.scalar_type()),
         op_(op),
         from_(all_of(input).data),
         to_(all_of_result(out).data),
-        blocks_{static_cast<int64_t>(input.nbytes()), channel.size(), lane} {}
+        blocks_{
+            static_cast<int64_t>(input.nbytes()),
+            channel.size(),
+            channel.bytes(SharedChannel::Room::kBlock) / channel.size() /
+                kAligned * kAligned} {}
 
   int64_t blocks() const {
     return blocks_.count();
   }
 
-  /// In the first stage: where in its arena this member's result is, or kNone;
-  /// and when all have met, where those of the others are.
-  void show_result(int64_t offset) const {
-    std::memcpy(notice(channel_.rank()), &offset, sizeof(offset));
-  }
-  void find_results() {
-    for (int64_t member = 0; member < channel_.size(); ++member) {
-      int64_t offset = 0;
-      std::memcpy(&offset, notice(member), sizeof(offset));
-      results_.push_back(
-          offset == kNone ? nullptr : channel_.layout().arena(member) + offset);
-    }
+  /// In the first stage they are shown, and when all have met, found.
+  ShownResults& results() {
+    return results_;
   }
 
   void show_terms(int64_t block) const {
@@ -98,15 +95,13 @@ class InParts {
     }
     const Interval part = blocks_.part(block, channel_.rank());
     reduce_part(part);
-    bool all_have = true;
     for (int64_t member = 0; member < channel_.size(); ++member) {
-      std::byte* const theirs = results_[static_cast<size_t>(member)];
-      all_have = all_have && theirs != nullptr;
+      std::byte* const theirs = results_.of(member);
       if (theirs != nullptr && member != channel_.rank()) {
         copy_bytes(theirs + part.begin, to_ + part.begin, part.size());
       }
     }
-    if (!all_have) {
+    if (!results_.are_all_there()) {
       copy_bytes(
           channel_.next_room() + channel_.rank() * blocks_.lane,
           to_ + part.begin,
@@ -115,14 +110,12 @@ class InParts {
   }
 
   void take_results(int64_t block) const {
-    if (results_[static_cast<size_t>(channel_.rank())] == nullptr) {
+    if (results_.of(channel_.rank()) == nullptr) {
       each_other(block, [&](int64_t member, Interval part) {
         copy_bytes(to_ + part.begin, lane(member, member), part.size());
       });
     }
   }
-
-  static constexpr int64_t kNone = -1;
 
  private:
   template <typename Fn>
@@ -135,9 +128,6 @@ class InParts {
         fn(member, blocks_.part(block, member));
       }
     }
-  }
-  std::byte* notice(int64_t member) const {
-    return channel_.room(SharedChannel::Room::kNotice, member);
   }
   std::byte* lane(int64_t writer, int64_t reader) const {
     return channel_.room(SharedChannel::Room::kBlock, writer) +
@@ -155,13 +145,25 @@ class InParts {
   }
 
   const SharedChannel& channel_;
+  ShownResults results_;
   at::ScalarType dtype_;
   ReduceOp op_;
   const std::byte* from_;
   std::byte* to_;
   Blocks blocks_;
-  /// Of each member; null if it is in no arena.
-  c10::SmallVector<std::byte*, 8> results_;
+};
+
+// Rows that lie one behind the other: those, or a copy.
+struct Packed {
+  explicit Packed(const Source& from) : rows(from) {
+    if (!from.is_dense()) {
+      memory = at::empty({from.bytes()}, at::kByte);
+      copy(from, {0, from.bytes()}, all_of_result(memory).data);
+      rows = all_of(memory);
+    }
+  }
+  Source rows;
+  at::Tensor memory;
 };
 
 } // namespace
@@ -196,16 +198,14 @@ at::Tensor SharedBackend::reduce_in_parts(
     const at::Tensor& input,
     ReduceOp op) {
   constexpr CollectiveKind kKind = CollectiveKind::kAllReduce;
-  at::Tensor out = results_->empty_like(input);
-  const int64_t offset = out.defined() ? results_->offset(out) : InParts::kNone;
-  if (!out.defined()) {
-    out = empty_result(input.sizes(), input.options());
-  }
+  const at::Tensor shown = results_->empty(input.sizes(), input.scalar_type());
+  at::Tensor out =
+      shown.defined() ? shown : empty_result(input.sizes(), input.options());
   const auto signature = reduction(kKind, input, op);
-  InParts parts(*channel_, input, out, op, lane(Room::kBlock));
+  InParts parts(*channel_, input, out, op);
   for (int64_t block = 0; block <= parts.blocks(); ++block) {
     if (block == 0) {
-      parts.show_result(offset);
+      parts.results().show(*results_, shown);
     }
     parts.show_terms(block);
     post(block, signature);
@@ -213,7 +213,7 @@ at::Tensor SharedBackend::reduce_in_parts(
       return Call{.kind = kKind, .inputs = {input}, .op = op};
     });
     if (block == 0) {
-      parts.find_results();
+      parts.results().find();
     }
     parts.reduce(block);
     parts.take_results(block - 1);
@@ -260,17 +260,18 @@ void SharedBackend::reduce_parts(
   const Room room =
       longest <= lane(Room::kNotice) ? Room::kNotice : Room::kBlock;
   const int64_t step = lane(room);
-  const Source& mine = parts[static_cast<size_t>(rank())];
+  const Packed mine(parts[static_cast<size_t>(rank())]);
   for (int64_t at = 0; at == 0 || at < longest; at += step) {
     for (int64_t member = 0; member < size(); ++member) {
       const Source& part = parts[static_cast<size_t>(member)];
-      if (member != rank() || !mine.is_dense()) {
+      if (member != rank()) {
         copy(part, piece(part, at, step), lane_of(room, rank(), member));
       }
     }
     post(at, signature);
     meet(at, call);
-    reduce_piece(mine, piece(mine, at, step), room, signature.op, out);
+    reduce_piece(
+        mine.rows, piece(mine.rows, at, step), room, signature.op, out);
     channel_->next();
   }
 }
@@ -283,9 +284,9 @@ void SharedBackend::reduce_piece(
     const at::Tensor& out) {
   c10::SmallVector<const void*, 8> terms;
   for (int64_t member = 0; member < size(); ++member) {
-    const bool in_place = member == rank() && mine.is_dense();
     terms.push_back(
-        in_place ? mine.data + range.begin : lane_of(room, member, rank()));
+        member == rank() ? mine.data + range.begin
+                         : lane_of(room, member, rank()));
   }
   reduce_memory(
       out.scalar_type(),
