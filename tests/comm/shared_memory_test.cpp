@@ -147,14 +147,47 @@ TEST(SharedMemory, GathersAlongEveryDim) {
       const auto rows = mine.transpose(0, 1);
       expect_equal(
           group->all_gather(rows, 0), whole.transpose(0, 1).contiguous());
-      for (const int64_t numel : {1, 1000, 9000}) {
-        expect_equal(
-            group->all_gather(input_of(rank, {2, numel}), -1),
-            torch::cat(inputs({2, numel}), 1));
+      for (const int64_t numel : {1, 1000, 9000, 40'000, 90'000}) {
+        for (const int64_t dim : {0, 1}) {
+          expect_equal(
+              group->all_gather(input_of(rank, {2, numel}), dim),
+              torch::cat(inputs({2, numel}), dim));
+        }
       }
       EXPECT_EQ(group->all_gather(torch::empty({0, 4}), 0).size(0), 0);
     });
   }
+}
+
+// Long ones: one member has no rows, another no room for results.
+TEST(SharedMemory, GathersToAll) {
+  on_processes(3, [](int64_t rank) {
+    const GroupPtr group = world();
+    const int64_t rows = detail::kArenaBytes / 4 / 1000 / 5 * 2;
+    const Sizes sizes = {rows - 100, 0, 100};
+    std::vector<at::Tensor> kept;
+    for (int64_t round = 0; round < 4; ++round) {
+      for (const int64_t dim : {0, 1}) {
+        Sizes shape = {1000, 1000};
+        shape[static_cast<size_t>(dim)] = sizes[static_cast<size_t>(rank)];
+        shape[static_cast<size_t>(1 - dim)] = 1000;
+        const auto value = static_cast<float>(rank + round);
+        const auto all =
+            group->all_gather(torch::full(shape, value), dim, sizes);
+        EXPECT_TRUE(all.narrow(dim, 0, sizes[0])
+                        .eq(static_cast<float>(round))
+                        .all()
+                        .item<bool>());
+        EXPECT_TRUE(all.narrow(dim, sizes[0], sizes[2])
+                        .eq(static_cast<float>(2 + round))
+                        .all()
+                        .item<bool>());
+        if (rank == 0) {
+          kept.push_back(all);
+        }
+      }
+    }
+  });
 }
 
 TEST(SharedMemory, ReducesAndCuts) {
