@@ -108,6 +108,11 @@ endif()
 dtensor_layers(core LAYERS ${dtensor_core_layers})
 # Torch is PUBLIC: our headers use it.
 target_link_libraries(dtensor_core PUBLIC torch)
+# It calls libc10_cuda itself, which a program that links it need not: where it is
+# installed, it finds that by itself.
+if(NOT dtensor_torch_kind STREQUAL "CPU")
+  set_target_properties(dtensor_core PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
 
 # All of it: what trains, stores and loads models, on top.
 if(DTENSOR_COMM_ONLY)

@@ -600,6 +600,8 @@ set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/make_full.cpp
   dtensor/checkpoint/manifest.cpp
   dtensor/checkpoint/manifest_impl.h
+  dtensor/checkpoint/open_checkpoint.cpp
+  dtensor/checkpoint/open_checkpoint_impl.h
   dtensor/checkpoint/read_part.cpp
   dtensor/checkpoint/read_part_impl.h
   dtensor/checkpoint/save.cpp

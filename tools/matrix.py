@@ -27,7 +27,11 @@ VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+
 # What a suite needs built, where that is not dtensor_<suite>_tests.
 TARGETS = {
     "package": ["dtensor_testing", "dtensor_static_program"],
-    "processes": ["dtensor_process_tests", "dtensor_run"],
+    "processes": [
+        "dtensor_process_tests",
+        "dtensor_process_tensor_tests",
+        "dtensor_run",
+    ],
 }
 NAMED = 10  # failed tests that are named for each version
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/manifest_impl.h>
+#include <dtensor/checkpoint/open_checkpoint_impl.h>
 #include <dtensor/checkpoint/read_part_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
 #include <dtensor/error.h>
@@ -29,48 +30,6 @@ using detail::kExtraPrefix;
 using detail::kLoadCheckpoint;
 using detail::kOptimizerPrefix;
 
-// A checkpoint that is open. There may be no tensors in it.
-struct Opened {
-  std::optional<detail::Manifest> manifest;
-  WeightFilePtr file;
-
-  // Of a checkpoint that is loaded into a model alone: what an optimizer keeps,
-  // and what a loop has beside. A weight may be called "optimizer.w" or
-  // "extra.w", too.
-  bool is_beside_a_model(const std::string& name) const {
-    const std::string optimizer = kOptimizerPrefix;
-    return is_extra(name) || name.starts_with(optimizer + "state.") ||
-        name.starts_with(optimizer + "param_groups.");
-  }
-
- private:
-  bool is_extra(const std::string& name) const {
-    if (!manifest || !name.starts_with(kExtraPrefix)) {
-      return false;
-    }
-    const auto key = name.substr(std::string_view(kExtraPrefix).size());
-    return !manifest->extra_tensors || manifest->extra_tensors->count(key) > 0;
-  }
-};
-
-// Of one of ours, the files that it had when it was saved, and no other.
-Opened open_checkpoint(const std::string& path) {
-  Opened opened;
-  opened.manifest = detail::read_manifest(path);
-  if (!opened.manifest) {
-    opened.file = open_weights(path);
-    return opened;
-  }
-  std::vector<std::string> names;
-  for (const auto& item : opened.manifest->files) {
-    names.push_back(item.first);
-  }
-  if (!names.empty()) {
-    opened.file = detail::open_weight_files(path, names);
-  }
-  return opened;
-}
-
 // Where a tensor goes: to `value`, which is the program's own, or becomes it
 // (or its part) when all is well.
 struct Target {
@@ -84,7 +43,7 @@ struct Target {
 class Loading {
  public:
   Loading(
-      Opened opened,
+      detail::OpenedCheckpoint opened,
       const CheckpointState& state,
       bool strict,
       const std::vector<int64_t>& ranks)
@@ -351,7 +310,7 @@ class Loading {
         ". Load it into such a model, or, with strict = false, what fits.");
   }
 
-  Opened opened_;
+  detail::OpenedCheckpoint opened_;
   const CheckpointState& state_;
   bool strict_;
   std::unordered_set<int64_t> ranks_;
@@ -383,7 +342,7 @@ void load_checkpoint(
         kLoadCheckpoint,
         "an optimizer without its model, whose names it needs. Pass both.");
     loading.emplace(
-        open_checkpoint(path), state, options.strict, group->ranks());
+        detail::open_checkpoint(path), state, options.strict, group->ranks());
     loading->plan();
   });
   const auto what = path + " was not loaded. ";
