@@ -2,7 +2,7 @@
 #include <dtensor/comm/processes/shared_arena_impl.h>
 
 #include <c10/core/Allocator.h>
-#include <c10/util/accumulate.h>
+#include <c10/util/safe_numerics.h>
 #include <dtensor/comm/rank_memory_impl.h>
 
 #include <iterator>
@@ -16,12 +16,17 @@ SharedArena::SharedArena(
     int64_t bytes)
     : segment_(std::move(segment)),
       begin_(begin),
+      bytes_(bytes),
       free_{{begin, bytes}} {}
 
 at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   constexpr int64_t kPage = 4096;
-  const auto needed = static_cast<size_t>(c10::multiply_integers(sizes)) *
-      c10::elementSize(dtype);
+  uint64_t needed = 0;
+  if (c10::safe_multiplies_u64(sizes, &needed) ||
+      c10::mul_overflows(needed, uint64_t{c10::elementSize(dtype)}, &needed) ||
+      needed > static_cast<uint64_t>(bytes_)) {
+    return {};
+  }
   const auto bytes = (static_cast<int64_t>(needed) + kPage - 1) / kPage * kPage;
   std::byte* const data = take(bytes);
   if (data == nullptr) {

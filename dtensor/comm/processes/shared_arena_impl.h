@@ -38,6 +38,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   const std::shared_ptr<const SharedSegment> segment_;
   std::byte* const begin_;
+  const int64_t bytes_;
   std::mutex mutex_;
   /// What is free: where, and how long. No two touch.
   std::map<std::byte*, int64_t> free_;

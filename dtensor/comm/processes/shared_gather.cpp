@@ -2,6 +2,7 @@
 // Every member shows its tensor, and copies those of all. A longer one it
 // writes to the results of all, where these are in arenas.
 #include <c10/util/accumulate.h>
+#include <c10/util/safe_numerics.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
@@ -13,6 +14,13 @@ namespace {
 
 // From here on one copy less is worth one meeting more.
 constexpr int64_t kLongBytes = 64 << 10;
+
+// Whether there are so many; of sizes that no tensor has, there are not.
+bool has_elements(SizesRef sizes, int64_t least) {
+  uint64_t numel = 0;
+  return !c10::safe_multiplies_u64(sizes, &numel) &&
+      numel >= static_cast<uint64_t>(least);
+}
 
 } // namespace
 
@@ -29,15 +37,15 @@ at::Tensor SharedBackend::gather_along(
   return collective(kKind, [&] {
     const Sizes known = told_sizes(given, input.size(dim), call);
     const Sizes sizes = resized(input.sizes(), dim, c10::sum_integers(known));
-    SharedSignature signature = sign(kKind, input.scalar_type(), known);
-    signature.dim = static_cast<uint8_t>(dim);
-    signature.numel = c10::multiply_integers(sizes);
     const bool is_long =
-        signature.numel * input.element_size() >= kLongBytes * size();
+        has_elements(sizes, kLongBytes * size() / input.element_size());
     const at::Tensor shown =
         is_long ? results_->empty(sizes, input.scalar_type()) : at::Tensor();
     at::Tensor out =
         shown.defined() ? shown : empty_result(sizes, input.options());
+    SharedSignature signature = sign(kKind, input.scalar_type(), known);
+    signature.dim = static_cast<uint8_t>(dim);
+    signature.numel = out.numel();
     const Targets targets = cut<std::byte>(out, dim, known);
     if (!is_long ||
         !gather_to_all(signature, all_of(input), targets, shown, call)) {
