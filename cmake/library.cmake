@@ -110,8 +110,9 @@ dtensor_layers(core LAYERS ${dtensor_core_layers})
 target_link_libraries(dtensor_core PUBLIC torch)
 # It calls libc10_cuda itself, which a program that links it need not: where it is
 # installed, it finds that by itself.
-if(NOT dtensor_torch_kind STREQUAL "CPU")
-  set_target_properties(dtensor_core PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+if(dtensor_torch_kind MATCHES "^CUDA")
+  set_target_properties(dtensor_core PROPERTIES
+    INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
 endif()
 
 # All of it: what trains, stores and loads models, on top.
