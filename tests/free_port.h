@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <system_error>
+
 /// One of the loopback's, free a moment ago.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -14,8 +17,12 @@ inline int free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t size = sizeof(address);
-  bind(fd, generic, size);
-  getsockname(fd, generic, &size);
+  const bool found =
+      bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
+  const int error = errno;
   close(fd);
+  if (!found) {
+    throw std::system_error(error, std::generic_category(), "free_port");
+  }
   return ntohs(address.sin_port);
 }

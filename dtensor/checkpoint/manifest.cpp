@@ -47,11 +47,11 @@ Json json_of_extra(const CheckpointExtra& extra) {
   auto values = Json::object();
   auto tensors = Json::array();
   for (const auto& [name, value] : extra) {
-    if (std::holds_alternative<at::Tensor>(value)) {
+    auto item = std::visit([](const auto& v) { return json_of(v); }, value);
+    if (item.is_null()) {
       tensors.push_back(name);
     } else {
-      values[name] =
-          std::visit([](const auto& v) { return json_of(v); }, value);
+      values[name] = std::move(item);
     }
   }
   return {{kExtra, std::move(values)}, {kExtraTensors, std::move(tensors)}};

@@ -50,10 +50,6 @@ bool is_held_elsewhere_dtensor(const at::Tensor& dtensor) {
       is_held_elsewhere(local_of(dtensor));
 }
 
-const c10::VariableVersion& counter_of(const at::Tensor& t) {
-  return t.unsafeGetTensorImpl()->version_counter();
-}
-
 SpecPtr in_layout(const SpecPtr& spec, PlacementsRef placements) {
   return spec->placements() == placements ? spec
                                           : spec->with_placements(placements);
@@ -89,7 +85,8 @@ at::Tensor wrap_counted(
     const at::Tensor& counted) {
   auto result = wrap(local.requires_grad() ? alias(local, local) : local, spec);
   if (!counted.is_inference() && !result.is_inference()) {
-    result.unsafeGetTensorImpl()->set_version_counter(counter_of(counted));
+    result.unsafeGetTensorImpl()->set_version_counter(
+        counted.unsafeGetTensorImpl()->version_counter());
   }
   if (is_dtensor(counted)) {
     meta_of(result).view_facts = meta_of(counted).view_facts;

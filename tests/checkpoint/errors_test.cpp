@@ -312,8 +312,7 @@ TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
       error_of(
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
       "[load_checkpoint] not in the model: extra.weight, optimizer.weight. "
-      "Load "
-      "it into such a model, or, with strict = false, what fits.");
+      "Load it into such a model, or, with strict = false, what fits.");
   fs::remove(folder / "two/checkpoint.json"); // a file of others
   EXPECT_EQ(
       error_of(

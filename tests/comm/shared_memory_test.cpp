@@ -148,7 +148,7 @@ TEST(SharedMemory, GathersAlongEveryDim) {
       expect_equal(
           group->all_gather(rows, 0), whole.transpose(0, 1).contiguous());
       for (const int64_t numel : {1, 1000, 9000, 40'000, 90'000}) {
-        for (const int64_t dim : {0, 1}) {
+        for (const int64_t dim : {0, -1}) {
           expect_equal(
               group->all_gather(input_of(rank, {2, numel}), dim),
               torch::cat(inputs({2, numel}), dim));
