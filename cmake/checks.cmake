@@ -48,5 +48,4 @@ file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/tests/*.cpp ${PROJECT_SOURCE_DIR}/tests/*.h)
 dtensor_lint_by(clang-format format --dry-run -Werror ${formatted})
 
-add_custom_target(dtensor_header_checks ALL)
-add_dependencies(dtensor_header_checks all_verify_interface_header_sets)
+include(${CMAKE_CURRENT_LIST_DIR}/header_checks.cmake)

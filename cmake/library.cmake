@@ -65,8 +65,8 @@ function(dtensor_library name)
     EXPORT_NAME ${name}
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    POSITION_INDEPENDENT_CODE ON
-    VERIFY_INTERFACE_HEADER_SETS ${DTENSOR_CHECKS})
+    POSITION_INDEPENDENT_CODE ON)
+  set_property(GLOBAL APPEND PROPERTY dtensor_public_headers ${arg_HEADERS})
   dtensor_warnings(${target})
 endfunction()
 

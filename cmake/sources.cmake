@@ -44,6 +44,7 @@ set(DTENSOR_LAYOUT_SOURCES
 )
 
 set(DTENSOR_COMM_HEADERS
+  dtensor/comm/async_collective.h
   dtensor/comm/backends.h
   dtensor/comm/c10d_backend.h
   dtensor/comm/c10d_group.h
@@ -544,6 +545,7 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
+  dtensor/data_parallel/unit_source_impl.h
   dtensor/data_parallel/unit_parameters.cpp
 )
 

@@ -7,6 +7,7 @@
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
+#include <dtensor/comm/async_collective.h>
 #include <dtensor/comm/backends.h>
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>

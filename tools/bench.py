@@ -39,6 +39,7 @@ PROGRAMS = {
     "programs": ("program/",),
     "smollm2": ("smollm2/",),
     "overlap": ("overlap/",),
+    "overlap_gloo": ("overlap/gloo/",),
     "checkpoint": ("checkpoint/",),
 }
 # Of programs that take long: what is measured unless another --only is given.
@@ -110,11 +111,23 @@ def on_two_hosts(backend: str) -> list[str]:
     ]
 
 
+def on_two_processes(program: str, backend: str) -> list[str]:
+    return [
+        "env",
+        f"DTENSOR_BACKEND={backend}",
+        str(BUILD / "launcher/dtensor-run"),
+        *("-n", "2"),
+        str(binary_of(program)),
+    ]
+
+
 def sides(program: str, options) -> dict[str, list[str]]:
     """Label -> command, ours first."""
     if program == "launched" and binary_of(program):
         names = HOSTS_SIDES if options.anchors else {"ours": HOSTS_SIDES["ours"]}
         return {side: on_two_hosts(name) for side, name in names.items()}
+    if program == "overlap_gloo" and binary_of("overlap"):
+        return {"ours": on_two_processes("overlap", "gloo")}
     commands = {}
     if binary := binary_of(program):
         commands["ours"] = [str(binary)]

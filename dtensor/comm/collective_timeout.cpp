@@ -14,9 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Longer than any program runs, and short enough to be added to a time.
-constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
-
 // 0: nobody says anything.
 thread_local milliseconds limit{0};
 
@@ -70,7 +67,7 @@ void check_timeout(const char* where, milliseconds timeout) {
 
 CollectiveTimeout::CollectiveTimeout(milliseconds timeout) : outer_(limit) {
   check_timeout("CollectiveTimeout", timeout);
-  limit = std::min(timeout, kLongest);
+  limit = std::min(timeout, detail::kLongestTimeout);
 }
 
 CollectiveTimeout::~CollectiveTimeout() {

@@ -39,6 +39,10 @@ class DTENSOR_API CollectiveTimeout {
 
 namespace detail {
 
+/// Longer than any program runs, and short enough to be added to a time.
+constexpr std::chrono::milliseconds kLongestTimeout =
+    std::chrono::hours(24 * 365);
+
 /// What a CollectiveTimeout says here, else `otherwise`.
 std::chrono::milliseconds timeout_or(std::chrono::milliseconds otherwise);
 

@@ -53,6 +53,9 @@ void check_reducible(
     std::string_view where,
     at::ScalarType dtype,
     ReduceOp op) {
+  if (C10_LIKELY(dtype == at::kFloat && op == ReduceOp::kSum)) {
+    return;
+  }
   const bool bitwise =
       op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
   const bool integral = at::isIntegralType(dtype, /*includeBool=*/true);

@@ -33,11 +33,13 @@ inline void tell_ring(
     CollectiveKind kind,
     int64_t payload,
     int64_t buffer) {
-  tell(
-      group,
-      kind,
-      payload,
-      wire_bytes(kind, group.size(), static_cast<double>(buffer)));
+  if (C10_UNLIKELY(comm_observed())) {
+    tell(
+        group,
+        kind,
+        payload,
+        wire_bytes(kind, group.size(), static_cast<double>(buffer)));
+  }
 }
 /// Sent is all of `input` but the part along `shard_dim` that the rank keeps.
 void tell_shard_dim_alltoall(

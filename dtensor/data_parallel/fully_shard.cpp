@@ -6,6 +6,7 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/data_parallel/unique_parameters_impl.h>
 #include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/data_parallel/unit_source_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/grad_layout_impl.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The parameters of a unit, which modules own: what they are now.
 #include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/data_parallel/unit_source_impl.h>
 
 #include <ATen/ops/cat.h>
 #include <dtensor/error.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/shared_channel_impl.h>
 
 #include <unistd.h>
@@ -6,12 +7,6 @@
 #include <utility>
 
 namespace dtensor::detail {
-namespace {
-
-// Longer than any program runs, and short enough to be added to a time.
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
-
-} // namespace
 
 SharedChannel::SharedChannel(
     std::shared_ptr<SharedSegment> segment,
@@ -24,7 +19,7 @@ SharedChannel::SharedChannel(
           segment_->data(),
           static_cast<int64_t>(members.ranks.size()),
           block_bytes),
-      timeout_(std::min(timeout, kLongest)),
+      timeout_(std::min(timeout, kLongestTimeout)),
       process_(this_process()) {}
 
 // A child that was forked has this object too, but not the seat.

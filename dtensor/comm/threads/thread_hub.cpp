@@ -16,9 +16,6 @@ bool fits_on_cores(int64_t ranks) {
   return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
-// Longer than any program runs, and short enough to be added to a time.
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
-
 } // namespace
 
 std::string Wait::place() const {
@@ -27,7 +24,7 @@ std::string Wait::place() const {
 
 ThreadHub::ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout)
     : here_(here),
-      timeout_(std::min(timeout, kLongest)),
+      timeout_(std::min(timeout, kLongestTimeout)),
       fits_(fits_on_cores(here.count)),
       ranks_(static_cast<size_t>(here.of)) {}
 
@@ -41,10 +38,12 @@ std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
 }
 
 void ThreadHub::wait(Wait& wait) {
+  bool ready = false;
   spin(fits_, [&] {
-    return wait.ready() || stop_.load(std::memory_order_relaxed);
+    ready = wait.ready();
+    return ready || stop_.load(std::memory_order_relaxed);
   });
-  if (wait.ready()) {
+  if (ready) {
     return;
   }
   std::unique_lock<std::mutex> lock(mutex_);

@@ -32,7 +32,7 @@ bool cuts_any(const Spec& spec) {
       });
 }
 
-double largest_numel(const Decision& decision, size_t first) {
+double numel_of_inputs(const Decision& decision, size_t first) {
   int64_t numel = 0;
   for (size_t i = first; i < decision.inputs.size(); ++i) {
     if (decision.inputs[i] != nullptr) {
@@ -61,7 +61,7 @@ void detail::loss_local(
   }
   set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 0);
+  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 0);
 }
 
 void detail::loss_backward_local(
@@ -76,7 +76,7 @@ void detail::loss_backward_local(
   }
   set_arg(op, stack, "reduction", int64_t{at::Reduction::Sum});
   op.callBoxed(stack);
-  stack->back() = stack->back().toTensor() / largest_numel(decision, 1);
+  stack->back() = stack->back().toTensor() / numel_of_inputs(decision, 1);
 }
 
 void detail::nll_local(

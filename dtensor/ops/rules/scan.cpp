@@ -25,7 +25,7 @@ Strategies renorm_rule(const OpCall& call, int64_t) {
 }
 
 // The operator itself does it where there are elements.
-void note_plain_call(const OpCall& call, Decision& decision) {
+void note_plain_scan(const OpCall& call, Decision& decision) {
   decision.is_plain_call = numel(decision.layout_of(call, 0).local_sizes()) > 0;
 }
 
@@ -36,7 +36,7 @@ DTENSOR_RULES(scan) {
   const auto whole = along_dim_rule();
   // Where an element is zero, its formula makes plain tensors.
   rules.dim_rule("cumprod", whole)
-      .with_localize(note_plain_call)
+      .with_localize(note_plain_scan)
       .with_local_kernel(cumprod_local)
       .as_region();
   rules.dim_rule("renorm", renorm_rule);
@@ -48,7 +48,7 @@ DTENSOR_RULES(scan) {
   for (const auto* name : {"cummax", "cummin"}) {
     rules.dim_rule(name, whole)
         .with_meta(scanned_and_indices)
-        .with_localize(note_plain_call)
+        .with_localize(note_plain_scan)
         .with_local_kernel(running_extreme_local)
         .as_region();
   }

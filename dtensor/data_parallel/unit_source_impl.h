@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// UnitSource: where operators get the whole of a parameter that is in a unit.
+#pragma once
+
+#include <dtensor/data_parallel/unit_impl.h>
+#include <dtensor/ops/whole_source_impl.h>
+
+#include <optional>
+#include <utility>
+
+namespace dtensor::detail {
+
+/// The source of one parameter of a unit.
+class UnitSource final : public WholeSource {
+ public:
+  UnitSource(UnitPtr unit, size_t index)
+      : unit_(std::move(unit)),
+        index_(index) {}
+  ~UnitSource() override {
+    unit_->forget(index_);
+  }
+  UnitSource(const UnitSource&) = delete;
+  UnitSource& operator=(const UnitSource&) = delete;
+  const UnitPtr& unit() const {
+    return unit_;
+  }
+  bool is_open() const override {
+    return unit_->is_open();
+  }
+  at::Tensor take() override {
+    return unit_->take(index_);
+  }
+  void give_back(at::TensorList results) override {
+    unit_->give_back(results);
+  }
+  std::optional<at::ScalarType> operand_dtype() const override {
+    const auto& policy = unit_->mixed_precision();
+    return policy.cast_forward_inputs ? policy.param_dtype : std::nullopt;
+  }
+  ParameterState state() const override {
+    return unit_->state(index_);
+  }
+  bool stays_with(const at::Tensor& data) override {
+    unit_->take_data(index_, data);
+    return true;
+  }
+
+ private:
+  UnitPtr unit_;
+  size_t index_;
+};
+
+} // namespace dtensor::detail
