@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,10 +12,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
 namespace dtensor::detail {
@@ -129,9 +128,15 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &about) == 0;
 }
 
+// Not by std::filesystem: LibTorch 2.11 for CUDA exports a remove_all() of its
+// own, which takes the place of the standard library's and crashes.
 void remove_folder(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+  constexpr int kDescriptors = 16;
+  const auto remove_one = [](const char* entry, const struct stat*, int, FTW*) {
+    std::remove(entry);
+    return 0;
+  };
+  ::nftw(path.c_str(), remove_one, kDescriptors, FTW_DEPTH | FTW_PHYS);
 }
 
 FolderLock::FolderLock(const std::string& path)

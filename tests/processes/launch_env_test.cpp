@@ -184,8 +184,10 @@ TEST(InitProcessGroup, SaysThatNobodyKeepsTheStore) {
   EXPECT_THAT(
       text,
       HasSubstr(
-          "[init_process_group] the store at 127.0.0.1:1 cannot be reached: "));
-  EXPECT_THAT(text, HasSubstr("whether MASTER_ADDR and MASTER_PORT are"));
+          "[init_process_group] the store at 127.0.0.1:1 cannot be reached: "
+          "Connection refused. Look whether the process that keeps it, rank 0 "
+          "or the launcher, runs, and whether MASTER_ADDR and MASTER_PORT are "
+          "those of this job."));
   EXPECT_FALSE(is_initialized());
 }
 

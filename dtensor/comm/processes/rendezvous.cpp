@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/rendezvous_impl.h>
 
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
@@ -37,12 +38,17 @@ StorePtr serve(const std::string& host, int port) {
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-StorePtr
-reach(const std::string& host, int port, std::chrono::milliseconds timeout) {
+// LibTorch would try once more after its timeout, and print why it does.
+StorePtr reach(const std::string& host, int port, Deadline deadline) {
+  constexpr std::chrono::milliseconds kToAnswer(1000);
+  await_listener(host, port, deadline);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.waitWorkers = false;
-  options.timeout = timeout;
+  options.timeout = std::max(
+      kToAnswer,
+      std::chrono::ceil<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now()));
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {
@@ -53,10 +59,9 @@ reach(const std::string& host, int port, std::chrono::milliseconds timeout) {
         host,
         ":",
         port,
-        " cannot be reached: ",
+        " does not answer: ",
         message_of(error),
-        " Look whether the process that keeps it, rank 0 or the launcher, "
-        "runs, and whether MASTER_ADDR and MASTER_PORT are that of this job.");
+        " Look whether MASTER_ADDR and MASTER_PORT are those of this job.");
   }
 }
 
@@ -64,8 +69,8 @@ StorePtr at_address(
     const std::string& host,
     int port,
     const LaunchEnv& env,
-    std::chrono::milliseconds timeout) {
-  return env.keeps_store() ? serve(host, port) : reach(host, port, timeout);
+    Deadline deadline) {
+  return env.keeps_store() ? serve(host, port) : reach(host, port, deadline);
 }
 
 // A name for this job among those of the host. Ranks have one parent, unless
@@ -84,12 +89,11 @@ std::string local_name(const LaunchEnv& env) {
       env.session);
 }
 
-StorePtr within_host(const LaunchEnv& env, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+StorePtr within_host(const LaunchEnv& env, Deadline deadline) {
   const std::string name = local_name(env);
   if (env.rank != 0) {
     const std::string port = fetch(name, deadline);
-    return reach(kLoopback, std::stoi(port), timeout);
+    return reach(kLoopback, std::stoi(port), deadline);
   }
   auto store = serve(kLoopback, 0);
   const auto& tcp = static_cast<const c10d::TCPStore&>(*store);
@@ -114,15 +118,13 @@ std::pair<std::string, int> parse_tcp(const std::string& address) {
   return {address.substr(0, colon), port};
 }
 
-StorePtr by_method(
-    const std::string& method,
-    const LaunchEnv& env,
-    std::chrono::milliseconds timeout) {
+StorePtr
+by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   constexpr std::string_view kTcp = "tcp://";
   constexpr std::string_view kFile = "file://";
   if (method.starts_with(kTcp)) {
     const auto [host, port] = parse_tcp(method.substr(kTcp.size()));
-    return at_address(host, port, env, timeout);
+    return at_address(host, port, env, deadline);
   }
   if (method.starts_with(kFile)) {
     return c10::make_intrusive<c10d::FileStore>(
@@ -135,7 +137,7 @@ StorePtr by_method(
       method,
       "\". Use \"env://\", \"tcp://host:port\" or \"file:///path\".");
   if (!env.master_addr.empty()) {
-    return at_address(env.master_addr, env.master_port, env, timeout);
+    return at_address(env.master_addr, env.master_port, env, deadline);
   }
   DTENSOR_CHECK_VALUE(
       env.local_size == env.size,
@@ -146,13 +148,17 @@ StorePtr by_method(
       env.launcher.empty() ? "the program was not started by a launcher"
                            : env.launcher + " runs them on several hosts",
       ". Set MASTER_ADDR and MASTER_PORT, or use an init_method.");
-  return within_host(env, timeout);
+  return within_host(env, deadline);
 }
 
 StorePtr open_store(const LaunchEnv& env, const ProcessGroupOptions& options) {
   auto store = options.store != nullptr
       ? options.store
-      : by_method(options.init_method, env, options.timeout);
+      : by_method(
+            options.init_method,
+            env,
+            std::chrono::steady_clock::now() +
+                std::min(options.timeout, kLongestTimeout));
   store->setTimeout(options.timeout);
   return c10::make_intrusive<c10d::PrefixStore>(
       c10::str("dtensor/", env.attempt, "/", env.session), std::move(store));

@@ -25,13 +25,19 @@ constexpr auto kRetry = std::chrono::milliseconds(5);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Addresses resolve(const std::string& host, int port) {
+// None, and what is wrong, or some.
+std::pair<Addresses, int> look_up(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int wrong =
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return {Addresses(found, freeaddrinfo), wrong};
+}
+
+Addresses resolve(const std::string& host, int port) {
+  auto [found, wrong] = look_up(host, port);
   DTENSOR_CHECK(
       wrong == 0,
       kInitProcessGroup,
@@ -40,7 +46,7 @@ Addresses resolve(const std::string& host, int port) {
       "\": ",
       gai_strerror(wrong),
       ". Set MASTER_ADDR to the name or address of rank 0's host.");
-  return {found, freeaddrinfo};
+  return std::move(found);
 }
 
 // In the abstract namespace, which has no files.
@@ -68,9 +74,55 @@ int milliseconds_to(Deadline deadline) {
       std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
 }
 
-bool readable(const Descriptor& socket, Deadline deadline) {
-  pollfd poll_of{socket.get(), POLLIN, 0};
+bool is_ready(const Descriptor& socket, int16_t events, Deadline deadline) {
+  pollfd poll_of{socket.get(), events, 0};
   return poll(&poll_of, 1, milliseconds_to(deadline)) == 1;
+}
+
+bool readable(const Descriptor& socket, Deadline deadline) {
+  return is_ready(socket, POLLIN, deadline);
+}
+
+// 0, or what is wrong.
+int try_to_connect(const addrinfo& to, Deadline deadline) {
+  const int type = to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  const Descriptor made(socket(to.ai_family, type, to.ai_protocol));
+  if (connect(made.get(), to.ai_addr, to.ai_addrlen) == 0) {
+    return 0;
+  }
+  if (errno != EINPROGRESS) {
+    return errno;
+  }
+  if (!is_ready(made, POLLOUT, deadline)) {
+    return ETIMEDOUT;
+  }
+  int wrong = 0;
+  socklen_t length = sizeof(wrong);
+  getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &wrong, &length);
+  return wrong;
+}
+
+// Whether somebody listens there now; if not, `wrong` says why.
+bool has_listener(
+    const std::string& host,
+    int port,
+    Deadline deadline,
+    std::string& wrong) {
+  constexpr auto kOneAddress = std::chrono::seconds(3);
+  const auto [addresses, unknown] = look_up(host, port);
+  if (unknown != 0) {
+    wrong = gai_strerror(unknown);
+  }
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    const auto until =
+        std::min(deadline, std::chrono::steady_clock::now() + kOneAddress);
+    const int error = try_to_connect(*a, until);
+    if (error == 0) {
+      return true;
+    }
+    wrong = std::strerror(error);
+  }
+  return false;
 }
 
 } // namespace
@@ -101,6 +153,28 @@ Descriptor listen_at(const std::string& host, int port) {
       ". Set MASTER_ADDR to an address of rank 0's host and MASTER_PORT to a "
       "free port.");
   return Descriptor();
+}
+
+void await_listener(const std::string& host, int port, Deadline deadline) {
+  constexpr auto kLongestPause = std::chrono::milliseconds(200);
+  auto pause = kRetry;
+  std::string wrong;
+  while (!has_listener(host, port, deadline, wrong)) {
+    DTENSOR_CHECK(
+        std::chrono::steady_clock::now() < deadline,
+        kInitProcessGroup,
+        "the store at ",
+        host,
+        ":",
+        port,
+        " cannot be reached: ",
+        wrong,
+        ". Look whether the process that keeps it, rank 0 or the launcher, "
+        "runs, and whether MASTER_ADDR and MASTER_PORT are those of this job.");
+    std::this_thread::sleep_until(
+        std::min(deadline, std::chrono::steady_clock::now() + pause));
+    pause = std::min(2 * pause, kLongestPause);
+  }
 }
 
 void hand_out(

@@ -16,6 +16,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// is any free one. Throws RuntimeError.
 Descriptor listen_at(const std::string& host, int port);
 
+/// Returns once somebody listens there. Throws RuntimeError at the deadline.
+void await_listener(const std::string& host, int port, Deadline deadline);
+
 /// Hands `text` to `readers` processes of this host and user that ask for
 /// `name`. Nothing of it is left when this process ends, however it does.
 /// Throws RuntimeError at the deadline.
