@@ -88,7 +88,8 @@ function(dtensor_layers name)
     <algorithm> <functional> <map> <memory> <mutex> <optional> <string> <vector>
     <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/stack.h>
     <torch/csrc/autograd/variable.h> <torch/library.h> ${arg_PRECOMPILED})
-  target_compile_options(${target} PRIVATE ${dtensor_precompiled_flags})
+  target_compile_options(${target} PRIVATE
+    ${dtensor_precompiled_flags} ${DTENSOR_LIBRARY_FLAGS})
   # GCC inlines less in large units; several sources are to be as fast as each alone.
   if(CMAKE_UNITY_BUILD)
     target_compile_options(${target} PRIVATE
@@ -113,6 +114,12 @@ target_link_libraries(dtensor_core PUBLIC torch)
 if(dtensor_torch_kind MATCHES "^CUDA")
   set_target_properties(dtensor_core PROPERTIES
     INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
+  # LibTorch 2.11 for CUDA exports parts of std::filesystem, whose remove_all()
+  # crashes: in whatever links us, the standard library's are found first.
+  if(dtensor_torch_version VERSION_LESS 2.12)
+    target_link_options(dtensor_core PUBLIC
+      "SHELL:LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state")
+  endif()
 endif()
 
 # All of it: what trains, stores and loads models, on top.

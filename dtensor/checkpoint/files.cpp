@@ -4,7 +4,6 @@
 #include <dtensor/error.h>
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +11,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 namespace dtensor::detail {
@@ -128,15 +129,9 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &about) == 0;
 }
 
-// Not by std::filesystem: LibTorch 2.11 for CUDA exports a remove_all() of its
-// own, which takes the place of the standard library's and crashes.
 void remove_folder(const std::string& path) {
-  constexpr int kDescriptors = 16;
-  const auto remove_one = [](const char* entry, const struct stat*, int, FTW*) {
-    std::remove(entry);
-    return 0;
-  };
-  ::nftw(path.c_str(), remove_one, kDescriptors, FTW_DEPTH | FTW_PHYS);
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
 }
 
 FolderLock::FolderLock(const std::string& path)

