@@ -35,6 +35,7 @@
 
 #include <c10/core/DispatchKey.h>
 #include <c10/core/DispatchKeySet.h>
+#include <torch/version.h>
 
 namespace dtensor::detail {
 
@@ -63,5 +64,10 @@ static_assert(
 /// that one visit per call is enough.
 constexpr auto kRankKey = c10::DispatchKey::DeferredInit;
 static_assert(kRankKey > c10::DispatchKey::AutogradFunctionality);
+
+/// Plain attention divides by the number of heads, of which a rank may have
+/// none (Units.AttentionIsThePlainOne).
+constexpr bool kAttentionNeedsHeads =
+    TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12;
 
 } // namespace dtensor::detail

@@ -13,6 +13,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/scaled_dot_product_attention_ops.h>
 #include <torch/library.h>
 
@@ -161,6 +162,10 @@ std::optional<at::Tensor> attend_in_context(
                                 : std::optional(attend_plain(args, scope));
 }
 
+bool has_no_heads(const at::Tensor& query) {
+  return !is_dtensor(query) && query.dim() > 2 && query.size(-3) == 0;
+}
+
 at::Tensor attention_kernel(
     c10::DispatchKeySet keys,
     const at::Tensor& query,
@@ -178,11 +183,12 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
-  // LibTorch 2.11 divides by the number of key heads, of which a rank may have
-  // none; then it has no query heads either.
-  const bool any_heads = key.dim() < 3 || key.size(-3) != 0;
   // What it calls on local tensors is no attention of parts.
   const OutsideContext outside;
+  if (kAttentionNeedsHeads && has_no_heads(query)) {
+    return std::get<0>(at::_scaled_dot_product_attention_math(
+        query, key, value, mask, dropout, causal, std::nullopt, scale));
+  }
   return at::_ops::scaled_dot_product_attention::redispatch(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRankKey),
       query,
@@ -192,7 +198,7 @@ at::Tensor attention_kernel(
       dropout,
       causal,
       scale,
-      grouped && any_heads);
+      grouped);
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {
