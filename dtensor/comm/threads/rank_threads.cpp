@@ -81,7 +81,7 @@ RankThreads::RankThreads(
   }
   try {
     for (Rank& rank : ranks_) {
-      rank.thread = std::thread([this, &rank] { main(rank); });
+      rank.thread = std::thread([this, &rank] { live(rank); });
     }
   } catch (...) { // no more threads
     end();
@@ -107,7 +107,7 @@ void RankThreads::end() {
   }
 }
 
-void RankThreads::main(Rank& rank) {
+void RankThreads::live(Rank& rank) {
   const WorldScope scope(rank.world);
   int64_t done = 0;
   std::unique_lock<std::mutex> lock(mutex_);

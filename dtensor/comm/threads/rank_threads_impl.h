@@ -53,7 +53,7 @@ class RankThreads {
     std::thread thread;
   };
 
-  void main(Rank& rank);
+  void live(Rank& rank);
   void run_in(Rank& rank, const Launch& launch);
   void begin(const char* where);
   /// Returns when all ranks have done `launch`.
