@@ -26,6 +26,15 @@ Body all_reduce(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] { group.all_reduce(x, ReduceOp::kSum); };
 }
 
+// Of what was just computed, as it is between operators: peers have it in their
+// caches no more.
+Body all_reduce_of_new(Group& group, int64_t bytes) {
+  return [&group, x = input(bytes)] {
+    x.fill_(1);
+    group.all_reduce(x, ReduceOp::kSum);
+  };
+}
+
 Body all_gather(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] { group.all_gather(x, 0); };
 }
@@ -71,9 +80,10 @@ bool Kind::fits(int64_t ranks, int64_t bytes) const {
                   : bytes == kBytes.front();
 }
 
-constexpr std::array<Kind, 7> kKinds = {{
+constexpr std::array<Kind, 8> kKinds = {{
     {"memcpy", memcpy_of_all_reduce},
     {"all_reduce", all_reduce},
+    {"all_reduce_of_new", all_reduce_of_new},
     {"all_gather", all_gather},
     {"reduce_scatter", reduce_scatter, 1},
     {"all_to_all", all_to_all, 1},

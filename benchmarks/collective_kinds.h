@@ -25,9 +25,10 @@ struct Kind {
   bool fits(int64_t ranks, int64_t bytes) const;
 };
 
-/// memcpy, all_reduce, all_gather, reduce_scatter, all_to_all, broadcast,
-/// barrier. The first is the copy that an all-reduce cannot do without.
-extern const std::array<Kind, 7> kKinds;
+/// memcpy, all_reduce, all_reduce_of_new, all_gather, reduce_scatter,
+/// all_to_all, broadcast, barrier. The first is the copy that an all-reduce
+/// cannot do without.
+extern const std::array<Kind, 8> kKinds;
 /// From 4 B to 16 MB.
 extern const std::array<int64_t, 10> kBytes;
 

@@ -188,6 +188,30 @@ std::vector<detail::HeldTensor> layouts_of(
   return layouts;
 }
 
+// What one rank writes.
+struct Boxes {
+  std::vector<detail::WrittenBox> boxes;
+  std::vector<at::Tensor> values; // of each, perhaps copies in a room
+};
+
+Boxes boxes_of_rank(
+    const Prepared& prepared,
+    const std::vector<detail::WrittenBox>& boxes,
+    int64_t rank,
+    detail::CopyRoom* room) {
+  Boxes mine;
+  for (const auto& box : boxes) {
+    if (box.rank == rank) {
+      mine.boxes.push_back(box);
+      mine.values.push_back(box_of(prepared.tensors[box.tensor], box));
+    }
+  }
+  if (room != nullptr) {
+    room->copy(mine.values);
+  }
+  return mine;
+}
+
 // What this rank's thread will do, with what it writes, or copies of it.
 detail::SaveTask task_of(
     const std::string& path,
@@ -211,25 +235,16 @@ detail::SaveTask task_of(
   task.overwrite = options.overwrite;
   task.timeout = options.timeout;
   task.tensors.resize(static_cast<size_t>(task.files));
-  std::vector<detail::WrittenBox> mine;
-  std::vector<at::Tensor> values;
-  for (const auto& box : plan.boxes) {
-    if (box.rank == group.rank()) {
-      mine.push_back(box);
-      values.push_back(box_of(prepared.tensors[box.tensor], box));
-    }
-  }
-  if (room != nullptr) {
-    room->copy(values);
-  }
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const auto& item = prepared.tensors[mine[i].tensor];
-    task.tensors[static_cast<size_t>(mine[i].file)].push_back(
+  const auto mine = boxes_of_rank(prepared, plan.boxes, group.rank(), room);
+  for (size_t i = 0; i < mine.boxes.size(); ++i) {
+    const auto& box = mine.boxes[i];
+    const auto& item = prepared.tensors[box.tensor];
+    task.tensors[static_cast<size_t>(box.file)].push_back(
         {item.name,
          item.tensor.scalar_type(),
-         mine[i].offsets,
-         mine[i].sizes,
-         detail::rows_of(values[i])});
+         box.offsets,
+         box.sizes,
+         detail::rows_of(mine.values[i])});
   }
   if (task.rank == 0) {
     task.lock = detail::make_folder_of_save(path, options.overwrite);

@@ -169,11 +169,38 @@ void SaveRun::write_with_note(Step step) {
   }
 }
 
+// Throws where the files of `rank` are waited for in vain.
+void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
+  DTENSOR_CHECK(
+      !is_given_up_,
+      kSaveCheckpoint,
+      task_.path,
+      " was not saved: a rank has failed. Its own error says why.");
+  std::error_code ignored;
+  DTENSOR_CHECK(
+      fs::exists(task_.folder, ignored),
+      kSaveCheckpoint,
+      task_.path,
+      " was not saved: ",
+      task_.folder,
+      " was removed meanwhile. Save it again.");
+  DTENSOR_CHECK(
+      Clock::now() < end,
+      kSaveCheckpoint,
+      task_.path,
+      " was not saved: no files of rank ",
+      rank,
+      " of ",
+      task_.ranks,
+      " after ",
+      task_.timeout.count(),
+      " s. Look what it does, or raise `timeout`.");
+}
+
 FileNotes SaveRun::notes_of_all(Step step) {
   FileNotes all;
   const auto end = Clock::now() + task_.timeout;
   auto pause = std::chrono::milliseconds(1);
-  std::error_code ignored;
   for (int64_t rank = 0; rank < task_.ranks;) {
     const auto path = within(task_.folder, note_name(rank, step == kWhole));
     const auto text = read_small_file(path);
@@ -191,29 +218,7 @@ FileNotes SaveRun::notes_of_all(Step step) {
       ++rank;
       continue;
     }
-    DTENSOR_CHECK(
-        !is_given_up_,
-        kSaveCheckpoint,
-        task_.path,
-        " was not saved: a rank has failed. Its own error says why.");
-    DTENSOR_CHECK(
-        fs::exists(task_.folder, ignored),
-        kSaveCheckpoint,
-        task_.path,
-        " was not saved: ",
-        task_.folder,
-        " was removed meanwhile. Save it again.");
-    DTENSOR_CHECK(
-        Clock::now() < end,
-        kSaveCheckpoint,
-        task_.path,
-        " was not saved: no files of rank ",
-        rank,
-        " of ",
-        task_.ranks,
-        " after ",
-        task_.timeout.count(),
-        " s. Look what it does, or raise `timeout`.");
+    check_may_come(rank, end);
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(50));
   }

@@ -71,6 +71,8 @@ class SaveRun {
   void write_with_note(Step step);
   void commit();
   FileNotes notes_of_all(Step step);
+  void check_may_come(int64_t rank, std::chrono::steady_clock::time_point end)
+      const;
 
   SaveTask task_;
   /// The thread waits for nobody any more.

@@ -53,6 +53,50 @@ std::exception_ptr named(const std::exception_ptr& error, const char* where) {
   }
 }
 
+void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
+  std::unordered_set<std::string> names;
+  for (const auto& tensor : tensors) {
+    DTENSOR_CHECK_VALUE(
+        names.insert(tensor.name).second,
+        where,
+        "two tensors are called ",
+        tensor.name,
+        ". Rename one.");
+    DTENSOR_CHECK_VALUE(
+        can_be_a_name(tensor.name),
+        where,
+        nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace),
+        " cannot be the name of a tensor in a file. Choose another one, in "
+        "UTF-8.");
+  }
+}
+
+// One of these: what each rank passes, as JSON.
+void check_same_lines(
+    const std::vector<std::string>& texts,
+    const char* where) {
+  const auto first =
+      nlohmann::json::parse(texts[0]).get<std::vector<std::string>>();
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const auto other =
+        nlohmann::json::parse(texts[rank]).get<std::vector<std::string>>();
+    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const auto a = i < first.size() ? first[i] : "nothing more";
+      const auto b = i < other.size() ? other[i] : "nothing more";
+      DTENSOR_CHECK_VALUE(
+          a == b,
+          where,
+          "ranks do not pass the same: rank 0 has ",
+          a,
+          ", rank ",
+          rank,
+          " has ",
+          b,
+          ". Pass the same names in the same layouts on all ranks.");
+    }
+  }
+}
+
 } // namespace
 
 std::vector<SavedTensor> saved_tensors(
@@ -84,21 +128,7 @@ std::vector<SavedTensor> saved_tensors(
       }
     }
   }
-  std::unordered_set<std::string> names;
-  for (const auto& tensor : tensors) {
-    DTENSOR_CHECK_VALUE(
-        names.insert(tensor.name).second,
-        where,
-        "two tensors are called ",
-        tensor.name,
-        ". Rename one.");
-    DTENSOR_CHECK_VALUE(
-        can_be_a_name(tensor.name),
-        where,
-        nlohmann::json(tensor.name).dump(-1, ' ', true, kReplace),
-        " cannot be the name of a tensor in a file. Choose another one, in "
-        "UTF-8.");
-  }
+  check_names(tensors, where);
   return tensors;
 }
 
@@ -128,28 +158,9 @@ std::vector<std::string> check_all_alike(
     return all;
   }
   // Everybody has seen it, so everybody tells.
-  const auto texts =
-      group.exchange(nlohmann::json(lines).dump(-1, ' ', false, kReplace));
-  const auto first =
-      nlohmann::json::parse(texts[0]).get<std::vector<std::string>>();
-  for (size_t rank = 1; rank < texts.size(); ++rank) {
-    const auto other =
-        nlohmann::json::parse(texts[rank]).get<std::vector<std::string>>();
-    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-      const auto a = i < first.size() ? first[i] : "nothing more";
-      const auto b = i < other.size() ? other[i] : "nothing more";
-      DTENSOR_CHECK_VALUE(
-          a == b,
-          where,
-          "ranks do not pass the same: rank 0 has ",
-          a,
-          ", rank ",
-          rank,
-          " has ",
-          b,
-          ". Pass the same names in the same layouts on all ranks.");
-    }
-  }
+  check_same_lines(
+      group.exchange(nlohmann::json(lines).dump(-1, ' ', false, kReplace)),
+      where);
   return all;
 }
 

@@ -143,53 +143,45 @@ std::string describe_device(const Call& call) {
       : " on " + c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
+// " along dim 0": what a call says beside its tensors.
+std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
+  const auto along = c10::str(" along dim ", call.dim);
+  const auto with = c10::str(" with ", to_string(call.op));
+  const int64_t root = ranks.at(static_cast<size_t>(call.root));
+  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllReduce:
+      return with;
+    case CollectiveKind::kReduceScatter:
+      return along + with;
+    case CollectiveKind::kAllGather:
+      return call.gathered_size < 0
+          ? along
+          : c10::str(along, " to size ", call.gathered_size);
+    case CollectiveKind::kAllToAll:
+      return call.shard_dim < 0
+          ? ""
+          : c10::str(" from dim ", call.dim, " to dim ", call.shard_dim);
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      return c10::str(" from rank ", root);
+    case CollectiveKind::kGather:
+      return c10::str(" to rank ", root);
+    default:
+      return "";
+  }
+}
+
 // "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
-  std::string name(call.name());
+  if (call.kind.value_or(CollectiveKind::kBarrier) ==
+      CollectiveKind::kBarrier) {
+    return std::string(call.name());
+  }
   const std::string given = describe_all(
       call.inputs.empty() && call.like.defined()
           ? std::vector<at::Tensor>{call.like}
           : call.inputs);
-  const int64_t root = ranks.at(static_cast<size_t>(call.root));
-  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
-    case CollectiveKind::kAllReduce:
-      return c10::str(name, " of ", given, " with ", to_string(call.op));
-    case CollectiveKind::kReduceScatter:
-      return c10::str(
-          name,
-          " of ",
-          given,
-          " along dim ",
-          call.dim,
-          " with ",
-          to_string(call.op));
-    case CollectiveKind::kAllGather:
-      return c10::str(
-          name,
-          " of ",
-          given,
-          " along dim ",
-          call.dim,
-          call.gathered_size < 0 ? ""
-                                 : c10::str(" to size ", call.gathered_size));
-    case CollectiveKind::kAllToAll:
-      return call.shard_dim < 0 ? c10::str(name, " of ", given)
-                                : c10::str(
-                                      name,
-                                      " of ",
-                                      given,
-                                      " from dim ",
-                                      call.dim,
-                                      " to dim ",
-                                      call.shard_dim);
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter:
-      return c10::str(name, " of ", given, " from rank ", root);
-    case CollectiveKind::kGather:
-      return c10::str(name, " of ", given, " to rank ", root);
-    default:
-      return name;
-  }
+  return c10::str(call.name(), " of ", given, describe_rest(call, ranks));
 }
 
 // Why the calls are not one collective; nothing if they are.

@@ -211,6 +211,24 @@ void hook(
   }
 }
 
+std::vector<detail::ParameterLayout> layouts_for(
+    const detail::NamedParameters& parameters,
+    const DeviceMesh& mesh,
+    const FullyShardOptions& options) {
+  detail::DataMesh data{mesh};
+  std::vector<detail::ParameterLayout> layouts;
+  for (const auto& [name, parameter] : parameters) {
+    detail::check_may_be_distributed(parameter, kFullyShard);
+    layouts.push_back(detail::layout_of(
+        parameter,
+        name,
+        data,
+        options.shard_placement_fn ? options.shard_placement_fn(parameter)
+                                   : std::nullopt));
+  }
+  return layouts;
+}
+
 // From now on operators get the whole of the parameter from the unit, which
 // sees all writes to it.
 void join(const at::Tensor& parameter, const UnitPtr& unit, size_t i) {
@@ -236,17 +254,7 @@ FSDPModule fully_shard(
       " is a unit already. Call fully_shard once for a module.");
   const auto parameters = parameters_for(module, options);
   check_dtypes(parameters, options.mp_policy);
-  detail::DataMesh data{mesh};
-  std::vector<detail::ParameterLayout> layouts;
-  for (const auto& [name, parameter] : parameters) {
-    detail::check_may_be_distributed(parameter, kFullyShard);
-    layouts.push_back(detail::layout_of(
-        parameter,
-        name,
-        data,
-        options.shard_placement_fn ? options.shard_placement_fn(parameter)
-                                   : std::nullopt));
-  }
+  auto layouts = layouts_for(parameters, mesh, options);
   const auto unit = std::make_shared<Unit>(
       &module,
       module.name(),

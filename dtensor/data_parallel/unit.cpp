@@ -238,9 +238,8 @@ void Unit::release(bool after_forward) {
   }
 }
 
-variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
-  schedule_->end_backward();
-  awaits_gradients_ = false;
+void Unit::check_reduces(const variable_list& gradients, bool keeps_none)
+    const {
   const bool differentiates = c10::GradMode::is_enabled() &&
       std::any_of(gradients.begin(), gradients.end(), [](const auto& g) {
                                 return g.defined() && g.requires_grad();
@@ -261,6 +260,12 @@ variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
       "\", which add up until they are summed over ranks "
       "(set_requires_gradient_sync, set_requires_all_reduce). Call backward() "
       "until then, or ask for gradients of inputs alone.");
+}
+
+variable_list Unit::reduce(const variable_list& gradients, bool keeps_none) {
+  schedule_->end_backward();
+  awaits_gradients_ = false;
+  check_reduces(gradients, keeps_none);
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_, /*backward=*/true);
   schedule_->wait_for_reduction();

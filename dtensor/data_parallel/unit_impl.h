@@ -134,6 +134,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   }
 
  private:
+  void check_reduces(
+      const torch::autograd::variable_list& gradients,
+      bool keeps_none) const;
   std::vector<at::Tensor> parameters() const;
   at::Tensor parameter(size_t i) const;
   ParameterStates states() const;

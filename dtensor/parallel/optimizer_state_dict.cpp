@@ -287,6 +287,41 @@ class Reader {
   detail::StateProblems problems_;
 };
 
+// `add(key, value)` for each that the optimizer keeps of parameter `name`.
+template <typename Add>
+void add_state(
+    const std::string& name,
+    const detail::StateFields& fields,
+    const Add& add) {
+  for (const auto& [field, value] : fields.tensors) {
+    if (value->defined()) {
+      add(state_key(name, field), *value);
+    }
+  }
+  for (const auto& [field, value] : fields.numbers) {
+    add(state_key(name, field), detail::number_tensor(value));
+  }
+  for (const auto& [field, list] : fields.lists) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      add(list_key(name, field, i), (*list)[i]);
+    }
+  }
+}
+
+// What was read for each parameter; none where it has no state.
+using ReadStates =
+    std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>>;
+
+void set_states(Optimizer& optimizer, ReadStates& read) {
+  for (auto& [parameter, made] : read) {
+    if (made != nullptr) {
+      optimizer.state()[parameter] = std::move(made);
+    } else {
+      optimizer.state().erase(parameter);
+    }
+  }
+}
+
 } // namespace
 
 StateDict get_optimizer_state_dict(
@@ -312,22 +347,8 @@ StateDict get_optimizer_state_dict(
       add(option_key(name, option), detail::option_tensor(place));
     }
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) {
-      return;
-    }
-    const auto fields = kind->fields(*found->second);
-    for (const auto& [field, value] : fields.tensors) {
-      if (value->defined()) {
-        add(state_key(name, field), *value);
-      }
-    }
-    for (const auto& [field, value] : fields.numbers) {
-      add(state_key(name, field), detail::number_tensor(value));
-    }
-    for (const auto& [field, list] : fields.lists) {
-      for (size_t i = 0; i < list->size(); ++i) {
-        add(list_key(name, field, i), (*list)[i]);
-      }
+    if (found != optimizer.state().end()) {
+      add_state(name, kind->fields(*found->second), add);
     }
   };
   for_each_parameter(module, optimizer, kWhere, add_parameter);
@@ -348,9 +369,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);
   // A function can be copied.
-  using Read =
-      std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>>;
-  const auto read = std::make_shared<Read>();
+  const auto read = std::make_shared<ReadStates>();
   const auto read_parameter = [&](const std::string& name,
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
@@ -364,13 +383,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
   for_each_parameter(module, optimizer, kWhere, read_parameter);
   reader.check(options.strict, kWhere);
   return [&optimizer, read, read_options = reader.take_options()] {
-    for (auto& [parameter, made] : *read) {
-      if (made != nullptr) {
-        optimizer.state()[parameter] = std::move(made);
-      } else {
-        optimizer.state().erase(parameter);
-      }
-    }
+    set_states(optimizer, *read);
     for (const auto& option : read_options) {
       detail::set_option(option.place, option.numbers);
     }

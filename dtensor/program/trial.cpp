@@ -112,6 +112,43 @@ bool Trial::is_same_layout(Slot slot, const Placement& a, const Placement& b)
       spec->with_placements({b}, "find_tp_plan");
 }
 
+// False where one of the nodes cannot be called.
+bool Trial::run_cut(
+    Interpreter& interpreter,
+    const std::map<Slot, Placement>& cuts,
+    const std::vector<size_t>& nodes,
+    std::vector<Slot>& changed) const {
+  auto& values = interpreter.values();
+  const auto note = [&](Slot slot) {
+    const auto& value = values[slot];
+    if (value.isTensor() && value.toTensor().defined() &&
+        !spec_of(value.toTensor())->placements()[0].is_replicate()) {
+      changed.push_back(slot);
+    }
+  };
+  for (const auto& [slot, placement] : cuts) {
+    const auto spec = spec_of(values[slot].toTensor())
+                          ->with_placements({placement}, "find_tp_plan");
+    values[slot] = without_data(spec);
+    note(slot);
+  }
+  for (const auto index : nodes) {
+    const auto& node = state_.graph.nodes[index];
+    if (!can_call(node, values)) {
+      return false;
+    }
+    interpreter.call(node);
+    for (const auto& result : node.results) {
+      for (const auto& slot : result.slots) {
+        if (slot) {
+          note(*slot);
+        }
+      }
+    }
+  }
+  return true;
+}
+
 std::optional<Placement> Trial::layout_after(
     const std::map<Slot, Placement>& cuts,
     const std::vector<size_t>& nodes,
@@ -123,33 +160,9 @@ std::optional<Placement> Trial::layout_after(
   auto& values = interpreter.values();
   values = values_;
   changed.clear();
-  const auto note = [&](Slot slot) {
-    const auto& value = values[slot];
-    if (value.isTensor() && value.toTensor().defined() &&
-        !spec_of(value.toTensor())->placements()[0].is_replicate()) {
-      changed.push_back(slot);
-    }
-  };
   try {
-    for (const auto& [slot, placement] : cuts) {
-      const auto spec = spec_of(values[slot].toTensor())
-                            ->with_placements({placement}, "find_tp_plan");
-      values[slot] = without_data(spec);
-      note(slot);
-    }
-    for (const auto index : nodes) {
-      const auto& node = state_.graph.nodes[index];
-      if (!can_call(node, values)) {
-        return std::nullopt;
-      }
-      interpreter.call(node);
-      for (const auto& result : node.results) {
-        for (const auto& slot : result.slots) {
-          if (slot) {
-            note(*slot);
-          }
-        }
-      }
+    if (!run_cut(interpreter, cuts, nodes, changed)) {
+      return std::nullopt;
     }
   } catch (const c10::Error&) {
     return std::nullopt; // it would communicate, or cannot be cut so

@@ -38,6 +38,11 @@ class Trial {
   static ProgramState state_without_data(
       const ProgramState& state,
       int64_t ranks);
+  bool run_cut(
+      Interpreter& interpreter,
+      const std::map<Slot, Placement>& cuts,
+      const std::vector<size_t>& nodes,
+      std::vector<Slot>& changed) const;
   bool can_call(const GraphNode& node, const std::vector<c10::IValue>& values)
       const;
 

@@ -14,7 +14,6 @@ namespace dtensor::detail {
 namespace {
 
 using c10::IValue;
-using Moved = std::map<const c10::TensorImpl*, at::Tensor>;
 
 bool is_view_of(const at::Tensor& view, const at::Tensor& base) {
   return !view.is_same(base) && is_dtensor(view) &&
@@ -104,6 +103,25 @@ void WrittenViews::keep_used(
   }
 }
 
+// Takes the views of what has moved once more.
+void WrittenViews::take_again(ViewCalls& calls, Moved& moved) {
+  for (auto& call : calls) {
+    auto& base = call.args[call.base];
+    const auto found = moved.find(base.toTensor().unsafeGetTensorImpl());
+    if (found == moved.end()) {
+      continue;
+    }
+    base = found->second;
+    auto stack = call.args;
+    std::get<c10::OperatorHandle>(call.node->call).callBoxed(&stack);
+    const auto views = tensors_in(stack);
+    for (size_t i = 0; i < views.size(); ++i) {
+      moved[call.views[i].unsafeGetTensorImpl()] = views[i];
+    }
+    call.views = views;
+  }
+}
+
 at::Tensor WrittenViews::brought(
     const at::Tensor& t,
     const OwnArg& own,
@@ -127,21 +145,7 @@ at::Tensor WrittenViews::brought(
   // Other views may not fit the layout that this one wants.
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
       root, calls.empty() ? to : whole_spec(spec_of(root)));
-  for (auto& call : calls) {
-    auto& base = call.args[call.base];
-    const auto found = moved.find(base.toTensor().unsafeGetTensorImpl());
-    if (found == moved.end()) {
-      continue;
-    }
-    base = found->second;
-    auto stack = call.args;
-    std::get<c10::OperatorHandle>(call.node->call).callBoxed(&stack);
-    const auto views = tensors_in(stack);
-    for (size_t i = 0; i < views.size(); ++i) {
-      moved[call.views[i].unsafeGetTensorImpl()] = views[i];
-    }
-    call.views = views;
-  }
+  take_again(calls, moved);
   for (const auto slot : own.sharing) {
     if (values[slot].isTensor()) {
       const auto found =

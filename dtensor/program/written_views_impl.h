@@ -43,12 +43,15 @@ class WrittenViews {
     std::vector<at::Tensor> views; // of its memory
   };
   using ViewCalls = std::vector<ViewCall>; // in order
+  /// What takes the place of a tensor.
+  using Moved = std::map<const c10::TensorImpl*, at::Tensor>;
 
   static void keep_used(
       ViewCalls& calls,
       const at::Tensor& t,
       c10::ArrayRef<c10::IValue> values,
       const std::vector<Slot>& sharing);
+  static void take_again(ViewCalls& calls, Moved& moved);
 
   std::map<Slot, ViewCalls> calls_; // by the first of the slots that share
   ViewCall begun_;

@@ -94,6 +94,17 @@ class Table {
       return;
     }
     info.dtype = format->dtype;
+    add_stored(
+        std::move(info), *format, meta, archive_.place_of(folder_ + path));
+  }
+
+  // One whose elements lie in `place`, as strides and an offset say.
+  void add_stored(
+      WeightInfo info,
+      const WeightFormat& format,
+      const Json& meta,
+      const Pt2Archive::Place& place) {
+    const auto name = info.name;
     Sizes strides;
     for (const auto& stride : meta.at("strides")) {
       strides.push_back(whole(stride, name));
@@ -101,8 +112,7 @@ class Table {
     if (strides.size() != info.sizes.size()) {
       refuse(c10::str(name, " has not as many strides as sizes"));
     }
-    const auto place = archive_.place_of(folder_ + path);
-    const auto item = static_cast<uint64_t>(format->bytes);
+    const auto item = static_cast<uint64_t>(format.bytes);
     const auto begin =
         static_cast<uint64_t>(whole(meta.at("storage_offset"), name)) * item;
     const auto bytes = reach_of(info.sizes, strides) * item;
@@ -111,7 +121,7 @@ class Table {
           name, " reaches to ", begin + bytes, " of ", place.bytes, " bytes"));
     }
     contents_.add(
-        std::move(info), format, file_, place.offset + begin, strides);
+        std::move(info), &format, file_, place.offset + begin, strides);
     if (begin == 0 && bytes == place.bytes) {
       contents_.stored.back().checksum = {place.crc32, place.bytes};
     }

@@ -158,6 +158,29 @@ void copy_strided(
   out.copy_(part);
 }
 
+void check_within(
+    const WeightInfo& weight,
+    size_t dim,
+    const Intervals& intervals) {
+  for (const auto& interval : intervals) {
+    DTENSOR_CHECK_VALUE(
+        0 <= interval.begin && interval.begin <= interval.end &&
+            interval.end <= weight.sizes[dim],
+        "WeightFile::read",
+        "[",
+        interval.begin,
+        ", ",
+        interval.end,
+        ") of dim ",
+        dim,
+        " is outside of ",
+        weight.name,
+        ", ",
+        shape_text(weight.dtype, weight.sizes),
+        ". Give intervals within it.");
+  }
+}
+
 void check_parts(
     const WeightInfo& weight,
     c10::ArrayRef<Intervals> parts,
@@ -173,24 +196,8 @@ void check_parts(
       ". Give one for each dimension.");
   Sizes sizes;
   for (size_t d = 0; d < parts.size(); ++d) {
+    check_within(weight, d, parts[d]);
     sizes.push_back(total_size(parts[d]));
-    for (const auto& interval : parts[d]) {
-      DTENSOR_CHECK_VALUE(
-          0 <= interval.begin && interval.begin <= interval.end &&
-              interval.end <= weight.sizes[d],
-          "WeightFile::read",
-          "[",
-          interval.begin,
-          ", ",
-          interval.end,
-          ") of dim ",
-          d,
-          " is outside of ",
-          weight.name,
-          ", ",
-          shape_text(weight.dtype, weight.sizes),
-          ". Give intervals within it.");
-    }
   }
   DTENSOR_CHECK_VALUE(
       out.defined() && out.sizes() == at::IntArrayRef(sizes),

@@ -313,12 +313,9 @@ at::Tensor cross_entropy_backward(
       ? probabilities * factor
       : (x - log_sum.unsqueeze(c)).exp_().mul_(factor);
   if (x.size(c) > 0) {
-    gradient.scatter_add_(
-        c,
-        t.local.unsqueeze(c),
-        (-hard * coefficient)
-            .masked_fill_(t.held.logical_not(), 0)
-            .unsqueeze(c));
+    const auto picked =
+        (-hard * coefficient).masked_fill_(t.held.logical_not(), 0);
+    gradient.scatter_add_(c, t.local.unsqueeze(c), picked.unsqueeze(c));
   }
   if (plan.label_smoothing > 0) {
     const auto each = coefficient.unsqueeze(c) * smoothing_per_class(plan);
