@@ -145,8 +145,8 @@ std::string describe_device(const Call& call) {
 
 // " along dim 0": what a call says beside its tensors.
 std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
-  const auto along = c10::str(" along dim ", call.dim);
-  const auto with = c10::str(" with ", to_string(call.op));
+  auto along = c10::str(" along dim ", call.dim);
+  auto with = c10::str(" with ", to_string(call.op));
   const int64_t root = ranks.at(static_cast<size_t>(call.root));
   switch (call.kind.value_or(CollectiveKind::kBarrier)) {
     case CollectiveKind::kAllReduce:
