@@ -573,6 +573,7 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/load_weights.cpp
   dtensor/weights/mapped_file.cpp
   dtensor/weights/mapped_file_impl.h
+  dtensor/weights/open_weights.cpp
   dtensor/weights/pt2.cpp
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h

@@ -314,10 +314,9 @@ using ReadStates =
 
 void set_states(Optimizer& optimizer, ReadStates& read) {
   for (auto& [parameter, made] : read) {
+    optimizer.state().erase(parameter);
     if (made != nullptr) {
-      optimizer.state()[parameter] = std::move(made);
-    } else {
-      optimizer.state().erase(parameter);
+      optimizer.state().emplace(parameter, std::move(made));
     }
   }
 }
@@ -368,8 +367,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);
-  // A function can be copied.
-  const auto read = std::make_shared<ReadStates>();
+  const auto read = std::make_shared<ReadStates>(); // functions are copied
   const auto read_parameter = [&](const std::string& name,
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {
