@@ -94,16 +94,15 @@ class Table {
       return;
     }
     info.dtype = format->dtype;
-    add_stored(
-        std::move(info), *format, meta, archive_.place_of(folder_ + path));
+    add_stored(std::move(info), *format, meta, path);
   }
 
-  // One whose elements lie in `place`, as strides and an offset say.
+  // One whose elements lie in the file `path`, as strides and an offset say.
   void add_stored(
       WeightInfo info,
       const WeightFormat& format,
       const Json& meta,
-      const Pt2Archive::Place& place) {
+      const std::string& path) {
     const auto name = info.name;
     Sizes strides;
     for (const auto& stride : meta.at("strides")) {
@@ -112,6 +111,7 @@ class Table {
     if (strides.size() != info.sizes.size()) {
       refuse(c10::str(name, " has not as many strides as sizes"));
     }
+    const auto place = archive_.place_of(folder_ + path);
     const auto item = static_cast<uint64_t>(format.bytes);
     const auto begin =
         static_cast<uint64_t>(whole(meta.at("storage_offset"), name)) * item;
