@@ -169,6 +169,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/reduce_impl.h
   dtensor/comm/reduce_loops.cpp
   dtensor/comm/reduce_loops_impl.h
+  dtensor/comm/small_memory.cpp
+  dtensor/comm/small_memory_impl.h
   dtensor/comm/spin.cpp
   dtensor/comm/spin_impl.h
   dtensor/comm/threads/all_gather.cpp

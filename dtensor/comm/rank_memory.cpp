@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/util/accumulate.h>
+#include <dtensor/comm/small_memory_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>
@@ -171,6 +172,9 @@ at::Tensor empty_result(
     const at::TensorOptions& options) {
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) *
       options.dtype().itemsize();
+  if (options.device().is_cpu() && bytes <= kQuickBytes) {
+    return empty_small(sizes, c10::typeMetaToScalarType(options.dtype()));
+  }
   if (bytes < kLargest || !options.device().is_cpu() || users().count == 0) {
     return at::empty(sizes, options);
   }

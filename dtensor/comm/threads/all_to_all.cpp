@@ -114,7 +114,7 @@ std::optional<GroupBackend::Tensors> ThreadBackend::exchange_small_parts(
   const auto make = [&] {
     Tensors parts(inputs.size());
     for (at::Tensor& part : parts) {
-      part = at::detail::empty_cpu(inputs.front().sizes(), signature.dtype);
+      part = empty_small(inputs.front().sizes(), signature.dtype);
     }
     return parts;
   };

@@ -3,7 +3,6 @@
 // their calls agree and while nobody changes those tensors.
 #pragma once
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtensor/comm/call_impl.h>

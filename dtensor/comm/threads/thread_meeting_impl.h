@@ -5,6 +5,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/plain_tensors_impl.h>
+#include <dtensor/comm/small_memory_impl.h>
 #include <dtensor/comm/threads/combine_impl.h>
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
@@ -106,7 +107,7 @@ std::optional<at::Tensor> ThreadBackend::meet_small(
   return meet_small(
       signature,
       given,
-      [&] { return at::Tensor(at::detail::empty_cpu(sizes, signature.dtype)); },
+      [&] { return empty_small(sizes, signature.dtype); },
       combine);
 }
 

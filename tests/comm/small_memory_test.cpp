@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Results of some bytes are tensors like LibTorch's own in all that can be seen
+// of them.
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <dtensor/comm/ranks.h>
+#include <dtensor/comm/small_memory_impl.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using detail::empty_small;
+
+uintptr_t misplaced(const at::Tensor& t) {
+  return reinterpret_cast<uintptr_t>(t.data_ptr()) % c10::gAlignment;
+}
+
+TEST(SmallMemory, IsAlignedAndOfTheWantedSize) {
+  std::vector<at::Tensor> kept;
+  for (int64_t bytes = 1; bytes <= 1500; ++bytes) {
+    const at::Tensor t = empty_small({bytes}, at::kByte);
+    EXPECT_EQ(misplaced(t), 0) << bytes;
+    EXPECT_EQ(t.storage().nbytes(), static_cast<size_t>(bytes));
+    kept.push_back(t.fill_(bytes % 251));
+  }
+  for (const at::Tensor& t : kept) {
+    ASSERT_TRUE((t == t.numel() % 251).all().item<bool>()) << t.numel();
+  }
+}
+
+TEST(SmallMemory, TakesShapesAndTypes) {
+  const at::Tensor t = empty_small({2, 3, 5}, at::kBFloat16);
+  const at::Tensor plain = torch::empty({2, 3, 5}, at::kBFloat16);
+  EXPECT_EQ(t.sizes(), plain.sizes());
+  EXPECT_EQ(t.strides(), plain.strides());
+  EXPECT_EQ(t.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(t.key_set(), plain.key_set());
+  EXPECT_EQ(empty_small({}, at::kDouble).dim(), 0);
+  EXPECT_EQ(empty_small({0, 4}, at::kFloat).numel(), 0);
+}
+
+TEST(SmallMemory, MayBeResized) {
+  at::Tensor t = empty_small({3}, at::kLong);
+  t.copy_(torch::arange(3));
+  t.resize_({5000});
+  EXPECT_TRUE(torch::equal(t.narrow(0, 0, 3), torch::arange(3)));
+  EXPECT_EQ(misplaced(t), 0);
+}
+
+TEST(SmallMemory, OutlivesTheRanksThatMadeIt) {
+  std::vector<at::Tensor> results(2);
+  run_ranks(2, [&](int64_t rank) {
+    results[static_cast<size_t>(rank)] =
+        new_group({0, 1}, "tp")->all_reduce(torch::ones({3}), ReduceOp::kSum);
+  });
+  EXPECT_TRUE(torch::equal(results[0], torch::full({3}, 2.0)));
+  EXPECT_TRUE(torch::equal(results[1], torch::full({3}, 2.0)));
+}
+
+// As LibTorch's profiler counts memory.
+struct Counted : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(
+      void* block,
+      int64_t bytes,
+      size_t,
+      size_t,
+      c10::Device) override {
+    balance[block] += bytes;
+    taken += std::max<int64_t>(bytes, 0);
+  }
+  bool memoryProfilingEnabled() const override {
+    return true;
+  }
+  std::map<void*, int64_t> balance;
+  int64_t taken = 0;
+};
+
+TEST(SmallMemory, IsSeenByProfilers) {
+  const auto counted = std::make_shared<Counted>();
+  {
+    const c10::DebugInfoGuard guard(
+        c10::DebugInfoKind::PROFILER_STATE, counted);
+    const at::Tensor t = empty_small({100}, at::kFloat);
+  }
+  EXPECT_EQ(counted->taken, 400);
+  for (const auto& [block, bytes] : counted->balance) {
+    EXPECT_EQ(bytes, 0);
+  }
+}
+
+// Counts what is wanted of it.
+struct OwnAllocator : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    ++calls;
+    return c10::GetDefaultCPUAllocator()->allocate(bytes);
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  int calls = 0;
+};
+
+TEST(SmallMemory, ComesFromTheProgramsOwnAllocator) {
+  static OwnAllocator own;
+  c10::Allocator* const before = c10::GetCPUAllocator();
+  c10::SetCPUAllocator(&own);
+  const at::Tensor t = empty_small({4}, at::kFloat);
+  c10::SetCPUAllocator(before);
+  EXPECT_EQ(own.calls, 1);
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
