@@ -20,6 +20,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace dtensor::detail {
@@ -30,6 +32,28 @@ bool is_large(const TapeValue& about) {
   return static_cast<size_t>(numel(about.sizes)) *
       c10::elementSize(about.dtype) >
       kMostOpenBytes;
+}
+
+using Factory = DTensor (*)(
+    SizesRef,
+    const DeviceMesh&,
+    PlacementsRef,
+    const FactoryOptions&);
+
+// What makes a DTensor of this shape and dtype alone as the call does a tensor;
+// null if nothing does.
+Factory factory_of(const TapeCall& c, const TapeValue& about) {
+  static const std::map<std::string, Factory> factories = {
+      {"aten::zeros", zeros},
+      {"aten::ones", ones},
+      {"aten::rand", rand},
+      {"aten::randn", randn}};
+  const auto name = name_of(c.op.operator_name());
+  if (name == "aten::empty.memory_format" && c.contents.get() == nullptr) {
+    return is_large(about) ? empty : zeros;
+  }
+  const auto found = factories.find(name);
+  return found != factories.end() ? found->second : nullptr;
 }
 
 // Values that some call connects.
@@ -261,23 +285,13 @@ class Player {
             spec->sizes() != SizesRef(about.sizes)
         ? Placements(static_cast<size_t>(group.mesh.ndim()), Replicate())
         : Placements(spec->placements().begin(), spec->placements().end());
-    const auto name = name_of(c.op.operator_name());
     const FactoryOptions options{.dtype = about.dtype};
-    const auto make = [&](auto factory) -> at::Tensor {
-      return factory(about.sizes, group.mesh, layout, options);
-    };
-    if (name == "aten::empty.memory_format" && c.contents.get() == nullptr) {
-      return make(is_large(about) ? empty : zeros);
+    if (const auto make = factory_of(c, about)) {
+      return make(about.sizes, group.mesh, layout, options);
     }
-    if (name == "aten::zeros" || name == "aten::ones") {
-      return make(name == "aten::zeros" ? zeros : ones);
-    }
-    if (name == "aten::full") {
+    if (name_of(c.op.operator_name()) == "aten::full") {
       return full(
           about.sizes, c.args[1].toScalar(), group.mesh, layout, options);
-    }
-    if (name == "aten::rand" || name == "aten::randn") {
-      return make(name == "aten::rand" ? rand : randn);
     }
     c.op.callBoxed(&stack);
     const auto whole = stack.back().toTensor();

@@ -119,6 +119,22 @@ units_in(int64_t inner, const Rows& rows, int64_t parts) {
   return units;
 }
 
+// Where these rows may lie in dimension d: it is cut as they are, or in pieces,
+// each of which is fewer rows than these.
+Placements
+cuts_of(const Rows& rows, const Rows& cut, int64_t d, int64_t parts) {
+  const auto pieces = rows.outer > 0 ? cut.outer / rows.outer : 0;
+  if (pieces * rows.outer != cut.outer) {
+    return {};
+  }
+  Placements names;
+  for (const auto unit : units_in(rows.inner, cut, parts)) {
+    names.push_back(
+        pieces > 1 ? StridedShard(d, pieces, unit) : Shard(d, unit));
+  }
+  return names;
+}
+
 // What `from` may be called in the sizes `to`, the likeliest first: the cut of
 // a dimension with the same rows, then of one whose pieces are these rows,
 // then whatever comes out the same on ranks that have all or nothing.
@@ -138,19 +154,13 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
       add(from.with_dim(d));
     }
   }
-  // Dimensions that are fewer rows than these lie in pieces.
-  for (const bool in_pieces : {false, true}) {
-    for (int64_t d = 0; d < ndim && cut; ++d) {
-      const auto rows = rows_of(local.to, d);
-      const auto pieces = rows.outer > 0 ? cut->outer / rows.outer : 0;
-      if (pieces * rows.outer != cut->outer || in_pieces != (pieces > 1)) {
-        continue;
-      }
-      for (const auto unit : units_in(rows.inner, *cut, parts)) {
-        add(in_pieces ? StridedShard(d, pieces, unit) : Shard(d, unit));
-      }
+  Placements in_pieces;
+  for (int64_t d = 0; d < ndim && cut; ++d) {
+    for (const auto& name : cuts_of(rows_of(local.to, d), *cut, d, parts)) {
+      name.is_strided_shard() ? in_pieces.push_back(name) : add(name);
     }
   }
+  std::for_each(in_pieces.begin(), in_pieces.end(), add);
   for (int64_t d = 0; d < ndim; ++d) {
     add(Shard(d));
     add(Shard(d, std::max<int64_t>(rows_of(local.to, d).size, 1)));

@@ -26,12 +26,15 @@ void note_decision(
   recent_decisions(info.slot).insert(key, std::move(decision), stock);
 }
 
-bool is_local_only(const OpInfo& info, const Decision& decision) {
-  const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
-  const bool rewrites = info.rule == nullptr ||
+bool rewrites(const OpInfo& info, const Decision& decision) {
+  return info.rule == nullptr ||
       (info.rule->local_kernel && !decision.is_plain_call) ||
       info.rule->kernel || info.inplace_view || info.is_out;
-  return !rewrites && !decision.redistributes &&
+}
+
+bool is_local_only(const OpInfo& info, const Decision& decision) {
+  const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
+  return !rewrites(info, decision) && !decision.redistributes &&
       !decision.shapes_from_results && decision.args.empty() &&
       std::all_of(decision.inputs.begin(), decision.inputs.end(), is_null) &&
       !decision.outputs.empty() &&

@@ -114,6 +114,14 @@ class OperandReader {
     if (kind.starts_with("as_sym_")) {
       return constant(value.begin().key(), value.begin().value());
     }
+    if (kind == "as_complex") {
+      return c10::complex<double>(
+          float_of(value.at("real")), float_of(value.at("imag")));
+    }
+    return tensor_option(kind, value);
+  }
+
+  IValue tensor_option(const std::string& kind, const Json& value) const {
     if (kind == "as_scalar_type") {
       return dtype_of(value);
     }
@@ -125,10 +133,6 @@ class OperandReader {
     }
     if (kind == "as_device") {
       return device_of(value);
-    }
-    if (kind == "as_complex") {
-      return c10::complex<double>(
-          float_of(value.at("real")), float_of(value.at("imag")));
     }
     context_.refuse("an argument of kind " + kind);
   }

@@ -15,24 +15,28 @@ namespace {
 using c10::IValue;
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
+using Other = std::function<at::Tensor(const at::Tensor&)>;
+
+at::Tensor with_other(const at::Tensor& t, const Other& other) {
+  return t.defined() ? other(t) : t;
+}
+
 // With other tensors in the place of its own.
-IValue with_tensors(
-    const IValue& value,
-    const std::function<at::Tensor(const at::Tensor&)>& other) {
+IValue with_tensors(const IValue& value, const Other& other) {
   if (value.isTensor()) {
-    return value.toTensor().defined() ? IValue(other(value.toTensor())) : value;
+    return with_other(value.toTensor(), other);
   }
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
     for (const at::Tensor& t : value.toTensorVector()) {
-      list.push_back(t.defined() ? other(t) : t);
+      list.push_back(with_other(t, other));
     }
     return list;
   }
   if (value.isOptionalTensorList()) {
     OptionalTensors list;
     for (const auto& t : value.toOptionalTensorVector()) {
-      list.push_back(t && t->defined() ? std::optional(other(*t)) : t);
+      list.push_back(t ? std::optional(with_other(*t, other)) : t);
     }
     return list;
   }

@@ -83,7 +83,7 @@ enum class Type : uint32_t {
   kFloat64,
 };
 
-WeightMetadata read_value(Cursor& cursor, Type type) {
+std::optional<int64_t> read_whole_number(Cursor& cursor, Type type) {
   const auto whole = [&](auto kind) {
     return static_cast<int64_t>(cursor.number<decltype(kind)>());
   };
@@ -104,6 +104,16 @@ WeightMetadata read_value(Cursor& cursor, Type type) {
       return whole(uint64_t{});
     case Type::kInt64:
       return whole(int64_t{});
+    default:
+      return std::nullopt;
+  }
+}
+
+WeightMetadata read_value(Cursor& cursor, Type type) {
+  if (const auto number = read_whole_number(cursor, type)) {
+    return *number;
+  }
+  switch (type) {
     case Type::kFloat32:
       return static_cast<double>(cursor.number<float>());
     case Type::kFloat64:
@@ -112,11 +122,10 @@ WeightMetadata read_value(Cursor& cursor, Type type) {
       return cursor.number<uint8_t>() != 0;
     case Type::kString:
       return cursor.text();
-    case Type::kArray:
-      break;
+    default:
+      cursor.refuse(
+          c10::str("there is a value of type ", static_cast<uint32_t>(type)));
   }
-  cursor.refuse(
-      c10::str("there is a value of type ", static_cast<uint32_t>(type)));
 }
 
 template <class Element>
