@@ -316,6 +316,19 @@ class Mixing(nn.Module):
         return x.sort(0).values + x.median()
 
 
+class Scaled(nn.Module):
+    """A pair of products, and between them what is not known without data."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(5, 8)
+        self.down = nn.Linear(8, 5)
+
+    def forward(self, x):
+        far = torch.cdist(x, x + 3).mean()
+        return self.down(torch.relu(self.up(x)) * far)
+
+
 class Writing(nn.Module):
     """Memory that is written through views of it."""
 
@@ -454,6 +467,7 @@ for seed in range(4):
 write("causal", nn.Sequential(Causal(12, 3), Causal(12, 3)).double(),
       (torch.randn(2, 11, 12, dtype=torch.double),))
 write("mixing", Mixing().double(), (torch.randn(6, 8, dtype=torch.double),))
+write("scaled", Scaled().double(), (torch.randn(6, 5, dtype=torch.double),))
 write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
 save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
 # Rounded to bfloat16, gradients depend on the order of their terms.

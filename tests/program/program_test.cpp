@@ -335,9 +335,10 @@ TEST(ProgramResults, HaveTheNamesOfPythons) {
   EXPECT_THAT(c10::str(program), ::testing::HasSubstr("\noutput rest.7"));
 }
 
-TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
-  const auto path = exported("views");
-  const auto runs = python_runs("views");
+// No styles are found, and it computes what it did.
+void expect_whole(const std::string& name) {
+  const auto path = exported(name);
+  const auto runs = python_runs(name);
   EXPECT_EQ(
       c10::str(find_tp_plan(load_program(path))),
       "# no styles: all weights stay whole\n");
@@ -356,6 +357,15 @@ TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
       EXPECT_EQ(counted.get_total_counts(), 0);
     });
   }
+}
+
+TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
+  expect_whole("views");
+}
+
+// What stands between two products has no kernel without data.
+TEST(ProgramPlans, LeaveWholeWhatNeedsData) {
+  expect_whole("scaled");
 }
 
 TEST(ProgramPlans, AreReadAndWritten) {

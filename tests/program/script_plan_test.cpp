@@ -311,6 +311,18 @@ TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
       kWhole);
 }
 
+// How many of `x` are not zero is not known without data.
+TEST(ScriptPlans, LeaveWholeWhatNeedsData) {
+  EXPECT_EQ(
+      plan_of(R"(
+def forward(self, x):
+    h = torch.linear(x, self.up.weight, self.up.bias)
+    h = h * torch.sum(torch.nonzero(x))
+    return torch.linear(h, self.down.weight, self.down.bias)
+)"),
+      kWhole);
+}
+
 TEST(ScriptPlans, ComputeTheSameWhereBranchesAreNotRead) {
   const auto x = rows();
   const std::string code = R"(
