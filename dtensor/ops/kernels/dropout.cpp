@@ -7,8 +7,7 @@
 #include <dtensor/error.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/random/sample_impl.h>
+#include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -36,15 +35,6 @@ double probability(const KernelArgs& args) {
       p,
       ". Pass such a value.");
   return p;
-}
-
-SpecPtr mask_spec(const Spec& spec, at::ScalarType dtype) {
-  return Spec::make(
-      spec.mesh(),
-      detail::without_partial(spec.placements()),
-      spec.sizes(),
-      dense_strides(spec.sizes(), spec.strides()),
-      dtype);
 }
 
 // True where an element is kept, local; empty on a rank outside the mesh.
@@ -81,7 +71,7 @@ void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       spec->placements(),
       spec->sizes(),
       dense_strides(spec->sizes(), spec->strides()));
-  const auto kept_spec = mask_spec(*spec, at::kBool);
+  const auto kept_spec = detail::without_partial(*spec, at::kBool);
   const bool train = args.is_none("train") || args.flag("train");
   const auto p = train ? probability(args) : 0;
   const auto mask = keep_mask(*kept_spec, p).to(local.device());
@@ -110,7 +100,8 @@ void dropout_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   auto self = args.tensor("self");
   if (!keeps_everything(args, self)) {
     const auto p = args.real("p");
-    const auto spec = mask_spec(*spec_of(self), self.scalar_type());
+    const auto spec =
+        detail::without_partial(*spec_of(self), self.scalar_type());
     auto noise = keep_mask(*spec, p)
                      .to(self.device(), self.scalar_type())
                      .mul_(scale_of(p));
