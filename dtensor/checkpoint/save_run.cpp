@@ -268,7 +268,7 @@ void SaveRun::finish(Group& group) {
       is_given_up_ = true;
       thread_.join();
       if (task_.full) { // nobody writes when rank 0 removes the folder
-        error_in([&] { group.exchange(""); });
+        error_in([&] { group.all_gather_texts(""); });
       }
       std::rethrow_exception(failed);
     }

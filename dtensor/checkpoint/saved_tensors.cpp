@@ -148,7 +148,7 @@ std::vector<std::string> check_all_alike(
     const char* where) {
   const auto text = c10::Join("\n", lines);
   const auto mine = checksum_text({checksum_of(text.data(), text.size())});
-  auto all = group.exchange(mine + besides);
+  auto all = group.all_gather_texts(mine + besides);
   bool are_alike = true;
   for (auto& other : all) {
     are_alike = are_alike && other.starts_with(mine);
@@ -159,7 +159,8 @@ std::vector<std::string> check_all_alike(
   }
   // Everybody has seen it, so everybody tells.
   check_same_lines(
-      group.exchange(nlohmann::json(lines).dump(-1, ' ', false, kReplace)),
+      group.all_gather_texts(
+          nlohmann::json(lines).dump(-1, ' ', false, kReplace)),
       where);
   return all;
 }
@@ -170,7 +171,7 @@ void check_none_failed(
     const std::string& what,
     const char* where) {
   const auto error = given == nullptr ? nullptr : named(given, where);
-  const auto errors = group.exchange(text_of(error));
+  const auto errors = group.all_gather_texts(text_of(error));
   if (error != nullptr) {
     std::rethrow_exception(error);
   }

@@ -253,11 +253,12 @@ void BackendDecorator::barrier() {
       [&] { inner_->barrier(); });
 }
 
-std::vector<std::string> BackendDecorator::exchange(const std::string& mine) {
+std::vector<std::string> BackendDecorator::all_gather_texts(
+    const std::string& mine) {
   return around(
-      {"exchange", static_cast<int64_t>(mine.size())},
+      {"all_gather_texts", static_cast<int64_t>(mine.size())},
       [&] { return Call(); },
-      [&] { return inner_->exchange(mine); });
+      [&] { return inner_->all_gather_texts(mine); });
 }
 
 PendingPtr BackendDecorator::start(AsyncCollective collective) {

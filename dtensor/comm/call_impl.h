@@ -21,7 +21,7 @@ class AssumedShapes;
 /// departure, or in the AsyncMeeting, where tensors are contiguous and carry no
 /// gradient.
 struct Call {
-  /// Nothing: an exchange of strings.
+  /// Nothing: texts.
   std::optional<CollectiveKind> kind = {};
   /// The tensors this rank gives: one, or one per member (all_to_all, the
   /// root of scatter).
@@ -57,7 +57,7 @@ struct Call {
     return inputs.front();
   }
   std::string_view name() const {
-    return kind ? to_string(*kind) : std::string_view("exchange");
+    return kind ? to_string(*kind) : std::string_view("all_gather_texts");
   }
 };
 

@@ -104,7 +104,7 @@ class CheckedBackend final : public BackendDecorator {
 
   void compare(const Call& call) {
     std::vector<ToldCall> told;
-    for (const std::string& text : inner().exchange(pack(call))) {
+    for (const std::string& text : inner().all_gather_texts(pack(call))) {
       told.push_back(unpack(text));
     }
     Calls calls;

@@ -116,7 +116,7 @@ class FakeBackend final : public GroupBackend {
     const Meeting meeting(*this);
   }
 
-  std::vector<std::string> exchange(const std::string& mine) override {
+  std::vector<std::string> all_gather_texts(const std::string& mine) override {
     const Meeting meeting(*this);
     return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }

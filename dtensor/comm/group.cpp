@@ -111,7 +111,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   }
   check_defined("all_reduce", input);
   check_reducible("all_reduce", input.scalar_type(), op);
-  tell_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
+  observe_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
   const Handover hand(*backend_, "dtensor::all_reduce");
   return backend_->all_reduce(*hand(input), op);
 }
@@ -127,7 +127,7 @@ Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_part("all_gather", *this, input, wrapped, sizes);
   const Handover hand(*backend_, "dtensor::all_gather");
   at::Tensor result = backend_->gather_along(*hand(input), wrapped, sizes);
-  tell_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
+  observe_ring(*this, CollectiveKind::kAllGather, bytes(input), bytes(result));
   return result;
 }
 
@@ -143,7 +143,8 @@ at::Tensor Group::reduce_scatter(
   const int64_t wrapped = wrap_dim("reduce_scatter", input, dim);
   check_total("reduce_scatter", *this, input, wrapped, sizes);
   check_reducible("reduce_scatter", input.scalar_type(), op);
-  tell_ring(*this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
+  observe_ring(
+      *this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
   const Handover hand(*backend_, "dtensor::reduce_scatter");
   return backend_->reduce_scatter_along(*hand(input), wrapped, sizes, op);
 }
@@ -159,7 +160,7 @@ std::vector<at::Tensor> Group::all_to_all(
   check_shapes("all_to_all", *this, inputs, shapes);
   const int64_t total = total_bytes(inputs);
   const int64_t kept = bytes(inputs[static_cast<size_t>(rank())]);
-  tell(
+  observe(
       *this,
       CollectiveKind::kAllToAll,
       total,
@@ -179,7 +180,7 @@ at::Tensor Group::shard_dim_alltoall(
   }
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall", *this, input, gathered, sizes);
-  tell_shard_dim_alltoall(*this, input, cut);
+  observe_shard_dim_alltoall(*this, input, cut);
   const Handover hand(*backend_, "dtensor::shard_dim_alltoall");
   return backend_->shard_dim_alltoall(*hand(input), gathered, cut, sizes);
 }
@@ -191,7 +192,7 @@ at::Tensor Group::broadcast(const at::Tensor& input, int64_t root) {
   }
   check_defined("broadcast", input);
   check_member("broadcast", *this, root);
-  tell(
+  observe(
       *this,
       CollectiveKind::kBroadcast,
       bytes(input),
@@ -216,7 +217,7 @@ at::Tensor Group::scatter(
     check_defined("scatter", like);
   }
   const int64_t total = rank() == root ? total_bytes(inputs) : 0;
-  tell_ring(*this, CollectiveKind::kScatter, total, total);
+  observe_ring(*this, CollectiveKind::kScatter, total, total);
   Handover hand(*backend_, "dtensor::scatter");
   return backend_->scatter(hand(inputs), like, root);
 }
@@ -228,7 +229,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& input, int64_t root) {
   }
   check_defined("gather", input);
   check_member("gather", *this, root);
-  tell(
+  observe(
       *this,
       CollectiveKind::kGather,
       bytes(input),
@@ -241,7 +242,7 @@ void Group::send(const at::Tensor& input, int64_t to, int64_t tag) {
   check_mine("send");
   check_defined("send", input);
   check_peer("send", *this, to);
-  tell(
+  observe(
       *this,
       CollectiveKind::kSend,
       bytes(input),
@@ -254,7 +255,7 @@ at::Tensor Group::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   check_mine("recv");
   check_defined("recv", like);
   check_peer("recv", *this, from);
-  tell(*this, CollectiveKind::kRecv, 0, 0);
+  observe(*this, CollectiveKind::kRecv, 0, 0);
   const Handover hand(*backend_, "dtensor::recv");
   return backend_->recv(like, from, tag);
 }
@@ -264,18 +265,18 @@ void Group::barrier() {
   if (size() == 1) {
     return;
   }
-  tell(*this, CollectiveKind::kBarrier, 0, 0);
+  observe(*this, CollectiveKind::kBarrier, 0, 0);
   const Handover hand(*backend_, "dtensor::barrier");
   backend_->barrier();
 }
 
-std::vector<std::string> Group::exchange(const std::string& mine) {
-  check_mine("exchange");
+std::vector<std::string> Group::all_gather_texts(const std::string& mine) {
+  check_mine("all_gather_texts");
   if (size() == 1) {
     return {mine};
   }
-  const Handover hand(*backend_, "dtensor::exchange");
-  return backend_->exchange(mine);
+  const Handover hand(*backend_, "dtensor::all_gather_texts");
+  return backend_->all_gather_texts(mine);
 }
 
 void Group::assume(const Spec& spec) {

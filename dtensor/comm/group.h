@@ -166,7 +166,7 @@ class DTENSOR_API Group {
   void barrier();
 
   /// Strings of all ranks, for checks that ranks agree. Not observed.
-  std::vector<std::string> exchange(const std::string& mine);
+  std::vector<std::string> all_gather_texts(const std::string& mine);
 
   /// Notes that this rank took the global shape of `spec` for granted. Nothing
   /// is communicated: the next collective throws ValueError on every rank if

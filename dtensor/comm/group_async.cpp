@@ -127,7 +127,7 @@ Group::all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out) {
     return ready_at(input, out);
   }
   check_reducible("all_reduce_async", input.scalar_type(), op);
-  tell_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
+  observe_ring(*this, CollectiveKind::kAllReduce, bytes(input), bytes(input));
   return enter(
       {.kind = CollectiveKind::kAllReduce,
        .input = std::move(input),
@@ -161,7 +161,7 @@ PendingPtr Group::gather_async(
   }
   Sizes sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] = gathered_size;
-  tell_ring(
+  observe_ring(
       *this,
       CollectiveKind::kAllGather,
       bytes(input),
@@ -193,7 +193,8 @@ PendingPtr Group::reduce_scatter_async(
     return ready_at(input, out);
   }
   check_reducible(kWhere, input.scalar_type(), op);
-  tell_ring(*this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
+  observe_ring(
+      *this, CollectiveKind::kReduceScatter, bytes(input), bytes(input));
   return enter(
       {.kind = CollectiveKind::kReduceScatter,
        .input = std::move(input),
@@ -214,7 +215,7 @@ PendingPtr Group::shard_dim_alltoall_async(
   }
   const auto [gathered, cut] = two_dims(input, gather_dim, shard_dim);
   check_part("shard_dim_alltoall_async", *this, input, gathered, sizes);
-  tell_shard_dim_alltoall(*this, input, cut);
+  observe_shard_dim_alltoall(*this, input, cut);
   return enter(
       {.kind = CollectiveKind::kAllToAll,
        .input = std::move(input),
@@ -234,7 +235,7 @@ Group::all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received) {
     return ready(flat);
   }
   const int64_t kept = sent[static_cast<size_t>(rank())] * flat.element_size();
-  tell(
+  observe(
       *this,
       CollectiveKind::kAllToAll,
       bytes(flat),

@@ -126,7 +126,8 @@ void GroupBackend::barrier() {
   all_reduce(longs_on(needs_.device, {0}), ReduceOp::kSum);
 }
 
-std::vector<std::string> GroupBackend::exchange(const std::string& mine) {
+std::vector<std::string> GroupBackend::all_gather_texts(
+    const std::string& mine) {
   const Sizes lengths = ask_sizes(static_cast<int64_t>(mine.size()));
   const at::Tensor bytes = at::from_blob(
       const_cast<char*>(mine.data()), // only read

@@ -161,7 +161,7 @@ class DTENSOR_API GroupBackend {
   /// Returns once every member has called it.
   virtual void barrier();
   /// Strings of all members.
-  virtual std::vector<std::string> exchange(const std::string& mine);
+  virtual std::vector<std::string> all_gather_texts(const std::string& mine);
 
   /// Enters a collective. By default it has ended when this returns.
   virtual PendingPtr start(AsyncCollective collective);

@@ -10,7 +10,7 @@
 
 namespace dtensor::detail {
 
-void tell(
+void observe(
     const Group& group,
     CollectiveKind kind,
     int64_t payload,
@@ -20,7 +20,7 @@ void tell(
   }
 }
 
-void tell_shard_dim_alltoall(
+void observe_shard_dim_alltoall(
     const Group& group,
     const at::Tensor& input,
     int64_t shard_dim) {
@@ -29,7 +29,7 @@ void tell_shard_dim_alltoall(
   const int64_t kept = size == 0
       ? 0
       : total / size * chunk(size, group.size(), group.rank()).size();
-  tell(
+  observe(
       group,
       CollectiveKind::kAllToAll,
       total,

@@ -22,19 +22,19 @@ inline int64_t bytes(const at::Tensor& tensor) {
 }
 
 /// Tells this rank's observers.
-void tell(
+void observe(
     const Group& group,
     CollectiveKind kind,
     int64_t payload,
     double wire);
 /// The same of a collective that goes in a ring with `buffer` bytes.
-inline void tell_ring(
+inline void observe_ring(
     const Group& group,
     CollectiveKind kind,
     int64_t payload,
     int64_t buffer) {
   if (C10_UNLIKELY(comm_observed())) {
-    tell(
+    observe(
         group,
         kind,
         payload,
@@ -42,7 +42,7 @@ inline void tell_ring(
   }
 }
 /// Sent is all of `input` but the part along `shard_dim` that the rank keeps.
-void tell_shard_dim_alltoall(
+void observe_shard_dim_alltoall(
     const Group& group,
     const at::Tensor& input,
     int64_t shard_dim);

@@ -104,7 +104,7 @@ AssumedShapes unpack_assumed(Unpacker& from) {
   return {hash, count, std::move(shapes)};
 }
 
-// Of an exchange of strings, the CPU's.
+// Of texts, the CPU's.
 int64_t device_of(const Call& call) {
   const bool gives = !call.inputs.empty() && call.input().defined();
   const at::Tensor& tensor = gives ? call.input() : call.like;

@@ -108,8 +108,8 @@ class PerDeviceBackend final : public GroupBackend {
   void barrier() override {
     made(*find(home())).barrier();
   }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return made(*find(home())).exchange(mine);
+  std::vector<std::string> all_gather_texts(const std::string& mine) override {
+    return made(*find(home())).all_gather_texts(mine);
   }
   PendingPtr start(AsyncCollective collective) override {
     const std::string_view name = to_string(collective.kind);

@@ -108,19 +108,19 @@ at::Generator& default_generator() {
 }
 
 /// Who wants the default generator exchanged, and what it was before.
-struct Exchanged {
+struct Swapped {
   std::mutex mutex;
   int64_t count = 0;
   at::Generator before;
 };
 
-Exchanged& exchanged() {
-  static auto* all = new Exchanged;
+Swapped& swapped() {
+  static auto* all = new Swapped;
   return *all;
 }
 
 // In place of the default generator, in the state that it has.
-void exchange_default_generator(at::Generator next) {
+void swap_default_generator(at::Generator next) {
   at::Generator old = default_generator();
   const std::lock_guard<std::mutex> lock(old.mutex());
   copy_state(
@@ -128,27 +128,27 @@ void exchange_default_generator(at::Generator next) {
   default_generator() = std::move(next);
 }
 
-void begin_exchange() {
-  auto& all = exchanged();
+void begin_swap() {
+  auto& all = swapped();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.count++ == 0) {
     all.before = default_generator();
-    exchange_default_generator(at::make_generator<DefaultGenerator>());
+    swap_default_generator(at::make_generator<DefaultGenerator>());
   }
 }
 
-void end_exchange() {
-  auto& all = exchanged();
+void end_swap() {
+  auto& all = swapped();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (--all.count == 0) {
-    exchange_default_generator(std::exchange(all.before, {}));
+    swap_default_generator(std::exchange(all.before, {}));
   }
 }
 
 // Called by a rank that has a generator of its own, so while it is exchanged.
 // The one of before is the default generator too.
 bool is_default(const at::Generator& generator) {
-  return generator == default_generator() || generator == exchanged().before;
+  return generator == default_generator() || generator == swapped().before;
 }
 
 bool is_plain_cpu(const at::Tensor& tensor) {
@@ -262,7 +262,7 @@ namespace detail {
 uint64_t rank_seedings() {
   if (!own_generator.get().defined()) {
     static std::once_flag once;
-    std::call_once(once, begin_exchange);
+    std::call_once(once, begin_swap);
   }
   return seedings.get();
 }
@@ -274,15 +274,15 @@ SameOnAllRanks::~SameOnAllRanks() {
   drawless = outer_;
 }
 
-GeneratorExchange::GeneratorExchange(bool wanted) : wanted_(wanted) {
+GeneratorSwap::GeneratorSwap(bool wanted) : wanted_(wanted) {
   if (wanted_) {
-    begin_exchange();
+    begin_swap();
   }
 }
 
-GeneratorExchange::~GeneratorExchange() {
+GeneratorSwap::~GeneratorSwap() {
   if (wanted_) {
-    end_exchange();
+    end_swap();
   }
 }
 

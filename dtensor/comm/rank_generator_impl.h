@@ -15,12 +15,12 @@ namespace dtensor::detail {
 /// with the state that the other one has then: who holds it holds the default
 /// generator still. Other threads of the program may not draw from the default
 /// generator while the first begins and the last ends.
-class GeneratorExchange {
+class GeneratorSwap {
  public:
-  explicit GeneratorExchange(bool wanted = true);
-  ~GeneratorExchange();
-  GeneratorExchange(const GeneratorExchange&) = delete;
-  GeneratorExchange& operator=(const GeneratorExchange&) = delete;
+  explicit GeneratorSwap(bool wanted = true);
+  ~GeneratorSwap();
+  GeneratorSwap(const GeneratorSwap&) = delete;
+  GeneratorSwap& operator=(const GeneratorSwap&) = delete;
 
  private:
   bool wanted_;
@@ -31,7 +31,7 @@ class GeneratorExchange {
 bool watch_draws(bool watched);
 
 /// Makes `own` the default generator of this thread's rank, while it and a
-/// GeneratorExchange live; undefined: the process's.
+/// GeneratorSwap live; undefined: the process's.
 class RankGeneratorScope {
  public:
   explicit RankGeneratorScope(at::Generator own);

@@ -70,7 +70,7 @@ detail::UnitGroups groups_of(
         mesh.mesh_dim_names().empty()
             ? std::vector<std::string>()
             : std::vector<std::string>{"dtensor_far", "dtensor_near"});
-    result.near = get_all_groups(taken_apart).back();
+    result.regather = get_all_groups(taken_apart).back();
   }
   return result;
 }

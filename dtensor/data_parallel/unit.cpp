@@ -163,7 +163,7 @@ void Unit::bring(Gathering& gathering) {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope(name_);
   if (const auto kept = std::exchange(kept_, at::Tensor()); kept.defined()) {
-    gathering.fill(groups_.near->all_gather(kept, 0));
+    gathering.fill(groups_.regather->all_gather(kept, 0));
   } else if (const auto ahead = std::exchange(ahead_, nullptr);
              ahead != nullptr && ahead_of_ == gathering.of()) {
     gathering.fill(*layout_, ahead->wait());
@@ -226,10 +226,12 @@ void Unit::release(bool after_forward) {
   if (users_ > 0 || current_ == nullptr || !current_->is_here()) {
     return;
   }
-  if (after_forward && groups_.near != nullptr && reshard_after_forward_ &&
+  if (after_forward && groups_.regather != nullptr && reshard_after_forward_ &&
       reshard_after_forward_->ranks() > 0) {
     const auto piece = chunk(
-        layout_->whole_size(), groups_.near->size(), groups_.near->rank());
+        layout_->whole_size(),
+        groups_.regather->size(),
+        groups_.regather->rank());
     kept_ = current_->elements().narrow(0, piece.begin, piece.size()).clone();
   }
   if (!current_->release()) {

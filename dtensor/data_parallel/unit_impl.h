@@ -25,8 +25,8 @@ namespace dtensor::detail {
 /// The groups of this rank that a unit communicates in.
 struct UnitGroups {
   GroupPtr shard;
-  GroupPtr repeat; // HSDP; null otherwise
-  GroupPtr near;   // see ReshardAfterForward; null otherwise
+  GroupPtr repeat;   // HSDP; null otherwise
+  GroupPtr regather; // see ReshardAfterForward; null otherwise
 };
 
 /// A parameter of a unit. The module owns it, and it owns the unit, which it
@@ -168,7 +168,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // A gather that is under way, and of what.
   PendingPtr ahead_;
   ParameterStates ahead_of_;
-  at::Tensor kept_;   // this rank's piece of the wholes, for the near group
+  at::Tensor kept_;   // this rank's piece of the wholes, for that group
   int64_t users_ = 0; // operators that run on the wholes
   int64_t open_ = 0;  // calls of the module
   bool awaits_gradients_ = false;

@@ -39,7 +39,7 @@ bool all_alike(const std::vector<std::string>& texts) {
 
 // Whether this rank's tensor is that of the group's first rank.
 bool is_that_of_first(const at::Tensor& plain, Group& group) {
-  if (!all_alike(group.exchange(describe(plain)))) {
+  if (!all_alike(group.all_gather_texts(describe(plain)))) {
     return false; // on all of them
   }
   const auto dense = plain.contiguous();
@@ -54,7 +54,8 @@ bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
     same &= is_that_of_first(plain, get_group(mesh, m));
   }
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
-    const auto all = get_group(mesh, m).exchange(same ? "same" : "differs");
+    const auto all =
+        get_group(mesh, m).all_gather_texts(same ? "same" : "differs");
     same = all_alike(all) && all[0] == "same";
   }
   return same;

@@ -111,8 +111,8 @@ StateDict broadcast_state(const StateDict& state) {
   const c10::NoGradGuard no_grad;
   const auto group = everybody();
   const bool is_root = group->rank() == 0;
-  const auto text =
-      group->exchange(is_root ? names_and_shapes(state) : std::string())[0];
+  const auto text = group->all_gather_texts(
+      is_root ? names_and_shapes(state) : std::string())[0];
   StateDict result;
   for (const auto& item : nlohmann::json::parse(text)) {
     const auto name = item[0].get<std::string>();

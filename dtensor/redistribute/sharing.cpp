@@ -98,7 +98,7 @@ Positions Sharing::owners() const {
   return owners;
 }
 
-at::Tensor Sharing::in_place(const at::Tensor& parts) const {
+at::Tensor Sharing::put_back(const at::Tensor& parts) const {
   return in_order() ? parts : take(parts, dim(), sorted_order(all_positions()));
 }
 

@@ -63,7 +63,7 @@ class Sharing {
   Positions owners() const;
 
   /// The whole tensor, from the parts of all ranks one after the other.
-  at::Tensor in_place(const at::Tensor& parts) const;
+  at::Tensor put_back(const at::Tensor& parts) const;
 
  private:
   Placement cut_;

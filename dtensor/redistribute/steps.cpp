@@ -73,7 +73,7 @@ at::Tensor slice(const Move& move, const at::Tensor& local) {
 at::Tensor all_gather(const Move& move, const at::Tensor& local) {
   const Sharing from = move.sharing(move.step.from);
   Group& group = move.group();
-  return from.in_place(
+  return from.put_back(
       group.all_gather(local, from.dim(), told_sizes(group, from)));
 }
 
@@ -106,7 +106,7 @@ at::Tensor exchange_dims(
   for (const int64_t size : old) {
     shapes.push_back(resized(kept, from.dim(), size));
   }
-  return from.in_place(
+  return from.put_back(
       at::cat(move.group().all_to_all(parts, shapes), from.dim()));
 }
 
@@ -262,7 +262,7 @@ PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local) {
 at::Tensor
 finish_step(const Spec& from, const Step& step, const at::Tensor& received) {
   return step.kind == StepKind::kAllGather
-      ? Move{from, step}.sharing(step.from).in_place(received)
+      ? Move{from, step}.sharing(step.from).put_back(received)
       : received;
 }
 

@@ -86,7 +86,7 @@ void check_ranks_agree(const at::Tensor& local, const Spec& spec) {
   const auto mine = facts_of(local, spec);
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
     auto& group = get_group(spec.mesh(), m);
-    const auto all = group.exchange(mine);
+    const auto all = group.all_gather_texts(mine);
     for (size_t r = 0; r < all.size(); ++r) {
       DTENSOR_CHECK_VALUE(
           all[r] == all[0],

@@ -66,7 +66,7 @@ std::vector<int64_t> sum_of_sizes(
       continue;
     }
     auto& size = sizes[static_cast<size_t>(p.dim())];
-    const auto all = get_group(mesh, m).exchange(std::to_string(size));
+    const auto all = get_group(mesh, m).all_gather_texts(std::to_string(size));
     size = 0;
     for (const auto& text : all) {
       size += std::stoll(text);

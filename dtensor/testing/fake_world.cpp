@@ -49,7 +49,7 @@ class FakeRank {
   bool multithreading_;
   at::Generator generator_;
   std::shared_ptr<World> world_;
-  detail::GeneratorExchange exchange_;
+  detail::GeneratorSwap swap_;
   WorldScope scope_;
   detail::RankGeneratorScope own_generator_;
 };

@@ -388,7 +388,7 @@ TEST(Collectives, FollowTheOrderOfTheGroup) {
 TEST(Collectives, ExchangeStrings) {
   run_ranks(3, [](int64_t rank) {
     EXPECT_EQ(
-        world()->exchange("r" + std::to_string(rank)),
+        world()->all_gather_texts("r" + std::to_string(rank)),
         (std::vector<std::string>{"r0", "r1", "r2"}));
   });
 }
@@ -403,7 +403,7 @@ TEST(Collectives, OfOneRankReturnTheInputItself) {
   EXPECT_TRUE(group->broadcast(x, 0).is_same(x));
   EXPECT_TRUE(group->scatter({x}, x, 0).is_same(x));
   EXPECT_TRUE(group->gather(x, 0)[0].is_same(x));
-  EXPECT_EQ(group->exchange("a"), std::vector<std::string>{"a"});
+  EXPECT_EQ(group->all_gather_texts("a"), std::vector<std::string>{"a"});
   group->barrier();
 }
 

@@ -183,8 +183,8 @@ TEST(GroupBackend, SendsStringsAndMessages) {
   on_store_ranks(kRanks, [](int64_t rank) {
     const GroupPtr group = world();
     const std::vector<std::string> texts = {"", "rank 1", std::string(1, '\0')};
-    EXPECT_EQ(group->exchange(texts[static_cast<size_t>(rank)]), texts);
-    EXPECT_EQ(group->exchange(""), std::vector<std::string>(3));
+    EXPECT_EQ(group->all_gather_texts(texts[static_cast<size_t>(rank)]), texts);
+    EXPECT_EQ(group->all_gather_texts(""), std::vector<std::string>(3));
     group->barrier();
     group->send(message(rank, 0), (rank + 1) % kRanks, 4);
     const int64_t before = (rank + 2) % kRanks;
@@ -317,7 +317,7 @@ TEST(CheckedBackend, TellsDisagreementsAsThreadsDo) {
         g.scatter(rank == 0 ? two(2, 3) : two(0, 0), torch::ones({4}), 0);
       },
       [&](Group& g, int64_t rank) {
-        rank == 0 ? g.barrier() : void(g.exchange("hello"));
+        rank == 0 ? g.barrier() : void(g.all_gather_texts("hello"));
       },
       [&](Group& g, int64_t) {
         g.all_gather_async(torch::ones({3}), 0, 7)->wait();

@@ -149,7 +149,7 @@ TEST(Observer, HearsNothingOfOneRankAndOfExchanges) {
   const CommObserverGuard guard(recorder);
   new_group({0}, "tp")->all_reduce(torch::ones({4}), ReduceOp::kSum);
   EXPECT_EQ(recorder.lines, Lines{});
-  EXPECT_EQ(heard([](Group& g) { g.exchange("x"); }).first, Lines{});
+  EXPECT_EQ(heard([](Group& g) { g.all_gather_texts("x"); }).first, Lines{});
 }
 
 TEST(Observer, NestsAndEndsWithItsGuard) {

@@ -119,7 +119,7 @@ TEST(PerDeviceBackend, CarriesEveryCollective) {
     const auto later = group.all_gather_async(mine, 0, 8);
     expect_equal(later->wait(), torch::cat(both, 0));
     group.barrier();
-    EXPECT_EQ(group.exchange("x").size(), 2);
+    EXPECT_EQ(group.all_gather_texts("x").size(), 2);
   });
 }
 

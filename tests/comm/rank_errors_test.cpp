@@ -141,13 +141,14 @@ TEST(Disagreement, NamesRanksThatSayTheSameTogether) {
           if (rank == 2) {
             tp()->barrier();
           } else {
-            tp()->exchange("hello");
+            tp()->all_gather_texts("hello");
           }
         });
       }),
-      std::string("[run_ranks] 4 of 4 ranks failed. every rank: [exchange] "
-                  "ranks of \"tp\" disagree: ranks 0, 1, 3 call exchange; rank "
-                  "2 calls barrier") +
+      std::string(
+          "[run_ranks] 4 of 4 ranks failed. every rank: [all_gather_texts] "
+          "ranks of \"tp\" disagree: ranks 0, 1, 3 call all_gather_texts; rank "
+          "2 calls barrier") +
           kSameEverywhere);
 }
 

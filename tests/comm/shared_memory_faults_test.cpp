@@ -181,7 +181,7 @@ TEST(SharedMemoryFaults, DisagreementIsAnErrorOnAll) {
     const GroupPtr group = new_group({0, 1}, "tp");
     const auto said = [&](const std::function<void()>& fn) {
       const std::string text = error_of<c10::ValueError>(fn);
-      const auto all = group->exchange(text); // it goes on
+      const auto all = group->all_gather_texts(text); // it goes on
       EXPECT_EQ(all[0], all[1]);
       return text;
     };

@@ -106,9 +106,9 @@ TEST(SmallDisagreement, OfSmallAndLarge) {
       disagreement([](Group& group, int64_t rank) {
         agree(group);
         rank == 0 ? (void)group.all_reduce(torch::ones({3}), ReduceOp::kSum)
-                  : (void)group.exchange("text");
+                  : (void)group.all_gather_texts("text");
       }),
-      "f32[3] with sum; rank 1 calls exchange");
+      "f32[3] with sum; rank 1 calls all_gather_texts");
 }
 
 // A rank that fails between small rounds ends the others, also when these have

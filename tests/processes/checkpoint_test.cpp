@@ -29,7 +29,7 @@ std::string common_folder(Group& group) {
   const auto mine = (std::filesystem::temp_directory_path() /
                      ("checkpoint_of_" + std::to_string(::getpid())))
                         .string();
-  const auto folder = group.exchange(mine)[0];
+  const auto folder = group.all_gather_texts(mine)[0];
   if (get_rank() == 0) {
     std::filesystem::remove_all(folder);
     std::filesystem::create_directory(folder);

@@ -204,8 +204,8 @@ TEST_ON_RANKS(Processes, Messages) {
 TEST_ON_RANKS(Processes, BarriersAndStrings) {
   const GroupPtr group = world();
   group->barrier();
-  const auto texts =
-      group->exchange(std::string(static_cast<size_t>(get_rank()), 'x'));
+  const auto texts = group->all_gather_texts(
+      std::string(static_cast<size_t>(get_rank()), 'x'));
   ASSERT_EQ(texts.size(), size());
   for (size_t r = 0; r < texts.size(); ++r) {
     EXPECT_EQ(texts[r].size(), r);
@@ -329,7 +329,7 @@ TEST_ON_RANKS(Processes, OthersNeedNotWait) {
   namespace fs = std::filesystem;
   const GroupPtr group = world();
   const auto base = fs::path(testing::TempDir()) /
-      group->exchange("dtensor_" + std::to_string(getpid())).front();
+      group->all_gather_texts("dtensor_" + std::to_string(getpid())).front();
   const auto file = [&](int64_t rank) {
     return base.string() + "." + std::to_string(rank);
   };

@@ -73,7 +73,7 @@ TEST(UnevenFromLocal, EndsInCollectivesOfAnySort) {
       [&](const DTensor& d) { group(d).barrier(); },
       [&](const DTensor& d) { group(d).all_reduce(x, ReduceOp::kSum); },
       [&](const DTensor& d) { group(d).broadcast(x, 0); },
-      [&](const DTensor& d) { group(d).exchange("text"); },
+      [&](const DTensor& d) { group(d).all_gather_texts("text"); },
       [&](const DTensor& d) {
         group(d).all_to_all({x, x});
       }};

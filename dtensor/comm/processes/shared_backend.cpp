@@ -62,7 +62,7 @@ void SharedBackend::meet(int64_t at, c10::function_ref<Call()> call) {
 }
 
 // In a stage of its own. A text that is too long is told as an empty one.
-std::vector<std::string> SharedBackend::tell_all(const std::string& mine) {
+std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
   const auto room =
       static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
   std::byte* const block = channel_->room(Room::kBlock, rank());
@@ -90,7 +90,7 @@ std::vector<std::string> SharedBackend::tell_all(const std::string& mine) {
 void SharedBackend::disagree(const Call& call) {
   channel_->next();
   std::vector<ToldCall> told;
-  for (const std::string& text : tell_all(pack(call))) {
+  for (const std::string& text : gather_texts(pack(call))) {
     if (!text.empty()) {
       told.push_back(unpack(text));
     }

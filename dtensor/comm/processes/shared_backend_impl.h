@@ -86,7 +86,7 @@ class SharedBackend final : public GroupBackend {
   /// Waits for all to have posted it, and throws ValueError on all members if
   /// their signatures differ in the first. `call` says what this one calls.
   void meet(int64_t at, c10::function_ref<Call()> call);
-  std::vector<std::string> tell_all(const std::string& mine);
+  std::vector<std::string> gather_texts(const std::string& mine);
   [[noreturn]] void disagree(const Call& call);
 
   void check_message(

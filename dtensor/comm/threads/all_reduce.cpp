@@ -36,9 +36,9 @@ bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
       range.end,
       kBlockBytes / item,
       [&](int64_t from, int64_t to) {
-        constexpr int64_t kNear = 1 << 13;
-        for (int64_t begin = from; begin < to; begin += kNear / item) {
-          const int64_t length = std::min(kNear / item, to - begin);
+        constexpr int64_t kCached = 1 << 13;
+        for (int64_t begin = from; begin < to; begin += kCached / item) {
+          const int64_t length = std::min(kCached / item, to - begin);
           c10::SmallVector<const void*, 8> parts;
           for (const std::byte* input : inputs) {
             parts.push_back(input + begin * item);

@@ -344,7 +344,11 @@ bool Channel::has_mail(const Address& address) {
   return box != mail_.end() && !box->second.empty();
 }
 
-void Channel::post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor) {
+void Channel::send_mail(
+    int64_t from,
+    int64_t to,
+    int64_t tag,
+    at::Tensor tensor) {
   {
     const std::lock_guard<std::mutex> lock(mail_mutex_);
     mail_[{from, to, tag}].push_back(std::move(tensor));
@@ -352,8 +356,11 @@ void Channel::post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor) {
   hub_.wake({ranks_[static_cast<size_t>(to)]}, sleepers_);
 }
 
-at::Tensor
-Channel::take(int64_t from, int64_t to, int64_t tag, const std::string& label) {
+at::Tensor Channel::take_mail(
+    int64_t from,
+    int64_t to,
+    int64_t tag,
+    const std::string& label) {
   const Address address{from, to, tag};
   MailWait wait(*this, address, label);
   hub_.wait(wait);

@@ -88,10 +88,10 @@ class Channel {
   /// and returns when all is done.
   void reduce(int64_t member, AsyncMeeting& meeting);
 
-  /// Hands a tensor over; take() returns it to the member `to`.
-  void post(int64_t from, int64_t to, int64_t tag, at::Tensor tensor);
+  /// Hands a tensor over; take_mail() returns it to the member `to`.
+  void send_mail(int64_t from, int64_t to, int64_t tag, at::Tensor tensor);
   at::Tensor
-  take(int64_t from, int64_t to, int64_t tag, const std::string& label);
+  take_mail(int64_t from, int64_t to, int64_t tag, const std::string& label);
 
  private:
   friend class NoticeWait;

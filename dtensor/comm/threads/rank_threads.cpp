@@ -195,7 +195,7 @@ void RankThreads::run(
   begin(where);
   const int callers_threads = at::get_num_threads();
   {
-    const GeneratorExchange exchange(options_.own_generators);
+    const GeneratorSwap swap(options_.own_generators);
     work({at::ThreadLocalState(), threads_per_rank(size(), options_), fn});
   }
   // What a rank sets is also the default of threads started later.

@@ -19,7 +19,7 @@ void ThreadBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
   noting_place(to_string(CollectiveKind::kSend), [&] {
     at::Tensor message = copy_to(input.device(), input);
     finish_device_work(message);
-    channel_->post(rank(), to, tag, std::move(message));
+    channel_->send_mail(rank(), to, tag, std::move(message));
   });
 }
 
@@ -27,7 +27,7 @@ at::Tensor
 ThreadBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   const PlainTensors guard;
   return noting_place(to_string(CollectiveKind::kRecv), [&] {
-    at::Tensor message = channel_->take(from, rank(), tag, label());
+    at::Tensor message = channel_->take_mail(from, rank(), tag, label());
     check_received(
         members(), from, like, message, message.sizes() == like.sizes());
     take_over(message);
@@ -46,7 +46,8 @@ void ThreadBackend::barrier() {
   meet(call, [] {});
 }
 
-std::vector<std::string> ThreadBackend::exchange(const std::string& mine) {
+std::vector<std::string> ThreadBackend::all_gather_texts(
+    const std::string& mine) {
   Call call;
   call.text = mine;
   return meet(call, [&] {

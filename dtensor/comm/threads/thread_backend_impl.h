@@ -53,7 +53,7 @@ class ThreadBackend final : public GroupBackend {
   scatter(const Tensors& inputs, const at::Tensor& like, int64_t root) override;
   Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root) override;
   void barrier() override;
-  std::vector<std::string> exchange(const std::string& mine) override;
+  std::vector<std::string> all_gather_texts(const std::string& mine) override;
   PendingPtr start(AsyncCollective collective) override;
   void assume(const Spec& spec) override;
 
