@@ -2,7 +2,7 @@
 #include <dtensor/ops/op_call.h>
 
 #include <c10/core/WrapDimMinimal.h>
-#include <c10/util/Exception.h>
+#include <dtensor/error.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <algorithm>
@@ -17,7 +17,14 @@ size_t OpCall::arg_index(std::string_view name) const {
       return i;
     }
   }
-  TORCH_INTERNAL_ASSERT(false, schema, " has no argument ", std::string(name));
+  DTENSOR_CHECK_VALUE(
+      false,
+      schema.name(),
+      "its rule asks for an argument \"",
+      name,
+      "\", and its schema is ",
+      schema,
+      ". Use a name that stands there, or ask has_arg() first.");
 }
 
 bool OpCall::has_arg(std::string_view name) const {

@@ -4,6 +4,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/cost.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/candidates_impl.h>
 
 #include <algorithm>
 #include <limits>
@@ -25,33 +26,6 @@ double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
     }
   }
   return bytes;
-}
-
-// How inputs are cut on this mesh dimension, other than as Shard.
-Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
-  Placements cuts;
-  for (const auto& input : call.inputs) {
-    const auto cut = input.placement(mesh_dim).with_dim(0);
-    if (cut.cuts() && !cut.is_chunk() &&
-        std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) {
-      cuts.push_back(cut);
-    }
-  }
-  return cuts;
-}
-
-// With that cut in place of every Shard.
-Strategy with_cut(Strategy strategy, const Placement& cut) {
-  const auto change = [&](Placements& placements) {
-    for (auto& p : placements) {
-      if (p.is_shard()) {
-        p = cut.with_dim(p.dim());
-      }
-    }
-  };
-  change(strategy.outputs);
-  change(strategy.inputs);
-  return strategy;
 }
 
 // As a spec of these sizes stores it, if the mesh dimensions before have these
@@ -81,24 +55,6 @@ as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
     output = as_stored(call, call.outputs[i].sizes, before.outputs[i], output);
   }
   return strategy;
-}
-
-// A rule that names other cuts itself says how they go with each other.
-bool may_be_cut_otherwise(const Strategy& s) {
-  const auto count = [&](bool (Placement::*is)() const) {
-    const auto found = [is](const Placement& p) { return (p.*is)(); };
-    return std::count_if(s.inputs.begin(), s.inputs.end(), found) +
-        std::count_if(s.outputs.begin(), s.outputs.end(), found);
-  };
-  const auto chunks = count(&Placement::is_chunk);
-  return chunks > 0 && chunks == count(&Placement::cuts);
-}
-
-Strategy replicated(const OpCall& call) {
-  Strategy s;
-  s.outputs.resize(call.outputs.size(), Replicate());
-  s.inputs.resize(call.inputs.size(), Replicate());
-  return s;
 }
 
 // A dimension is cut anew only if every rank gets something, or if there is no
@@ -300,6 +256,22 @@ MeshStrategy choose_per_dim(
   return chosen;
 }
 
+// OpTraits::size_arg.
+void give_size_arg(
+    const OpCall& call,
+    std::string_view name,
+    Decision& decision) {
+  DTENSOR_CHECK_VALUE(
+      !decision.outputs.empty() && decision.outputs[0] != nullptr,
+      call.name(),
+      "its rule gives the argument \"",
+      name,
+      "\" the sizes of the first result, and the call has none. Leave "
+      "OpTraits::size_arg out.");
+  decision.args.emplace_back(
+      call.arg_index(name), decision.outputs[0]->local_sizes().vec());
+}
+
 } // namespace
 
 double
@@ -322,49 +294,13 @@ transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to) {
       : wire_bytes(CollectiveKind::kAllGather, n, full);
 }
 
-Strategies
-candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
-  Strategies all;
-  if (rule.dim_rule) {
-    all = rule.dim_rule(call, mesh_dim);
-  }
-  for (const auto& s : all) {
-    TORCH_INTERNAL_ASSERT(
-        s.inputs.size() == call.inputs.size() &&
-            s.outputs.size() == call.outputs.size(),
-        "rule of ",
-        call.name(),
-        " gives ",
-        s.inputs.size(),
-        " inputs and ",
-        s.outputs.size(),
-        " outputs for a call with ",
-        call.inputs.size(),
-        " and ",
-        call.outputs.size());
-  }
-  const auto plain = all.size();
-  for (const auto& cut : other_cuts(call, mesh_dim)) {
-    for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {
-      if (may_be_cut_otherwise(all[i])) {
-        all.push_back(with_cut(all[i], cut));
-      }
-    }
-  }
-  auto whole = replicated(call);
-  if (std::find(all.begin(), all.end(), whole) == all.end()) {
-    all.push_back(std::move(whole));
-  }
-  return all;
-}
-
 Decision propagate(
     const OpCall& call,
     const OpRule& rule,
     const Constraints& constraints,
     std::vector<Choice>* choices) {
   const auto chosen = rule.mesh_rule
-      ? rule.mesh_rule(call)
+      ? detail::mesh_candidate(call, rule)
       : choose_per_dim(call, rule, constraints, choices);
   Decision decision;
   const auto where = call.name();
@@ -387,9 +323,8 @@ Decision propagate(
                     : nullptr);
     decision.offsets.push_back(out.offset);
   }
-  if (const auto size_arg = rule.traits.size_arg; !size_arg.empty()) {
-    decision.args.emplace_back(
-        call.arg_index(size_arg), decision.outputs[0]->local_sizes().vec());
+  if (!rule.traits.size_arg.empty()) {
+    give_size_arg(call, rule.traits.size_arg, decision);
   }
   if (rule.localize) {
     rule.localize(call, decision);

@@ -12,14 +12,22 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
+OpRule by_dim(DimRule dim_rule) {
+  OpRule rule;
+  rule.dim_rule = std::move(dim_rule);
+  return rule;
+}
+
 // Another rule than ours, until the end of the test.
 class Overridden {
  public:
-  Overridden(std::string name, DimRule rule)
+  Overridden(std::string name, OpRule rule)
       : name_(std::move(name)),
         ours_(*RuleRegistry::global().find(parse_operator_name(name_))) {
     register_sharding(name_, std::move(rule));
   }
+  Overridden(std::string name, DimRule rule)
+      : Overridden(std::move(name), by_dim(std::move(rule))) {}
   ~Overridden() {
     register_sharding(name_, ours_);
   }
@@ -267,6 +275,80 @@ TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
     EXPECT_EQ(layout_of(half), Shard(0));
     EXPECT_TRUE(same(numbers({4, 3}, 1) / 2, DTensor(half).full_tensor()));
   });
+}
+
+// What a call of relu says whose rule is this one.
+std::string error_by(OpRule rule) {
+  const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
+  const auto x = rows(mesh);
+  const Overridden relu("relu", std::move(rule));
+  const torch::NoGradGuard no_grad;
+  try {
+    at::relu(x);
+  } catch (const c10::ValueError& error) {
+    return error.what_without_backtrace();
+  } catch (const c10::IndexError& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+std::string error_by(const Strategy& strategy) {
+  return error_by(
+      by_dim([=](const OpCall&, int64_t) { return Strategies{strategy}; }));
+}
+
+std::string error_by(const MeshStrategy& strategy) {
+  OpRule rule;
+  rule.mesh_rule = [=](const OpCall&) { return strategy; };
+  return error_by(std::move(rule));
+}
+
+TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
+  const std::string fits =
+      " outputs, and the call has 1 and 1. Give one for each tensor, also for "
+      "each in a list.";
+  const Placements cut{Shard(0)};
+  EXPECT_EQ(
+      error_by(Strategy{cut, {}}),
+      "[aten::relu] its rule gives layouts of 0 inputs and 1" + fits);
+  EXPECT_EQ(
+      error_by(Strategy{{Shard(0), Shard(0)}, cut}),
+      "[aten::relu] its rule gives layouts of 1 inputs and 2" + fits);
+  EXPECT_EQ(
+      error_by(MeshStrategy{{}, {cut}}),
+      "[aten::relu] its rule gives layouts of 1 inputs and 0" + fits);
+  EXPECT_EQ(
+      error_by(MeshStrategy{{cut}, {{}}}),
+      "[aten::relu] 0 placements for a mesh of 1 dimensions: [] on (tp=1). "
+      "Give one placement per mesh dimension.");
+  const std::string no_dim =
+      "[aten::relu] S(5) on mesh dim \"tp\" cuts a dimension that the tensor "
+      "does not have: it has 2. Use a dimension from -2 to 1.";
+  EXPECT_EQ(error_by(Strategy{{Shard(5)}, {Shard(5)}}), no_dim);
+  EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
+}
+
+TEST(RegisterSharding, OfRulesThatAskForWhatTheCallDoesNotHave) {
+  EXPECT_EQ(
+      error_by(by_dim([](const OpCall& call, int64_t) {
+        call.arg("dim");
+        return Strategies();
+      })),
+      "[aten::relu] its rule asks for an argument \"dim\", and its schema is "
+      "aten::relu(Tensor self) -> Tensor. Use a name that stands there, or ask "
+      "has_arg() first.");
+  auto rule = by_dim(nothing_cut);
+  rule.traits.size_arg = "self";
+  rule.meta = [](const OpCall&) {
+    OutputMeta undefined;
+    undefined.defined = false;
+    return std::vector<OutputMeta>{undefined};
+  };
+  EXPECT_EQ(
+      error_by(rule),
+      "[aten::relu] its rule gives the argument \"self\" the sizes of the "
+      "first result, and the call has none. Leave OpTraits::size_arg out.");
 }
 
 TEST(RegisterSharding, Mistakes) {

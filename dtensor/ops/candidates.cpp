@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rule lets a call choose among.
+#include <dtensor/ops/candidates_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/ops/propagate.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor {
+namespace {
+
+// How inputs are cut on this mesh dimension, other than as Shard.
+Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
+  Placements cuts;
+  for (const auto& input : call.inputs) {
+    const auto cut = input.placement(mesh_dim).with_dim(0);
+    if (cut.cuts() && !cut.is_chunk() &&
+        std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) {
+      cuts.push_back(cut);
+    }
+  }
+  return cuts;
+}
+
+// With that cut in place of every Shard.
+Strategy with_cut(Strategy strategy, const Placement& cut) {
+  const auto change = [&](Placements& placements) {
+    for (auto& p : placements) {
+      if (p.is_shard()) {
+        p = cut.with_dim(p.dim());
+      }
+    }
+  };
+  change(strategy.outputs);
+  change(strategy.inputs);
+  return strategy;
+}
+
+// A rule that names other cuts itself says how they go with each other.
+bool may_be_cut_otherwise(const Strategy& s) {
+  const auto count = [&](bool (Placement::*is)() const) {
+    const auto found = [is](const Placement& p) { return (p.*is)(); };
+    return std::count_if(s.inputs.begin(), s.inputs.end(), found) +
+        std::count_if(s.outputs.begin(), s.outputs.end(), found);
+  };
+  const auto chunks = count(&Placement::is_chunk);
+  return chunks > 0 && chunks == count(&Placement::cuts);
+}
+
+Strategy replicated(const OpCall& call) {
+  Strategy s;
+  s.outputs.resize(call.outputs.size(), Replicate());
+  s.inputs.resize(call.inputs.size(), Replicate());
+  return s;
+}
+
+// Of a strategy, or of one for the whole mesh. Programs write rules, too.
+template <class AnyStrategy>
+void check_fits(const OpCall& call, const AnyStrategy& strategy) {
+  DTENSOR_CHECK_VALUE(
+      strategy.inputs.size() == call.inputs.size() &&
+          strategy.outputs.size() == call.outputs.size(),
+      call.name(),
+      "its rule gives layouts of ",
+      strategy.inputs.size(),
+      " inputs and ",
+      strategy.outputs.size(),
+      " outputs, and the call has ",
+      call.inputs.size(),
+      " and ",
+      call.outputs.size(),
+      ". Give one for each tensor, also for each in a list.");
+}
+
+} // namespace
+
+Strategies
+candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim) {
+  Strategies all;
+  if (rule.dim_rule) {
+    all = rule.dim_rule(call, mesh_dim);
+  }
+  for (const auto& s : all) {
+    check_fits(call, s);
+  }
+  const auto plain = all.size();
+  for (const auto& cut : other_cuts(call, mesh_dim)) {
+    for (size_t i = 0; i < plain && (rule.strided || cut.is_shard()); ++i) {
+      if (may_be_cut_otherwise(all[i])) {
+        all.push_back(with_cut(all[i], cut));
+      }
+    }
+  }
+  auto whole = replicated(call);
+  if (std::find(all.begin(), all.end(), whole) == all.end()) {
+    all.push_back(std::move(whole));
+  }
+  return all;
+}
+
+MeshStrategy detail::mesh_candidate(const OpCall& call, const OpRule& rule) {
+  auto chosen = rule.mesh_rule(call);
+  check_fits(call, chosen);
+  return chosen;
+}
+
+} // namespace dtensor
