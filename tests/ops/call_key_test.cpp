@@ -4,8 +4,11 @@
 #include <ATen/Operators.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <dtensor/ops/call_key_impl.h>
+#include <dtensor/ops/decision_cache_impl.h>
 
 #include "same_or_error.h"
+
+#include <set>
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {
@@ -24,6 +27,22 @@ Key unboxed_key(
   return key;
 }
 
+// The types of the arguments of all calls below. Of lists of a fixed size those
+// of flags are a type of their own.
+std::set<std::string>& seen_types() {
+  static std::set<std::string> all;
+  return all;
+}
+
+void add_types(
+    const c10::FunctionSchema& schema,
+    std::set<std::string>& types) {
+  for (const auto& argument : schema.arguments()) {
+    const auto type = argument.real_type()->str();
+    types.insert(type == "bool[]" && argument.N() ? "bool[n]" : type);
+  }
+}
+
 // Of a call of Op, checked to be the same in every form.
 template <class Op, class Schema = typename Op::schema>
 struct KeyOf;
@@ -33,6 +52,7 @@ struct KeyOf<Op, Result(Args...)> {
   static std::vector<uint64_t> call(Args... args) {
     const detail::OpInfo info(c10::Dispatcher::singleton().findSchemaOrThrow(
         Op::name, Op::overload_name));
+    add_types(info.op.schema(), seen_types());
     const auto stack = c10::impl::boxArgs<Args...>(args...);
     const auto boxed = detail::key_of(info, stack);
     constexpr auto all = std::index_sequence_for<Args...>();
@@ -64,7 +84,44 @@ void expect_distinct(const std::vector<std::vector<uint64_t>>& keys) {
   }
 }
 
+// Of operators on tensors, by library "aten".
+std::set<std::string> types_of_all_operators() {
+  std::set<std::string> types;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || name.getNamespace() != "aten") {
+      continue;
+    }
+    std::set<std::string> own;
+    add_types(op->schema(), own);
+    if (own.count("Tensor") > 0 || own.count("Tensor[]") > 0) {
+      types.merge(own);
+    }
+  }
+  return types;
+}
+
 class CallKey : public ::testing::Test {
+ public:
+  // What has no key is made unusable: OfAnotherKindOfArgumentIsUnusable.
+  static void TearDownTestSuite() {
+    const auto& suite =
+        *::testing::UnitTest::GetInstance()->current_test_suite();
+    if (suite.test_to_run_count() < suite.total_test_count()) {
+      return;
+    }
+    auto types = types_of_all_operators();
+    for (const auto& seen : seen_types()) {
+      types.erase(seen);
+    }
+    EXPECT_EQ(
+        types,
+        (std::set<std::string>{
+            "Storage",
+            "Stream",
+            "__torch__.torch.classes.rnn.CellParamsBase[]"}));
+  }
+
  protected:
   // On one rank, with x f64[3, 4] cut and y replicated.
   static void with_operands(
@@ -232,6 +289,104 @@ TEST_F(CallKey, OfTextDevicesAndDtypes) {
         copy({}, {}, at::Device("cuda:1"), {}),
         copy({}, {}, {}, at::MemoryFormat::Contiguous),
         copy({}, {}, {}, at::MemoryFormat::ChannelsLast),
+    });
+  });
+}
+
+TEST_F(CallKey, OfOptionalNumbersAndTexts) {
+  with_operands([](const at::Tensor& x, const at::Tensor&) {
+    // The scale of attention decides, that of others does not.
+    const auto attention = [&](std::optional<double> scale, double dropout) {
+      return key<op::scaled_dot_product_attention>(
+          x, x, x, std::nullopt, dropout, false, scale, false);
+    };
+    expect_distinct({
+        attention(std::nullopt, 0.0),
+        attention(0.0, 0.0),
+        attention(0.5, 0.0),
+        attention(0.5, 0.25),
+    });
+    EXPECT_EQ(
+        key<op::nan_to_num>(x, 1.0, std::nullopt, 2.0),
+        key<op::nan_to_num>(x, 3.0, std::nullopt, 4.0));
+    EXPECT_NE(
+        key<op::nan_to_num>(x, 1.0, std::nullopt, 2.0),
+        key<op::nan_to_num>(x, 1.0, 2.0, std::nullopt));
+    expect_distinct({
+        key<op::fft_hfft>(x, c10::SymInt(4), 0, std::nullopt),
+        key<op::fft_hfft>(x, c10::SymInt(4), 0, "ortho"),
+        key<op::fft_hfft>(x, c10::SymInt(4), 0, ""),
+        key<op::fft_hfft>(x, std::nullopt, 0, std::nullopt),
+    });
+    expect_distinct({
+        key<op::repeat_interleave_self_int>(x, 2, std::nullopt, std::nullopt),
+        key<op::repeat_interleave_self_int>(x, 2, 0, std::nullopt),
+        key<op::repeat_interleave_self_int>(x, 2, 1, std::nullopt),
+    });
+    const auto like = [&](std::optional<bool> pinned) {
+      return key<op::empty_like>(
+          x, at::kDouble, std::nullopt, std::nullopt, pinned, std::nullopt);
+    };
+    expect_distinct({like(std::nullopt), like(false), like(true)});
+  });
+}
+
+TEST_F(CallKey, OfWhatOthersHaveAsOptions) {
+  with_operands([](const at::Tensor& x, const at::Tensor&) {
+    const auto to = [&](const at::Device& device, at::ScalarType dtype) {
+      return key<op::to_device>(x, device, dtype, false, false, std::nullopt);
+    };
+    expect_distinct({
+        to(at::kCPU, at::kFloat),
+        to(at::kCPU, at::kHalf),
+        to(at::kMeta, at::kFloat),
+    });
+    expect_distinct({
+        key<op::sym_is_contiguous>(x, at::MemoryFormat::Contiguous),
+        key<op::sym_is_contiguous>(x, at::MemoryFormat::ChannelsLast),
+    });
+    const auto sparse = [&](at::Layout layout) {
+      return key<op::_validate_sparse_compressed_tensor_args>(
+          x, x, x, at::IntArrayRef({3, 4}), layout, std::nullopt);
+    };
+    expect_distinct({sparse(at::kSparseCsr), sparse(at::kSparseCsc)});
+  });
+}
+
+TEST_F(CallKey, OfListsOfNumbersAndOptionalTensors) {
+  with_operands([](const at::Tensor& x, const at::Tensor& y) {
+    const std::vector<at::Tensor> xy = {x, y};
+    const auto pow = [&](const std::vector<at::Scalar>& exponents) {
+      return key<op::_foreach_pow_ScalarList>(xy, exponents);
+    };
+    // Nothing is known of it, so values decide.
+    expect_distinct({
+        pow({2.0, 3.0}),
+        pow({2.0, 4.0}),
+        pow({2.0}),
+        pow({2.0, 3}),
+        pow({2, 3}),
+    });
+    // No unboxed kernel takes them.
+    const detail::OpInfo info(c10::Dispatcher::singleton().findSchemaOrThrow(
+        "aten::index", "Tensor"));
+    add_types(info.op.schema(), seen_types());
+    const auto index = [&](const std::vector<std::optional<at::Tensor>>& at) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto& t : at) {
+        list.push_back(t);
+      }
+      const auto boxed = detail::key_of(info, {x, c10::IValue(list)});
+      EXPECT_TRUE(boxed.usable());
+      return boxed.words().vec();
+    };
+    expect_distinct({
+        index({}),
+        index({x}),
+        index({y}),
+        index({x, y}),
+        index({std::nullopt, x}),
+        index({x, std::nullopt}),
     });
   });
 }
