@@ -8,6 +8,11 @@ foreach(lint layers headers)
   set_tests_properties(lint.${lint} PROPERTIES LABELS lint)
 endforeach()
 
+# Made-up sources that they refuse, and like ones that they let pass.
+add_test(NAME lint.lints
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/lints/lints_test.py)
+set_tests_properties(lint.lints PROPERTIES LABELS lint)
+
 foreach(doc errors operators headers snippets)
   add_test(NAME lint.${doc}_doc
     COMMAND Python3::Interpreter

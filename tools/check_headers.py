@@ -12,6 +12,19 @@ LIMITS = {".h": 200, ".cpp": 400}
 WIDE = re.compile(r"#include <(torch/torch|torch/extension|ATen/ATen)\.h>")
 BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")
 LISTED = re.compile(r"^\s*(dtensor/\S+)$", re.M)
+INCLUDED = re.compile(r"^#include [<\"](.+)[>\"]", re.M)
+UNNAMED = re.compile(r"^namespace \{$.*?^\} // namespace$", re.M | re.S)
+# Functions that begin a line. Macros, as DTENSOR_RULES, register what they define.
+DEFINED = re.compile(r"^(?![#/} ])(?:.*[ &*])?(?:\w+::)*(\w*[a-z]\w*)\(", re.M)
+
+# Whoever mentions these leans on what LibTorch may change: the table in
+# torch_internals.h has the name that follows, beside those that it lists itself.
+INTERNALS = "dtensor/torch_internals.h"
+WATCHED = re.compile(
+    r"autograd::impl::(\w+)|at::detail::(\w+)|(\w*graph_task\w*)|"
+    r"(queue_callback|getComputedKernel\w*)|\"(?:\w+::)*(\w+Backward0)\"|"
+    r"#include <(caffe2/serialize)")
+SUITE = "TorchInternals"
 
 
 def undocumented(lines: list[str]) -> list[int]:
@@ -51,22 +64,93 @@ def check_file(name: str, lines: list[str]) -> list[str]:
     return errors
 
 
+def check_first_include(name: str, files: dict[str, str]) -> list[str]:
+    """A source includes first what it implements: the header of its own name, or
+    else one that declares a function that it defines, if it defines any."""
+    own = [header for end in (".h", "_impl.h")
+           if (header := name.removesuffix(".cpp") + end) in files]
+    first = next(iter(INCLUDED.findall(files[name])), "")
+    defined = set(DEFINED.findall(UNNAMED.sub("", files[name])))
+    declared = set(re.findall(r"\w+", re.sub(r"//.*", "", files.get(first, ""))))
+    if first in own or not own and (not defined or defined & declared):
+        return []
+    wanted = " or ".join(own) or "a header that declares what it defines"
+    return [f"{name}: the first include is {first or 'missing'} and should be {wanted}"]
+
+
+def internals(text: str) -> list[tuple[set[str], set[str], str]]:
+    """The entries of the table: names, places ("ops", "ops/install.cpp", "all")
+    and the test. Lines that are further in belong to the entry above."""
+    table = text[text.index("\n// what  "):text.index("#pragma once")]
+    entries = []
+    for line in table.splitlines()[2:]:
+        first, *rest = re.split(r"\s{2,}", line[3:].strip())
+        if not line.startswith("//   "):
+            entries.append((set(), {rest[0]}, rest[1]))
+            continue
+        entries[-1][0].update(first.split(", "))
+        entries[-1][1].update(place for r in rest for place in r.split(", "))
+    return entries
+
+
+def check_internals(files: dict[str, str], tests: str) -> list[str]:
+    """What mentions internals stands in the table, and the table is true."""
+    entries = internals(files[INTERNALS])
+    listed = {name for names, _, _ in entries for name in names}
+    found: set[tuple[str, str]] = set()
+    errors = []
+    for file, text in files.items():
+        if file.startswith("dtensor/testing/") or file == INTERNALS:
+            continue
+        code = re.sub(r"//.*", "", text)
+        mentions = {"".join(m) for m in WATCHED.findall(code)}
+        mentions |= {n for n in listed if re.search(rf"(?<!\w){n}(?!\w)", code)}
+        inside = file.removeprefix("dtensor/")
+        here = {"all", inside, inside.split("/")[0]}
+        found |= {(name, place) for name in mentions for place in here}
+        errors += [
+            f"{file}: {name} is not of {inside.split('/')[0]} in {INTERNALS}"
+            for name in sorted(mentions)
+            if not any(name in names and here & places for names, places, _ in entries)]
+    for names, places, test in entries:
+        errors += [f"{INTERNALS}: {place} mentions none of {', '.join(sorted(names))}"
+                   for place in sorted(places)
+                   if names and not any((name, place) in found for name in names)]
+        if test.startswith(("the ", "asserted")):
+            continue
+        suite, _, case = test.rpartition(".")
+        case = r"\w+" if case == "*" else case
+        if not re.search(rf"\bTEST(_[FP])?\({suite or SUITE},\s*{case}\)", tests):
+            errors.append(f"{INTERNALS}: there is no test {test}")
+    told = {test for _, _, test in entries}
+    errors += [f"{INTERNALS}: no entry names {SUITE}.{case}"
+               for case in re.findall(rf"\bTEST\({SUITE},\s*(\w+)\)", tests)
+               if case not in told]
+    return errors
+
+
 def check(root: Path) -> list[str]:
     cmake = (root / "cmake/sources.cmake").read_text()
     public = "\n".join(re.findall(r"_HEADERS\n(.*?)\)", cmake, re.S))
     umbrella = (root / "dtensor/dtensor.h").read_text()
     errors = [f"{name}: internal, list it among the sources"
               for name in LISTED.findall(public) if name.endswith("_impl.h")]
-    for file in sorted(p for p in root.glob("dtensor/**/*") if p.suffix in LIMITS):
-        name = file.relative_to(root).as_posix()
-        errors += check_file(name, file.read_text().splitlines())
+    files = {
+        file.relative_to(root).as_posix(): file.read_text()
+        for file in sorted(root.glob("dtensor/**/*")) if file.suffix in LIMITS
+    }
+    for name, text in files.items():
+        errors += check_file(name, text.splitlines())
+        if name.endswith(".cpp"):
+            errors += check_first_include(name, files)
         internal = name.endswith((".cpp", "_impl.h"))
         if name not in LISTED.findall(cmake if internal else public):
             errors.append(f"{name}: not in cmake/sources.cmake, or in a wrong list")
         apart = internal or name.startswith(("dtensor/dtensor.h", "dtensor/testing/"))
         if not apart and f"#include <{name}>" not in umbrella:
             errors.append(f"{name}: not in dtensor/dtensor.h")
-    return errors
+    tests = "".join(file.read_text() for file in root.glob("tests/**/*_test.cpp"))
+    return errors + check_internals(files, tests)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@
 Reads every source under dtensor/ and compares its `#include <dtensor/...>`
 lines, and the classes that it declares forward, with LAYERS, the table that
 docs/architecture.md explains; and all includes of a folder that promises more
-than its layer with ROOMS. Prints one line per arrow that points up and exits 1
-if there is any.
+than its layer with ROOMS, and its text with UNFIT: what the precompiled header
+brings needs no include. What only some files may mention is in LISTED, with a
+reason each. Prints one line per arrow that points up and exits 1 if there is
+any.
 """
 
 import re
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 # From the bottom. A folder includes itself and the folders before it.
@@ -53,6 +56,63 @@ ROOMS = {
         r"ops/(dim_map|einsum|families_impl|op_call|registry|strategy|traits)\.h|"
         r"ops/kernels/local_kernels_impl\.h)|"
         r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
+    ),
+}
+# And what their text may not mention, whatever it includes. A name of at:: that is
+# called is an operator, unless it is a helper for shapes and types.
+UNFIT = {
+    "dtensor/ops/rules/": re.compile(
+        r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|infer_size|"
+        r"isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
+    ),
+}
+# What may stand in some files alone: its pattern, then each file or folder and why.
+# docs/architecture.md has the first list too ("Elsewhere operators have names").
+LISTED = {
+    "an operator by name": (
+        re.compile(
+            r"\"aten::\w|\btorch\.ops\.aten\.\w|\bat::_ops::\w|\w+Backward0\"|"
+            r"\.impl\(\s*\"\w"
+        ),
+        {
+            "debug/operator_log.cpp": "views that a log leaves out",
+            "deferred/deferred_init.cpp": "factories of a tape",
+            "deferred/play.cpp": "factories of a tape",
+            "deferred/tape.cpp": "factories of a tape",
+            "ops/fast_*.cpp": "unboxed kernels: the type of one is needed",
+            "ops/in_backward.cpp": "the node of written views",
+            "ops/install.cpp": "_to_copy to meta, and what set_data() begins with",
+            "ops/kernels.cpp": "_foreach_, and _to_copy to meta",
+            "ops/kernels/*": "beside the kernels of a family",
+            "ops/local_op_impl.h": "what t and detach are below autograd",
+            "ops/plain_gradient.cpp": "cat, unboxed",
+            "parallel/context_attention.cpp": "attention in a scope",
+            "program/find_pairs.cpp": "modules that a graph calls",
+            "program/make_modules.cpp": "modules that a graph calls",
+            "program/read_graph.cpp": "a check that export writes",
+            "program/read_script.cpp": "modules, and questions about a tensor",
+            "program/scalar_functions.cpp": "what graphs compute of sizes",
+            "program/script_modules.cpp": "modules that a script calls",
+            "tensor/inner_nodes.cpp": "nodes of products",
+        },
+    ),
+    "a thread_local": (
+        re.compile(r"\bthread_local\b"),
+        {
+            "comm/checked_backend.cpp": "follows the calls: operators that it is told of",
+            "comm/collective_timeout.cpp": "follows the calls: how long they wait",
+            "comm/rank_generator.cpp": "follows the calls: what must not draw",
+            "comm/rank_local.cpp": "the state of a thread that is no rank",
+            "comm/rank_local_impl.h": "which rank the thread is",
+            "comm/redistribution_scope_impl.h": "follows the calls: the innermost",
+            "comm/spin.cpp": "saves time: until when not to yield the core",
+            "comm/world.cpp": "which rank the thread is",
+            "deferred/deferred_init.cpp": "the tape of a scope, which is a thread's",
+            "layout/spec.cpp": "saves time: recent specs",
+            "ops/decision_cache.cpp": "saves time: decisions follow from their keys",
+            "ops/with_boundary_impl.h": "follows the calls: the boundary applied",
+            "tensor/pooled_impl.h": "saves memory: a free list",
+        },
     ),
 }
 # A DTensor has room for what upper layers put on it, and does not look inside.
@@ -120,21 +180,66 @@ def check_forward(name: str, declared: str, layers: set[str]) -> str:
     return f"'{here}' may not declare {declared}, which is of {', '.join(layers)}"
 
 
-def check(root: Path) -> list[str]:
-    files = {
+def without_comments(text: str) -> str:
+    """The same lines; a URL in a string is cut, too."""
+    return re.sub(r"//.*", "", text)
+
+
+def line_of(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def check_text(name: str, text: str) -> list[str]:
+    """Where the file mentions what its room is to know nothing of."""
+    code = without_comments(text)
+    return [
+        f"{name}:{line_of(code, match.start())}: {folder} may not mention {match[0]}"
+        for folder, unfit in UNFIT.items()
+        if name.startswith(folder)
+        for match in unfit.finditer(code)
+    ]
+
+
+def check_listed(files: dict[str, str]) -> list[str]:
+    """Files that mention what only listed ones may, and listed ones that do not."""
+    errors = []
+    for what, (pattern, listed) in LISTED.items():
+        unseen = set(listed)
+        for name, text in files.items():
+            code = without_comments(text)
+            match = pattern.search(code)
+            if match is None or layer_of(name) == TESTING:
+                continue
+            inside = name.removeprefix("dtensor/")
+            places = {place for place in listed if fnmatch(inside, place)}
+            unseen -= places
+            if not places:
+                line = line_of(code, match.start())
+                errors.append(f"{name}:{line}: {what} is not for this file ({match[0]})")
+        errors += [f"tools/check_layers.py: dtensor/{place} has no more {what}"
+                   for place in sorted(unseen)]
+    return errors
+
+
+def sources(root: Path) -> dict[str, str]:
+    return {
         file.relative_to(root).as_posix(): file.read_text()
         for file in sorted((root / "dtensor").rglob("*"))
         if file.suffix in (".h", ".cpp")
     }
+
+
+def check(files: dict[str, str]) -> list[str]:
     defined: dict[str, set[str]] = {}
     for name, text in files.items():
         for declared in DEFINITION.findall(text):
             defined.setdefault(declared, set()).add(layer_of(name))
-    errors = []
+    errors = check_listed(files)
     for name, text in files.items():
         if layer_of(name) not in KNOWN:
             errors.append(f"{name}:1: folder '{layer_of(name)}' is in no layer")
             continue
+        errors += check_text(name, text)
         for number, line in enumerate(text.splitlines(), 1):
             wrong = ""
             if match := INCLUDE.match(line):
@@ -147,6 +252,6 @@ def check(root: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = check(Path(__file__).resolve().parent.parent)
+    found = check(sources(Path(__file__).resolve().parent.parent))
     print("\n".join(found) or "check_layers: every include points down")
     sys.exit(bool(found))

@@ -9,9 +9,11 @@
 // thread. Both find the state of the rank that made the node (comm/world.h).
 // Each thread outside of ranks has a state of its own.
 //
-// What only saves time or memory (free lists, scratch, decisions that follow
-// from their key alone) is the thread's, and stays in thread_locals. A T is not
-// made thread-safe by this: a rank does one thing at a time.
+// Of the thread, and in thread_locals, is besides which rank it is: what only
+// saves time or memory (free lists, decisions that follow from their key
+// alone); what follows its calls (scopes, operators that run, how long it
+// waits); and the tape of its DeferredInit scopes. tools/check_layers.py lists
+// them. A T is not made thread-safe by this: a rank does one thing at a time.
 //
 // Like c10d's RankLocal, with the state in the world instead of a map.
 #pragma once

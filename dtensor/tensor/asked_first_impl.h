@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The dispatch key of what wants to see an operator before anything else does:
-// DTensors on the meta device have it, and parameters of which operators are
-// to get the whole (ops/whole_source_impl.h); a DeferredInit scope includes it.
-// LibTorch keeps it for tests of its own and registers nothing there
-// (TorchInternals.AskedFirstKey). It comes before autograd, and its fallback
-// stands in ops/asked_first.cpp.
+// Who has kAskedFirstKey, the dispatch key of what wants to see an operator
+// before anything else does: DTensors on the meta device, and parameters of
+// which operators are to get the whole (ops/whole_source_impl.h); a
+// DeferredInit scope includes it. Its fallback stands in ops/asked_first.cpp.
 //
 // A DTensor on the meta device needs it because the bit of that device outranks
 // every other: beside a plain meta tensor, LibTorch would not ask the DTensor's
@@ -15,10 +13,6 @@
 #include <dtensor/torch_internals.h>
 
 namespace dtensor::detail {
-
-constexpr auto kAskedFirstKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
-static_assert(kAskedFirstKey > c10::DispatchKey::AutogradFunctionality);
-static_assert(kAskedFirstKey > kRankKey);
 
 /// Gives `t` the key.
 void make_asked_first(const at::Tensor& t);

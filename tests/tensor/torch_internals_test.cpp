@@ -185,6 +185,15 @@ TEST(TorchInternals, MetaIsKept) {
   });
 }
 
+// Where a parameter of a unit keeps its source.
+TEST(TorchInternals, DataIsSet) {
+  const auto leaf = at::zeros({2}).requires_grad_();
+  const auto data = at::ones({2});
+  EXPECT_EQ(
+      operators_of([&] { leaf.set_data(data); }).at(0),
+      "aten::_has_compatible_shallow_copy_type");
+}
+
 TEST(TorchInternals, DataIsExplained) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1});
@@ -259,7 +268,7 @@ TEST(TorchInternals, AskedFirstKey) {
         plain, init_device_mesh(at::kCPU, {2}, {"a"}), {Shard(0)});
     EXPECT_TRUE(d.key_set().has(detail::kAskedFirstKey));
     EXPECT_EQ(
-        test::error_of([&] { plain + d; }).substr(0, 50),
+        error_of([&] { plain + d; }).substr(0, 50),
         "[aten::add.Tensor] got mixed plain tensor and DTen");
   });
 }

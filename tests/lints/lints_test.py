@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Made-up sources that tools/check_layers.py and tools/check_headers.py refuse,
+and like ones that they let pass."""
+
+import sys
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(TOOLS))
+
+import check_headers  # noqa: E402
+import check_layers  # noqa: E402
+
+RULE = "dtensor/ops/rules/made_up.cpp"
+TABLE = """// SPDX
+//
+// what                    where      test
+// stock kernels           ops        StockKernels
+//   computeStride         tensor, comm/made.cpp
+// graphs                  all        the compiler
+//   torch/csrc/jit
+#pragma once
+"""
+SOURCES = {
+    "dtensor/torch_internals.h": TABLE,
+    "dtensor/ops/a.cpp": "at::detail::computeStride(a);\n",
+    "dtensor/tensor/b.cpp": "at::detail::computeStride(b);\n",
+    "dtensor/comm/made.cpp": "at::detail::computeStride(c);\n",
+    "dtensor/layout/d.cpp": "#include <torch/csrc/jit/ir/ir.h>\n",
+}
+TESTS = "TEST(TorchInternals, StockKernels) {\n"
+HEADERS = {
+    "dtensor/layout/knot.h": "class Knot {\n  bool tie();\n};\nbool is_tied();\n",
+    "dtensor/layout/rope.h": "int length();  // of which knots take some\n",
+}
+
+
+def source(*includes: str, body: str) -> str:
+    lines = [f"#include <{header}>" for header in includes]
+    return "\n".join(["// A source.", *lines, "namespace dtensor {", body, "}", ""])
+
+
+def listed(name: str, text: str) -> list[str]:
+    """Without what is said of files that are not there."""
+    found = check_layers.check_listed({name: text})
+    return [error for error in found if error.startswith(name)]
+
+
+class Rules(unittest.TestCase):
+    def refused(self, text: str) -> list[str]:
+        return check_layers.check_text(RULE, text)
+
+    def test_know_no_operators(self):
+        for text in ("c10::Dispatcher::singleton()", "op.callBoxed(&stack);",
+                     "torch::autograd::Node* n;", "auto t = at::add(a, b);",
+                     "auto t = at::zeros (\n{2});"):
+            self.assertEqual(len(self.refused("\n" + text)), 1, text)
+            self.assertIn(f"{RULE}:2:", self.refused("\n" + text)[0])
+
+    def test_know_shapes_and_types(self):
+        for text in ("at::isFloatingType(t)", "at::IntArrayRef(sizes)", "at::kLong",
+                     "at::infer_size(a, b)", "// the autograd of at::add(a)"):
+            self.assertEqual(self.refused(text), [], text)
+
+    def test_alone_are_held_to_it(self):
+        self.assertEqual(
+            check_layers.check_text("dtensor/ops/a.cpp", "op.callBoxed(s)"), [])
+
+
+class Listed(unittest.TestCase):
+    def test_operators_have_names_in_some_files(self):
+        for text in ('find("aten::mm", "")', "using Op = at::_ops::mm;",
+                     'if (name == "MmBackward0") {}', 'm.impl(\n "mm", f)',
+                     '"torch.ops.aten.mm.default"'):
+            self.assertEqual(len(listed("dtensor/ops/dispatch.cpp", text)), 1, text)
+            self.assertEqual(listed("dtensor/ops/kernels/norm.cpp", text), [], text)
+            self.assertEqual(listed("dtensor/ops/fast_others.cpp", text), [], text)
+
+    def test_comments_and_prefixes_are_no_names(self):
+        for text in ('// "aten::mm"', 'name.starts_with("aten::")'):
+            self.assertEqual(listed("dtensor/ops/dispatch.cpp", text), [], text)
+
+    def test_thread_locals_are_in_some_files(self):
+        text = "\nthread_local int depth = 0;"
+        self.assertEqual(listed("dtensor/layout/spec.cpp", text), [])
+        self.assertIn("mesh.cpp:2:", listed("dtensor/layout/mesh.cpp", text)[0])
+
+    def test_no_entry_outlives_its_file(self):
+        found = check_layers.check_listed({})
+        for place in ("dtensor/layout/spec.cpp", "dtensor/ops/kernels/*"):
+            self.assertTrue(any(place in error for error in found), place)
+
+
+class Internals(unittest.TestCase):
+    def found(self, changed: dict[str, str], tests: str = TESTS) -> list[str]:
+        return check_headers.check_internals({**SOURCES, **changed}, tests)
+
+    def test_may_be_used_where_the_table_says(self):
+        self.assertEqual(self.found({}), [])
+
+    def test_are_named_in_the_table(self):
+        for text in ("at::detail::empty_cpu(s)", "queue_callback(f);",
+                     "torch::autograd::impl::gradient_edge(t)",
+                     "op.getComputedKernelForDispatchKey(k)",
+                     "#include <torch/csrc/autograd/graph_task.h>",
+                     "#include <caffe2/serialize/inline_container.h>",
+                     'name == "torch::autograd::MmBackward0"'):
+            self.assertEqual(len(self.found({"dtensor/ops/c.cpp": text})), 1, text)
+
+    def test_are_used_nowhere_else(self):
+        text = "at::detail::computeStride(d);"
+        for name in ("dtensor/parallel/e.cpp", "dtensor/comm/e.cpp"):
+            self.assertEqual(len(self.found({name: text})), 1, name)
+
+    def test_are_still_used_there(self):
+        for name in ("dtensor/tensor/b.cpp", "dtensor/comm/made.cpp"):
+            self.assertEqual(len(self.found({name: "// computeStride\n"})), 1, name)
+
+    def test_have_a_test(self):
+        self.assertEqual(len(self.found({}, "")), 1)
+        more = TESTS + "TEST(TorchInternals, Other) {\n"
+        self.assertEqual(len(self.found({}, more)), 1)
+        table = TABLE.replace("StockKernels", "View.*")
+        suite = "TEST_P(View, NeverCopies) {\n"
+        changed = {"dtensor/torch_internals.h": table}
+        self.assertEqual(self.found(changed, suite), [])
+
+
+class FirstIncludes(unittest.TestCase):
+    def found(self, name: str, text: str) -> list[str]:
+        return check_headers.check_first_include(name, {**HEADERS, name: text})
+
+    def test_the_header_of_its_name(self):
+        name, own = "dtensor/layout/knot.cpp", "dtensor/layout/knot.h"
+        body = "bool is_tied() {\n  return true;\n}"
+        self.assertEqual(self.found(name, source(own, "vector", body=body)), [])
+        self.assertEqual(self.found(name, source("vector", own, body=body)), [
+            f"{name}: the first include is vector and should be {own}"])
+
+    def test_one_idea_of_a_larger_header(self):
+        name = "dtensor/layout/tie.cpp"
+        body = "bool Knot::tie() {\n  return true;\n}"
+        self.assertEqual(self.found(name, source("dtensor/layout/knot.h", body=body)), [])
+        for other in ("dtensor/layout/rope.h", "vector"):
+            self.assertEqual(self.found(name, source(other, body=body)), [
+                f"{name}: the first include is {other} and should be "
+                "a header that declares what it defines"])
+
+    def test_what_a_comment_mentions_is_not_declared(self):
+        body = "int knots() {\n  return 3;\n}"
+        text = source("dtensor/layout/rope.h", body=body)
+        self.assertEqual(len(self.found("dtensor/layout/count.cpp", text)), 1)
+
+    def test_without_any_include(self):
+        name = "dtensor/layout/tie.cpp"
+        self.assertEqual(self.found(name, source(body="int tie() {\n  return 1;\n}")), [
+            f"{name}: the first include is missing and should be "
+            "a header that declares what it defines"])
+
+    def test_a_source_that_registers_what_it_defines(self):
+        body = ("namespace {\nint two() {\n  return 2;\n}\n} // namespace\n"
+                "DTENSOR_RULES(knot) {\n  two();\n}")
+        self.assertEqual(self.found("dtensor/ops/rules/knot.cpp", source(body=body)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
