@@ -28,6 +28,7 @@ set(DTENSOR_LAYOUT_HEADERS
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
   dtensor/layout/intern_impl.h
+  dtensor/layout/intervals_impl.h
   dtensor/layout/mesh.cpp
   dtensor/layout/mesh_concatenate.cpp
   dtensor/layout/mesh_dimension_impl.h
@@ -41,6 +42,7 @@ set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/shard_math.cpp
   dtensor/layout/spec.cpp
   dtensor/layout/text.cpp
+  dtensor/layout/whole_layout_impl.h
 )
 
 set(DTENSOR_COMM_HEADERS
@@ -287,6 +289,7 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/step_node_impl.h
   dtensor/tensor/version_impl.h
   dtensor/tensor/wrap.cpp
+  dtensor/tensor/wrap_impl.h
 )
 
 set(DTENSOR_RANDOM_HEADERS
@@ -320,12 +323,15 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/boundary_impl.h
   dtensor/ops/call_key.cpp
   dtensor/ops/call_key_impl.h
+  dtensor/ops/candidates.cpp
+  dtensor/ops/candidates_impl.h
   dtensor/ops/decide.cpp
   dtensor/ops/decide_impl.h
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
+  dtensor/ops/dispatch_impl.h
   dtensor/ops/einsum.cpp
   dtensor/ops/explicit_redistribution.cpp
   dtensor/ops/explicit_redistribution_impl.h
@@ -343,7 +349,9 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/in_backward.cpp
   dtensor/ops/in_backward_impl.h
   dtensor/ops/infer_outputs.cpp
+  dtensor/ops/infer_outputs_impl.h
   dtensor/ops/install.cpp
+  dtensor/ops/install_impl.h
   dtensor/ops/kernels.cpp
   dtensor/ops/kernels/argmax.cpp
   dtensor/ops/kernels/as_strided.cpp
@@ -391,8 +399,10 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/propagate.cpp
   dtensor/ops/recent_decisions_impl.h
   dtensor/ops/region.cpp
+  dtensor/ops/region_impl.h
   dtensor/ops/register_sharding.cpp
   dtensor/ops/registry.cpp
+  dtensor/ops/registry_impl.h
   dtensor/ops/replicated.cpp
   dtensor/ops/replicated_impl.h
   dtensor/ops/rule_text.cpp
@@ -428,6 +438,7 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/rules/softmax.cpp
   dtensor/ops/rules/triangle.cpp
   dtensor/ops/rules/view.cpp
+  dtensor/ops/slot_kernel_impl.h
   dtensor/ops/stack_impl.h
   dtensor/ops/variants_impl.h
   dtensor/ops/view_result.cpp
@@ -449,6 +460,7 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/loss_parallel.h
   dtensor/parallel/module_hooks.h
   dtensor/parallel/nn_modules.h
+  dtensor/parallel/parallelize_module.h
   dtensor/parallel/prepare_module.h
   dtensor/parallel/sequence_parallel.h
   dtensor/parallel/state_dict.h
@@ -481,6 +493,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/head_exchange.cpp
   dtensor/parallel/head_exchange_impl.h
   dtensor/parallel/hook_list.cpp
+  dtensor/parallel/hook_styles.cpp
   dtensor/parallel/hook_styles_impl.h
   dtensor/parallel/key_value_blocks.cpp
   dtensor/parallel/key_value_blocks_impl.h
@@ -515,6 +528,7 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/shared_units_impl.h
   dtensor/parallel/state_values.cpp
   dtensor/parallel/state_values_impl.h
+  dtensor/parallel/style.cpp
   dtensor/parallel/style_mesh_impl.h
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h

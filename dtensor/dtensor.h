@@ -63,6 +63,7 @@
 #include <dtensor/parallel/loss_parallel.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/nn_modules.h>
+#include <dtensor/parallel/parallelize_module.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/state_dict.h>

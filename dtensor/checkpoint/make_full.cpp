@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // From pieces to the files that other programs expect of a model: every rank
 // writes those that it is dealt, and rank 0 gives them their names.
-#include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/save_run_impl.h>
+
+#include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/empty.h>

@@ -76,10 +76,6 @@ void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
   }
 }
 
-bool has_no_part(const at::Tensor& target) {
-  return is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank();
-}
-
 // Ranks of the mesh, in its order, that have what this one has.
 std::vector<int64_t> holders_of_my_part(const Spec& spec) {
   const auto& mesh = spec.mesh();

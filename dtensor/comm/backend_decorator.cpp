@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/backend_decorator_impl.h>
 
+#include <dtensor/comm/group_checks_impl.h>
+
 namespace dtensor::detail {
 namespace {
-
-int64_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.nbytes());
-}
-
-int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) {
-    total += bytes_of(tensor);
-  }
-  return total;
-}
 
 // Without its memory, which a backend may read in place if nobody holds it.
 Call async_call(const AsyncCollective& collective) {
@@ -70,7 +60,7 @@ PendingPtr BackendDecorator::started(
 
 at::Tensor BackendDecorator::all_reduce(const at::Tensor& input, ReduceOp op) {
   return around(
-      {"all_reduce", bytes_of(input)},
+      {"all_reduce", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kAllReduce, .inputs = {input}, .op = op};
@@ -82,7 +72,7 @@ at::Tensor BackendDecorator::all_gather(
     const at::Tensor& input,
     SizesRef counts) {
   return around(
-      {"all_gather", bytes_of(input)},
+      {"all_gather", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kAllGather,
@@ -97,7 +87,7 @@ at::Tensor BackendDecorator::gather_along(
     int64_t dim,
     SizesRef sizes) {
   return around(
-      {"all_gather", bytes_of(input)},
+      {"all_gather", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kAllGather,
@@ -113,7 +103,7 @@ at::Tensor BackendDecorator::reduce_scatter(
     SizesRef counts,
     ReduceOp op) {
   return around(
-      {"reduce_scatter", bytes_of(input)},
+      {"reduce_scatter", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kReduceScatter,
@@ -130,7 +120,7 @@ at::Tensor BackendDecorator::reduce_scatter_along(
     SizesRef sizes,
     ReduceOp op) {
   return around(
-      {"reduce_scatter", bytes_of(input)},
+      {"reduce_scatter", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kReduceScatter,
@@ -147,7 +137,7 @@ at::Tensor BackendDecorator::all_to_all(
     SizesRef sent,
     SizesRef received) {
   return around(
-      {"all_to_all", bytes_of(input)},
+      {"all_to_all", bytes(input)},
       [&] { return parted_call(input, sent, received); },
       [&] { return inner_->all_to_all(input, sent, received); });
 }
@@ -156,7 +146,7 @@ GroupBackend::Tensors BackendDecorator::exchange_parts(
     const Tensors& inputs,
     Shapes shapes) {
   return around(
-      {"all_to_all", bytes_of(inputs)},
+      {"all_to_all", bytes(inputs)},
       [&] {
         return Call{
             .kind = CollectiveKind::kAllToAll,
@@ -172,7 +162,7 @@ at::Tensor BackendDecorator::shard_dim_alltoall(
     int64_t shard_dim,
     SizesRef sizes) {
   return around(
-      {"shard_dim_alltoall", bytes_of(input)},
+      {"shard_dim_alltoall", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kAllToAll,
@@ -188,7 +178,7 @@ at::Tensor BackendDecorator::shard_dim_alltoall(
 
 at::Tensor BackendDecorator::broadcast(const at::Tensor& input, int64_t root) {
   return around(
-      {"broadcast", bytes_of(input)},
+      {"broadcast", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kBroadcast,
@@ -204,7 +194,7 @@ at::Tensor BackendDecorator::scatter(
     int64_t root) {
   const bool gives = rank() == root;
   return around(
-      {"scatter", gives ? bytes_of(inputs) : 0},
+      {"scatter", gives ? bytes(inputs) : 0},
       [&] {
         return Call{
             .kind = CollectiveKind::kScatter,
@@ -218,7 +208,7 @@ at::Tensor BackendDecorator::scatter(
 GroupBackend::Tensors
 BackendDecorator::gather(const at::Tensor& input, Shapes shapes, int64_t root) {
   return around(
-      {"gather", bytes_of(input)},
+      {"gather", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kGather, .inputs = {input}, .root = root};
@@ -228,7 +218,7 @@ BackendDecorator::gather(const at::Tensor& input, Shapes shapes, int64_t root) {
 
 void BackendDecorator::send(const at::Tensor& input, int64_t to, int64_t tag) {
   around(
-      {"send", bytes_of(input)},
+      {"send", bytes(input)},
       [&] {
         return Call{
             .kind = CollectiveKind::kSend, .inputs = {input}, .root = to};
@@ -262,7 +252,7 @@ std::vector<std::string> BackendDecorator::all_gather_texts(
 }
 
 PendingPtr BackendDecorator::start(AsyncCollective collective) {
-  const Entered entered{to_string(collective.kind), bytes_of(collective.input)};
+  const Entered entered{to_string(collective.kind), bytes(collective.input)};
   return around(
       entered,
       [&] { return async_call(collective); },

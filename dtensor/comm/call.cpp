@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/call_impl.h>
+
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/assumed_shapes_impl.h>
-#include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/layout/text.h>

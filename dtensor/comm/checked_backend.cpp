@@ -2,6 +2,8 @@
 // checked(): before each collective the ranks gather a number that says what
 // they call, and for which operator, layouts and module. Where these differ,
 // they exchange what they call in full.
+#include <dtensor/comm/group_backend.h>
+
 #include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
 #include <dtensor/comm/redistribution_scope_impl.h>

@@ -15,14 +15,6 @@ using namespace detail;
 
 namespace {
 
-int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
-  int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) {
-    total += bytes(tensor);
-  }
-  return total;
-}
-
 void check_member(std::string_view where, const Group& group, int64_t rank) {
   DTENSOR_CHECK_INDEX(
       rank >= 0 && rank < group.size(),
@@ -158,7 +150,7 @@ std::vector<at::Tensor> Group::all_to_all(
   }
   check_one_each("all_to_all", *this, inputs);
   check_shapes("all_to_all", *this, inputs, shapes);
-  const int64_t total = total_bytes(inputs);
+  const int64_t total = bytes(inputs);
   const int64_t kept = bytes(inputs[static_cast<size_t>(rank())]);
   observe(
       *this,
@@ -216,7 +208,7 @@ at::Tensor Group::scatter(
   } else {
     check_defined("scatter", like);
   }
-  const int64_t total = rank() == root ? total_bytes(inputs) : 0;
+  const int64_t total = rank() == root ? bytes(inputs) : 0;
   observe_ring(*this, CollectiveKind::kScatter, total, total);
   Handover hand(*backend_, "dtensor::scatter");
   return backend_->scatter(hand(inputs), like, root);

@@ -20,6 +20,13 @@ namespace dtensor::detail {
 inline int64_t bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
+inline int64_t bytes(const std::vector<at::Tensor>& tensors) {
+  int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) {
+    total += bytes(tensor);
+  }
+  return total;
+}
 
 /// Tells this rank's observers.
 void observe(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/init_device_mesh.h>
+
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/mesh_groups_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>

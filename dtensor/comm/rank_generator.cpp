@@ -6,11 +6,12 @@
 // `Generator? generator` get a kernel at a dispatch key that only rank threads
 // include: it fills the argument in. On every other operator that key falls
 // through, which costs nothing; these kernels stay.
+#include <dtensor/comm/rank_generator.h>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/reduce_impl.h>
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_or.h>
@@ -9,7 +11,6 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 #include <dtensor/comm/plain_tensors_impl.h>
-#include <dtensor/comm/reduce_impl.h>
 #include <dtensor/comm/reduce_loops_impl.h>
 
 namespace dtensor::detail {

@@ -15,6 +15,7 @@
 #include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>

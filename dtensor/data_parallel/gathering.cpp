@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>

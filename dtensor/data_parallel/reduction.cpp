@@ -3,7 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
-#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 

@@ -17,6 +17,7 @@
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -92,7 +93,7 @@ ParameterLayout layout_of_plain(
     const at::Tensor& parameter,
     int64_t dim,
     const DataMesh& data) {
-  Placements placements(static_cast<size_t>(data.mesh.ndim()), Replicate());
+  auto placements = whole_placements(data.mesh);
   placements.back() = Shard(dim);
   return {
       Spec::make(
@@ -113,7 +114,7 @@ SpecPtr spec_over_both(
     int64_t dim,
     DataMesh& data) {
   const auto placement = cut_of_parts(whole, dim);
-  Placements over_data(static_cast<size_t>(data.mesh.ndim()), Replicate());
+  auto over_data = whole_placements(data.mesh);
   over_data.back() = placement;
   auto placements = over_data;
   placements.append(whole.placements().begin(), whole.placements().end());

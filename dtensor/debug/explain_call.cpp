@@ -10,6 +10,7 @@
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
+#include <dtensor/ops/region_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/ops/with_boundary_impl.h>

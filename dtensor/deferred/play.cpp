@@ -6,10 +6,11 @@
 // layout of what it becomes, if their shapes are the same, and is replicated
 // otherwise. Where an operator refuses such a layout, its group starts again,
 // replicated.
-#include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/deferred/tape_impl.h>
 
+#include <dtensor/deferred/same_draws_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/dtensor.h>
@@ -283,7 +284,7 @@ class Player {
     const auto& spec = layouts_[value];
     const Placements layout = group.is_replicated || spec == nullptr ||
             spec->sizes() != SizesRef(about.sizes)
-        ? Placements(static_cast<size_t>(group.mesh.ndim()), Replicate())
+        ? whole_placements(group.mesh)
         : Placements(spec->placements().begin(), spec->placements().end());
     const FactoryOptions options{.dtype = about.dtype};
     if (const auto make = factory_of(c, about)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/layout/mesh.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/intern_impl.h>
-#include <dtensor/layout/mesh.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/shard_math.h>
 

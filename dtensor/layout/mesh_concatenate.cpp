@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slices of one mesh, put together.
+#include <dtensor/layout/mesh.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_family_impl.h>
 

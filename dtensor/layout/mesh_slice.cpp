@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slices of a mesh, dimensions joined into one, and taken apart.
+#include <dtensor/layout/mesh.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/mesh_family_impl.h>

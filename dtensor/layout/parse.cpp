@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+
+#include <dtensor/error.h>
 
 #include <charconv>
 #include <cstdint>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/layout/shard_math.h>
 
+#include <dtensor/layout/intervals_impl.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -11,17 +13,6 @@
 namespace dtensor {
 namespace {
 
-void append(Intervals& list, Interval interval) {
-  if (interval.size() == 0) {
-    return;
-  }
-  if (!list.empty() && list.back().end == interval.begin) {
-    list.back().end = interval.end;
-  } else {
-    list.push_back(interval);
-  }
-}
-
 // Appends the positions `range` of the concatenated `held`:
 // held {[0, 2), [6, 9)}, range [1, 4) -> {[1, 2), [6, 8)}
 void append_range(Intervals& list, const Intervals& held, Interval range) {
@@ -31,7 +22,7 @@ void append_range(Intervals& list, const Intervals& held, Interval range) {
     const int64_t end = std::min(range.end, position + interval.size());
     if (begin < end) {
       const int64_t shift = interval.begin - position;
-      append(list, {begin + shift, end + shift});
+      detail::append_joined(list, {begin + shift, end + shift});
     }
     position += interval.size();
   }
@@ -59,7 +50,7 @@ Intervals intervals_before(
     SizesRef coordinate,
     size_t mesh_dim) {
   Intervals held;
-  append(held, {0, size});
+  detail::append_joined(held, {0, size});
   for (size_t i = 0; i < mesh_dim; ++i) {
     if (placements[i].cuts(dim)) {
       held = cut(held, placements[i], mesh_shape[i], coordinate[i]);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/layout/spec.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/intern_impl.h>
 #include <dtensor/layout/normalized_spec_impl.h>
-#include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -195,9 +197,8 @@ Placements normalize_placements(
 Placements placements_or_whole(
     const DeviceMesh& mesh,
     PlacementsRef placements) {
-  return placements.empty()
-      ? Placements(static_cast<size_t>(mesh.ndim()), Replicate())
-      : Placements(placements);
+  return placements.empty() ? detail::whole_placements(mesh)
+                            : Placements(placements);
 }
 
 SpecPtr Spec::make(

@@ -8,6 +8,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/call_key_impl.h>
 #include <dtensor/ops/in_backward_impl.h>
+#include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/plain_operand_impl.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -188,12 +189,7 @@ std::shared_ptr<const Decision> decide_without_meta(
   return decide_replicated(info, call);
 }
 
-bool has_equal_parts(const Spec& spec) {
-  return has_equal_parts(
-      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
-}
-
-bool has_equal_parts(const OpCall& call, const Decision& decision) {
+bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
   bool equal = true;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     equal &= has_equal_parts(decision.layout_of(call, i));
@@ -283,7 +279,7 @@ std::shared_ptr<const Decision> decide_anew(
       propagate(call, *info.rule, constraints, choices));
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
-    decision->parts_are_equal = has_equal_parts(call, *decision);
+    decision->parts_are_equal = all_have_equal_parts(call, *decision);
   }
   return decision;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The one path of every operator: decide -> redistribute the inputs -> local
 // operator -> wrap the results.
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/dispatch_impl.h>
 
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
@@ -13,6 +15,7 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <c10/core/InferenceMode.h>
 

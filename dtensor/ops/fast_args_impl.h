@@ -6,6 +6,7 @@
 #include <ATen/core/IListRef_inl.h>
 #include <dtensor/ops/strategy.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 #include <tuple>

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/fast_kernel_impl.h>
 
-#include <algorithm>
+#include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/local_call_impl.h>
+#include <dtensor/ops/region_impl.h>
+#include <dtensor/ops/slot_kernel_impl.h>
 
 namespace dtensor::detail {
 
@@ -24,26 +27,6 @@ void note_decision(
   const bool stock =
       decision != nullptr && takes_stock_autograd(info, *decision, args);
   recent_decisions(info.slot).insert(key, std::move(decision), stock);
-}
-
-bool rewrites(const OpInfo& info, const Decision& decision) {
-  return info.rule == nullptr ||
-      (info.rule->local_kernel && !decision.is_plain_call) ||
-      info.rule->kernel || info.inplace_view || info.is_out;
-}
-
-bool is_local_only(const OpInfo& info, const Decision& decision) {
-  const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
-  return !rewrites(info, decision) && !decision.redistributes &&
-      !decision.shapes_from_results && decision.args.empty() &&
-      std::all_of(decision.inputs.begin(), decision.inputs.end(), is_null) &&
-      !decision.outputs.empty() &&
-      std::all_of(
-          decision.outputs.begin(),
-          decision.outputs.end(),
-          [](const SpecPtr& spec) {
-            return spec == nullptr || spec->mesh().contains_this_rank();
-          });
 }
 
 const FastOp* find_fast_op(const c10::OperatorName& name) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Unboxed kernels of views, products, reductions and normalizations.
+#include <dtensor/ops/fast_ops_impl.h>
+
 #include <dtensor/ops/fast_kernel_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Unboxed kernels of the pointwise operators that models and optimizers call.
+#include <dtensor/ops/fast_ops_impl.h>
+
 #include <dtensor/ops/fast_kernel_impl.h>
 
 #include <ATen/ops/_to_copy_ops.h>

@@ -121,6 +121,7 @@ void come_by(
       stack);
 }
 
+static_assert(kReplicationKey == c10::DispatchKey::TESTING_ONLY_GenericMode);
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&come_by>());
 }

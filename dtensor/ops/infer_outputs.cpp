@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Global shapes of results, from the operator itself on meta tensors of the
 // global shapes.
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/infer_outputs_impl.h>
 
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/ops/stack_impl.h>
-#include <dtensor/tensor/meta_impl.h>
 
 namespace dtensor::detail {
 namespace {

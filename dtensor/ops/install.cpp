@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Puts kernels under every operator when the library loads, and under one of
 // them again when it gets another rule.
+#include <dtensor/ops/install_impl.h>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <dtensor/api.h>
 #include <dtensor/error.h>
 #include <dtensor/ops/asked_first_impl.h>
+#include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
-#include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/torch_internals.h>
@@ -28,10 +30,9 @@ using c10::DispatchKey;
 // Operators of other libraries, and those registered after this one.
 std::shared_ptr<OpInfo> info_of_other(const c10::OperatorHandle& op) {
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<OpInfo>> infos;
+  static std::unordered_map<c10::OperatorName, std::shared_ptr<OpInfo>> infos;
   const std::lock_guard lock(mutex);
-  const auto& n = op.operator_name();
-  auto& slot = infos[n.name + "." + n.overload_name];
+  auto& slot = infos[op.operator_name()];
   if (slot == nullptr) {
     slot = std::make_shared<OpInfo>(op);
   }
@@ -163,7 +164,11 @@ TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
   m.impl("_to_copy", to_copy_kernel_of_meta(true));
 }
 
-// Of kAskedFirstKey.
+// The macro takes the name of a key and no constant.
+static_assert(kAskedFirstKey == DispatchKey::TESTING_ONLY_GenericWrapper);
+static_assert(kDTensorKey == DispatchKey::PrivateUse3);
+static_assert(kDTensorAutogradKey == DispatchKey::AutogradPrivateUse3);
+
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&ask_first>());
 }

@@ -26,10 +26,6 @@ bool keeps_its_kernel(const c10::OperatorHandle& op);
 /// For the rules as they are now; none where LibTorch's own kernels serve.
 Kernels kernels_of(const c10::OperatorHandle& op);
 
-/// What the operator's kernels know of it; of one that keeps LibTorch's, what
-/// they would. From any thread.
-std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
-
 /// LibTorch's own kernel for a backend.
 c10::SafeKernelFunction stock_kernel(
     const c10::OperatorHandle& op,

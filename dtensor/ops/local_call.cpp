@@ -4,11 +4,15 @@
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/boundary_impl.h>
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
+
+#include <algorithm>
 
 namespace dtensor::detail {
 namespace {
@@ -52,7 +56,27 @@ void results_without_data(
   push_results(info, std::move(results), stack);
 }
 
+bool rewrites(const OpInfo& info, const Decision& decision) {
+  return info.rule == nullptr ||
+      (info.rule->local_kernel && !decision.is_plain_call) ||
+      info.rule->kernel || info.inplace_view || info.is_out;
+}
+
 } // namespace
+
+bool is_local_only(const OpInfo& info, const Decision& decision) {
+  const auto is_null = [](const SpecPtr& spec) { return spec == nullptr; };
+  return !rewrites(info, decision) && !decision.redistributes &&
+      !decision.shapes_from_results && decision.args.empty() &&
+      std::all_of(decision.inputs.begin(), decision.inputs.end(), is_null) &&
+      !decision.outputs.empty() &&
+      std::all_of(
+          decision.outputs.begin(),
+          decision.outputs.end(),
+          [](const SpecPtr& spec) {
+            return spec == nullptr || spec->mesh().contains_this_rank();
+          });
+}
 
 at::Tensor local_without_data(const Spec& spec) {
   return at::empty_strided(

@@ -4,8 +4,12 @@
 #pragma once
 
 #include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/strategy.h>
 
 namespace dtensor::detail {
+
+/// Whether a call with this decision needs nothing but the local operator.
+bool is_local_only(const OpInfo& info, const Decision& decision);
 
 /// A spec on the call's mesh; to be taken before the arguments turn local.
 SpecPtr any_spec(

@@ -6,6 +6,7 @@
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/on_missing_rule_impl.h>
 #include <dtensor/ops/replicated_impl.h>
@@ -27,11 +28,6 @@ detail::RankLocal<OnMissingRule*> innermost_fallback;
 
 bool in_fallback() {
   return innermost_fallback.get() != nullptr;
-}
-
-SpecPtr whole_spec(const Spec& spec) {
-  const Placements everywhere(spec.placements().size(), Replicate());
-  return spec.with_placements(everywhere);
 }
 
 void warn_once(const std::string& op) {

@@ -13,6 +13,7 @@
 #include <dtensor/ops/view_result_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>

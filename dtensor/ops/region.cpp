@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that run as a region: their local call is recorded by LibTorch's
 // autograd, and tensor/region.cpp connects what it recorded with the DTensors.
-#include <dtensor/tensor/region_impl.h>
+#include <dtensor/ops/region_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/ops/decide_impl.h>
+#include <dtensor/ops/dispatch_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -11,6 +14,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/region_impl.h>
 
 namespace dtensor::detail {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/ops/einsum.h>
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/ops/einsum.h>
 #include <dtensor/ops/families_impl.h>
-#include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/registry_impl.h>
 #include <dtensor/ops/stack_impl.h>
 
 #include <algorithm>

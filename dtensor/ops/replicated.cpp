@@ -13,6 +13,7 @@
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 #include <vector>

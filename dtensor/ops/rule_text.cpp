@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
+#include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>
 #include <optional>
@@ -11,25 +13,13 @@
 namespace dtensor {
 namespace {
 
-std::vector<ReduceOp> all_reductions() {
-  return {
-      ReduceOp::kSum,
-      ReduceOp::kAvg,
-      ReduceOp::kProduct,
-      ReduceOp::kMin,
-      ReduceOp::kMax,
-      ReduceOp::kBand,
-      ReduceOp::kBor,
-      ReduceOp::kBxor};
-}
-
 // What an input of `ndim` dimensions may be.
 std::vector<Placement> layouts_of(int64_t ndim) {
   std::vector<Placement> layouts;
   for (int64_t d = 0; d < ndim; ++d) {
     layouts.push_back(Shard(d));
   }
-  for (const auto op : all_reductions()) {
+  for (const auto op : detail::all_ops()) {
     layouts.push_back(Partial(op));
   }
   return layouts;
@@ -39,8 +29,7 @@ std::vector<Placement> layouts_of(int64_t ndim) {
 OpCall with_layouts(const OpCall& call, const Placements& layouts) {
   auto changed = call;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const auto ndim = static_cast<size_t>(call.mesh.ndim());
-    Placements placements(ndim, Replicate());
+    auto placements = detail::whole_placements(call.mesh);
     placements[0] = layouts[i];
     changed.inputs[i].spec = call.inputs[i].spec->with_placements(placements);
   }
@@ -76,7 +65,7 @@ Strategies strategies_of(const OpCall& call, const OpRule& rule) {
       add_all(all, with_layouts(call, layouts), rule);
     }
   }
-  for (const auto op : all_reductions()) {
+  for (const auto op : detail::all_ops()) {
     const Placements partial(call.inputs.size(), Partial(op));
     add_all(all, with_layouts(call, partial), rule);
   }
@@ -168,7 +157,7 @@ class PartialTexts {
 
  private:
   static std::string names(const std::vector<ReduceOp>& reductions) {
-    if (reductions == all_reductions()) {
+    if (reductions == detail::all_ops()) {
       return "any";
     }
     std::string text;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dtensor/comm/observer.h>
+#include <dtensor/ops/boundary_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>

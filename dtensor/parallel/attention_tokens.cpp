@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/attention_tokens_impl.h>
 
+#include <dtensor/layout/intervals_impl.h>
+
 #include <algorithm>
 
 namespace dtensor::detail {
 namespace {
-
-void add(Intervals& held, Interval more) {
-  if (more.size() == 0) {
-    return;
-  }
-  if (!held.empty() && held.back().end == more.begin) {
-    held.back().end = more.end;
-  } else {
-    held.push_back(more);
-  }
-}
 
 // Joins `more` to the last piece where the two are a rectangle.
 void add(std::vector<AttentionPiece>& pieces, const AttentionPiece& more) {
@@ -86,7 +77,7 @@ Intervals at_places(const Intervals& held, Interval places) {
         std::max(here.begin, places.begin), std::min(here.end, places.end)};
     if (both.begin < both.end) {
       const int64_t shift = each.at.begin - each.place;
-      add(result, {both.begin + shift, both.end + shift});
+      append_joined(result, {both.begin + shift, both.end + shift});
     }
   }
   return result;
@@ -120,13 +111,13 @@ TokensOfRanks tokens_of_ranks(int64_t length, int64_t ranks, bool balanced) {
     const Interval part = chunk(length, ranks, rank);
     auto& held = tokens[static_cast<size_t>(rank)];
     if (!balanced) {
-      add(held, part);
+      append_joined(held, part);
       continue;
     }
     const int64_t head = (part.size() + 1) / 2;
     const int64_t tail = part.size() - head;
-    add(held, {front, front + head});
-    add(held, {back - tail, back});
+    append_joined(held, {front, front + head});
+    append_joined(held, {back - tail, back});
     front += head;
     back -= tail;
   }

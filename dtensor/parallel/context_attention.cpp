@@ -201,6 +201,7 @@ at::Tensor attention_kernel(
       grouped);
 }
 
+static_assert(kRankKey == c10::DispatchKey::DeferredInit);
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) {
   m.impl("scaled_dot_product_attention", &attention_kernel);
 }

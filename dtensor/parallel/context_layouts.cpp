@@ -7,10 +7,10 @@
 //   the same on 4 ranks of tp:            q S(2) S(1), k S(2) R
 //
 // In the second case a rank picks its queries' heads of keys.
-#include <dtensor/layout/text.h>
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <dtensor/comm/mesh_scope.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_claim_impl.h>
@@ -51,8 +52,7 @@ namespace {
 
 void replicate_in_place(at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.defined() && !is_dtensor(tensor)) {
-    const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
-    distribute_parameter(tensor, mesh, whole);
+    distribute_parameter(tensor, mesh, detail::whole_placements(mesh));
   }
 }
 

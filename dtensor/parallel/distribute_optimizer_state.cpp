@@ -5,10 +5,12 @@
 #include <ATen/ops/cat.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/optim/lbfgs.h>
 
 #include <algorithm>
@@ -148,8 +150,7 @@ void replace_vectors(
     LBFGSParamState& state,
     Replacements& replacements) {
   const auto& spec = detail::spec_of(parameter);
-  const auto layout = spec->with_placements(
-      Placements(static_cast<size_t>(spec->mesh().ndim()), Replicate()));
+  const auto layout = detail::whole_spec(*spec);
   const auto add = [&](at::Tensor& value, const char* name) {
     replacements.add(value, *layout, name);
   };

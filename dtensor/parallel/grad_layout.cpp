@@ -11,6 +11,7 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
 #include <dtensor/parallel/tied_modules_impl.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/state_dict.h>
+
 #include <ATen/core/grad_mode.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/become_impl.h>

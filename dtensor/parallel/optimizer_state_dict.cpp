@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/error.h>
-#include <dtensor/parallel/optimizer_fields_impl.h>
-#include <dtensor/parallel/state_values_impl.h>
-#include <dtensor/tensor/dtensor.h>
+#include <dtensor/parallel/state_dict.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/optimizer_fields_impl.h>
+#include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/tensor/dtensor.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -25,7 +26,6 @@ using detail::KnownOptimizer;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
-
 using Names = std::unordered_map<const void*, std::string>;
 
 Names names_of(const torch::nn::Module& module) {

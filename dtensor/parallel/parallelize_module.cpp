@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/parallel/style.h>
+#include <dtensor/parallel/parallelize_module.h>
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/mesh_scope.h>
@@ -9,6 +9,7 @@
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/style.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -136,19 +137,6 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
 }
 
 } // namespace
-
-StyleTarget StyleTarget::of_child(
-    const std::string& child_name,
-    torch::nn::Module& child) const {
-  return {
-      child,
-      detail::full_name(name, child_name),
-      mesh,
-      src_data_rank,
-      changes,
-      keep_dtensors,
-      root_mesh};
-}
 
 void parallelize_module(
     torch::nn::Module& module,

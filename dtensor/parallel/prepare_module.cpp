@@ -82,23 +82,6 @@ void change_layouts(
 
 } // namespace
 
-namespace detail {
-
-ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {
-  auto* hooks = dynamic_cast<ModuleHooks*>(&target.module);
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      hooks != nullptr,
-      style,
-      describe(target),
-      ", a ",
-      target.module.name(),
-      ", has no hooks. Declare it with DTENSOR_MODULE instead of "
-      "TORCH_MODULE.");
-  return *hooks;
-}
-
-} // namespace detail
-
 PrepareModuleInput::PrepareModuleInput(PrepareModuleInputOptions options)
     : options_(std::move(options)) {
   check_lengths(

@@ -35,6 +35,7 @@
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/version_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 
 #include <ATen/core/grad_mode.h>

@@ -7,6 +7,7 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/dtensor.h>
 
 #include <nlohmann/json.hpp>
@@ -88,7 +89,7 @@ at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source) {
     return full_tensor(value).to(target.device());
   }
   const auto& mesh = DTensor(target).device_mesh();
-  const Placements everywhere(static_cast<size_t>(mesh.ndim()), Replicate());
+  const auto everywhere = whole_placements(mesh);
   if (is_dtensor(value) && DTensor(value).device_mesh() == mesh) {
     return DTensor(value).redistribute(everywhere);
   }

@@ -5,6 +5,7 @@
 
 #include <dtensor/layout/mesh.h>
 #include <dtensor/layout/placement.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/style.h>
 
 #include <utility>
@@ -39,8 +40,7 @@ struct StyleMesh {
   }
   /// Whole elsewhere.
   Placements alone(const Placement& placement) const {
-    return with(
-        Placements(static_cast<size_t>(mesh.ndim()), Replicate()), placement);
+    return with(whole_placements(mesh), placement);
   }
 
   friend bool operator==(const StyleMesh&, const StyleMesh&) = default;

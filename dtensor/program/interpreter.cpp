@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/interpreter_impl.h>
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -45,9 +46,7 @@ IValue Interpreter::placed(IValue value, bool random) const {
     return value;
   }
   if (random) {
-    const Placements whole(
-        static_cast<size_t>(state_.mesh.ndim()), Replicate());
-    return distribute_tensor(t, state_.mesh, whole);
+    return distribute_tensor(t, state_.mesh, whole_placements(state_.mesh));
   }
   return replicate(t, state_.mesh);
 }

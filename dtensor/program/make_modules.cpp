@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The parameters and buffers of a graph, and what its calls use them for.
-#include <dtensor/program/module_tree_impl.h>
 #include <dtensor/program/program_state_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/program/module_tree_impl.h>
 
 #include <ATen/ops/empty.h>
 

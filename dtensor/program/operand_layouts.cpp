@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/operand_layouts_impl.h>
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/decide_impl.h>
 #include <dtensor/ops/explicit_redistribution.h>
+#include <dtensor/ops/install_impl.h>
 #include <dtensor/ops/kernels_impl.h>
 #include <dtensor/ops/local_call_impl.h>
 #include <dtensor/ops/stack_impl.h>
@@ -94,7 +96,7 @@ std::vector<SpecPtr> all_whole(Args args) {
   std::vector<SpecPtr> wanted(args.size());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
     if (is_dtensor(t) && item < 0 && !spec_of(t)->is_replicated()) {
-      wanted[arg] = whole_spec(spec_of(t));
+      wanted[arg] = whole_spec(*spec_of(t));
     }
   });
   return wanted;

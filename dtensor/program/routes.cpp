@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/routes_impl.h>
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/redistribute/plan.h>
 
 #include <algorithm>
@@ -28,13 +29,7 @@ Cost sum(const Cost& a, const Cost& b) {
 
 // Of a value that comes in this layout: every rank has a sum's whole gradient.
 SpecPtr gradient_of(const SpecPtr& spec) {
-  Placements placements(spec->placements().begin(), spec->placements().end());
-  for (auto& placement : placements) {
-    if (placement.is_partial()) {
-      placement = Replicate();
-    }
-  }
-  return spec->with_placements(placements);
+  return spec->with_placements(without_partial(spec->placements()));
 }
 
 class Routes {

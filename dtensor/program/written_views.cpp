@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/written_views_impl.h>
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -28,11 +29,6 @@ bool is_in(const at::Tensor& t, const std::vector<at::Tensor>& all) {
 }
 
 } // namespace
-
-SpecPtr whole_spec(const SpecPtr& spec) {
-  return spec->with_placements(
-      Placements(spec->placements().size(), Replicate()));
-}
 
 void WrittenViews::begin(const GraphNode& node, const torch::jit::Stack& args) {
   begun_ = {};
@@ -144,7 +140,7 @@ at::Tensor WrittenViews::brought(
   Moved moved;
   // Other views may not fit the layout that this one wants.
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
-      root, calls.empty() ? to : whole_spec(spec_of(root)));
+      root, calls.empty() ? to : whole_spec(*spec_of(root)));
   take_again(calls, moved);
   for (const auto slot : own.sharing) {
     if (values[slot].isTensor()) {

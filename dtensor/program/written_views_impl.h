@@ -15,9 +15,6 @@
 
 namespace dtensor::detail {
 
-/// The same value, whole on all ranks.
-SpecPtr whole_spec(const SpecPtr& spec);
-
 /// Those of one run.
 class WrittenViews {
  public:

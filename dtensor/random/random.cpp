@@ -8,7 +8,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/random/sample_impl.h>
-#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>

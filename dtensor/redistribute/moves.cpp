@@ -207,6 +207,11 @@ bool has_equal_parts(const Frame& frame, PlacementsRef placements) {
   return true;
 }
 
+bool has_equal_parts(const Spec& spec) {
+  return has_equal_parts(
+      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
+}
+
 int64_t
 wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after) {
   const auto collective = collective_of(kind);

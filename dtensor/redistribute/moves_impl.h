@@ -49,6 +49,7 @@ int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
 /// Whether every cut of the layout makes parts of one size for all ranks.
 bool has_equal_parts(const Frame& frame, PlacementsRef placements);
+bool has_equal_parts(const Spec& spec);
 
 /// Elements that a rank sends in a step over `n` ranks, times n: a whole
 /// number, so costs compare exactly. `before` and `after` count the elements of

@@ -2,9 +2,11 @@
 #include <dtensor/tensor/autograd_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <utility>
@@ -49,21 +51,10 @@ struct NothingBackward final : Node {
 
 } // namespace
 
-Placements without_partial(PlacementsRef placements) {
-  Placements result(placements.begin(), placements.end());
-  for (auto& p : result) {
-    if (p.is_partial()) {
-      p = Replicate();
-    }
-  }
-  return result;
-}
-
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
-  const Placements everywhere(like.placements().size(), Replicate());
   return Spec::make(
       like.mesh(),
-      everywhere,
+      whole_placements(like.mesh()),
       whole.sizes(),
       whole.strides(),
       whole.scalar_type());

@@ -52,9 +52,6 @@ at::Tensor redistribute_autograd(
 /// in on a rank outside their mesh: nothing, and nothing flows back.
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
 
-/// Placements with every Partial replaced by Replicate.
-Placements without_partial(PlacementsRef placements);
-
 /// The layout of a tensor that every rank has, on the mesh of `like`.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
 

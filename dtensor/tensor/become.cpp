@@ -6,6 +6,7 @@
 #include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/csrc/autograd/variable.h>
 

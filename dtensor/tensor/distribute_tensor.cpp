@@ -10,6 +10,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/become_impl.h>
@@ -17,6 +18,7 @@
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 namespace dtensor {
 namespace {
@@ -92,12 +94,7 @@ Sizes order_in_memory(const at::Tensor& tensor) {
 }
 
 at::Tensor keep_first_part(const at::Tensor& local, const SpecPtr& spec) {
-  Placements before(spec->placements().begin(), spec->placements().end());
-  for (auto& p : before) {
-    if (p.is_partial()) {
-      p = Replicate();
-    }
-  }
+  const auto before = detail::without_partial(spec->placements());
   return redistribute_local(local, spec->with_placements(before), spec);
 }
 
@@ -155,8 +152,7 @@ at::Tensor local_part(
     local = scatter_to_ranks(local, spec, *src_data_rank);
     local = keep_first_part(local, spec);
   } else {
-    const Placements whole(spec->placements().size(), Replicate());
-    local = redistribute_local(local, spec->with_placements(whole), spec);
+    local = redistribute_local(local, detail::whole_spec(*spec), spec);
   }
   // The distributed tensor never shares memory with the plain one.
   local = detail::in_memory_order(local, spec->strides());

@@ -5,11 +5,13 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ostream>
 
@@ -105,8 +107,8 @@ at::Tensor DTensor::full_tensor(
     detail::check_mine("redistribute", *spec());
     return to_local(); // whose gradient comes back as it should
   }
-  const Placements whole(placements().size(), Replicate());
-  return redistribute(whole).to_local(grad_placements);
+  return redistribute(detail::whole_placements(device_mesh()))
+      .to_local(grad_placements);
 }
 
 DTensor DTensor::redistribute(

@@ -8,7 +8,7 @@
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 

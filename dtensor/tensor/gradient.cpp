@@ -6,6 +6,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replication_key_impl.h>

@@ -2,11 +2,13 @@
 #include <dtensor/tensor/layout_steps_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/memory_order_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <utility>

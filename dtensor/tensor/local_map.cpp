@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/local_map.h>
+
 #include <dtensor/tensor/local_map_arguments_impl.h>
 
 #include <ATen/core/grad_mode.h>
@@ -46,11 +48,6 @@ at::Tensor part_without_data(const Spec& spec) {
       sizes,
       dense_strides(sizes, spec.strides()),
       at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
-}
-
-bool is_cut_evenly(const Spec& spec) {
-  return has_equal_parts(
-      Frame{spec.sizes(), spec.mesh().shape()}, spec.placements());
 }
 
 // The sizes of the tensor of which every rank has a part: those along a cut
@@ -149,7 +146,7 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
     }
     check_gradient(args, i);
     const auto& spec = *spec_of(args[i].tensor);
-    even &= is_cut_evenly(spec);
+    even &= has_equal_parts(spec);
     if (!outside) {
       local = DTensor(args[i].tensor).to_local(grad_of(i).value());
       continue;

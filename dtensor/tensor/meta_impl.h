@@ -126,16 +126,9 @@ inline void count_write(const at::Tensor& t) {
 inline const SpecPtr& spec_of(const at::Tensor& t) {
   return meta_of(t).spec;
 }
-
-/// A DTensor of `spec` whose part on this rank is `local` (shape
-/// spec->local_sizes()); no autograd history.
-at::Tensor wrap(at::Tensor local, SpecPtr spec);
-
-/// The same for a part that is still under way, on the device of `like`.
-at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
-
-/// Makes `self` the DTensor of `local` and `spec` from now on, for in-place
-/// operators that change the shape.
-void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
+/// Whether it is a DTensor on a mesh that this rank is outside of.
+inline bool has_no_part(const at::Tensor& t) {
+  return is_dtensor(t) && !spec_of(t)->mesh().contains_this_rank();
+}
 
 } // namespace dtensor::detail

@@ -3,6 +3,7 @@
 // layout_steps_impl.h that an input and the result of a region want.
 #pragma once
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/tensor/wrap_impl.h>
+
 #include <dtensor/comm/recorded_impl.h>
 #include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/meta_impl.h>

@@ -22,6 +22,7 @@
 namespace dtensor {
 namespace {
 
+using detail::has_no_part;
 using detail::local_of;
 using detail::spec_of;
 
@@ -165,10 +166,6 @@ Intervals interleaved(const Intervals& rows, int64_t all_rows, int64_t heads) {
     }
   }
   return places;
-}
-
-bool has_no_part(const at::Tensor& target) {
-  return is_dtensor(target) && !spec_of(target)->mesh().contains_this_rank();
 }
 
 bool is_a_term(const at::Tensor& target) {

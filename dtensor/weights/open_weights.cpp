@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which reader a file of weights, or a folder of them, is for.
-#include <dtensor/weights/weight_contents_impl.h>
+#include <dtensor/weights/weight_file.h>
 
+#include <dtensor/weights/weight_contents_impl.h>
 #include <dtensor/weights/zip_directory_impl.h>
 
 #include <cstring>

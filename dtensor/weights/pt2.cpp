@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Weights and constants of an exported program: records of raw bytes, and a
 // table in JSON for each kind. Views of one storage share a record.
-#include <dtensor/weights/pt2_archive_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
+
+#include <dtensor/weights/pt2_archive_impl.h>
 
 #include <c10/util/StringUtil.h>
 

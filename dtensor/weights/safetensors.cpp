@@ -3,8 +3,9 @@
 // the bytes of all tensors. An index names the file of each tensor. Files of
 // torch.distributed.checkpoint, and ours, hold pieces of tensors: their header
 // says under DCP_SHARDING_INFO where each begins.
-#include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
+
+#include <dtensor/weights/checksums_impl.h>
 
 #include <c10/util/StringUtil.h>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/weights/weight_contents_impl.h>
+#include <dtensor/weights/weight_file.h>
 
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/weights/weight_contents_impl.h>
 #include <dtensor/weights/zip_directory_impl.h>
 
 #include <ATen/core/grad_mode.h>

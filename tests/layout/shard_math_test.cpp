@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Shard arithmetic against torch.chunk and torch.cat on real tensors, and
 // against numbers that the Python version computed.
+#include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/shard_math.h>
 
 #include <gtest/gtest.h>
@@ -180,6 +181,19 @@ TEST(Units, KeepThePartsOfNestedCuts) {
       }
     }
   }
+}
+
+TEST(ShardMath, AnIntervalJoinsTheOneThatItBeginsAtTheEndOf) {
+  Intervals list;
+  detail::append_joined(list, {3, 3});
+  EXPECT_TRUE(list.empty());
+  detail::append_joined(list, {2, 4});
+  detail::append_joined(list, {4, 5});
+  EXPECT_EQ(list, (Intervals{{2, 5}}));
+  detail::append_joined(list, {6, 8});
+  detail::append_joined(list, {8, 8});
+  detail::append_joined(list, {0, 2});
+  EXPECT_EQ(list, (Intervals{{2, 5}, {6, 8}, {0, 2}}));
 }
 
 TEST(ShardMath, CutJoinsAdjacentIntervals) {

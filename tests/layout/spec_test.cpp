@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/layout/spec.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -38,6 +39,22 @@ TEST(Spec, StridesAreRowMajorUnlessGiven) {
   const SpecPtr spec =
       Spec::make(mesh_2d(), {Shard(0), Replicate()}, {8, 6}, at::kFloat);
   EXPECT_EQ(spec->strides(), (Sizes{6, 1}));
+}
+
+TEST(Spec, AWholeTensorIsReplicatedOnEveryMeshDimension) {
+  const Placements whole{Replicate(), Replicate()};
+  EXPECT_EQ(detail::whole_placements(mesh_2d()), whole);
+  const SpecPtr spec = Spec::make(
+      mesh_2d(), {Shard(0), Partial("max")}, {8, 6}, {1, 8}, at::kHalf);
+  EXPECT_EQ(detail::whole_spec(*spec), spec->with_placements(whole));
+}
+
+TEST(Spec, WithoutPartialKeepsAllOtherPlacements) {
+  EXPECT_EQ(
+      detail::without_partial({Partial("max"), Shard(1), Partial("sum")}),
+      (Placements{Replicate(), Shard(1), Replicate()}));
+  const Placements other{StridedShard(0, 4), Shard(0, 2), Replicate()};
+  EXPECT_EQ(detail::without_partial(other), other);
 }
 
 struct Answers {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The choice that propagate makes one mesh dimension after the other, against
 // the cheapest of all combinations of strategies on the whole mesh.
+#include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
 #include <dtensor/testing/fake_world.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

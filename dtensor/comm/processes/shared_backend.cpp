@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How members agree and fail, messages, and what moves one tensor or none.
+#include <dtensor/comm/processes/shared_backend_impl.h>
+
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/packed_call_impl.h>
-#include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 

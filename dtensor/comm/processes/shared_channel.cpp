@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/processes/shared_channel_impl.h>
+
+#include <dtensor/comm/collective_timeout.h>
 
 #include <unistd.h>
 #include <algorithm>

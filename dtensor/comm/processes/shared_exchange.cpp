@@ -4,9 +4,10 @@
 // Who gets how much is known to two members only, so all tell it first, in a
 // table of what they send and what they expect. A member whose parts fit behind
 // its table sends them with it.
+#include <dtensor/comm/processes/shared_backend_impl.h>
+
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/part_buffers_impl.h>
-#include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <algorithm>
 

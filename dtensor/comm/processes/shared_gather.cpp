@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every member shows its tensor, and copies those of all. A longer one it
 // writes to the results of all, where these are in arenas.
+#include <dtensor/comm/processes/shared_backend_impl.h>
+
 #include <c10/util/accumulate.h>
 #include <c10/util/safe_numerics.h>
 #include <dtensor/comm/part_buffers_impl.h>
-#include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/shared_mail_impl.h>
+
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/processes/rows_impl.h>
-#include <dtensor/comm/processes/shared_mail_impl.h>
 
 #include <algorithm>
 

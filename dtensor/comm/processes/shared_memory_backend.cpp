@@ -2,10 +2,11 @@
 // How the members of a group come to share a segment: the first makes it and
 // says in the store where it is; the others open it. When all have their seats,
 // neither the segment nor the store says anything more to anybody.
+#include <dtensor/comm/processes/shared_memory_backend_impl.h>
+
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
-#include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/version.h>

@@ -6,8 +6,9 @@
 // parts of a block that others are to reduce; when all have done so, it reduces
 // its own and writes it to the results of all that are in arenas, and for the
 // others into its next room. So a block more costs one meeting more.
-#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
+
+#include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/processes/shown_results_impl.h>
 #include <dtensor/comm/reduce_impl.h>
 

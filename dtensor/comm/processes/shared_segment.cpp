@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/shared_segment_impl.h>
+
+#include <c10/util/StringUtil.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 

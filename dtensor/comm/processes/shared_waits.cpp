@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a member of a SharedChannel waits, and how it finds and says that the
 // group cannot go on.
+#include <dtensor/comm/processes/shared_channel_impl.h>
+
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/processes/shared_channel_impl.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/error.h>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rank copies the parts of all.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Small tensors are reduced by every rank for itself. Larger ones are split:
 // each rank reduces its part and writes it to the results of all.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <ATen/Parallel.h>
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/comm/reduce_loops_impl.h>

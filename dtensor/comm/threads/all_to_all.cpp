@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rank copies what is for it out of the inputs of all.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <ATen/ops/cat.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>

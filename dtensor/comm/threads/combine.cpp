@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/cat.h>
 #include <dtensor/comm/threads/combine_impl.h>
+
+#include <ATen/ops/cat.h>
 
 #include <algorithm>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/threads/failure_report_impl.h>
+
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
-#include <dtensor/comm/threads/failure_report_impl.h>
 #include <dtensor/comm/threads/thread_hub_impl.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rank reduces the part that it is to have.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <dtensor/comm/reduce_impl.h>
 #include <dtensor/comm/reduce_loops_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // broadcast, scatter, gather: from one rank, or to one.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 
 namespace dtensor::detail {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/threads/small_impl.h>
+
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DispatchKeySet.h>
-#include <dtensor/comm/threads/small_impl.h>
+#include <c10/util/accumulate.h>
 
 #include <limits>
 
@@ -20,14 +22,6 @@ bool fits(at::IntArrayRef sizes) {
   return true;
 }
 
-int64_t product(at::IntArrayRef sizes) {
-  int64_t result = 1;
-  for (const int64_t size : sizes) {
-    result *= size;
-  }
-  return result;
-}
-
 } // namespace
 
 at::Tensor tensor_over(const void* data, const Signature& signature) {
@@ -38,9 +32,9 @@ at::Tensor tensor_over(const void* data, const Signature& signature) {
 Strips::Strips(const Signature& signature) {
   const at::DimVector shape = signature.shape();
   const at::IntArrayRef sizes = shape;
-  outer = product(sizes.slice(0, signature.dim));
+  outer = c10::multiply_integers(sizes.slice(0, signature.dim));
   size = sizes[signature.dim];
-  elements = product(sizes.slice(signature.dim + 1));
+  elements = c10::multiply_integers(sizes.slice(signature.dim + 1));
   item = static_cast<int64_t>(c10::elementSize(signature.dtype));
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The asynchronous collectives of a ThreadBackend.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>

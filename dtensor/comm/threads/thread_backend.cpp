@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages, and what moves no tensors.
+#include <dtensor/comm/threads/thread_backend_impl.h>
+
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/threads/thread_meeting_impl.h>
 #include <dtensor/error.h>

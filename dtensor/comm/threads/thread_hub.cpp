@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/threads/thread_hub_impl.h>
+
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/comm/threads/channel_impl.h>
-#include <dtensor/comm/threads/thread_hub_impl.h>
 #include <dtensor/error.h>
 
 #include <algorithm>

@@ -15,6 +15,7 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
 

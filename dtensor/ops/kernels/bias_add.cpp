@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // output += bias, as torch::nn::Linear writes it: a plain local output meets
 // the bias of a styled module, whose boundary knows which part to add.
-#include <dtensor/comm/observer.h>
 #include <dtensor/ops/boundary_impl.h>
+
+#include <dtensor/comm/observer.h>
 #include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/torch_internals.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -47,6 +49,7 @@ void add_(
 
 } // namespace
 
+static_assert(kDTensorAutogradKey == c10::DispatchKey::AutogradPrivateUse3);
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse3, m) {
   m.impl("add_.Tensor", torch::CppFunction::makeFromBoxedFunction<&add_>());
 }

@@ -4,11 +4,13 @@
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_local_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/DTensorState.h>
 #include <ATen/TensorOperators.h>
@@ -114,7 +116,6 @@ at::Tensor local_in(
     return redistribute_local(
         local_of(t), spec_of(t), spec_of(t)->with_placements(placements));
   }
-  const Placements whole(placements.size(), Replicate());
   DTENSOR_CHECK(
       t.numel() == 1 || loss_parallel_depth() > 0 ||
           at::get_dtensor_allow_implicit_replication(),
@@ -125,7 +126,7 @@ at::Tensor local_in(
       logits,
       ". Make it a DTensor with distribute_tensor.");
   DTENSOR_CHECK_VALUE(
-      placements == whole,
+      placements == whole_placements(logits.mesh()),
       kCrossEntropy,
       argument,
       " is a plain tensor, but beside ",
@@ -318,11 +319,10 @@ void say_what_moves(
     const CrossEntropyPlan& plan) {
   const auto& mesh = plan.logits->mesh();
   const auto placements = plan.logits->placements();
-  const Placements whole(placements.size(), Replicate());
   say_what_moves("input", logits, placements, mesh);
   say_what_moves(
       "target", target, target_layout(*plan.logits, plan.class_dim), mesh);
-  say_what_moves("weight", weight, whole, mesh);
+  say_what_moves("weight", weight, whole_placements(mesh), mesh);
 }
 
 } // namespace
@@ -348,7 +348,7 @@ at::Tensor cross_entropy(
       target,
       *plan.logits,
       target_layout(*plan.logits, plan.class_dim));
-  const Placements whole(plan.logits->placements().size(), Replicate());
+  const auto whole = whole_placements(plan.logits->mesh());
   const auto weight = options.weight.defined()
       ? local_in("weight", options.weight, *plan.logits, whole)
       : at::Tensor();

@@ -5,12 +5,13 @@
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
-#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/native_dropout.h>

@@ -4,6 +4,7 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/redistribute/execute.h>
@@ -96,11 +97,9 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
   const auto ndim = static_cast<size_t>(mesh.ndim());
   const Placements anywhere(ndim, Partial(ReduceOp::kMax));
-  const Placements everywhere(ndim, Replicate());
   const auto from =
       Spec::make(mesh, anywhere, found.sizes(), found.scalar_type());
-  found.copy_(
-      redistribute_local(found, from, from->with_placements(everywhere)));
+  found.copy_(redistribute_local(found, from, whole_spec(*from)));
 }
 
 // A rank whose shards are finite still skips the step if another's are not.

@@ -5,6 +5,7 @@
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/addbmm.h>
 

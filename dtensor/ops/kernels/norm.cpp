@@ -4,11 +4,14 @@
 // of local norms are summed, so the whole root is taken once, of the total.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
+#include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -26,33 +29,9 @@ using namespace detail;
 
 struct Norm {
   double order = 2;
-  std::vector<int64_t> dims; // resolved and sorted
-  bool keepdim = false;
+  Reduced over;
   at::ScalarType dtype = at::kFloat; // of the result
 };
-
-bool reduces(const Norm& norm, int64_t dim) {
-  return std::binary_search(norm.dims.begin(), norm.dims.end(), dim);
-}
-
-int64_t result_dim(const Norm& norm, int64_t dim) {
-  const auto before =
-      std::lower_bound(norm.dims.begin(), norm.dims.end(), dim) -
-      norm.dims.begin();
-  return norm.keepdim ? dim : dim - before;
-}
-
-Sizes result_sizes(const Norm& norm, SizesRef sizes) {
-  Sizes result;
-  for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
-    if (!reduces(norm, d)) {
-      result.push_back(sizes[static_cast<size_t>(d)]);
-    } else if (norm.keepdim) {
-      result.push_back(1);
-    }
-  }
-  return result;
-}
 
 // How the powers of the shards' norms combine.
 ReduceOp combination(double order) {
@@ -74,7 +53,7 @@ void check_defined(
     const Norm& norm) {
   const bool is_sum = norm.order >= 0 && !std::isinf(norm.order);
   const bool empty = self.dim() > 0 &&
-      std::any_of(norm.dims.begin(), norm.dims.end(), [&](int64_t d) {
+      std::any_of(norm.over.dims.begin(), norm.over.dims.end(), [&](int64_t d) {
                        return self.size(d) == 0;
                      });
   DTENSOR_CHECK(
@@ -92,12 +71,12 @@ at::Tensor local_norm(const at::Tensor& local, const Norm& norm) {
   const bool has_identity = norm.order >= 0 && !std::isinf(norm.order);
   if (local.numel() > 0 || has_identity) {
     return at::linalg_vector_norm(
-        local, norm.order, norm.dims, norm.keepdim, dtype);
+        local, norm.order, norm.over.dims, norm.over.keepdim, dtype);
   }
   const double identity =
       norm.order > 0 ? 0.0 : std::numeric_limits<double>::infinity();
   return at::full(
-      result_sizes(norm, local.sizes()),
+      norm.over.result_sizes(local.sizes()),
       identity,
       local.options().dtype(c10::toRealValueType(dtype)));
 }
@@ -114,10 +93,7 @@ std::pair<at::Tensor, SpecPtr> local_without_partial(
   if (!spec->has_partial()) {
     return {local_of(self), spec};
   }
-  Placements whole(spec->placements());
-  for (auto& p : whole) {
-    p = p.is_partial() ? Replicate() : p;
-  }
+  const auto whole = without_partial(spec->placements());
   const auto to = spec->with_placements(whole);
   before_redistributing(where, "self", spec, whole);
   return {redistribute_local(local_of(self), spec, to), to};
@@ -130,17 +106,14 @@ compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
   bool combines = false;
   for (auto& p : partial) {
     if (p.cuts()) {
-      const bool over = reduces(norm, p.dim());
+      const bool over = norm.over.contains(p.dim());
       combines |= over;
       p = over ? Partial(combination(norm.order))
-               : p.with_dim(result_dim(norm, p.dim()));
+               : p.with_dim(norm.over.result_dim(p.dim()));
     }
   }
-  Placements final_layout(partial);
-  for (auto& p : final_layout) {
-    p = p.is_partial() ? Replicate() : p;
-  }
-  const auto sizes = result_sizes(norm, spec->sizes());
+  const auto final_layout = without_partial(partial);
+  const auto sizes = norm.over.result_sizes(spec->sizes());
   if (!spec->mesh().contains_this_rank()) {
     return wrap(
         local.new_empty({0}, norm.dtype),
@@ -169,17 +142,18 @@ Norm describe(
     const c10::IValue& dtype) {
   Norm norm;
   norm.order = order.isNone() ? 2.0 : order.toScalar().toDouble();
-  norm.dims = dim.isNone() ? std::vector<int64_t>{} : dim.toIntVector();
-  if (norm.dims.empty()) {
+  auto& dims = norm.over.dims;
+  dims = dim.isNone() ? std::vector<int64_t>{} : dim.toIntVector();
+  if (dims.empty()) {
     for (int64_t d = 0; d < self.dim(); ++d) {
-      norm.dims.push_back(d);
+      dims.push_back(d);
     }
   }
-  for (auto& d : norm.dims) {
+  for (auto& d : dims) {
     d = c10::maybe_wrap_dim(d, self.dim());
   }
-  std::sort(norm.dims.begin(), norm.dims.end());
-  norm.keepdim = keepdim;
+  std::sort(dims.begin(), dims.end());
+  norm.over.keepdim = keepdim;
   norm.dtype = c10::toRealValueType(
       dtype.isNone() ? self.scalar_type() : dtype.toScalarType());
   return norm;

@@ -5,11 +5,11 @@
 // All of them are kernels of their own: nothing is redistributed but
 // probabilities, and ranks that hold nothing still take their position of the
 // stream.
+#include <dtensor/ops/kernels/random_impl.h>
+
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-
-#include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
 
 #include <cmath>

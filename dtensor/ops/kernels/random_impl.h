@@ -5,10 +5,11 @@
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
 #include <dtensor/random/sample_impl.h>
-#include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>

@@ -2,11 +2,13 @@
 // Random integers: random_, randint_like, multinomial.
 #include <dtensor/ops/registry.h>
 
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/dtype_limits_impl.h>
 #include <dtensor/ops/kernels/random_impl.h>
 #include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/multinomial.h>
 
@@ -132,7 +134,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   refuse_generator(args);
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
-  const Placements whole(spec->placements().size(), Replicate());
+  const auto whole = detail::whole_placements(spec->mesh());
   const auto draw = detail::next_draw();
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");

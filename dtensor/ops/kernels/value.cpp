@@ -4,6 +4,7 @@
 // say.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/explicit_redistribution_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -14,6 +15,7 @@
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/eq.h>
@@ -38,9 +40,7 @@ at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
       ", which is outside the mesh ",
       spec->mesh(),
       ". Call it on ranks of the mesh only.");
-  const Placements everywhere(spec->placements().size(), Replicate());
-  return redistribute_local(
-      local_of(t), spec, spec->with_placements(everywhere));
+  return redistribute_local(local_of(t), spec, whole_spec(*spec));
 }
 
 // The same of an argument, of which a program may want to know.
@@ -50,8 +50,8 @@ at::Tensor whole_argument(
     const char* argument) {
   if (is_dtensor(t)) {
     const auto& spec = spec_of(t);
-    const Placements everywhere(spec->placements().size(), Replicate());
-    before_redistributing(op.schema().name(), argument, spec, everywhere);
+    before_redistributing(
+        op.schema().name(), argument, spec, whole_placements(spec->mesh()));
   }
   return whole(op, t);
 }

@@ -10,18 +10,6 @@ namespace {
 
 using namespace detail;
 
-std::vector<ReduceOp> all_ops() {
-  return {
-      ReduceOp::kSum,
-      ReduceOp::kAvg,
-      ReduceOp::kMin,
-      ReduceOp::kMax,
-      ReduceOp::kProduct,
-      ReduceOp::kBand,
-      ReduceOp::kBor,
-      ReduceOp::kBxor};
-}
-
 // A number that every rank writes is the value if the reduction of equal
 // numbers is that number; into a sum only one rank writes it.
 std::vector<ReduceOp> fill_ops() {

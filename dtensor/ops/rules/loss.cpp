@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Losses. Elementwise ones compute where their inputs are; a mean divides the
 // local sum by the global number of elements, so that uneven shards are exact.
+#include <dtensor/ops/rules/loss_impl.h>
+
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
-#include <dtensor/ops/rules/loss_impl.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
 
 #include <algorithm>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pointwise operators: any dimension of the result may be sharded; a few
 // classes also compute on partial operands.
+#include <dtensor/ops/rules/pointwise_impl.h>
+
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/pointwise_impl.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
 
 #include <c10/core/ScalarType.h>

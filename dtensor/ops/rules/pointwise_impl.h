@@ -41,6 +41,19 @@ inline std::vector<ReduceOp> select_ops() {
   return {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
 }
 
+/// Operators that only move elements keep any.
+inline std::vector<ReduceOp> all_ops() {
+  return {
+      ReduceOp::kSum,
+      ReduceOp::kAvg,
+      ReduceOp::kProduct,
+      ReduceOp::kMin,
+      ReduceOp::kMax,
+      ReduceOp::kBand,
+      ReduceOp::kBor,
+      ReduceOp::kBxor};
+}
+
 /// The placement of an operand of `sizes` when dimension `dim` of a result of
 /// `out_sizes` is sharded: it is sharded there as well unless it is broadcast.
 Placement operand_shard(SizesRef sizes, SizesRef out_sizes, int64_t dim);

@@ -2,13 +2,14 @@
 // Reductions. Over a sharded dimension every rank reduces what it has, and the
 // result is Partial; what does not compose (median, variance) needs the reduced
 // dimensions whole.
+#include <dtensor/ops/rules/reduction_impl.h>
+
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
-#include <dtensor/ops/rules/reduction_impl.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
 #include <c10/core/DefaultDtype.h>

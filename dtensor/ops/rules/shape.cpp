@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operators that move, add, drop or repeat whole dimensions: each is a map of
 // dimensions.
+#include <dtensor/ops/rules/shape_impl.h>
+
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
-#include <dtensor/ops/rules/shape_impl.h>
 
 #include <c10/core/WrapDimMinimal.h>
 
