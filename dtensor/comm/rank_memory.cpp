@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
-#include <c10/util/accumulate.h>
 #include <dtensor/comm/small_memory_impl.h>
 #include <dtensor/error.h>
 
@@ -54,6 +53,8 @@ constexpr size_t kPage = 4096;
 
 // The largest block that a heap of malloc's holds.
 constexpr size_t kLargest = 32 << 20;
+// More than can be addressed is for LibTorch to refuse.
+constexpr size_t kLongest = std::numeric_limits<ptrdiff_t>::max();
 
 struct Users {
   std::mutex mutex;
@@ -170,12 +171,12 @@ KeepFreedMemory::~KeepFreedMemory() {
 at::Tensor empty_result(
     at::IntArrayRef sizes,
     const at::TensorOptions& options) {
-  const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) *
-      options.dtype().itemsize();
+  const size_t bytes = bytes_of(sizes, options.dtype().itemsize());
   if (options.device().is_cpu() && bytes <= kQuickBytes) {
     return empty_small(sizes, c10::typeMetaToScalarType(options.dtype()));
   }
-  if (bytes < kLargest || !options.device().is_cpu() || users().count == 0) {
+  const bool is_kept = bytes >= kLargest && bytes <= kLongest;
+  if (!is_kept || !options.device().is_cpu() || users().count == 0) {
     return at::empty(sizes, options);
   }
   // As aligned_alloc wants it.

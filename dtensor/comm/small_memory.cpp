@@ -4,13 +4,14 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
-#include <c10/util/accumulate.h>
+#include <c10/util/safe_numerics.h>
 #include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/error.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 
 namespace dtensor::detail {
 namespace {
@@ -37,9 +38,16 @@ at::DataPtr small_memory(size_t bytes) {
 
 } // namespace
 
+size_t bytes_of(at::IntArrayRef sizes, size_t item_bytes) {
+  uint64_t numel = 0;
+  uint64_t bytes = 0;
+  const bool overflows = c10::safe_multiplies_u64(sizes, &numel) ||
+      c10::mul_overflows(numel, uint64_t{item_bytes}, &bytes);
+  return overflows ? std::numeric_limits<size_t>::max() : bytes;
+}
+
 at::Tensor empty_small(at::IntArrayRef sizes, at::ScalarType dtype) {
-  const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) *
-      c10::elementSize(dtype);
+  const size_t bytes = bytes_of(sizes, c10::elementSize(dtype));
   if (bytes == 0 || bytes > kQuickBytes ||
       c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) {
     return at::detail::empty_cpu(sizes, dtype);

@@ -9,6 +9,9 @@ namespace dtensor::detail {
 /// The most bytes that empty_small() is quicker for.
 constexpr size_t kQuickBytes = 1024;
 
+/// What a tensor takes; the largest number there is, if it is more.
+size_t bytes_of(at::IntArrayRef sizes, size_t item_bytes);
+
 /// An uninitialised tensor of the CPU, row-major.
 ///
 /// LibTorch takes memory by posix_memalign(), which glibc serves from no

@@ -136,9 +136,14 @@ void call_local(
 }
 
 const SpecPtr& output_spec(const Decision& decision, size_t index) {
-  TORCH_INTERNAL_ASSERT(
+  DTENSOR_CHECK_VALUE(
       index < decision.outputs.size() && decision.outputs[index] != nullptr,
-      "a result without a layout");
+      "DTensor",
+      "an operator has a result ",
+      index,
+      ", of which its rule says no layout. Return what its MetaRule says from "
+      "the local kernel that you registered; if you registered none, please "
+      "report this.");
   return decision.outputs[index];
 }
 

@@ -2,6 +2,8 @@
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <dtensor/comm/recorded_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/tensor/asked_first_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
@@ -140,24 +142,33 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   mutable std::atomic<bool> explained_{false};
 };
 
+// Rules and local kernels make parts, and programs write these, too.
+[[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
+  DTENSOR_CHECK_VALUE(
+      false,
+      "DTensor",
+      "a part ",
+      shape_text(local.scalar_type(), local.sizes()),
+      " is not that of ",
+      spec,
+      "; this rank has ",
+      shape_text(spec.dtype(), spec.local_sizes()),
+      " of it. Return what the layout says from the rule or local kernel that "
+      "you "
+      "registered; if you registered none, please report this.");
+}
+
 } // namespace
 
 at::Tensor wrap(at::Tensor local, SpecPtr spec) {
   if (C10_UNLIKELY(local.key_set().has_any(kLazyValues))) {
     local = local.resolve_conj().resolve_neg();
   }
-  TORCH_INTERNAL_ASSERT(
-      local.sizes() == spec->local_sizes(),
-      "local tensor ",
-      local.sizes(),
-      " for a spec with local shape ",
-      spec->local_sizes());
-  TORCH_INTERNAL_ASSERT(
-      local.dtype() == c10::scalarTypeToTypeMeta(spec->dtype()),
-      "local tensor of ",
-      local.scalar_type(),
-      " for a spec of ",
-      spec->dtype());
+  if (C10_UNLIKELY(
+          local.sizes() != spec->local_sizes() ||
+          local.dtype() != c10::scalarTypeToTypeMeta(spec->dtype()))) {
+    refuse_part(local, *spec);
+  }
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!is_dtensor(local));
   const at::Tensor& like = local;
   return at::Tensor(c10::make_intrusive<DTensorImpl>(

@@ -3,11 +3,13 @@
 // of them.
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <dtensor/comm/rank_memory_impl.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/small_memory_impl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
 #include <map>
 
 namespace dtensor {
@@ -41,6 +43,18 @@ TEST(SmallMemory, TakesShapesAndTypes) {
   EXPECT_EQ(t.key_set(), plain.key_set());
   EXPECT_EQ(empty_small({}, at::kDouble).dim(), 0);
   EXPECT_EQ(empty_small({0, 4}, at::kFloat).numel(), 0);
+}
+
+// 2^64 + 16 bytes, and more elements than there are numbers.
+TEST(SmallMemory, RefusesWhatCannotBeAddressed) {
+  const int64_t large = (int64_t{1} << 62) + 4;
+  EXPECT_EQ(detail::bytes_of({large}, 4), std::numeric_limits<size_t>::max());
+  EXPECT_EQ(
+      detail::bytes_of({large, large}, 1), std::numeric_limits<size_t>::max());
+  EXPECT_EQ(detail::bytes_of({3, 0, large}, 4), 0);
+  EXPECT_EQ(detail::bytes_of({3, 2}, 4), 24);
+  EXPECT_THROW(empty_small({large}, at::kFloat), c10::Error);
+  EXPECT_THROW(detail::empty_result({large}, at::kFloat), c10::Error);
 }
 
 TEST(SmallMemory, MayBeResized) {

@@ -329,6 +329,37 @@ TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
 }
 
+// Its results are not those that the rule describes.
+TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
+  const auto rule = [](const at::Tensor& result) {
+    auto returns = by_dim(nothing_cut);
+    returns.local_kernel = [=](const c10::OperatorHandle&,
+                               const Decision&,
+                               torch::jit::Stack* s) { s->back() = result; };
+    return returns;
+  };
+  const std::string end =
+      " is not that of f64[4, 3] on (tp=1): R; this rank has f64[4, 3] of it. "
+      "Return what the layout says from the rule or local kernel that you "
+      "registered; if you registered none, please report this.";
+  EXPECT_EQ(
+      error_by(rule(numbers({2, 3}, 1))), "[DTensor] a part f64[2, 3]" + end);
+  EXPECT_EQ(
+      error_by(rule(numbers({4, 3}, 1).to(at::kFloat))),
+      "[DTensor] a part f32[4, 3]" + end);
+  auto undefined = by_dim(nothing_cut);
+  undefined.meta = [](const OpCall&) {
+    OutputMeta none;
+    none.defined = false;
+    return std::vector<OutputMeta>{none};
+  };
+  EXPECT_EQ(
+      error_by(undefined),
+      "[DTensor] an operator has a result 0, of which its rule says no layout. "
+      "Return what its MetaRule says from the local kernel that you "
+      "registered; if you registered none, please report this.");
+}
+
 TEST(RegisterSharding, OfRulesThatAskForWhatTheCallDoesNotHave) {
   EXPECT_EQ(
       error_by(by_dim([](const OpCall& call, int64_t) {
