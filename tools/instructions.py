@@ -34,7 +34,7 @@ TRIGGER = re.compile(r"^desc: Trigger: Client Request: (\S+)", re.M)
 TOTALS = re.compile(r"^(?:totals|summary): (\d+)", re.M)
 
 
-def run(only: str) -> tuple[dict[str, int], dict[str, int]]:
+def run(only: str, preload: str) -> tuple[dict[str, int], dict[str, int]]:
     """Benchmark -> calls, and part of callgrind's output -> instructions."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -48,7 +48,7 @@ def run(only: str) -> tuple[dict[str, int], dict[str, int]]:
         ]
         done = subprocess.run(
             command,
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | ENVIRONMENT | ({"LD_PRELOAD": preload} if preload else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -81,12 +81,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="figures whose name begins so")
+    parser.add_argument(
+        "--preload",
+        default="",
+        metavar="LIBRARY",
+        help="an allocator in place of the system's, as libjemalloc.so.2",
+    )
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         sys.exit("instructions: needs valgrind. Install it.")
     if not PROGRAM.exists():
         sys.exit("instructions: not built. Install valgrind's headers, then build.")
-    lines = figures(*run(options.only))
+    lines = figures(*run(options.only, options.preload))
     facts = bench.facts_of_this_run()
     with (bench.BUILD / "instructions.jsonl").open("a") as log:
         for line in lines:
