@@ -733,8 +733,10 @@ set(DTENSOR_DEBUG_SOURCES
 set(DTENSOR_TESTING_HEADERS
   dtensor/testing/expect.h
   dtensor/testing/fake_world.h
+  dtensor/testing/same_as_plain.h
 )
 set(DTENSOR_TESTING_SOURCES
   dtensor/testing/expect.cpp
   dtensor/testing/fake_world.cpp
+  dtensor/testing/same_as_plain.cpp
 )

@@ -7,6 +7,7 @@
 #include <dtensor/dtensor.h>
 #include <dtensor/testing/expect.h>
 #include <dtensor/testing/fake_world.h>
+#include <dtensor/testing/same_as_plain.h>
 #include <torch/torch.h>
 
 #include <iostream>
@@ -36,6 +37,16 @@ void has_the_values_of_one_device() {
   }
 }
 // [/values]
+
+// [layouts]
+void is_right_in_every_layout() {
+  testing::expect_same_as_plain(
+      [](const std::vector<at::Tensor>& x) {
+        return std::vector<at::Tensor>{my_softmax(x[0])};
+      },
+      {testing::seeded_randn({5, 7}, torch::kDouble, 1).requires_grad_()});
+}
+// [/layouts]
 
 // [communication]
 void communicates_twice_where_columns_are_cut() {
@@ -133,11 +144,12 @@ void says_which_rank_failed() {
 
 int main() {
   has_the_values_of_one_device();
+  is_right_in_every_layout();
   communicates_twice_where_columns_are_cut();
   a_step_costs_as_much_as_we_think();
   fits_on_many_ranks();
   goes_the_way_that_we_wrote_down();
   every_rank_holds_what_we_think();
   says_which_rank_failed();
-  std::cout << "seven tests passed\n";
+  std::cout << "eight tests passed\n";
 }

@@ -96,9 +96,9 @@ void expect_no_communication(
   run_ranks(ranks, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {ranks});
     Tensors t = {
-        spread(uniform({2, queries, 3, 2}, 1), mesh, {query}),
-        spread(uniform({2, keys, 3, 2}, 2), mesh, {key}),
-        spread(uniform({2, keys, 3, 2}, 3), mesh, {key})};
+        in_layout(uniform({2, queries, 3, 2}, 1), mesh, {query}),
+        in_layout(uniform({2, keys, 3, 2}, 2), mesh, {key}),
+        in_layout(uniform({2, keys, 3, 2}, 3), mesh, {key})};
     for (auto& each : t) {
       each.set_requires_grad(true);
     }
@@ -145,7 +145,7 @@ TEST(AttentionTest, ShardedHeadsNeedNoCommunication) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     Tensors t;
     for (int i = 0; i < 3; ++i) {
-      t.push_back(spread(
+      t.push_back(in_layout(
           uniform({2, 4, 3, 2}, static_cast<uint64_t>(i)), mesh, {Shard(1)}));
       t.back().set_requires_grad(true);
     }
@@ -169,8 +169,8 @@ TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
       for (const auto& p : {Placement(Shard(0)), Placement(Shard(1))}) {
         // What a sharded projection gives: the same order in memory.
         const auto q = full_q.is_contiguous()
-            ? spread(full_q, mesh, {p})
-            : spread(
+            ? in_layout(full_q, mesh, {p})
+            : in_layout(
                   full_q.transpose(1, 2), mesh, {p.dim() == 1 ? Shard(2) : p})
                   .transpose(1, 2);
         const auto y = attend({q, q, q}, {}, true);
@@ -190,19 +190,19 @@ TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     for (const auto& p : {Placement(Shard(0)), Placement(Shard(1))}) {
       auto plain = uniform({2, 4, 3, 2}, 1).requires_grad_();
-      auto q = spread(plain.detach(), mesh, {p}).requires_grad_();
+      auto q = in_layout(plain.detach(), mesh, {p}).requires_grad_();
       const auto truth = attend({plain, plain, plain}, {}, true);
       const auto y = attend({q, q, q}, {}, true);
       const auto one = uniform({2, 4, 3, 2}, 2);
       const auto expected =
           torch::autograd::grad({truth}, {plain}, {one}, true)[0];
       const auto grad =
-          torch::autograd::grad({y}, {q}, {spread(one, mesh, {p})}, true)[0];
+          torch::autograd::grad({y}, {q}, {in_layout(one, mesh, {p})}, true)[0];
       EXPECT_EQ(grad.strides(), expected.strides());
       EXPECT_TRUE(DTensor(grad).to_local().transpose(1, 2).is_contiguous());
       EXPECT_TRUE(close(full(grad), expected));
       truth.backward(one);
-      y.backward(spread(one, mesh, {p}));
+      y.backward(in_layout(one, mesh, {p}));
       EXPECT_EQ(q.grad().strides(), plain.grad().strides());
       EXPECT_TRUE(DTensor(q.grad()).to_local().is_contiguous());
       EXPECT_TRUE(close(full(q.grad()), plain.grad()));
@@ -224,7 +224,7 @@ TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
       for (const auto& second : {Replicate(), Partial(), Shard(1)}) {
         Tensors t;
         for (const auto& full : plain) {
-          t.push_back(spread(full, mesh, {first, second}));
+          t.push_back(in_layout(full, mesh, {first, second}));
         }
         EXPECT_TRUE(close(full(attend(t, {}, false, {}, true)), truth))
             << first << second;
@@ -244,13 +244,13 @@ TEST(AttentionTest, DropsTheSameWeightsInEveryLayout) {
         Tensors t;
         for (uint64_t i = 0; i < 3; ++i) {
           t.push_back(
-              spread(uniform({3, i == 0 ? 6 : 3, 4, 2}, i), mesh, {layout}));
+              in_layout(uniform({3, i == 0 ? 6 : 3, 4, 2}, i), mesh, {layout}));
           t.back().set_requires_grad(true);
         }
         manual_seed(6);
         const auto y = at::scaled_dot_product_attention(
             t[0], t[1], t[2], {}, 0.5, true, {}, true);
-        y.backward(spread(uniform({3, 6, 4, 2}, 9), mesh, {Replicate()}));
+        y.backward(in_layout(uniform({3, 6, 4, 2}, 9), mesh, {Replicate()}));
         if (!value.defined()) {
           value = full(y.detach());
           grad = full(t[0].grad());

@@ -42,7 +42,7 @@ TEST(DropoutTest, DropsTheSameInEveryLayout) {
           const auto mesh = init_device_mesh(at::kCPU, {ranks});
           for (const auto& layout :
                {Replicate(), Shard(0), Shard(1), Partial(ReduceOp::kSum)}) {
-            const auto mine = drop(spread(x, mesh, {layout}), p, in_place);
+            const auto mine = drop(in_layout(x, mesh, {layout}), p, in_place);
             if (!truth.value.defined()) {
               truth = mine; // on one rank
             }
@@ -67,7 +67,8 @@ TEST(DropoutTest, DropsTheSameInEveryLayout) {
 TEST(DropoutTest, KeepsAPartialSumAndCommunicatesNothing) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto x = spread(uniform({4, 4}, 1), mesh, {Partial(ReduceOp::kSum)});
+    const auto x =
+        in_layout(uniform({4, 4}, 1), mesh, {Partial(ReduceOp::kSum)});
     Collectives collectives;
     const auto y = at::dropout(x, 0.5, true);
     EXPECT_EQ(collectives.take(), "");
@@ -77,10 +78,10 @@ TEST(DropoutTest, KeepsAPartialSumAndCommunicatesNothing) {
 
 TEST(DropoutTest, DoesNothingOutsideTraining) {
   const auto mesh = init_device_mesh(at::kCPU, {1});
-  const auto x = spread(uniform({4}, 1), mesh, {Replicate()});
+  const auto x = in_layout(uniform({4}, 1), mesh, {Replicate()});
   EXPECT_TRUE(at::dropout(x, 0.5, false).is_same(x));
   c10::InferenceMode inference;
-  const auto y = spread(uniform({4}, 1), mesh, {Replicate()});
+  const auto y = in_layout(uniform({4}, 1), mesh, {Replicate()});
   EXPECT_TRUE(at::dropout(y, 0.5, false).is_same(y));
   EXPECT_TRUE(full(at::dropout(y, 1, true)).eq(0).all().item<bool>());
 }

@@ -83,14 +83,14 @@ TEST(EmbeddingTest, LayoutsAndCommunication) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto run = [&](const Placement& weight, const Placement& output) {
-      auto w = spread(variable({7, 4}, 1), mesh, {weight});
+      auto w = in_layout(variable({7, 4}, 1), mesh, {weight});
       w.set_requires_grad(true);
-      const auto i = spread(indices(), mesh, {Replicate()});
+      const auto i = in_layout(indices(), mesh, {Replicate()});
       Collectives collectives;
       const auto y = at::embedding(w, i);
       EXPECT_EQ(collectives.take(), "");
       EXPECT_TRUE(DTensor(y).placements()[0] == output);
-      y.backward(spread(uniform({3, 4, 4}, 2), mesh, {Replicate()}));
+      y.backward(in_layout(uniform({3, 4, 4}, 2), mesh, {Replicate()}));
       EXPECT_EQ(collectives.take(), "");
       EXPECT_TRUE(DTensor(w.grad()).placements()[0] == weight);
     };
@@ -103,9 +103,10 @@ TEST(EmbeddingTest, LayoutsAndCommunication) {
 TEST(EmbeddingTest, RefusesIndicesThatNoRankHas) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto w = spread(variable({7, 4}, 1), mesh, {Shard(0)});
+    const auto w = in_layout(variable({7, 4}, 1), mesh, {Shard(0)});
     for (const int64_t bad : {-1, 7}) {
-      const auto i = spread(at::full({2}, bad, at::kLong), mesh, {Replicate()});
+      const auto i =
+          in_layout(at::full({2}, bad, at::kLong), mesh, {Replicate()});
       try {
         at::embedding(w, i);
         ADD_FAILURE() << "no error";

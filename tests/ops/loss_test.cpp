@@ -119,9 +119,9 @@ TEST(CrossEntropyTest, DifferentiatesTwice) {
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     for (const auto& layout : {Replicate(), Shard(0)}) {
-      auto mine = spread(x, mesh, {layout});
+      auto mine = in_layout(x, mesh, {layout});
       mine.set_requires_grad(true);
-      const auto t = spread(target, mesh, {layout});
+      const auto t = in_layout(target, mesh, {layout});
       EXPECT_TRUE(close(full(twice(mine, t)), truth)) << layout;
     }
   });
@@ -130,9 +130,9 @@ TEST(CrossEntropyTest, DifferentiatesTwice) {
 TEST(CrossEntropyTest, ShardedClassesAreGatheredOnce) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    auto x = spread(variable({6, 4}, 1), mesh, {Shard(1)});
+    auto x = in_layout(variable({6, 4}, 1), mesh, {Shard(1)});
     x.set_requires_grad(true);
-    const auto t = spread(classes({6}, 4, 1), mesh, {Replicate()});
+    const auto t = in_layout(classes({6}, 4, 1), mesh, {Replicate()});
     Collectives collectives;
     const auto loss = at::cross_entropy_loss(x, t);
     EXPECT_EQ(collectives.take(), "all_gather 96");
@@ -222,8 +222,8 @@ TEST(ElementwiseLossTest, SameAsPlain) {
 TEST(ElementwiseLossTest, MeanOfUnevenShardsStaysPartial) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto a = spread(uniform({5}, 1), mesh, {Shard(0)});
-    const auto b = spread(uniform({5}, 2), mesh, {Shard(0)});
+    const auto a = in_layout(uniform({5}, 1), mesh, {Shard(0)});
+    const auto b = in_layout(uniform({5}, 2), mesh, {Shard(0)});
     Collectives collectives;
     const auto loss = at::mse_loss(a, b);
     EXPECT_EQ(collectives.take(), "");

@@ -45,7 +45,7 @@ TEST(NormalizationTest, LayerNormIsTwiceDifferentiable) {
     for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
       Tensors mine = leaves();
       for (size_t i = 0; i < mine.size(); ++i) {
-        mine[i] = spread(mine[i], mesh, {i == 0 ? layout : Replicate()});
+        mine[i] = in_layout(mine[i], mesh, {i == 0 ? layout : Replicate()});
         mine[i].set_requires_grad(true);
       }
       const auto got = second_order(mine);
@@ -127,10 +127,18 @@ TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto run = [&](const Placement& input, const Placement& running) {
-      const auto mean = spread(at::zeros({4}, at::kDouble), mesh, {running});
-      const auto var = spread(at::ones({4}, at::kDouble), mesh, {running});
+      const auto mean = in_layout(at::zeros({4}, at::kDouble), mesh, {running});
+      const auto var = in_layout(at::ones({4}, at::kDouble), mesh, {running});
       at::batch_norm(
-          spread(x, mesh, {input}), {}, {}, mean, var, true, 0.1, 1e-5, false);
+          in_layout(x, mesh, {input}),
+          {},
+          {},
+          mean,
+          var,
+          true,
+          0.1,
+          1e-5,
+          false);
       EXPECT_TRUE(close(full(mean), plain_mean));
       EXPECT_TRUE(close(full(var), plain_var));
     };
@@ -162,8 +170,8 @@ TEST(NormalizationTest, BatchNormOfNothingHasTheDtypeOfItsParameters) {
     run_ranks(3, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {3});
       for (const auto& layout : {Replicate(), Shard(0), Shard(1, 2)}) {
-        const at::Tensor x = spread(nothing, mesh, {layout});
-        const at::Tensor w = spread(ones, mesh, {Replicate()});
+        const at::Tensor x = in_layout(nothing, mesh, {layout});
+        const at::Tensor w = in_layout(ones, mesh, {Replicate()});
         const auto mine =
             at::batch_norm(x, w, w, w, w, false, 0.1, 1e-5, false);
         EXPECT_EQ(mine.scalar_type(), truth.scalar_type());
@@ -176,8 +184,8 @@ TEST(NormalizationTest, BatchNormOfNothingHasTheDtypeOfItsParameters) {
 TEST(NormalizationTest, SequenceShardsNormalizeWithoutCommunication) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto x = spread(variable({2, 4, 4}, 1), mesh, {Shard(1)});
-    auto w = spread(variable({4}, 2), mesh, {Replicate()});
+    const auto x = in_layout(variable({2, 4, 4}, 1), mesh, {Shard(1)});
+    auto w = in_layout(variable({4}, 2), mesh, {Replicate()});
     w.set_requires_grad(true);
     Collectives collectives;
     const auto y = at::layer_norm(x, {4}, w);
@@ -288,7 +296,8 @@ TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
         for (const auto& layout : {Replicate(), Shard(0), Shard(1)}) {
           Tensors t;
           for (const auto& full : plain) {
-            t.push_back(spread(full, mesh, {t.empty() ? layout : Replicate()}));
+            t.push_back(
+                in_layout(full, mesh, {t.empty() ? layout : Replicate()}));
           }
           const auto mine = gradients_of_penalty(t, norm, power);
           for (size_t i = 0; i < mine.size(); ++i) {

@@ -152,7 +152,7 @@ TEST(RandomTest, TensorsOfProbabilities) {
     at::Tensor first;
     for (const auto& layout :
          {Replicate(), Shard(0), Shard(1), Partial(ReduceOp::kSum)}) {
-      const auto spread_p = spread(p, mesh, {layout});
+      const auto spread_p = in_layout(p, mesh, {layout});
       manual_seed(1);
       const auto a = full(at::bernoulli(spread_p));
       manual_seed(1);

@@ -17,7 +17,7 @@ using torch::autograd::grad;
 
 at::Tensor
 leaf(const at::Tensor& plain, const DeviceMesh& mesh, const Placement& layout) {
-  return spread(plain, mesh, {layout}).detach().requires_grad_(true);
+  return in_layout(plain, mesh, {layout}).detach().requires_grad_(true);
 }
 
 TEST(RegionTest, IsTheNodeOfItsOperator) {
@@ -29,8 +29,8 @@ TEST(RegionTest, IsTheNodeOfItsOperator) {
         ElementsAre("ScaledDotProductFlashAttentionForCpuBackward0"));
     const auto table = leaf(uniform({6, 4}, 2), mesh, Shard(1));
     EXPECT_THAT(
-        nodes_below(
-            at::embedding(table, spread(at::arange(3), mesh, {Replicate()}))),
+        nodes_below(at::embedding(
+            table, in_layout(at::arange(3), mesh, {Replicate()}))),
         ElementsAre("EmbeddingBackward0"));
     const auto x = leaf(uniform({2, 3, 4}, 3), mesh, Shard(2));
     const auto w = leaf(uniform({4, 6}, 4), mesh, Shard(0));
@@ -67,7 +67,7 @@ TEST(RegionTest, ComputesTheGradientsThatAreAskedFor) {
     const auto x = leaf(plain_x, mesh, Replicate());
     const auto w = leaf(plain_w, mesh, Shard(1));
     const auto mine = at::matmul(x, w);
-    const auto seed = spread(weight, mesh, {Shard(2)});
+    const auto seed = in_layout(weight, mesh, {Shard(2)});
     const auto of_w = grad({mine}, {w}, {seed}, /*retain_graph=*/true);
     EXPECT_TRUE(close(full(of_w[0]), truth[1]));
     const auto of_x = grad({mine}, {x}, {seed}, /*retain_graph=*/true);
