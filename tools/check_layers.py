@@ -115,8 +115,8 @@ LISTED = {
         },
     ),
 }
-# A DTensor has room for what upper layers put on it, and does not look inside.
-SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries", "SharedInput", "WholeSource"}}
+# A DTensor has a slot for what styles put on it, and does not look inside.
+SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries"}}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 FORWARD = re.compile(r"^\s*(?:class|struct)\s+(\w+);")

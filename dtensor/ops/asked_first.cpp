@@ -32,7 +32,7 @@ class Wholes {
     }
   }
   at::Tensor take(const at::Tensor& parameter) {
-    auto source = meta_of(parameter).whole_source;
+    auto source = held_source_of(parameter);
     auto whole = source->take();
     taken_.push_back(std::move(source));
     return whole;
@@ -189,7 +189,7 @@ void view_parts(
           static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
       stack->end());
   const auto parameter = args[0].toTensor();
-  auto source = meta_of(parameter).whole_source;
+  auto source = held_source_of(parameter);
   go_on(op, keys, stack);
   const auto& view = stack->back().toTensor();
   if (!is_dtensor(view) || view.is_same(parameter)) {

@@ -27,9 +27,8 @@ struct ParameterState {
       default;
 };
 
-class WholeSource {
+class WholeSource : public Rider {
  public:
-  virtual ~WholeSource() = default;
   /// Whether every operator is to get the whole, as while the module computes,
   /// and not only one beside another operand that is no part of the parameter's
   /// mesh.
@@ -56,9 +55,16 @@ class WholeSource {
   virtual bool stays_with(const at::Tensor& data) = 0;
 };
 
+/// What a DTensor has; null for most.
+inline std::shared_ptr<WholeSource> held_source_of(const at::Tensor& t) {
+  return std::static_pointer_cast<WholeSource>(meta_of(t).whole_source);
+}
+
 /// That of a parameter, or of a view or copy of one; null for all others.
 inline WholeSource* whole_source_of(const at::Tensor& t) {
-  auto* source = is_dtensor(t) ? meta_of(t).whole_source.get() : nullptr;
+  auto* source = is_dtensor(t)
+      ? static_cast<WholeSource*>(meta_of(t).whole_source.get())
+      : nullptr;
   return source == nullptr || source->is_lost() ? nullptr : source;
 }
 

@@ -21,11 +21,10 @@ namespace dtensor::detail {
 
 class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
 
-class WholeSource; // ops/whole_source_impl.h: who has the whole of a parameter
-
-/// What the tensor was turned into as the input of a module, kept for the
-/// module's siblings (parallel/shared_input.cpp).
-struct SharedInput;
+/// What an upper layer puts on a tensor, and alone looks into.
+struct Rider {
+  virtual ~Rider() = default;
+};
 
 struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
   DTensorMeta(at::Tensor local, SpecPtr tensor_spec)
@@ -77,14 +76,17 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
 
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
-  std::shared_ptr<const SharedInput> shared_input;
+  /// What the tensor was turned into as the input of a module, kept for the
+  /// module's siblings (parallel/shared_input.cpp).
+  std::shared_ptr<const void> shared_input;
   /// Null for most. Set where it is made (ops/view_result.cpp).
   c10::intrusive_ptr<ViewFacts> view_facts;
-  /// Null for most. Who has it has kAskedFirstKey, too.
-  std::shared_ptr<WholeSource> whole_source;
+  /// Null for most: who has the whole of a parameter, a WholeSource
+  /// (ops/whole_source_impl.h). Who has it has kAskedFirstKey, too.
+  std::shared_ptr<Rider> whole_source;
   /// The source of the parameter that is about to take this tensor's data over
   /// (ops/asked_first.cpp); null at all other times.
-  mutable std::shared_ptr<WholeSource> source_of_next;
+  mutable std::shared_ptr<Rider> source_of_next;
 
  private:
   void fetch();
