@@ -16,7 +16,7 @@ std::shared_ptr<const Plan> plan_of_mine(
     const SpecPtr& from,
     const SpecPtr& to);
 
-/// Plans that the cache of this thread holds, and the most it ever holds.
+/// Plans that the cache of this rank holds, and the most it ever holds.
 DTENSOR_API size_t cached_plans();
 DTENSOR_API size_t plan_cache_capacity();
 
