@@ -3,7 +3,9 @@
 // ours.
 #include "tests/ops/against_plain.h"
 
+#include <dtensor/ops/install_impl.h>
 #include <dtensor/ops/register_sharding.h>
+#include <dtensor/ops/registry_impl.h>
 #include <tests/error_of.h>
 #include <torch/library.h>
 
@@ -28,8 +30,16 @@ class Overridden {
   }
   Overridden(std::string name, DimRule rule)
       : Overridden(std::move(name), by_dim(std::move(rule))) {}
+  // As it was: register_sharding() would keep shapes and traits of the other.
   ~Overridden() {
-    register_sharding(name_, ours_);
+    detail::registered_rules().replace(name_, ours_);
+    const auto name = parse_operator_name(name_);
+    auto& dispatcher = c10::Dispatcher::singleton();
+    detail::install_anew(*dispatcher.findSchema(name));
+    if (const auto in_place =
+            dispatcher.findSchema({name.name + "_", name.overload_name})) {
+      detail::install_anew(*in_place);
+    }
   }
   Overridden(const Overridden&) = delete;
   Overridden& operator=(const Overridden&) = delete;
