@@ -26,7 +26,7 @@ MATRIX = ROOT / "build/matrix"
 VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
 # What a suite needs built, where that is not dtensor_<suite>_tests.
 TARGETS = {
-    "package": ["dtensor_testing", "dtensor_static_program"],
+    "package": ["dtensor_testing", "dtensor_archive"],
     "processes": [
         "dtensor_process_tests",
         "dtensor_process_tensor_tests",
