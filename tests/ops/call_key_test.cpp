@@ -114,6 +114,9 @@ class CallKey : public ::testing::Test {
     for (const auto& seen : seen_types()) {
       types.erase(seen);
     }
+    // Of LibTorch 2.11 alone: lists of what OfTextDevicesAndDtypes has.
+    types.erase("str[]");
+    types.erase("str[]?");
     EXPECT_EQ(
         types,
         (std::set<std::string>{
