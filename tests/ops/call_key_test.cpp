@@ -114,7 +114,7 @@ class CallKey : public ::testing::Test {
     for (const auto& seen : seen_types()) {
       types.erase(seen);
     }
-    // Of LibTorch 2.11 alone: lists of what OfTextDevicesAndDtypes has.
+    // Of LibTorch before 2.13: lists of what OfTextDevicesAndDtypes has.
     types.erase("str[]");
     types.erase("str[]?");
     EXPECT_EQ(
