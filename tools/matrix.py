@@ -163,6 +163,7 @@ def count(version: Version, name: str, status: str) -> None:
         version.tests[verdict] += 1
         version.failed += [name] if verdict == "failed" else []
         return
+    failed_before = len(version.failed)
     for suite in json.loads(report.read_text())["testsuites"]:
         for case in suite["testsuite"]:
             if case.get("failures"):
@@ -172,6 +173,10 @@ def count(version: Version, name: str, status: str) -> None:
                 version.tests["skipped"] += 1
             elif case["status"] == "RUN":
                 version.tests["passed"] += 1
+    # A program may fail where no case does, as in what surrounds a suite.
+    if status not in ("run", "disabled") and len(version.failed) == failed_before:
+        version.failed.append(name)
+        version.tests["failed"] += 1
 
 
 def try_version(version: Version, options) -> None:
