@@ -168,7 +168,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // A gather that is under way, and of what.
   PendingPtr ahead_;
   ParameterStates ahead_of_;
-  at::Tensor kept_;   // this rank's piece of the wholes, for that group
+  at::Tensor kept_;   // this rank's piece of the wholes, for `regather`
   int64_t users_ = 0; // operators that run on the wholes
   int64_t open_ = 0;  // calls of the module
   bool awaits_gradients_ = false;

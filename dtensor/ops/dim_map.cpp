@@ -157,7 +157,11 @@ names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   Placements in_pieces;
   for (int64_t d = 0; d < ndim && cut; ++d) {
     for (const auto& name : cuts_of(rows_of(local.to, d), *cut, d, parts)) {
-      name.is_strided_shard() ? in_pieces.push_back(name) : add(name);
+      if (name.is_strided_shard()) {
+        in_pieces.push_back(name);
+      } else {
+        add(name);
+      }
     }
   }
   std::for_each(in_pieces.begin(), in_pieces.end(), add);

@@ -16,7 +16,6 @@
 
 #include <torch/library.h>
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -154,8 +154,7 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
       "; this rank has ",
       shape_text(spec.dtype(), spec.local_sizes()),
       " of it. Return what the layout says from the rule or local kernel that "
-      "you "
-      "registered; if you registered none, please report this.");
+      "you registered; if you registered none, please report this.");
 }
 
 } // namespace

@@ -5,10 +5,12 @@
 #include <ATen/ops/allclose.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/testing/expect.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -102,8 +104,8 @@ Tensors gradients_of(const Tensors& results, const Tensors& leaves) {
         seeded_randn(result.sizes(), result.scalar_type(), 99 + outputs.size());
     if (is_dtensor(result)) {
       const auto& mesh = DTensor(result).device_mesh();
-      const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
-      cotangent = distribute_tensor(cotangent, mesh, whole, std::nullopt);
+      cotangent = distribute_tensor(
+          cotangent, mesh, detail::whole_placements(mesh), std::nullopt);
     }
     outputs.push_back(result);
     cotangents.push_back(cotangent);
@@ -270,11 +272,7 @@ void expect_same_as_plain(
       ". Give those of each, or of none.");
   const Trial trial(fn, operands, options);
   for (const auto& shape : options.meshes) {
-    int64_t ranks = 1;
-    for (const int64_t n : shape) {
-      ranks *= n;
-    }
-    run_ranks(ranks, [&] { trial.on_mesh(shape); });
+    run_ranks(c10::multiply_integers(shape), [&] { trial.on_mesh(shape); });
   }
 }
 

@@ -339,6 +339,17 @@ TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
 }
 
+// It says that the call's result is undefined.
+OpRule without_result() {
+  auto rule = by_dim(nothing_cut);
+  rule.meta = [](const OpCall&) {
+    OutputMeta undefined;
+    undefined.defined = false;
+    return std::vector<OutputMeta>{undefined};
+  };
+  return rule;
+}
+
 // Its results are not those that the rule describes.
 TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
   const auto rule = [](const at::Tensor& result) {
@@ -357,14 +368,8 @@ TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
   EXPECT_EQ(
       error_by(rule(numbers({4, 3}, 1).to(at::kFloat))),
       "[DTensor] a part f32[4, 3]" + end);
-  auto undefined = by_dim(nothing_cut);
-  undefined.meta = [](const OpCall&) {
-    OutputMeta none;
-    none.defined = false;
-    return std::vector<OutputMeta>{none};
-  };
   EXPECT_EQ(
-      error_by(undefined),
+      error_by(without_result()),
       "[DTensor] an operator has a result 0, of which its rule says no layout. "
       "Return what its MetaRule says from the local kernel that you "
       "registered; if you registered none, please report this.");
@@ -379,13 +384,8 @@ TEST(RegisterSharding, OfRulesThatAskForWhatTheCallDoesNotHave) {
       "[aten::relu] its rule asks for an argument \"dim\", and its schema is "
       "aten::relu(Tensor self) -> Tensor. Use a name that stands there, or ask "
       "has_arg() first.");
-  auto rule = by_dim(nothing_cut);
+  auto rule = without_result();
   rule.traits.size_arg = "self";
-  rule.meta = [](const OpCall&) {
-    OutputMeta undefined;
-    undefined.defined = false;
-    return std::vector<OutputMeta>{undefined};
-  };
   EXPECT_EQ(
       error_by(rule),
       "[aten::relu] its rule gives the argument \"self\" the sizes of the "
