@@ -586,6 +586,9 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/checksums.cpp
   dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
+  dtensor/weights/json_document.cpp
+  dtensor/weights/json_document_impl.h
+  dtensor/weights/json_view.cpp
   dtensor/weights/load_weights.cpp
   dtensor/weights/mapped_file.cpp
   dtensor/weights/mapped_file_impl.h
