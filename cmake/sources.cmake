@@ -27,6 +27,8 @@ set(DTENSOR_LAYOUT_HEADERS
 )
 set(DTENSOR_LAYOUT_SOURCES
   dtensor/layout/cost.cpp
+  dtensor/layout/flattened_slice.cpp
+  dtensor/layout/flattened_slice_impl.h
   dtensor/layout/intern_impl.h
   dtensor/layout/intervals_impl.h
   dtensor/layout/mesh.cpp

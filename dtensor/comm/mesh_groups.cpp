@@ -51,6 +51,15 @@ class Groups final : public MeshGroups {
     return std::make_shared<Groups>(std::move(selected), world_);
   }
 
+  std::shared_ptr<MeshGroups> joined_with(
+      const MeshGroups& others) const override {
+    // No other class gives meshes groups.
+    const auto& more = static_cast<const Groups&>(others).groups_;
+    auto joined = groups_;
+    joined.insert(joined.end(), more.begin(), more.end());
+    return std::make_shared<Groups>(std::move(joined), world_);
+  }
+
   std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
       const char* where) const override {

@@ -92,7 +92,8 @@ class DTENSOR_API DeviceMesh {
 
   /// The slice that keeps the named dimensions (in mesh order), through this
   /// rank. Throws IndexError for unknown names, ValueError for names out of
-  /// order or twice. A name given to flatten() is known too, alone. Of a rank
+  /// order or twice. A name given to flatten() is known too, and stands where
+  /// the dimensions that it joins stand: mesh[{"dp", "cp_tp"}]. Of a rank
   /// outside the mesh, the slice through the first rank.
   DeviceMesh operator[](std::string_view name) const;
   DeviceMesh operator[](std::initializer_list<std::string_view> names) const;

@@ -3,6 +3,7 @@
 #include <dtensor/layout/mesh.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/flattened_slice_impl.h>
 #include <dtensor/layout/mesh_dimension_impl.h>
 #include <dtensor/layout/mesh_family_impl.h>
 #include <dtensor/layout/shard_math.h>
@@ -15,10 +16,13 @@ namespace dtensor {
 namespace {
 
 using detail::family;
+using detail::find_flattened;
 using detail::FlattenedMesh;
 using detail::join_names;
 using detail::make_state;
 using detail::MeshState;
+using detail::point_of;
+using detail::remember_flattened;
 using detail::remember_parents;
 using detail::StatePtr;
 using detail::with_groups_of;
@@ -64,39 +68,6 @@ std::vector<int64_t> ranks_of_slice(
   return ranks;
 }
 
-// Where this rank is; of a rank outside the mesh, where the first one is.
-std::vector<int64_t> point_of(const DeviceMesh& mesh) {
-  return mesh.get_coordinate().value_or(
-      std::vector<int64_t>(static_cast<size_t>(mesh.ndim()), 0));
-}
-
-// The flattened mesh called so. Call with the lock of `state` held.
-const FlattenedMesh* find_flattened_locked(
-    const MeshState& state,
-    std::string_view name) {
-  for (const FlattenedMesh& flattened : state.flattened) {
-    if (flattened.name == name) {
-      return &flattened;
-    }
-  }
-  return nullptr;
-}
-
-std::optional<FlattenedMesh> find_flattened(
-    const MeshState& state,
-    std::string_view name) {
-  const std::lock_guard<std::mutex> lock(state.mutex);
-  const FlattenedMesh* found = find_flattened_locked(state, name);
-  return found ? std::optional(*found) : std::nullopt;
-}
-
-void remember_flattened(const MeshState& state, const FlattenedMesh& mesh) {
-  const std::lock_guard<std::mutex> lock(state.mutex);
-  if (!find_flattened_locked(state, mesh.name)) {
-    state.flattened.push_back(mesh);
-  }
-}
-
 StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
   const auto size = static_cast<int64_t>(flattened.ranks.size());
   return make_state(
@@ -106,6 +77,11 @@ StatePtr state_of(const MeshState& root, FlattenedMesh flattened) {
       {std::move(flattened.name)},
       root.rank,
       std::move(flattened.groups));
+}
+
+bool has_dimension(const MeshState& state, const std::string& name) {
+  return std::find(state.names.begin(), state.names.end(), name) !=
+      state.names.end();
 }
 
 // Among a mesh and those it was sliced from a name means one mesh.
@@ -154,6 +130,15 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
     if (auto flattened = find_flattened(*state_, names[0])) {
       return DeviceMesh(state_of(*state_, std::move(*flattened)));
     }
+  }
+  const auto is_dimension = [&](const auto& name) {
+    return has_dimension(*state_, name);
+  };
+  if (!state_->names.empty() &&
+      !std::all_of(names.begin(), names.end(), is_dimension)) {
+    auto slice = detail::slice_with_flattened(*this, names);
+    remember_parents(*slice.state_, state_);
+    return slice;
   }
   const std::vector<int64_t> dims = dims_of(*this, names);
   if (names == mesh_dim_names()) {

@@ -25,6 +25,9 @@ class DTENSOR_API MeshGroups {
   /// Those of a slice that keeps the dimensions `dims`.
   virtual std::shared_ptr<MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const = 0;
+  /// Those of a mesh with the dimensions of this one, then those of `others`.
+  virtual std::shared_ptr<MeshGroups> joined_with(
+      const MeshGroups& others) const = 0;
   /// Those of another mesh of the same world, which `where` makes: it has none
   /// yet. All of its ranks call this.
   virtual std::shared_ptr<MeshGroups> make_for(

@@ -192,6 +192,20 @@ TEST(InitDeviceMesh, DimensionsTakenApartAndPutTogetherCommunicate) {
   });
 }
 
+TEST(InitDeviceMesh, FlattenedDimensionsCommunicateBesideOthers) {
+  run_ranks(8, [](int64_t rank) {
+    const auto mesh =
+        init_device_mesh(at::kCPU, {2, 2, 2}, {"replicate", "shard", "cp"});
+    const auto flat = mesh[{"shard", "cp"}].flatten("shard_cp");
+    const auto both = mesh[{"replicate", "shard_cp"}];
+    EXPECT_EQ(both.ranks(), mesh.ranks());
+    EXPECT_EQ(&get_group(both, "shard_cp"), &get_group(flat));
+    EXPECT_EQ(&get_group(both, "replicate"), &get_group(mesh, "replicate"));
+    EXPECT_EQ(sum_of_ranks(get_group(both, "shard_cp")), rank < 4 ? 6 : 22);
+    EXPECT_EQ(sum_of_ranks(get_group(both, 0)), rank % 4 * 2 + 4);
+  });
+}
+
 TEST(GetAllGroups, GivesOneForEachDimension) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});

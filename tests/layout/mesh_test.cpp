@@ -28,6 +28,12 @@ struct FakeGroups : MeshGroups {
       c10::ArrayRef<int64_t> dims) const override {
     return std::make_shared<FakeGroups>(world_, c10::str("select ", dims));
   }
+  std::shared_ptr<MeshGroups> joined_with(
+      const MeshGroups& others) const override {
+    return std::make_shared<FakeGroups>(
+        world_,
+        made_by_ + ", " + dynamic_cast<const FakeGroups&>(others).made_by_);
+  }
   std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
       const char* where) const override {
@@ -313,6 +319,121 @@ TEST(DeviceMesh, AFlattenedNameIsFoundFromEveryMeshItWasSlicedFrom) {
   EXPECT_EQ(middle["cd"], flat);
   EXPECT_EQ(mesh["cd"], flat);
   EXPECT_EQ(flat.ranks(), (List{12, 13, 14, 15}));
+}
+
+// (r=2, s=2, c=2, t=3), of which s and c are flattened.
+DeviceMesh mesh_4d(int64_t rank) {
+  DeviceMesh mesh(at::kCPU, {2, 2, 2, 3}, iota(24), {"r", "s", "c", "t"}, rank);
+  mesh[{"s", "c"}].flatten("sc");
+  return mesh;
+}
+
+// Ranks and errors below are those of Python's DeviceMesh.
+TEST(FlattenedSlice, StandsBesideDimensions) {
+  const DeviceMesh first = mesh_4d(0);
+  const DeviceMesh rows = first[{"r", "sc"}];
+  EXPECT_EQ(rows.shape(), (List{2, 4}));
+  EXPECT_EQ(rows.ranks(), (List{0, 3, 6, 9, 12, 15, 18, 21}));
+  EXPECT_EQ(rows.mesh_dim_names(), (Names{"r", "sc"}));
+  EXPECT_EQ((first[{"sc", "t"}].ranks()), iota(12));
+  EXPECT_EQ((first[{"r", "sc", "t"}].ranks()), iota(24));
+  EXPECT_EQ((first[{"r", "sc", "t"}].shape()), (List{2, 4, 3}));
+  EXPECT_EQ(rows, (first[{"r", "sc"}]));
+
+  const DeviceMesh last = mesh_4d(23);
+  EXPECT_EQ((last[{"r", "sc"}].ranks()), (List{2, 5, 8, 11, 14, 17, 20, 23}));
+  EXPECT_EQ(*(last[{"r", "sc"}].get_coordinate()), (List{1, 3}));
+  EXPECT_EQ(last[{"sc"}].ranks(), (List{14, 17, 20, 23}));
+}
+
+TEST(FlattenedSlice, MayJoinDimensionsThatAreNotNeighbours) {
+  const DeviceMesh mesh = mesh_4d(23);
+  mesh[{"r", "c"}].flatten("rc");
+  EXPECT_EQ(
+      (mesh[{"rc", "t"}].ranks()),
+      (List{6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23}));
+  mesh[{"c", "t"}].flatten("ct");
+  mesh[{"r", "s"}].flatten("rs");
+  EXPECT_EQ((mesh[{"rs", "ct"}].ranks()), iota(24));
+  EXPECT_EQ((mesh[{"rs", "ct"}]["ct"]), mesh["ct"]);
+}
+
+TEST(FlattenedSlice, IsFlattenedAndSlicedFurther) {
+  const DeviceMesh mesh = mesh_4d(23);
+  const DeviceMesh flat = mesh[{"r", "sc"}].flatten("rsc");
+  EXPECT_EQ(flat.ranks(), (List{2, 5, 8, 11, 14, 17, 20, 23}));
+  EXPECT_EQ((mesh[{"rsc", "t"}].ranks()), iota(24));
+  const DeviceMesh three = mesh[{"r", "sc", "t"}];
+  EXPECT_EQ((three[{"sc", "t"}].ranks().front()), 12);
+  EXPECT_EQ((three[{"r", "sc"}].flatten("rsc")), flat);
+  EXPECT_EQ((mesh[{"r", "sc"}].flatten().mesh_dim_names()), (Names{"r_sc"}));
+  EXPECT_EQ((mesh[{"s", "c"}].flatten("sc")), mesh["sc"]);
+}
+
+TEST(FlattenedSlice, OfADimensionThatIsTakenApart) {
+  const DeviceMesh mesh(at::kCPU, {2, 3, 4}, iota(24), {"a", "b", "c"}, 5);
+  const DeviceMesh apart = mesh.unflatten("c", {2, 2}, {"x", "y"});
+  apart[{"b", "x"}].flatten("bx");
+  EXPECT_EQ(
+      (mesh[{"a", "bx"}].ranks()),
+      (List{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23}));
+  EXPECT_EQ((apart[{"bx", "y"}].shape()), (List{6, 2}));
+}
+
+TEST(FlattenedSlice, OfDimensionsOfOneRank) {
+  const DeviceMesh mesh(
+      at::kCPU, {1, 6, 1, 4}, iota(24), {"a", "b", "c", "d"}, 5);
+  mesh[{"c", "d"}].flatten("cd");
+  mesh[{"b", "c"}].flatten("bc");
+  mesh[{"a", "c"}].flatten("ac");
+  EXPECT_EQ((mesh[{"b", "cd"}].ranks()), iota(24));
+  EXPECT_EQ((mesh[{"bc", "d"}].ranks()), iota(24));
+  EXPECT_EQ((mesh[{"ac", "d"}].ranks()), (List{4, 5, 6, 7}));
+  EXPECT_EQ((mesh[{"ac", "d"}].shape()), (List{1, 4}));
+  EXPECT_EQ((mesh[{"bc", "c"}].ranks()), (List{1, 5, 9, 13, 17, 21}));
+  EXPECT_EQ((mesh[{"b", "ac"}].shape()), (List{6, 1}));
+}
+
+TEST(FlattenedSlice, OfARankOutsideGoesThroughTheFirstRank) {
+  const DeviceMesh mesh(at::kCPU, {2, 2, 2}, iota(8), {"a", "b", "c"}, 9);
+  mesh[{"b", "c"}].flatten("bc");
+  EXPECT_EQ((mesh[{"a", "bc"}].ranks()), iota(8));
+  EXPECT_FALSE((mesh[{"a", "bc"}].contains_this_rank()));
+}
+
+TEST(FlattenedSlice, TakesTheGroupsThatExist) {
+  const int world = 0;
+  const DeviceMesh mesh = mesh_3d(0, std::make_shared<FakeGroups>(&world, ""));
+  mesh[{"dp", "tp"}].flatten("x");
+  EXPECT_EQ(
+      made_by(mesh[{"pp", "x"}]),
+      "select [0], DeviceMesh::flatten [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] "
+      "x");
+}
+
+TEST(FlattenedSlice, KeepsTheOrderOfTheMesh) {
+  const DeviceMesh mesh = mesh_4d(0);
+  mesh[{"r", "c"}].flatten("rc");
+  const auto refused = [&](const Names& names, const std::string& said) {
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] { mesh.slice(names); }),
+        "[DeviceMesh] a slice keeps the order of the mesh: " + said +
+            " of r, s, c, t. Name each dimension once, in that order.");
+  };
+  refused({"sc", "r"}, "sc (s, c), r");
+  refused({"t", "sc"}, "t, sc (s, c)");
+  refused({"s", "sc"}, "s, sc (s, c)");
+  refused({"sc", "c"}, "sc (s, c), c");
+  refused({"sc", "sc"}, "sc (s, c), sc (s, c)");
+  refused({"rc", "s"}, "rc (r, c), s");
+  refused({"s", "rc"}, "s, rc (r, c)");
+  refused({"rc", "sc"}, "rc (r, c), sc (s, c)");
+  EXPECT_EQ(
+      error_of<c10::IndexError>([&] {
+        mesh.slice({"x", "sc"});
+      }),
+      "[DeviceMesh] no dimension is called \"x\": the names are r, s, c, t, "
+      "sc, rc. Use one of them.");
 }
 
 TEST(DeviceMesh, ThreadsShareEqualMeshes) {
