@@ -115,6 +115,67 @@ TEST(PrepareModuleTest, LocalInputsAndOutputs) {
   });
 }
 
+TEST(PrepareModuleTest, OnePlacementIsAListOfOne) {
+  const PrepareModuleInputOptions one = {
+      .input_layouts = Shard(0), .desired_input_layouts = {Replicate()}};
+  EXPECT_EQ(one.input_layouts, OptionalPlacements({Shard(0)}));
+  EXPECT_EQ(one.desired_input_layouts, OptionalPlacements(Replicate()));
+  const PrepareModuleOutputOptions two = {
+      .output_layouts = {Shard(0), std::nullopt},
+      .desired_output_layouts = {std::nullopt, Partial()}};
+  EXPECT_EQ(two.output_layouts.size(), 2);
+  EXPECT_EQ(two.desired_output_layouts[1], Partial());
+  PrepareModuleInputOutputOptions none = {
+      .input_layouts = std::nullopt, .output_layouts = {}};
+  EXPECT_TRUE(none.input_layouts.empty() && none.output_layouts.empty());
+  none.output_layouts = Shard(1);
+  EXPECT_EQ(none.output_layouts, OptionalPlacements({Shard(1)}));
+  none.output_layouts = {std::nullopt};
+  EXPECT_EQ(none.output_layouts.size(), 1);
+}
+
+// The example of Python's documentation.
+TEST(PrepareModuleTest, AnOutputInOnePlacement) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    Twice twice;
+    parallelize_module(
+        *twice,
+        mesh,
+        PrepareModuleOutput(
+            {.output_layouts = Replicate(),
+             .desired_output_layouts = Shard(0)}));
+    const auto whole = uniform({4, 2}, 3);
+    expect_close(twice(whole), part(whole * 2, mesh, Shard(0)), "output");
+  });
+}
+
+TEST(PrepareModuleTest, AnInputAndAnOutputInOnePlacement) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const auto whole = uniform({4, 2}, 3);
+    Twice twice;
+    parallelize_module(
+        *twice,
+        mesh,
+        PrepareModuleInputOutput(
+            {.input_layouts = Shard(0),
+             .desired_input_layouts = Replicate(),
+             .output_layouts = Replicate(),
+             .desired_output_layouts = Shard(1)}));
+    const auto y = twice(part(whole, mesh, Shard(0)));
+    expect_close(y, part(whole * 2, mesh, Shard(1)), "output");
+
+    Double twofold;
+    parallelize_module(
+        *twofold,
+        mesh,
+        PrepareModuleInput(
+            {.input_layouts = Shard(0), .desired_input_layouts = Shard(1)}));
+    const auto z = twofold(part(whole, mesh, Shard(0)));
+    EXPECT_EQ(layout_of(z), Shard(1));
+    expect_close(z, whole * 2, "input");
+  });
+}
+
 TEST(PrepareModuleTest, InsideSequential) {
   on_two_ranks([](const DeviceMesh& mesh) {
     torch::nn::Sequential model(
