@@ -183,10 +183,10 @@ void add_from_local(Cases& cases, const Operands& on) {
                          }});
   cases.cases.push_back(
       {"to_local", [d = DTensor(a.dtensor)] { d.to_local(); }});
-  cases.cases.push_back(
-      {"from_local_to_local", [mesh, local = a.plain] {
-         DTensor::from_local(local, mesh, {Shard(0)}).to_local();
-       }});
+  cases.cases.push_back({"from_local_to_local", [mesh, local = a.plain] {
+                           to_local(
+                               DTensor::from_local(local, mesh, {Shard(0)}));
+                         }});
 }
 
 void add_redistributions(Cases& cases, const Operands& on) {

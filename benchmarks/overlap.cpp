@@ -103,7 +103,7 @@ void beside_mm(
       // What nobody else holds, as a product's result is.
       DTensor term(part * 2);
       const DTensor sum =
-          std::move(term).redistribute({Replicate()}, {.async_op = async});
+          redistribute(std::move(term), {Replicate()}, {.async_op = async});
       a.mm(a);
       sum.to_local();
     };
@@ -137,7 +137,8 @@ void uneven_work(const bench::Options& options) {
           last->to_local();
         }
         DTensor term(part * 2);
-        last = std::move(term).redistribute({Replicate()}, {.async_op = async});
+        last =
+            redistribute(std::move(term), {Replicate()}, {.async_op = async});
       }
       last->to_local();
     };

@@ -250,6 +250,7 @@ set(DTENSOR_REDISTRIBUTE_SOURCES
 )
 
 set(DTENSOR_TENSOR_HEADERS
+  dtensor/tensor/autograd_function.h
   dtensor/tensor/dtensor.h
   dtensor/tensor/factories.h
   dtensor/tensor/is_dtensor.h

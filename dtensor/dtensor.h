@@ -78,6 +78,7 @@
 #include <dtensor/random/random.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/redistribute/plan.h>
+#include <dtensor/tensor/autograd_function.h>
 #include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/is_dtensor.h>

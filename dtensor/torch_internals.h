@@ -52,6 +52,8 @@
 //   _has_compatible_shallow_copy_type
 // a leaf forgets its accumulator if told           tensor     Accumulators
 //   try_get_grad_accumulator, set_grad_accumulator
+// Function finds tensors by their exact type       tensor     TensorType.*
+//   ExtractVariables
 // edges are read, and given to a tensor            tensor     EdgesAreGiven
 //   gradient_edge, set_gradient_edge               parallel, data_parallel
 // the number of a pass, -1 outside                 parallel   PassesHaveNumbers

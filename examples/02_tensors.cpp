@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A DTensor is an at::Tensor of the global shape. Operators on it give exactly
-// what they give on the whole tensor; layouts follow by themselves.
+// A distributed tensor is an at::Tensor of the global shape. Operators on it
+// give exactly what they give on the whole tensor; layouts follow by
+// themselves. DTensor(x) is a view of it that shows its layout.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -15,8 +16,8 @@ void distribute(const DeviceMesh& mesh) {
   const auto whole = torch::arange(12.0).view({4, 3});
   const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
   CHECK_THAT(rows.sizes() == whole.sizes());
-  CHECK_THAT(rows.to_local().size(0) == 2);
-  CHECK_THAT(torch::equal(rows.full_tensor(), whole));
+  CHECK_THAT(to_local(rows).size(0) == 2);
+  CHECK_THAT(torch::equal(full_tensor(rows), whole));
 }
 
 // Every rank has a part; together they are one tensor.
@@ -25,7 +26,7 @@ void from_parts(const DeviceMesh& mesh) {
   const auto joined = DTensor::from_local(part, mesh, {Shard(0)});
   CHECK_THAT(joined.size(0) == 2);
   const auto sum = DTensor::from_local(part, mesh, {Partial("sum")});
-  CHECK_THAT(sum.full_tensor().sum().item<double>() == 2.0);
+  CHECK_THAT(full_tensor(sum).sum().item<double>() == 2.0);
 }
 
 // A product over a sharded dimension is a partial sum, which costs nothing
@@ -36,15 +37,15 @@ void operators(const DeviceMesh& mesh) {
   const auto b = torch::rand({6, 2}, torch::kDouble);
   const auto da = distribute_tensor(a, mesh, {Shard(1)});
   const auto db = distribute_tensor(b, mesh, {Shard(0)});
-  const DTensor product(torch::mm(da, db));
+  const auto product = torch::mm(da, db);
   if (get_rank() == 0) {
-    std::cout << *product.spec() << "\n";
+    std::cout << *DTensor(product).spec() << "\n";
   }
-  CHECK_THAT(product.placements()[0] == Partial("sum"));
-  CHECK_THAT(torch::allclose(product.full_tensor(), torch::mm(a, b)));
+  CHECK_THAT(DTensor(product).placements()[0] == Partial("sum"));
+  CHECK_THAT(torch::allclose(full_tensor(product), torch::mm(a, b)));
 
-  const auto shards = product.redistribute({Shard(0)});
-  CHECK_THAT(shards.to_local().size(0) == 2);
+  const auto shards = redistribute(product, {Shard(0)});
+  CHECK_THAT(to_local(shards).size(0) == 2);
 }
 
 // Gradients are DTensors too.
@@ -52,9 +53,8 @@ void gradients(const DeviceMesh& mesh) {
   auto w = distribute_tensor(
       torch::rand({4, 3}, torch::kDouble).requires_grad_(), mesh, {Shard(0)});
   (w * w).sum().backward();
-  const DTensor grad(w.grad());
-  CHECK_THAT(grad.placements()[0] == Shard(0));
-  CHECK_THAT(torch::allclose(grad.to_local(), 2 * w.to_local()));
+  CHECK_THAT(DTensor(w.grad()).placements()[0] == Shard(0));
+  CHECK_THAT(torch::allclose(to_local(w.grad()), 2 * to_local(w)));
 }
 
 // What cannot be done says so, and what to do instead.

@@ -57,14 +57,14 @@ int main() {
       const auto x = torch::randn({2, 8, 16}, torch::kDouble);
       const auto cut = distribute_tensor(x, mesh, {Shard(1)});
 
-      const DTensor y(block(cut));
-      CHECK_THAT(y.placements()[0] == Shard(1));
-      const auto whole = y.full_tensor();
+      const auto y = block(cut);
+      CHECK_THAT(DTensor(y).placements()[0] == Shard(1));
+      const auto whole = full_tensor(y);
       if (get_rank() == 0) {
         // The same result on any number of ranks, dropout included.
         first = first.defined() ? first : whole.detach();
         CHECK_THAT(torch::allclose(whole, first, 1e-12, 1e-12));
-        std::cout << ranks << " ranks: " << *y.spec() << "\n";
+        std::cout << ranks << " ranks: " << *DTensor(y).spec() << "\n";
       }
     });
   }

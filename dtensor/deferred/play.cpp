@@ -35,7 +35,7 @@ bool is_large(const TapeValue& about) {
       kMostOpenBytes;
 }
 
-using Factory = DTensor (*)(
+using Factory = at::Tensor (*)(
     SizesRef,
     const DeviceMesh&,
     PlacementsRef,

@@ -20,7 +20,14 @@
 namespace dtensor {
 namespace detail {
 
-inline void collect_tensors(std::vector<at::Tensor*>& found, at::Tensor& t) {
+/// at::Tensor and DTensor.
+template <class T>
+inline constexpr bool is_any_tensor =
+    std::is_base_of_v<at::Tensor, std::decay_t<T>>;
+
+template <class T>
+requires is_any_tensor<T>
+void collect_tensors(std::vector<at::Tensor*>& found, T& t) {
   found.push_back(&t);
 }
 inline void collect_tensors(
@@ -49,8 +56,7 @@ void collect_tensors(
 template <class Arg>
 using HeldArg = std::conditional_t<
     std::is_lvalue_reference_v<Arg> &&
-        !std::is_const_v<std::remove_reference_t<Arg>> &&
-        !std::is_same_v<std::decay_t<Arg>, at::Tensor>,
+        !std::is_const_v<std::remove_reference_t<Arg>> && !is_any_tensor<Arg>,
     Arg,
     std::decay_t<Arg>>;
 

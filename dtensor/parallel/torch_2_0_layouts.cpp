@@ -37,9 +37,8 @@ at::Tensor make_input(
     const Placement& of_plain,
     const Placement& desired) {
   const auto mesh = mesh_of_input(where, input, given);
-  const auto distributed = is_dtensor(input)
-      ? DTensor(input)
-      : DTensor::from_local(input, mesh, {of_plain});
+  const DTensor distributed =
+      is_dtensor(input) ? input : DTensor::from_local(input, mesh, {of_plain});
   return distributed.redistribute(mesh, {desired});
 }
 
@@ -64,7 +63,7 @@ DTensor checked_output(
   return result;
 }
 
-DTensor make_output(
+at::Tensor make_output(
     const char* where,
     const at::Tensor& output,
     const DeviceMesh& given,
@@ -126,16 +125,15 @@ at::Tensor make_output_shard_1d(
 at::Tensor make_output_tensor(
     const at::Tensor& output,
     const DeviceMesh& device_mesh) {
-  return make_output("make_output_tensor", output, device_mesh, Replicate())
-      .to_local();
+  return to_local(
+      make_output("make_output_tensor", output, device_mesh, Replicate()));
 }
 
 at::Tensor make_output_reshard_tensor(
     const at::Tensor& output,
     const DeviceMesh& device_mesh) {
-  return make_output(
-             "make_output_reshard_tensor", output, device_mesh, Shard(0))
-      .to_local();
+  return to_local(
+      make_output("make_output_reshard_tensor", output, device_mesh, Shard(0)));
 }
 
 at::Tensor make_sharded_output_tensor(

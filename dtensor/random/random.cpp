@@ -49,7 +49,7 @@ Stream& stream_now() {
 using Sampler =
     at::Tensor (*)(const Spec&, at::ScalarType, detail::Draw, double, double);
 
-DTensor sampled(
+at::Tensor sampled(
     const char* where,
     SizesRef size,
     const DeviceMesh& given_mesh,
@@ -75,7 +75,7 @@ DTensor sampled(
       : at::empty({0}, at::TensorOptions(dtype).device(mesh.device_type()));
   auto result = detail::wrap(std::move(local), spec);
   result.set_requires_grad(options.requires_grad);
-  return DTensor(result);
+  return result;
 }
 
 } // namespace
@@ -118,7 +118,7 @@ void set_random_state(const at::Tensor& state) {
   detail::set_next_draw({draw[0], draw[1]});
 }
 
-DTensor rand(
+at::Tensor rand(
     SizesRef size,
     const DeviceMesh& mesh,
     PlacementsRef placements,
@@ -127,7 +127,7 @@ DTensor rand(
       "rand", size, mesh, placements, options, detail::sample_uniform, 0, 1);
 }
 
-DTensor randn(
+at::Tensor randn(
     SizesRef size,
     const DeviceMesh& mesh,
     PlacementsRef placements,

@@ -36,7 +36,7 @@ DTENSOR_API void set_random_state(const at::Tensor& state);
 
 /// Uniform in [0, 1); the rest as zeros(). Throws ValueError for Partial.
 /// Python: torch.distributed.tensor.rand.
-DTENSOR_API DTensor rand(
+DTENSOR_API at::Tensor rand(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
@@ -44,7 +44,7 @@ DTENSOR_API DTensor rand(
 
 /// Normal with mean 0 and variance 1; the rest as rand().
 /// Python: torch.distributed.tensor.randn.
-DTENSOR_API DTensor randn(
+DTENSOR_API at::Tensor randn(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},

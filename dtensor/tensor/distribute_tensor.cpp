@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kDistributeTensor = "distribute_tensor";
 
-DTensor check_layout(
+at::Tensor check_layout(
     const at::Tensor& tensor,
     const DeviceMesh& mesh,
     PlacementsRef layout) {
@@ -41,7 +41,7 @@ DTensor check_layout(
       " on ",
       mesh,
       ". Use redistribute().");
-  return DTensor(tensor);
+  return tensor;
 }
 
 // Parts of `tensor` along one mesh dimension, one per rank of the group.
@@ -161,7 +161,7 @@ at::Tensor local_part(
 
 } // namespace
 
-DTensor distribute_tensor(
+at::Tensor distribute_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& given_mesh,
     PlacementsRef placements,
@@ -195,7 +195,7 @@ DTensor distribute_tensor(
   detail::explain_no_data(result);
   detail::keep_gradient_distributed(result);
   result.set_requires_grad(tensor.requires_grad());
-  return DTensor(std::move(result));
+  return result;
 }
 
 } // namespace dtensor

@@ -107,17 +107,17 @@ at::Tensor DTensor::full_tensor(
     detail::check_mine("redistribute", *spec());
     return to_local(); // whose gradient comes back as it should
   }
-  return redistribute(detail::whole_placements(device_mesh()))
+  return DTensor(redistribute(detail::whole_placements(device_mesh())))
       .to_local(grad_placements);
 }
 
-DTensor DTensor::redistribute(
+at::Tensor DTensor::redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options) const& {
   return DTensor(*this).redistribute(placements, options);
 }
 
-DTensor DTensor::redistribute(
+at::Tensor DTensor::redistribute(
     PlacementsRef placements,
     const RedistributeOptions& options) && {
   const SpecPtr from = checked_meta(*this).spec;
@@ -129,15 +129,15 @@ DTensor DTensor::redistribute(
   if (to == from) { // else whoever plans it looks
     detail::check_mine("redistribute", *to);
   }
-  return DTensor(detail::redistribute_autograd(
+  return detail::redistribute_autograd(
       std::move(*this),
       to,
       {.backward_dtype = options.backward_dtype,
        .async_op = options.async_op,
-       .always_records = true}));
+       .always_records = true});
 }
 
-DTensor DTensor::redistribute(
+at::Tensor DTensor::redistribute(
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const RedistributeOptions& options) const {
@@ -152,12 +152,28 @@ DTensor DTensor::redistribute(
   return redistribute(placements, options);
 }
 
-DTensor replicate(const at::Tensor& tensor, const DeviceMesh& mesh) {
+at::Tensor replicate(const at::Tensor& tensor, const DeviceMesh& mesh) {
   return DTensor::from_local(tensor, mesh);
 }
 
-at::Tensor full_tensor(const at::Tensor& tensor) {
-  return is_dtensor(tensor) ? DTensor(tensor).full_tensor() : tensor;
+at::Tensor full_tensor(
+    const at::Tensor& tensor,
+    const std::optional<Placements>& grad_placements) {
+  return is_dtensor(tensor) ? DTensor(tensor).full_tensor(grad_placements)
+                            : tensor;
+}
+
+at::Tensor to_local(
+    const at::Tensor& tensor,
+    const std::optional<Placements>& grad_placements) {
+  return DTensor(tensor).to_local(grad_placements);
+}
+
+at::Tensor redistribute(
+    at::Tensor tensor,
+    PlacementsRef placements,
+    const RedistributeOptions& options) {
+  return DTensor(std::move(tensor)).redistribute(placements, options);
 }
 
 std::ostream& operator<<(std::ostream& os, const DTensor& t) {

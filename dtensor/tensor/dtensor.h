@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DTensor: a tensor that is spread over the ranks of a mesh.
 //
-// A DTensor is an at::Tensor of the global shape; every operator, module,
-// optimizer and autograd works on it. The class below adds what only a
-// distributed tensor has.
+// A distributed tensor is an at::Tensor of the global shape; every operator,
+// module, optimizer and autograd works on it. All functions return at::Tensor.
+// The class below is a view of such a tensor, and adds what only a distributed
+// tensor has.
 //
 //   auto w = distribute_tensor(torch::randn({8, 6}), mesh, {Shard(0)});
-//   at::Tensor y = w * 2;                      // still distributed
+//   auto y = w * 2;                            // at::Tensor, still distributed
 //   DTensor(y).placements();                   // S(0)
-//   DTensor(y).full_tensor();                  // plain, 8 x 6, on every rank
+//   full_tensor(y);                            // plain, 8 x 6, on every rank
+//
+// Hold tensors as at::Tensor (or auto). LibTorch's templates compare types, and
+// some do not take a DTensor for a tensor: Sequential and AnyModule refuse a
+// variable declared as DTensor.
 //
 // Python: torch.distributed.tensor.
 #pragma once
@@ -49,12 +54,14 @@ struct RedistributeOptions {
   bool async_op = false;
 };
 
+/// The view of a distributed tensor: the same tensor, with the members below.
+/// Functions that take one accept every at::Tensor that is distributed.
 class DTENSOR_API DTensor : public at::Tensor {
  public:
   /// Undefined.
   DTensor() = default;
   /// `t` seen as the DTensor it is. Throws TypeError if it is plain.
-  explicit DTensor(at::Tensor t);
+  DTensor(at::Tensor t); // NOLINT(google-explicit-constructor)
 
   /// The DTensor of layout `spec` whose part on this rank is `local`, which it
   /// shares the memory of: a leaf. Throws TypeError if `local` is a DTensor or
@@ -72,7 +79,7 @@ class DTENSOR_API DTensor : public at::Tensor {
   /// Throws TypeError if `local` is a DTensor, ValueError/IndexError for
   /// placements that do not fit, ValueError if run_check finds a difference.
   /// Python: DTensor.from_local.
-  static DTensor from_local(
+  static at::Tensor from_local(
       const at::Tensor& local,
       const DeviceMesh& mesh = {},
       PlacementsRef placements = {},
@@ -98,16 +105,16 @@ class DTENSOR_API DTensor : public at::Tensor {
 
   /// The same tensor in another layout, on the same mesh. Differentiable.
   /// An asynchronous one copies what its peers read unless nobody else holds
-  /// this tensor: std::move(x).redistribute(...).
+  /// this tensor: dtensor::redistribute(std::move(x), ...).
   /// Throws ValueError if the layout cannot be reached.
   /// Python: DTensor.redistribute.
-  DTensor redistribute(
+  at::Tensor redistribute(
       PlacementsRef placements,
       const RedistributeOptions& options = {}) const&;
-  DTensor redistribute(
+  at::Tensor redistribute(
       PlacementsRef placements,
       const RedistributeOptions& options = {}) &&;
-  DTensor redistribute(
+  at::Tensor redistribute(
       const DeviceMesh& mesh,
       PlacementsRef placements,
       const RedistributeOptions& options = {}) const;
@@ -121,7 +128,7 @@ class DTENSOR_API DTensor : public at::Tensor {
 /// RuntimeError for a non-leaf, ValueError for placements of the wrong length
 /// or another layout of a DTensor, IndexError for a shard dimension that the
 /// tensor does not have. Python: torch.distributed.tensor.distribute_tensor.
-DTENSOR_API DTensor distribute_tensor(
+DTENSOR_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
@@ -129,12 +136,29 @@ DTENSOR_API DTensor distribute_tensor(
 
 /// A tensor that every rank has alike, as a DTensor: nothing is communicated,
 /// and it shares the memory. Differentiable. DTensor::from_local, replicated.
-DTENSOR_API DTensor
-replicate(const at::Tensor& tensor, const DeviceMesh& mesh = {});
+DTENSOR_API at::Tensor replicate(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh = {});
 
 /// The whole of `tensor`, plain, on every rank; a plain one as it is.
 /// Differentiable. DTensor::full_tensor of what may be one.
-DTENSOR_API at::Tensor full_tensor(const at::Tensor& tensor);
+DTENSOR_API at::Tensor full_tensor(
+    const at::Tensor& tensor,
+    const std::optional<Placements>& grad_placements = std::nullopt);
+
+/// DTensor(tensor).to_local(): the local shard, plain. Differentiable.
+/// Throws TypeError if `tensor` is plain.
+DTENSOR_API at::Tensor to_local(
+    const at::Tensor& tensor,
+    const std::optional<Placements>& grad_placements = std::nullopt);
+
+/// DTensor(tensor).redistribute(): `tensor` in another layout. Differentiable.
+/// Throws TypeError if `tensor` is plain, ValueError if the layout cannot be
+/// reached.
+DTENSOR_API at::Tensor redistribute(
+    at::Tensor tensor,
+    PlacementsRef placements,
+    const RedistributeOptions& options = {});
 
 /// Layout line, then this rank's part.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DTensor& t);

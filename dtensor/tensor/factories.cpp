@@ -51,14 +51,14 @@ at::TensorOptions local_options(const Spec& spec) {
       .device(spec.mesh().device_type());
 }
 
-DTensor
+at::Tensor
 finish(at::Tensor local, const SpecPtr& spec, const FactoryOptions& options) {
   auto result = detail::wrap(std::move(local), spec);
   result.set_requires_grad(options.requires_grad);
-  return DTensor(std::move(result));
+  return result;
 }
 
-DTensor filled(
+at::Tensor filled(
     SizesRef size,
     const at::Scalar& value,
     const DeviceMesh& mesh,
@@ -88,7 +88,7 @@ at::ScalarType dtype_of(const at::Scalar& value) {
 
 } // namespace
 
-DTensor zeros(
+at::Tensor zeros(
     SizesRef size,
     const DeviceMesh& mesh,
     PlacementsRef placements,
@@ -99,7 +99,7 @@ DTensor zeros(
       at::zeros(spec->local_sizes(), local_options(*spec)), spec, options);
 }
 
-DTensor empty(
+at::Tensor empty(
     SizesRef size,
     const DeviceMesh& mesh,
     PlacementsRef placements,
@@ -110,7 +110,7 @@ DTensor empty(
       at::empty(spec->local_sizes(), local_options(*spec)), spec, options);
 }
 
-DTensor ones(
+at::Tensor ones(
     SizesRef size,
     const DeviceMesh& mesh,
     PlacementsRef placements,
@@ -119,7 +119,7 @@ DTensor ones(
       size, 1, mesh, placements, options, dtype_or_default(options), "ones");
 }
 
-DTensor full(
+at::Tensor full(
     SizesRef size,
     const at::Scalar& value,
     const DeviceMesh& mesh,

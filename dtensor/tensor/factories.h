@@ -28,28 +28,28 @@ struct FactoryOptions {
 /// dimension), on the device type of the mesh.
 /// Throws ValueError for placements unlike the mesh in number or a negative
 /// size, IndexError for a shard dimension that the tensor does not have.
-DTENSOR_API DTensor zeros(
+DTENSOR_API at::Tensor zeros(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
 /// As zeros, with values that happen to be there.
-DTENSOR_API DTensor empty(
+DTENSOR_API at::Tensor empty(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
 /// As zeros. Throws ValueError for Partial: the ones would be added up.
-DTENSOR_API DTensor ones(
+DTENSOR_API at::Tensor ones(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
 /// As ones, with `value` everywhere.
-DTENSOR_API DTensor full(
+DTENSOR_API at::Tensor full(
     SizesRef size,
     const at::Scalar& value,
     const DeviceMesh& mesh = {},

@@ -195,7 +195,7 @@ at::Tensor detail::from_part(
   return from_local_autograd(mine, spec, grad);
 }
 
-DTensor DTensor::from_local(
+at::Tensor DTensor::from_local(
     const at::Tensor& local,
     const DeviceMesh& mesh,
     PlacementsRef placements,
@@ -204,7 +204,7 @@ DTensor DTensor::from_local(
   if (detail::spec_of(result)->mesh().contains_this_rank()) {
     detail::explain_no_data(result);
   }
-  return DTensor(std::move(result));
+  return result;
 }
 
 } // namespace dtensor

@@ -251,7 +251,7 @@ at::Tensor in_layout(
   FromLocalOptions options;
   options.shape = full.sizes().vec();
   return DTensor::from_local(
-      distribute_tensor(term, mesh, cuts, std::nullopt).to_local(),
+      to_local(distribute_tensor(term, mesh, cuts, std::nullopt)),
       mesh,
       layout,
       options);

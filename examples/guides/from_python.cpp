@@ -48,7 +48,7 @@ void train() {
     loss.backward();
     optimizer.step();
   }
-  torch::Tensor whole = DTensor(model->w1->weight).full_tensor();
+  torch::Tensor whole = full_tensor(model->w1->weight);
   if (get_rank() == 0) {
     std::cout << whole.sizes() << "\n";
   }
@@ -60,9 +60,8 @@ void tensors(const DeviceMesh& mesh) {
   torch::Tensor x = distribute_tensor(torch::ones({8, 4}), mesh, {Shard(0)});
   torch::Tensor y = x * 2;   // any function that takes tensors takes x
   CHECK_THAT(is_dtensor(y)); // isinstance(y, DTensor)
-  DTensor d(y);              // y itself, with the methods of DTensor
-  CHECK_THAT(d.placements() == Placements{Shard(0)});
-  CHECK_THAT(d.to_local().size(0) == 8 / mesh.size());
+  CHECK_THAT(DTensor(y).placements() == Placements{Shard(0)}); // y.placements
+  CHECK_THAT(to_local(y).size(0) == 8 / mesh.size());          // y.to_local()
 }
 // [/tensors]
 

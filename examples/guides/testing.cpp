@@ -53,8 +53,8 @@ void communicates_twice_where_columns_are_cut() {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
     const auto whole = testing::seeded_randn({4, 6}, torch::kDouble, 1);
-    const DTensor rows = distribute_tensor(whole, mesh, {Shard(0)});
-    const DTensor columns = distribute_tensor(whole, mesh, {Shard(1)});
+    const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
+    const auto columns = distribute_tensor(whole, mesh, {Shard(1)});
 
     testing::CollectiveLog log;
     testing::expect_layout(my_softmax(rows), "S(0)");

@@ -14,10 +14,10 @@ using namespace dtensor;
 void parts(const DeviceMesh& mesh) {
   // [parts]
   const auto whole = torch::arange(32.0).view({8, 4}); // on every rank
-  const DTensor rows = distribute_tensor(whole, mesh, {Shard(0)});
+  const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
   CHECK_THAT(rows.sizes() == whole.sizes());
-  CHECK_THAT(rows.to_local().size(0) == 8 / mesh.size());
-  CHECK_THAT(torch::equal(rows.full_tensor(), whole));
+  CHECK_THAT(to_local(rows).size(0) == 8 / mesh.size());
+  CHECK_THAT(torch::equal(full_tensor(rows), whole));
   // [/parts]
 }
 
@@ -27,18 +27,19 @@ void operators(const DeviceMesh& mesh) {
   const auto x = torch::rand({8, 4}, torch::kDouble);
   const auto w = torch::rand({4, 6}, torch::kDouble);
   // [operators]
-  const DTensor columns = distribute_tensor(x, mesh, {Shard(1)});
-  const DTensor rows = distribute_tensor(w, mesh, {Shard(0)});
-  const DTensor product(torch::mm(columns, rows));
-  CHECK_THAT(product.placements()[0] == Partial());
+  const auto columns = distribute_tensor(x, mesh, {Shard(1)});
+  const auto rows = distribute_tensor(w, mesh, {Shard(0)});
+  const auto product = torch::mm(columns, rows);
+  CHECK_THAT(DTensor(product).placements()[0] == Partial());
 
-  const DTensor sum = product.redistribute({Replicate()}); // an all-reduce
-  CHECK_THAT(torch::allclose(sum.to_local(), torch::mm(x, w)));
+  const auto sum = redistribute(product, {Replicate()}); // an all-reduce
+  CHECK_THAT(torch::allclose(to_local(sum), torch::mm(x, w)));
   // [/operators]
   // [print]
   if (get_rank() == 0) {
-    std::cout << *product.spec() << "\n";
-    std::cout << to_string(*plan(product.spec(), sum.spec()), mesh) << "\n";
+    const auto from = DTensor(product).spec();
+    const auto to = DTensor(sum).spec();
+    std::cout << *from << "\n" << to_string(*plan(from, to), mesh) << "\n";
   }
   // [/print]
 }

@@ -37,7 +37,7 @@ struct Training {
     }
     optimizer.zero_grad();
     const auto noise =
-        randn({4, 6}, mesh, {Replicate()}, {.dtype = at::kDouble}).to_local();
+        to_local(randn({4, 6}, mesh, {Replicate()}, {.dtype = at::kDouble}));
     const auto x = uniform({4, 6}, static_cast<uint64_t>(number)) +
         noise * 0.1 + torch::randn({4, 6}, at::kDouble) * 0.1;
     const auto loss = model(x).pow(2).mean();

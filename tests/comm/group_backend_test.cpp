@@ -86,7 +86,7 @@ TEST(GroupBackend, ComparesLayouts) {
     const auto sum = distribute_tensor(torch::ones({3, 4}), mesh, {Partial()});
     const std::string text = error_of<c10::ValueError>([&] {
       if (rank == 0) {
-        sum.redistribute({Replicate()});
+        redistribute(sum, {Replicate()});
       } else {
         get_group(mesh).all_reduce(torch::ones({3, 4}), ReduceOp::kSum);
       }

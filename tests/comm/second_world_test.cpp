@@ -72,16 +72,16 @@ TEST(SecondWorld, RedistributesToTheWholeTensor) {
     const std::vector<Placement> layouts = {Shard(0), Shard(1), Replicate()};
     for (const Placement& from : layouts) {
       const auto d = distribute_tensor(whole, mesh, {from});
-      EXPECT_TRUE(torch::equal(d.full_tensor(), whole));
+      EXPECT_TRUE(torch::equal(full_tensor(d), whole));
       for (const Placement& to : layouts) {
-        EXPECT_TRUE(torch::equal(d.redistribute({to}).full_tensor(), whole));
+        EXPECT_TRUE(torch::equal(full_tensor(redistribute(d, {to})), whole));
       }
     }
     const auto part = torch::full({1, 2}, static_cast<double>(get_rank()));
     EXPECT_EQ(DTensor::from_local(part, mesh, {Shard(0)}).size(0), 2);
     const auto sum = DTensor::from_local(part, mesh, {Partial("sum")});
-    EXPECT_EQ(sum.full_tensor().sum().item<double>(), 2.0);
-    const auto rows = sum.redistribute({Shard(0)}).to_local();
+    EXPECT_EQ(full_tensor(sum).sum().item<double>(), 2.0);
+    const auto rows = to_local(redistribute(sum, {Shard(0)}));
     EXPECT_EQ(rows.size(0), get_rank() == 0 ? 1 : 0);
   });
 }
@@ -109,10 +109,10 @@ TEST(SecondWorld, RedistributesLater) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto whole = torch::arange(15.0).view({5, 3});
     const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
-    const auto later = rows.redistribute({Shard(1)}, {.async_op = true});
-    EXPECT_TRUE(torch::equal(later.full_tensor(), whole));
-    const auto all = rows.redistribute({Replicate()}, {.async_op = true});
-    EXPECT_TRUE(torch::equal(all.to_local(), whole));
+    const auto later = redistribute(rows, {Shard(1)}, {.async_op = true});
+    EXPECT_TRUE(torch::equal(full_tensor(later), whole));
+    const auto all = redistribute(rows, {Replicate()}, {.async_op = true});
+    EXPECT_TRUE(torch::equal(to_local(all), whole));
   });
 }
 

@@ -99,7 +99,7 @@ TEST(CommDebugModeTest, WithoutModules) {
             uniform({4, 4}, 3), mesh, {Shard(0), Shard(1)}, std::nullopt)
             .requires_grad_(true));
     const CommDebugMode comm;
-    x.redistribute({Replicate(), Shard(1)}).to_local().sum().backward();
+    to_local(x.redistribute({Replicate(), Shard(1)})).sum().backward();
     EXPECT_EQ(lines(comm), (Lines{"- forward all_gather dp 1 32 32"}));
     const auto y = x.redistribute({Replicate(), Replicate()});
     EXPECT_EQ(comm.get_total_counts(), 3);

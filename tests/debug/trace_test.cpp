@@ -154,8 +154,8 @@ TEST(Trace, GathersAndWaitsAreCollectivesAndWaits) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const DTensor x(distribute_tensor(uniform({4, 4}, 3), mesh, {Shard(0)}));
     const TraceMode mode(trace);
-    x.redistribute({Replicate()}).to_local().sum();
-    x.redistribute({Replicate()}, {.async_op = true}).to_local().sum();
+    to_local(x.redistribute({Replicate()})).sum();
+    to_local(x.redistribute({Replicate()}, {.async_op = true})).sum();
   });
   const auto all = events(read_json(trace.to_json()), 0);
   const auto collectives = of_category(all, "collective");

@@ -377,7 +377,7 @@ TEST(Materialize, FillsPartsAlone) {
     auto d = distribute_tensor(t, mesh, {Shard(0)}, std::nullopt);
     materialize({d});
     EXPECT_TRUE(at::equal(full(d), whole));
-    EXPECT_EQ(d.to_local().storage().nbytes(), 2 * 2 * 4);
+    EXPECT_EQ(to_local(d).storage().nbytes(), 2 * 2 * 4);
   });
 }
 

@@ -339,8 +339,8 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"from_local of uneven parts without a shape",
        [](const DeviceMesh& mesh) {
-         DTensor::from_local(at::ones({3 - mesh.get_rank()}), mesh, {Shard(0)})
-             .full_tensor();
+         full_tensor(DTensor::from_local(
+             at::ones({3 - mesh.get_rank()}), mesh, {Shard(0)}));
        }},
       {"from_local whose check finds a difference",
        [](const DeviceMesh& mesh) {

@@ -82,7 +82,7 @@ inline at::Tensor place(
   FromLocalOptions options;
   options.shape = full.sizes().vec();
   options.stride = full.strides().vec();
-  return DTensor::from_local(cut.to_local(), mesh, placements, options);
+  return DTensor::from_local(to_local(cut), mesh, placements, options);
 }
 
 inline std::string describe(const TensorList& inputs) {

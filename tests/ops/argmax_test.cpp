@@ -36,7 +36,8 @@ void expect_as_plain(
   const auto d = distribute_tensor(whole, mesh, layout, std::nullopt);
   for (int64_t dim = -whole.dim(); dim < whole.dim(); ++dim) {
     for (const bool keepdim : {false, true}) {
-      const auto what = to_string(*d.spec()) + " dim " + std::to_string(dim);
+      const auto what =
+          to_string(*DTensor(d).spec()) + " dim " + std::to_string(dim);
       EXPECT_TRUE(at::equal(
           full_tensor(at::argmax(d, dim, keepdim)),
           at::argmax(whole, dim, keepdim)))

@@ -82,23 +82,25 @@ TEST(Creation, MakesTensorsFromNothing) {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     CountCollectives collectives;
     const auto z = zeros({5, 3}, mesh, {Shard(0), Replicate()});
-    EXPECT_EQ(to_string(*z.spec()), "f32[5, 3] on (dp=2, tp=2): S(0) R");
+    EXPECT_EQ(
+        to_string(*DTensor(z).spec()), "f32[5, 3] on (dp=2, tp=2): S(0) R");
     const auto o =
         ones({5, 3}, mesh, {Shard(0), Shard(1)}, {.dtype = at::kDouble});
-    EXPECT_EQ(to_string(*o.spec()), "f64[5, 3] on (dp=2, tp=2): S(0) S(1)");
+    EXPECT_EQ(
+        to_string(*DTensor(o).spec()), "f64[5, 3] on (dp=2, tp=2): S(0) S(1)");
     const auto f = full({4}, 7, mesh, {}, {.dtype = at::kFloat});
-    EXPECT_EQ(to_string(*f.spec()), "f32[4] on (dp=2, tp=2): R R");
+    EXPECT_EQ(to_string(*DTensor(f).spec()), "f32[4] on (dp=2, tp=2): R R");
     const auto w = full({4}, 0.5, mesh, {}, {.requires_grad = true});
     EXPECT_TRUE(w.requires_grad());
     EXPECT_EQ(full({2}, 7, mesh).scalar_type(), at::kLong);
     EXPECT_EQ(full({2}, true, mesh).scalar_type(), at::kBool);
     EXPECT_EQ(
-        to_string(*empty({0, 3}, mesh, {Shard(0), Shard(0)}).spec()),
+        to_string(*DTensor(empty({0, 3}, mesh, {Shard(0), Shard(0)})).spec()),
         "f32[0, 3] on (dp=2, tp=2): S(0) S(0)");
     EXPECT_EQ(collectives.count(), 0);
-    EXPECT_TRUE(at::equal(z.full_tensor(), at::zeros({5, 3})));
-    EXPECT_TRUE(at::equal(o.full_tensor(), at::ones({5, 3}, at::kDouble)));
-    EXPECT_TRUE(at::equal(f.full_tensor(), at::full({4}, 7.0f)));
+    EXPECT_TRUE(at::equal(full_tensor(z), at::zeros({5, 3})));
+    EXPECT_TRUE(at::equal(full_tensor(o), at::ones({5, 3}, at::kDouble)));
+    EXPECT_TRUE(at::equal(full_tensor(f), at::full({4}, 7.0f)));
   });
 }
 
@@ -119,7 +121,7 @@ TEST(Creation, SaysWhatItCannotMake) {
         "[zeros] no mesh is given, and none is current. Pass one of "
         "init_device_mesh, or make it current with MeshScope.");
     EXPECT_TRUE(
-        at::equal(zeros({4}, mesh, {Partial()}).full_tensor(), at::zeros({4})));
+        at::equal(full_tensor(zeros({4}, mesh, {Partial()})), at::zeros({4})));
   });
 }
 

@@ -129,11 +129,11 @@ TEST(RandomTest, FactoriesAndLikesDrawTheSame) {
     const auto mesh = init_device_mesh(at::kCPU, {3});
     const auto like = zeros_in({5, 3}, mesh, {Shard(1)}, at::kFloat);
     manual_seed(42);
-    EXPECT_TRUE(at::equal(rand({5, 3}, mesh, {Shard(0)}).full_tensor(), truth));
+    EXPECT_TRUE(at::equal(full_tensor(rand({5, 3}, mesh, {Shard(0)})), truth));
     manual_seed(42);
     EXPECT_TRUE(at::equal(full(at::rand_like(like)), truth));
     manual_seed(42);
-    EXPECT_TRUE(at::equal(randn({5, 3}, mesh).full_tensor(), normal));
+    EXPECT_TRUE(at::equal(full_tensor(randn({5, 3}, mesh)), normal));
     manual_seed(42);
     EXPECT_TRUE(at::equal(full(at::randn_like(like)), normal));
     manual_seed(42);
@@ -245,15 +245,15 @@ TEST(RandomTest, SeedsOfTheCallerAndOfLibTorchCount) {
   for (const auto ranks : {1, 3}) {
     run_ranks(ranks, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks});
-      const auto a = rand({7}, mesh, {Shard(0)}).full_tensor();
-      const auto b = rand({7}, mesh, {Shard(0)}).full_tensor();
+      const auto a = full_tensor(rand({7}, mesh, {Shard(0)}));
+      const auto b = full_tensor(rand({7}, mesh, {Shard(0)}));
       EXPECT_FALSE(at::equal(a, b));
       torch::manual_seed(11);
-      EXPECT_TRUE(at::equal(a, rand({7}, mesh).full_tensor()));
+      EXPECT_TRUE(at::equal(a, full_tensor(rand({7}, mesh))));
       manual_seed(12);
-      EXPECT_FALSE(at::equal(a, rand({7}, mesh).full_tensor()));
+      EXPECT_FALSE(at::equal(a, full_tensor(rand({7}, mesh))));
       manual_seed(11);
-      EXPECT_TRUE(at::equal(a, rand({7}, mesh).full_tensor()));
+      EXPECT_TRUE(at::equal(a, full_tensor(rand({7}, mesh))));
       if (get_rank() == 0) {
         EXPECT_TRUE(!seeded.defined() || at::equal(seeded, a));
         seeded = a;
@@ -270,12 +270,12 @@ TEST(RandomTest, RanksOutsideTheMeshKeepPace) {
     auto t = rand({4}, small, {Shard(0)});
     t.uniform_();
     at::dropout(t, 0.5, true);
-    const auto after = rand({5}, whole, {Shard(0)}).full_tensor();
+    const auto after = full_tensor(rand({5}, whole, {Shard(0)}));
     manual_seed(4);
     for (int i = 0; i < 3; ++i) {
       rand({4}, whole);
     }
-    EXPECT_TRUE(at::equal(after, rand({5}, whole).full_tensor()));
+    EXPECT_TRUE(at::equal(after, full_tensor(rand({5}, whole))));
   });
 }
 

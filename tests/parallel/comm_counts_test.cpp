@@ -87,9 +87,9 @@ TEST(CommCountsTest, RedistributeWithPartialGradients) {
         count(
             x,
             [](const at::Tensor& t) {
-              return DTensor(t)
-                  .redistribute({Replicate()})
-                  .to_local(Placements{Partial()});
+              return to_local(
+                  DTensor(t).redistribute({Replicate()}),
+                  Placements{Partial()});
             }),
         (Counted{"1 all_gather", "1 reduce_scatter"}));
   });

@@ -206,7 +206,7 @@ TEST(ContextScope, IsCastAsOutside) {
     const auto truth = at::scaled_dot_product_attention(q, q, q);
     EXPECT_EQ(truth.scalar_type(), at::kBFloat16);
     const auto cut = distribute_tensor(q, mesh, {Shard(2)});
-    const auto part = cut.to_local();
+    const auto part = to_local(cut);
     const auto mine = part.to(at::kBFloat16); // mixed, as a norm makes them
     const auto scope = context_parallel(mesh);
     const auto whole = at::scaled_dot_product_attention(cut, cut, cut);

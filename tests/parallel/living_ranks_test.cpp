@@ -51,7 +51,7 @@ TEST(LivingRanksTest, DrawRandomDTensorsOn) {
   std::vector<at::Tensor> drawn(4);
   const auto draw = [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
-    return dtensor::rand({4, 3}, mesh, {Shard(0)}).full_tensor();
+    return full_tensor(dtensor::rand({4, 3}, mesh, {Shard(0)}));
   };
   Ranks ranks(2);
   const auto draw_into = [&](size_t i) {

@@ -38,8 +38,8 @@ inline at::Tensor full(const at::Tensor& t) {
 /// The part of `whole` that this rank holds in that layout.
 inline at::Tensor
 part(const at::Tensor& whole, const DeviceMesh& mesh, const Placement& layout) {
-  return distribute_tensor(whole.detach(), mesh, {layout}, std::nullopt)
-      .to_local()
+  return to_local(
+             distribute_tensor(whole.detach(), mesh, {layout}, std::nullopt))
       .clone();
 }
 

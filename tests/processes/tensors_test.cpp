@@ -57,10 +57,10 @@ TEST_ON_RANKS(ProcessTensors, RedistributeLater) {
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
   const auto whole = uniform({5, 7}, 3);
   const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
-  const auto columns = rows.redistribute({Shard(1)}, {.async_op = true});
-  const auto all = rows.redistribute({Replicate()}, {.async_op = true});
-  EXPECT_TRUE(torch::equal(all.to_local(), whole));
-  EXPECT_TRUE(torch::equal(columns.full_tensor(), whole));
+  const auto columns = redistribute(rows, {Shard(1)}, {.async_op = true});
+  const auto all = redistribute(rows, {Replicate()}, {.async_op = true});
+  EXPECT_TRUE(torch::equal(to_local(all), whole));
+  EXPECT_TRUE(torch::equal(full_tensor(columns), whole));
 }
 
 TEST_ON_RANKS(ProcessTensors, TrainAModelAsThePlainOneTrains) {

@@ -127,8 +127,8 @@ place(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   FromLocalOptions options;
   options.shape = full.sizes().vec();
   return DTensor::from_local(
-      distribute_tensor(term_of(full, mesh, layout), mesh, cuts, std::nullopt)
-          .to_local(),
+      to_local(distribute_tensor(
+          term_of(full, mesh, layout), mesh, cuts, std::nullopt)),
       mesh,
       layout,
       options);

@@ -43,18 +43,19 @@ TEST(AsyncRedistribute, IsTheSynchronousOneForEveryPairOfLayouts) {
         const auto source = placed(full, mesh, from);
         for (const auto& to : layouts_of(mesh.ndim())) {
           if (!can_redistribute(
-                  source.spec(), source.spec()->with_placements(to))) {
+                  DTensor(source).spec(),
+                  DTensor(source).spec()->with_placements(to))) {
             continue;
           }
           Counter counter;
-          const auto sync = source.redistribute(to);
+          const auto sync = redistribute(source, to);
           const auto collectives = counter.take();
-          const auto async = source.redistribute(to, kAsync);
+          const auto async = redistribute(source, to, kAsync);
           EXPECT_EQ(counter.take(), collectives);
           EXPECT_EQ(spec_text(async), spec_text(sync));
-          EXPECT_TRUE(at::equal(async.to_local(), sync.to_local()))
+          EXPECT_TRUE(at::equal(to_local(async), to_local(sync)))
               << spec_text(source) << " to " << spec_text(sync);
-          EXPECT_EQ(async.to_local().strides(), sync.to_local().strides());
+          EXPECT_EQ(to_local(async).strides(), to_local(sync).strides());
           EXPECT_EQ(counter.take(), ""); // waiting communicates nothing
         }
       }
@@ -68,10 +69,11 @@ TEST(AsyncRedistribute, HasTheGradientOfTheSynchronousOne) {
     for (const auto& from : layouts_of(mesh.ndim())) {
       for (const auto& to : layouts_of(mesh.ndim())) {
         auto d = placed(full, mesh, from, true);
-        if (!can_redistribute(d.spec(), d.spec()->with_placements(to))) {
+        if (!can_redistribute(
+                DTensor(d).spec(), DTensor(d).spec()->with_placements(to))) {
           continue;
         }
-        const auto loss = whole(d.redistribute(to, kAsync).pow(3).sum());
+        const auto loss = whole(redistribute(d, to, kAsync).pow(3).sum());
         const auto first =
             torch::autograd::grad({loss}, {d}, {}, true, /*create_graph=*/true);
         expect_same(whole(first[0]), 3 * full.pow(2));
@@ -87,15 +89,15 @@ TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
     const auto source = placed(large(), mesh, {Partial()});
-    const auto sum = source.redistribute({Replicate()}, kAsync);
+    const auto sum = redistribute(source, {Replicate()}, kAsync);
     EXPECT_EQ(sum.sizes(), at::IntArrayRef({65, 34}));
     EXPECT_EQ(sum.scalar_type(), at::kDouble);
     EXPECT_EQ(spec_text(sum), "f64[65, 34] on (a=2): R");
     if (rank == 0) {
-      expect_same(sum.to_local(), large());
+      expect_same(to_local(sum), large());
     }
-    const auto other = source.redistribute({Shard(0)});
-    expect_same(sum.to_local(), large());
+    const auto other = redistribute(source, {Shard(0)});
+    expect_same(to_local(sum), large());
     expect_same(whole(other), large());
   });
 }
@@ -110,12 +112,12 @@ TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     Counter counter;
-    const auto parts = source.redistribute({Shard(0, 30)}, kAsync);
+    const auto parts = redistribute(source, {Shard(0, 30)}, kAsync);
     EXPECT_EQ(counter.take(), "1 reduce_scatter");
     EXPECT_EQ(spec_text(parts), "f64[65, 34] on (a=2): S(0, u=60)");
     EXPECT_TRUE(rank == 0 || has_gone_on);
     has_gone_on = true;
-    EXPECT_EQ(parts.to_local().size(0), rank == 0 ? 60 : 5);
+    EXPECT_EQ(to_local(parts).size(0), rank == 0 ? 60 : 5);
     expect_same(whole(parts), large());
   });
 }
@@ -141,9 +143,11 @@ TEST(AsyncRedistribute, CanBeUsedInEveryWay) {
         return whole(t.redistribute({Shard(1)}, kAsync));
       },
       [](const DTensor& t) {
-        return whole(t.redistribute({Shard(0)}, kAsync)
-                         .redistribute({Shard(1)}, kAsync)
-                         .redistribute({Replicate()}, kAsync));
+        return whole(redistribute(
+            redistribute(
+                t.redistribute({Shard(0)}, kAsync), {Shard(1)}, kAsync),
+            {Replicate()},
+            kAsync));
       },
       [](const DTensor& t) {
         auto parameter = at::zeros({1}, at::kDouble);
@@ -161,7 +165,7 @@ TEST(AsyncRedistribute, CanBeUsedInEveryWay) {
     for (size_t i = 0; i < uses.size(); ++i) {
       SCOPED_TRACE(i);
       auto source = placed(large(), mesh, {Partial()});
-      const auto sum = std::move(source).redistribute({Replicate()}, kAsync);
+      const auto sum = redistribute(std::move(source), {Replicate()}, kAsync);
       expect_same(uses[i](sum), large());
     }
   });
@@ -176,19 +180,19 @@ TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
         const auto part = part_of(large(), mesh, {from});
         auto source = DTensor::from_local(
             part, mesh, {from}, {.shape = large().sizes().vec()});
-        const auto a = source.redistribute({to}, kAsync);
+        const auto a = redistribute(source, {to}, kAsync);
         source.zero_();
         expect_same(whole(a), large());
 
         // Moved, but its memory is in other hands.
         part.copy_(part_of(large(), mesh, {from}));
-        const auto b = std::move(source).redistribute({to}, kAsync);
+        const auto b = redistribute(std::move(source), {to}, kAsync);
         part.zero_();
         expect_same(whole(b), large());
 
         auto third = placed(large(), mesh, {from});
         const auto view = third.detach();
-        const auto c = std::move(third).redistribute({to}, kAsync);
+        const auto c = redistribute(std::move(third), {to}, kAsync);
         at::Tensor(view).zero_();
         expect_same(whole(c), large());
       }
@@ -210,7 +214,7 @@ TEST(AsyncRedistribute, ASourceThatIsMovedInIsReadInPlace) {
           memory.emplace(source->to_local().storage().getWeakStorageImpl());
         }
         const auto sum = moves
-            ? std::move(*source).redistribute({Replicate()}, kAsync)
+            ? redistribute(std::move(*source), {Replicate()}, kAsync)
             : source->redistribute({Replicate()}, kAsync);
         source.reset();
         EXPECT_EQ(memory->expired(), !moves);
@@ -226,7 +230,7 @@ TEST(AsyncRedistribute, ASavedSourceStaysWhole) {
     const auto mesh = mesh_of({2});
     auto leaf = placed(large() / 1000, mesh, {Shard(0)}, true);
     DTensor source(leaf.exp()); // its gradient needs the result
-    const auto all = std::move(source).redistribute({Replicate()}, kAsync);
+    const auto all = redistribute(std::move(source), {Replicate()}, kAsync);
     whole(all).sum().backward();
     expect_same(whole(leaf.grad()), (large() / 1000).exp());
   });
@@ -240,19 +244,19 @@ TEST(AsyncRedistribute, IsAnInferenceTensorOnlyIfMadeInInferenceMode) {
       std::optional<DTensor> made;
       {
         const c10::InferenceMode inference;
-        made = source.redistribute({Replicate()}, kAsync);
+        made = redistribute(source, {Replicate()}, kAsync);
       }
       EXPECT_TRUE(made->is_inference());
       EXPECT_TRUE(made->to_local().is_inference());
       expect_same(whole(*made), large());
 
-      const auto normal = source.redistribute({Replicate()}, kAsync);
+      const auto normal = redistribute(source, {Replicate()}, kAsync);
       {
         const c10::InferenceMode inference;
-        expect_same(normal.to_local(), large());
+        expect_same(to_local(normal), large());
       }
       EXPECT_FALSE(normal.is_inference());
-      EXPECT_FALSE(normal.to_local().is_inference());
+      EXPECT_FALSE(to_local(normal).is_inference());
       auto leaf = at::ones({65, 34}, at::kDouble).requires_grad_();
       const DTensor other = DTensor::from_local(leaf, mesh, {Replicate()});
       DTensor(normal * other).to_local().sum().backward(); // saves `normal`
@@ -266,11 +270,11 @@ TEST(AsyncRedistribute, CastsBeforeItCommunicates) {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4}, at::kFloat), mesh, {Shard(0)}, true);
     Counter counter;
-    const auto out = d.redistribute(
-        {Replicate()}, {.forward_dtype = at::kBFloat16, .async_op = true});
+    const auto out = redistribute(
+        d, {Replicate()}, {.forward_dtype = at::kBFloat16, .async_op = true});
     EXPECT_EQ(counter.take_bytes(), 2 * 2);
-    expect_same(out.to_local(), counting({4}, at::kBFloat16));
-    out.to_local(Placements{Partial()}).sum().backward();
+    expect_same(to_local(out), counting({4}, at::kBFloat16));
+    to_local(out, Placements{Partial()}).sum().backward();
     EXPECT_EQ(counter.take_bytes(), 4 * 4);
     expect_same(whole(d.grad()), at::full({4}, 2.0f));
   });
@@ -281,9 +285,9 @@ TEST(AsyncRedistribute, UnlikeTensorsAreAnErrorAtFirstUse) {
   run_ranks(2, [&](int64_t rank) {
     const auto mesh = mesh_of({2});
     const auto local = at::ones({3 + rank, 2});
-    const auto sum = DTensor::from_local(local, mesh, {Partial()})
-                         .redistribute({Replicate()}, kAsync);
-    texts[rank] = error_of<c10::ValueError>([&] { sum.to_local(); });
+    const auto sum = redistribute(
+        DTensor::from_local(local, mesh, {Partial()}), {Replicate()}, kAsync);
+    texts[rank] = error_of<c10::ValueError>([&] { to_local(sum); });
     // And at the second.
     EXPECT_EQ(error_of<c10::ValueError>([&] { sum * 2; }), texts[rank]);
   });

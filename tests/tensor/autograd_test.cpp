@@ -188,7 +188,7 @@ TEST_F(Autograd, InferenceMode) {
     for (const auto& d : {before, made}) {
       expect_same(whole(d.matmul(d.t())), full.matmul(full.t()));
       expect_same(whole(d * 2 + d), full * 3);
-      expect_same(d.redistribute({Shard(1)}).full_tensor(), full);
+      expect_same(full_tensor(redistribute(d, {Shard(1)})), full);
       EXPECT_FALSE((d * 2).requires_grad());
     }
     auto changed = made * 1;

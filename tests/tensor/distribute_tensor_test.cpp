@@ -25,9 +25,9 @@ TEST(DistributeTensor, GivesEveryRankItsPartOfTheFirstRanksData) {
             Partial(ReduceOp::kMax)}) {
         const Placements layout(ndim, p);
         const auto d = distribute_tensor(mine, mesh, layout);
-        EXPECT_EQ(d.to_local().sizes(), d.spec()->local_sizes());
-        EXPECT_TRUE(d.to_local().is_contiguous());
-        expect_same(d.full_tensor(), full);
+        EXPECT_EQ(to_local(d).sizes(), DTensor(d).spec()->local_sizes());
+        EXPECT_TRUE(to_local(d).is_contiguous());
+        expect_same(full_tensor(d), full);
       }
     });
   }
@@ -38,7 +38,7 @@ TEST(DistributeTensor, SourceCountsWithinEachMeshDimension) {
     const auto mesh = mesh_of({2, 2});
     const auto mine = at::full({4}, static_cast<double>(rank), at::kDouble);
     const auto d = distribute_tensor(mine, mesh, {Replicate(), Shard(0)}, 1);
-    expect_same(d.full_tensor(), at::full({4}, 3.0, at::kDouble));
+    expect_same(full_tensor(d), at::full({4}, 3.0, at::kDouble));
   });
 }
 
@@ -49,7 +49,7 @@ TEST(DistributeTensor, WithoutASourceEveryRankCutsItsOwn) {
     Counter counter;
     const auto d = distribute_tensor(mine, mesh, {Shard(0)}, std::nullopt);
     EXPECT_EQ(counter.take(), "");
-    expect_same(d.to_local(), mine.narrow(0, 0, 2));
+    expect_same(to_local(d), mine.narrow(0, 0, 2));
     distribute_tensor(mine, mesh, {Shard(0)});
     EXPECT_EQ(counter.take(), "1 scatter");
     distribute_tensor(mine, mesh, {Replicate()});
@@ -81,7 +81,7 @@ TEST(DistributeTensor, SharesNoMemoryWithTheTensor) {
         auto full = counting({4});
         const auto d = distribute_tensor(full, mesh, {p}, source);
         full.zero_();
-        expect_same(d.full_tensor(), counting({4}));
+        expect_same(full_tensor(d), counting({4}));
       }
     }
   });
@@ -100,13 +100,13 @@ TEST(DistributeTensor, NumbersAndNonContiguousTensors) {
     const auto mesh = mesh_of({2});
     const auto number = at::scalar_tensor(3.0, at::kDouble);
     expect_same(
-        distribute_tensor(number, mesh, {Replicate()}).full_tensor(), number);
+        full_tensor(distribute_tensor(number, mesh, {Replicate()})), number);
     expect_same(
-        distribute_tensor(number, mesh, {Partial()}).full_tensor(), number);
+        full_tensor(distribute_tensor(number, mesh, {Partial()})), number);
     const auto turned = counting({4, 5}).t();
     for (const auto& source : {std::optional<int64_t>(0), {}}) {
       const auto d = distribute_tensor(turned, mesh, {Shard(0)}, source);
-      expect_same(d.full_tensor(), turned);
+      expect_same(full_tensor(d), turned);
     }
   });
 }
@@ -122,18 +122,18 @@ TEST(DistributeTensor, KeepsTheOrderInMemory) {
         for (const auto& source : {std::optional<int64_t>(0), {}}) {
           const auto d = distribute_tensor(full, mesh, {p}, source);
           EXPECT_EQ(d.strides(), full.strides());
-          const auto part = d.to_local();
+          const auto part = to_local(d);
           EXPECT_TRUE(
               detail::in_memory_order(part, full.strides()).is_same(part));
-          expect_same(d.full_tensor(), full);
-          EXPECT_EQ(d.full_tensor().strides(), full.strides());
+          expect_same(full_tensor(d), full);
+          EXPECT_EQ(full_tensor(d).strides(), full.strides());
         }
       }
     }
     const auto one = counting({1, 4}).expand({3, 4}); // overlaps itself
     const auto d = distribute_tensor(one, mesh, {Shard(0)});
     EXPECT_TRUE(d.is_contiguous());
-    expect_same(d.full_tensor(), one);
+    expect_same(full_tensor(d), one);
   });
 }
 
@@ -144,8 +144,8 @@ TEST(DistributeTensor, MetaTensorsOnlyGetAShape) {
     const auto d =
         distribute_tensor(at::empty({5, 2}, at::kMeta), mesh, {Shard(0)});
     EXPECT_EQ(counter.take(), "");
-    EXPECT_TRUE(d.to_local().is_meta());
-    EXPECT_EQ(d.to_local().sizes(), d.spec()->local_sizes());
+    EXPECT_TRUE(to_local(d).is_meta());
+    EXPECT_EQ(to_local(d).sizes(), DTensor(d).spec()->local_sizes());
   });
 }
 
@@ -160,8 +160,7 @@ TEST(DistributeTensor, EveryDtype) {
           at::kBFloat16,
           at::kComplexDouble}) {
       const auto full = counting({5}).to(dtype);
-      expect_same(
-          distribute_tensor(full, mesh, {Shard(0)}).full_tensor(), full);
+      expect_same(full_tensor(distribute_tensor(full, mesh, {Shard(0)})), full);
     }
   });
 }
@@ -172,7 +171,7 @@ TEST(DistributeTensor, CutsUnsignedNumbersInPieces) {
     const auto whole = at::arange(24, at::kLong).view({8, 3}).to(dtype);
     on_meshes({{2}, {3}}, [&](const DeviceMesh& mesh) {
       const auto cut = distribute_tensor(whole, mesh, {StridedShard(0, 2)});
-      const auto back = cut.full_tensor();
+      const auto back = full_tensor(cut);
       EXPECT_EQ(back.scalar_type(), dtype);
       EXPECT_TRUE(at::equal(back.to(at::kLong), whole.to(at::kLong)));
     });

@@ -82,16 +82,16 @@ TEST_F(OutsideMesh, LocalTensorsAreEmpty) {
     const auto d = distribute_tensor(full, mesh, {Shard(0)});
     EXPECT_EQ(d.sizes(), full.sizes());
     if (inside) {
-      expect_same(d.full_tensor(), full);
+      expect_same(full_tensor(d), full);
       return;
     }
-    EXPECT_EQ(d.to_local().sizes(), at::IntArrayRef({0}));
-    EXPECT_EQ(d.full_tensor().sizes(), at::IntArrayRef({0}));
+    EXPECT_EQ(to_local(d).sizes(), at::IntArrayRef({0}));
+    EXPECT_EQ(full_tensor(d).sizes(), at::IntArrayRef({0}));
     EXPECT_EQ(
-        d.redistribute({Shard(1)}).to_local().sizes(), at::IntArrayRef({0}));
+        to_local(redistribute(d, {Shard(1)})).sizes(), at::IntArrayRef({0}));
     const auto wrapped =
         DTensor::from_local(at::ones({2, 3}), mesh, {Shard(0)});
-    EXPECT_EQ(wrapped.to_local().sizes(), at::IntArrayRef({0}));
+    EXPECT_EQ(to_local(wrapped).sizes(), at::IntArrayRef({0}));
     EXPECT_EQ(wrapped.sizes(), at::IntArrayRef({4, 3}));
   });
 }

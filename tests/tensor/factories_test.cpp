@@ -70,12 +70,12 @@ TEST(Factories, GiveEachRankItsPart) {
           const auto x = factory.make({5, 2}, mesh, {p}, {});
           EXPECT_EQ(comm.get_total_counts(), 0) << factory.name;
           EXPECT_EQ(x.sizes(), at::IntArrayRef({5, 2})) << factory.name;
-          EXPECT_EQ(x.placements()[0], p) << factory.name;
-          EXPECT_EQ(x.to_local().sizes(), x.spec()->local_sizes());
+          EXPECT_EQ(DTensor(x).placements()[0], p) << factory.name;
+          EXPECT_EQ(to_local(x).sizes(), DTensor(x).spec()->local_sizes());
           EXPECT_EQ(x.layout(), at::kStrided);
           if (factory.plain) {
             EXPECT_TRUE(
-                at::equal(x.full_tensor(), factory.plain({5, 2}, at::kFloat)))
+                at::equal(full_tensor(x), factory.plain({5, 2}, at::kFloat)))
                 << factory.name;
           }
         }
@@ -91,7 +91,7 @@ TEST(Factories, TakeADtype) {
       const auto x =
           factory.make({4}, mesh, {Shard(0)}, {.dtype = at::kDouble});
       EXPECT_EQ(x.scalar_type(), at::kDouble) << factory.name;
-      EXPECT_EQ(x.to_local().scalar_type(), at::kDouble) << factory.name;
+      EXPECT_EQ(to_local(x).scalar_type(), at::kDouble) << factory.name;
     }
     EXPECT_EQ(dtensor::full({2}, 3, mesh).scalar_type(), at::kLong);
     EXPECT_EQ(dtensor::full({2}, true, mesh).scalar_type(), at::kBool);

@@ -12,12 +12,12 @@ TEST(FromLocal, WrapsThisRanksPartWithoutCommunication) {
     const auto mesh = mesh_of({2});
     const auto local = at::full({3, 2}, static_cast<double>(rank), at::kDouble);
     const auto d = DTensor::from_local(local, mesh, {Shard(0)});
-    EXPECT_EQ(to_string(*d.spec()), "f64[6, 2] on (a=2): S(0)");
-    EXPECT_TRUE(d.device_mesh() == mesh);
+    EXPECT_EQ(to_string(*DTensor(d).spec()), "f64[6, 2] on (a=2): S(0)");
+    EXPECT_TRUE(DTensor(d).device_mesh() == mesh);
     EXPECT_EQ(d.sizes(), at::IntArrayRef({6, 2}));
     EXPECT_TRUE(d.is_leaf());
     EXPECT_FALSE(d.requires_grad());
-    EXPECT_EQ(d.to_local().data_ptr(), local.data_ptr());
+    EXPECT_EQ(to_local(d).data_ptr(), local.data_ptr());
     EXPECT_EQ(counter.take(), "");
   });
 }
@@ -26,7 +26,8 @@ TEST(FromLocal, InfersSizesAndStridesFromTheCuts) {
   run_ranks(6, [] {
     const auto mesh = mesh_of({2, 3});
     const auto text = [&](const at::Tensor& local, const Placements& layout) {
-      return to_string(*DTensor::from_local(local, mesh, layout).spec());
+      return to_string(
+          *DTensor(DTensor::from_local(local, mesh, layout)).spec());
     };
     EXPECT_EQ(
         text(at::zeros({4, 5}), {Shard(0), Shard(1)}),
@@ -76,7 +77,7 @@ TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
         ? at::ones({0, 1, 6})
         : at::ones({0, 1, 6}).as_strided({0, 1, 6}, {6, 1, 1});
     const auto x = DTensor::from_local(local, mesh, {Partial()});
-    EXPECT_EQ(to_string(*x.spec()), "f32[0, 1, 6] on (a=2): P(sum)");
+    EXPECT_EQ(to_string(*DTensor(x).spec()), "f32[0, 1, 6] on (a=2): P(sum)");
   });
 }
 
@@ -88,9 +89,9 @@ TEST(FromLocal, KeepsNonContiguousPartsAsTheyAre) {
     const auto part = part_of(turned, mesh, {Shard(0)}).t(); // (4, 3)
     ASSERT_FALSE(part.is_contiguous());
     const auto d = DTensor::from_local(part, mesh, {Shard(1)});
-    EXPECT_EQ(d.to_local().strides(), part.strides());
+    EXPECT_EQ(to_local(d).strides(), part.strides());
     EXPECT_EQ(d.strides(), at::IntArrayRef({1, 4}));
-    expect_same(d.full_tensor(), full);
+    expect_same(full_tensor(d), full);
     expect_same(whole(d * 2), full * 2);
   });
 }
@@ -105,7 +106,7 @@ TEST(FromLocal, SecondOptionsOfShapeAndStride) {
         {Shard(0)},
         {.shape = std::vector<int64_t>{5, 2},
          .stride = std::vector<int64_t>{1, 5}});
-    EXPECT_EQ(to_string(*d.spec()), "f32[5, 2; 1, 5] on (a=2): S(0)");
+    EXPECT_EQ(to_string(*DTensor(d).spec()), "f32[5, 2; 1, 5] on (a=2): S(0)");
   });
 }
 
@@ -131,7 +132,7 @@ TEST(FromLocalBackward, BringsTheGradientToTheForwardLayout) {
       const auto d = DTensor::from_local(local, mesh, {c.forward});
       EXPECT_TRUE(d.requires_grad());
       EXPECT_FALSE(d.is_leaf());
-      const auto out = d.to_local(Placements{c.arriving});
+      const auto out = to_local(d, Placements{c.arriving});
       Counter counter;
       out.sum().backward();
       EXPECT_EQ(counter.take(), c.collectives);
@@ -146,7 +147,7 @@ TEST(FromLocalBackward, GradPlacementsOverrideIt) {
     auto local = at::ones({2, 3}, at::kDouble).requires_grad_();
     const auto d = DTensor::from_local(
         local, mesh, {Replicate()}, {.grad_placements = Placements{Partial()}});
-    d.to_local().sum().backward();
+    to_local(d).sum().backward();
     // As it is on rank 0, nothing on the others: it still adds up.
     expect_same(
         local.grad(), at::full({2, 3}, rank == 0 ? 1.0 : 0.0, at::kDouble));
@@ -172,7 +173,7 @@ TEST(FromLocalBackward, GradPlacementsHaveToFit) {
             why);
     const auto d = DTensor::from_local(local, mesh, {Replicate()});
     EXPECT_EQ(
-        error_of<c10::ValueError>([&] { d.to_local(Placements{Shard(1)}); }),
+        error_of<c10::ValueError>([&] { to_local(d, Placements{Shard(1)}); }),
         "[to_local] grad_placements S(1) do not fit f64[2, 3] on (a=2): R" +
             why);
   });
@@ -215,7 +216,7 @@ TEST(FromLocal, LeavesAndWhatRequiresGradients) {
     auto d = DTensor::from_local(leaf.detach(), mesh, {Shard(0)});
     d.requires_grad_();
     EXPECT_TRUE(d.is_leaf());
-    EXPECT_FALSE(d.spec()->is_replicated());
+    EXPECT_FALSE(DTensor(d).spec()->is_replicated());
     whole(d.sum()).backward();
     EXPECT_TRUE(is_dtensor(d.grad()));
     EXPECT_FALSE(leaf.grad().defined());
@@ -231,7 +232,7 @@ TEST(FromLocalRunCheck, GivesReplicasTheDataOfTheFirstRank) {
         {Replicate(), Shard(0)},
         {.run_check = true});
     const auto row = static_cast<double>(rank % 2);
-    expect_same(d.to_local(), at::full({2}, row, at::kDouble));
+    expect_same(to_local(d), at::full({2}, row, at::kDouble));
   });
 }
 

@@ -251,8 +251,8 @@ TEST(LocalMap, RedistributesIfItMay) {
 TEST(LocalMap, WaitsForWhatIsUnderWay) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = counting({4, 3});
-    const auto gathered = placed(x, mesh, {Shard(0)})
-                              .redistribute({Replicate()}, {.async_op = true});
+    const auto gathered = redistribute(
+        placed(x, mesh, {Shard(0)}), {Replicate()}, {.async_op = true});
     const auto y = local_map(
         [](const at::Tensor& t) { return t + 1; }, {Replicate()})(gathered);
     expect_same(whole(y), x + 1);

@@ -31,14 +31,14 @@ TEST(MeshScope, IsTheMeshOfCallsThatNameNone) {
     EXPECT_EQ(get_current_mesh(), mesh);
     const auto whole = at::arange(6).view({3, 2});
     const auto x = distribute_tensor(whole, {}, {Shard(0)});
-    EXPECT_EQ(x.device_mesh(), mesh);
-    EXPECT_EQ(x.to_local().size(0), rank == 0 ? 2 : 1);
-    EXPECT_TRUE(at::equal(x.full_tensor(), whole));
-    EXPECT_TRUE(distribute_tensor(whole).spec()->is_replicated());
-    EXPECT_TRUE(DTensor::from_local(whole).spec()->is_replicated());
-    EXPECT_EQ(zeros({4}).device_mesh(), mesh);
-    EXPECT_EQ(dtensor::full({4}, 2, {}, {Shard(0)}).to_local().numel(), 2);
-    EXPECT_EQ(dtensor::randn({4}).device_mesh(), mesh);
+    EXPECT_EQ(DTensor(x).device_mesh(), mesh);
+    EXPECT_EQ(to_local(x).size(0), rank == 0 ? 2 : 1);
+    EXPECT_TRUE(at::equal(full_tensor(x), whole));
+    EXPECT_TRUE(DTensor(distribute_tensor(whole)).spec()->is_replicated());
+    EXPECT_TRUE(DTensor(DTensor::from_local(whole)).spec()->is_replicated());
+    EXPECT_EQ(DTensor(zeros({4})).device_mesh(), mesh);
+    EXPECT_EQ(to_local(dtensor::full({4}, 2, {}, {Shard(0)})).numel(), 2);
+    EXPECT_EQ(DTensor(dtensor::randn({4})).device_mesh(), mesh);
   });
 }
 
@@ -67,7 +67,7 @@ TEST(MeshScope, TheInnermostCounts) {
         EXPECT_EQ(get_current_mesh(), mesh["tp"]);
       }
       EXPECT_EQ(get_current_mesh(), mesh);
-      EXPECT_EQ(zeros({2}, mesh["dp"]).device_mesh(), mesh["dp"]);
+      EXPECT_EQ(DTensor(zeros({2}, mesh["dp"])).device_mesh(), mesh["dp"]);
     }
     EXPECT_FALSE(get_current_mesh().defined());
   });
@@ -168,8 +168,8 @@ TEST(Helpers, ReplicateAndFullTensor) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     const auto x = at::arange(4.).requires_grad_();
     const auto whole = replicate(x, mesh);
-    EXPECT_TRUE(whole.spec()->is_replicated());
-    const at::Tensor y = whole.redistribute({Shard(0)}) * 2;
+    EXPECT_TRUE(DTensor(whole).spec()->is_replicated());
+    const at::Tensor y = redistribute(whole, {Shard(0)}) * 2;
     const auto back = full_tensor(y);
     EXPECT_FALSE(is_dtensor(back));
     EXPECT_TRUE(at::equal(back.detach(), 2 * x.detach()));

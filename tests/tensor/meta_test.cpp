@@ -73,11 +73,11 @@ TEST(Meta, RedistributionMovesNothing) {
          {Placements(n, Replicate()), Placements(n, Shard(1))}) {
       for (const bool async : {false, true}) {
         const auto moved = d.redistribute(to, {.async_op = async});
-        EXPECT_EQ(moved.placements(), PlacementsRef(to));
+        EXPECT_EQ(DTensor(moved).placements(), PlacementsRef(to));
         EXPECT_EQ(
-            moved.to_local().sizes(),
-            at::IntArrayRef(moved.spec()->local_sizes()));
-        EXPECT_TRUE(moved.to_local().is_meta());
+            to_local(moved).sizes(),
+            at::IntArrayRef(DTensor(moved).spec()->local_sizes()));
+        EXPECT_TRUE(to_local(moved).is_meta());
       }
     }
     EXPECT_EQ(d.full_tensor().sizes(), at::IntArrayRef({8, 4}));

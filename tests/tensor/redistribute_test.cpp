@@ -34,13 +34,13 @@ TEST(ToLocal, SharesTheMemoryOfTheStoredTensor) {
     const auto mesh = mesh_of({2});
     const auto local = at::ones({3});
     auto d = DTensor::from_local(local, mesh, {Shard(0)});
-    EXPECT_EQ(d.to_local().data_ptr(), local.data_ptr());
+    EXPECT_EQ(to_local(d).data_ptr(), local.data_ptr());
     d.requires_grad_();
     {
       const at::NoGradGuard no_grad;
-      EXPECT_EQ(d.to_local().data_ptr(), local.data_ptr());
+      EXPECT_EQ(to_local(d).data_ptr(), local.data_ptr());
     }
-    const auto out = d.to_local();
+    const auto out = to_local(d);
     EXPECT_TRUE(out.requires_grad());
     EXPECT_EQ(out.data_ptr(), local.data_ptr());
   });
@@ -62,7 +62,7 @@ TEST(ToLocalBackward, TakesTheGradientToBeInGradPlacements) {
     const auto mesh = mesh_of({2});
     for (const auto& c : cases) {
       auto d = placed(counting({4}), mesh, {c.layout}, true);
-      const auto out = d.to_local(c.given);
+      const auto out = to_local(d, c.given);
       Counter counter;
       out.backward(at::full_like(out, 3));
       EXPECT_EQ(counter.take(), "");
@@ -76,7 +76,7 @@ TEST(ToLocalBackward, StridesAreThoseOfTheTensor) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4, 6}), mesh, {Shard(0)}, true);
-    const auto out = d.to_local();
+    const auto out = to_local(d);
     const auto grad = torch::autograd::grad(
         {out}, {d}, {at::ones({6, 2}, at::kDouble).t()})[0];
     EXPECT_EQ(grad.strides(), at::IntArrayRef({6, 1}));
@@ -91,7 +91,7 @@ TEST(ToLocalBackward, IsTwiceDifferentiable) {
          {Replicate(), Shard(0), Shard(1), StridedShard(0, 2)}) {
       auto d = placed(full, mesh, {p}, true);
       const auto first = torch::autograd::grad(
-          {d.to_local().pow(3).sum()}, {d}, {}, true, true);
+          {to_local(d).pow(3).sum()}, {d}, {}, true, true);
       expect_same(whole(first[0]), 3 * full.pow(2));
       const auto second =
           torch::autograd::grad({DTensor(first[0]).to_local().sum()}, {d});
@@ -122,7 +122,7 @@ TEST(FullTensorBackward, TakesAReplicatedGradientUnlessToldOtherwise) {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4}), mesh, {Shard(0)}, true);
     Counter counter;
-    d.full_tensor().sum().backward();
+    full_tensor(d).sum().backward();
     EXPECT_EQ(counter.take(), "1 all_gather");
     EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f64[4] on (a=2): S(0)");
     expect_same(whole(d.grad()), at::ones({4}, at::kDouble));
@@ -130,7 +130,7 @@ TEST(FullTensorBackward, TakesAReplicatedGradientUnlessToldOtherwise) {
     d.mutable_grad().reset();
     counter.take();
     const auto mine = static_cast<double>(rank + 1); // ranks use it differently
-    (d.full_tensor(Placements{Partial()}) * mine).sum().backward();
+    (full_tensor(d, Placements{Partial()}) * mine).sum().backward();
     EXPECT_EQ(counter.take(), "1 all_gather, 1 reduce_scatter");
     expect_same(whole(d.grad()), at::full({4}, 3.0, at::kDouble));
   });
@@ -144,20 +144,21 @@ TEST(RedistributeBackward, GoesBackToTheSourceLayout) {
         auto d = placed(full, mesh, from, true);
         std::optional<DTensor> moved;
         try {
-          moved = d.redistribute(to);
+          moved = redistribute(d, to);
         } catch (const c10::ValueError&) { // sum to avg
           continue;
         }
         EXPECT_EQ(
             to_string(moved->placements()),
-            to_string(d.spec()->with_placements(to)->placements()));
+            to_string(DTensor(d).spec()->with_placements(to)->placements()));
         const auto loss = whole(moved->pow(3).sum());
         const auto first =
             torch::autograd::grad({loss}, {d}, {}, true, /*create_graph=*/true);
         if (from != to) {
           EXPECT_EQ(
               to_string(DTensor(first[0]).placements()),
-              to_string(d.spec()
+              to_string(DTensor(d)
+                            .spec()
                             ->with_placements(without_partial(from))
                             ->placements()))
               << to_string(PlacementsRef(to));
@@ -175,8 +176,8 @@ TEST(RedistributeBackward, OfAPartialTargetIsReplicated) {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4}), mesh, {Replicate()}, true);
     Counter counter;
-    const auto partial = d.redistribute({Partial()});
-    partial.to_local().sum().backward();
+    const auto partial = redistribute(d, {Partial()});
+    to_local(partial).sum().backward();
     EXPECT_EQ(counter.take(), "");
     EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f64[4] on (a=2): R");
     expect_same(whole(d.grad()), at::ones({4}, at::kDouble));
@@ -190,7 +191,7 @@ TEST(RedistributeBackward, GatherThenPartialGradientIsOneReduceScatter) {
     auto d = placed(counting({8, 2}), mesh, {Shard(0)}, true);
     Counter counter;
     const auto local =
-        d.redistribute({Replicate()}).to_local(Placements{Partial()});
+        to_local(redistribute(d, {Replicate()}), Placements{Partial()});
     EXPECT_EQ(counter.take(), "1 all_gather");
     local.sum().backward();
     EXPECT_EQ(counter.take(), "1 reduce_scatter");
@@ -202,8 +203,8 @@ TEST(Redistribute, ToItsOwnLayoutIsItself) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     auto d = placed(counting({4}), mesh, {Shard(0)});
-    EXPECT_TRUE(d.redistribute({Shard(0)}).is_same(d));
-    EXPECT_TRUE(d.redistribute(mesh, {Shard(-1)}).is_same(d));
+    EXPECT_TRUE(redistribute(d, {Shard(0)}).is_same(d));
+    EXPECT_TRUE(DTensor(d).redistribute(mesh, {Shard(-1)}).is_same(d));
   });
 }
 
@@ -213,16 +214,16 @@ TEST(RedistributeBackward, ToItsOwnLayoutBringsTheGradientThere) {
     const auto mesh = mesh_of({2});
     for (const bool async : {false, true}) {
       auto d = placed(counting({4}), mesh, {Replicate()}, true);
-      const auto same = d.redistribute({Replicate()}, {.async_op = async});
+      const auto same = redistribute(d, {Replicate()}, {.async_op = async});
       EXPECT_TRUE(DTensor(same.detach())
                       .to_local()
                       .is_alias_of(DTensor(d.detach()).to_local()));
-      same.to_local(Placements{Partial()}).sum().backward();
+      to_local(same, Placements{Partial()}).sum().backward();
       EXPECT_EQ(spec_text(d.grad()), "f64[4] on (a=2): R");
       expect_same(whole(d.grad()), at::full({4}, 2.0, at::kDouble));
     }
     auto d = placed(counting({4}), mesh, {Replicate()}, true);
-    d.full_tensor(Placements{Partial()}).sum().backward();
+    full_tensor(d, Placements{Partial()}).sum().backward();
     EXPECT_EQ(spec_text(d.grad()), "f64[4] on (a=2): R");
   });
 }
@@ -231,7 +232,7 @@ TEST(Redistribute, IsOutOfPlace) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
     const auto d = placed(counting({4}), mesh, {Replicate()});
-    auto shards = d.redistribute({Shard(0)});
+    auto shards = redistribute(d, {Shard(0)});
     shards.zero_();
     expect_same(whole(d), counting({4}));
   });
@@ -243,20 +244,20 @@ TEST(RedistributeDtypes, CastBeforeCommunicating) {
     auto d = placed(counting({4}, at::kFloat), mesh, {Shard(0)}, true);
     Counter counter;
     const auto out =
-        d.redistribute({Replicate()}, {.forward_dtype = at::kBFloat16});
+        redistribute(d, {Replicate()}, {.forward_dtype = at::kBFloat16});
     EXPECT_EQ(counter.take_bytes(), 2 * 2); // 2 elements of 2 bytes
-    EXPECT_EQ(to_string(*out.spec()), "bf16[4] on (a=2): R");
-    expect_same(out.to_local(), counting({4}, at::kBFloat16));
+    EXPECT_EQ(to_string(*DTensor(out).spec()), "bf16[4] on (a=2): R");
+    expect_same(to_local(out), counting({4}, at::kBFloat16));
 
     // The gradient is brought back in the input's dtype by default.
-    out.to_local(Placements{Partial()}).sum().backward();
+    to_local(out, Placements{Partial()}).sum().backward();
     EXPECT_EQ(counter.take_bytes(), 4 * 4);
     EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f32[4] on (a=2): S(0)");
     expect_same(whole(d.grad()), at::full({4}, 2.0f));
 
     const auto same_layout =
-        d.redistribute({Shard(0)}, {.forward_dtype = at::kDouble});
-    EXPECT_EQ(to_string(*same_layout.spec()), "f64[4] on (a=2): S(0)");
+        redistribute(d, {Shard(0)}, {.forward_dtype = at::kDouble});
+    EXPECT_EQ(to_string(*DTensor(same_layout).spec()), "f64[4] on (a=2): S(0)");
     EXPECT_TRUE(same_layout.requires_grad());
   });
 }
@@ -267,19 +268,19 @@ TEST(RedistributeDtypes, CastTheGradientBeforeCommunicating) {
     auto d = placed(counting({4}, at::kBFloat16), mesh, {Shard(0)}, true);
     Counter counter;
     const auto out =
-        d.redistribute({Replicate()}, {.backward_dtype = at::kFloat});
+        redistribute(d, {Replicate()}, {.backward_dtype = at::kFloat});
     EXPECT_EQ(out.scalar_type(), at::kBFloat16);
     EXPECT_EQ(counter.take_bytes(), 2 * 2);
-    out.to_local(Placements{Partial()}).sum().backward();
+    to_local(out, Placements{Partial()}).sum().backward();
     EXPECT_EQ(counter.take_bytes(), 4 * 4);
     EXPECT_EQ(d.grad().scalar_type(), at::kBFloat16);
 
     // A sum that bfloat16 cannot tell apart while it adds.
     auto r = placed(counting({4}, at::kFloat), mesh, {Replicate()}, true);
     const auto narrow =
-        r.redistribute({Shard(0)}, {.forward_dtype = at::kBFloat16});
+        redistribute(r, {Shard(0)}, {.forward_dtype = at::kBFloat16});
     EXPECT_EQ(narrow.scalar_type(), at::kBFloat16);
-    narrow.to_local().sum().backward();
+    to_local(narrow).sum().backward();
     EXPECT_EQ(r.grad().scalar_type(), at::kFloat);
   });
 }

@@ -166,10 +166,10 @@ TEST_F(SecondDerivatives, ThroughFullTensor) {
     expect_as_plain(
         [](const Tensors& t) {
           const auto y = t[0] * t[0];
-          return is_dtensor(y) ? at::Tensor(DTensor(y)
-                                                .redistribute({Shard(1)})
-                                                .redistribute({Partial()}))
-                               : y;
+          return is_dtensor(y)
+              ? at::Tensor(redistribute(
+                    DTensor(y).redistribute({Shard(1)}), {Partial()}))
+              : y;
         },
         {some({5, 3})},
         {{p}});

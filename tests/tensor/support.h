@@ -78,7 +78,7 @@ inline at::Tensor part_of(
     }
     p = Replicate();
   }
-  return distribute_tensor(term, mesh, cuts, std::nullopt).to_local().clone();
+  return to_local(distribute_tensor(term, mesh, cuts, std::nullopt)).clone();
 }
 
 /// `full` in `layout`, a leaf.

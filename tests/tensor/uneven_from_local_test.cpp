@@ -50,7 +50,7 @@ TEST(UnevenFromLocal, EndsInTheFirstCollective) {
          whole(at::cat({d, d}, 1));
        }},
       {"to another dim",
-       [](const DTensor& d) { d.redistribute({Shard(1)}).to_local(); }},
+       [](const DTensor& d) { to_local(d.redistribute({Shard(1)})); }},
       {"backward",
        [](const DTensor& d) {
          auto leaf = DTensor(d.detach());
@@ -105,7 +105,7 @@ TEST(UnevenFromLocal, IsAnErrorAgainAfterAnAsynchronousOne) {
   EXPECT_EQ(
       error_of_use([](const DTensor& d) {
         const auto wait = [&] {
-          d.redistribute({Replicate()}, {.async_op = true}).to_local();
+          to_local(d.redistribute({Replicate()}, {.async_op = true}));
         };
         EXPECT_EQ(error_of<c10::ValueError>(wait), kUneven);
         d.full_tensor();
@@ -121,7 +121,7 @@ TEST(UnevenFromLocal, NamesTheFirstTensorThatDiffers) {
         DTensor::from_local(at::ones({2, 1 + rank}), mesh, {Shard(1)});
     rows(2, mesh);
     EXPECT_EQ(
-        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        error_of<c10::ValueError>([&] { full_tensor(d); }),
         "[from_local] ranks of \"a\" disagree about a tensor made without a "
         "global shape: rank 0 makes f32[2, 2] in S(1) of its f32[2, 1]; rank 1 "
         "makes f32[2, 4] in S(1) of its f32[2, 2]. Pass the global shape to "
@@ -137,7 +137,7 @@ TEST(UnevenFromLocal, CountsTensorsToo) {
       rows(1, mesh);
     }
     EXPECT_EQ(
-        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        error_of<c10::ValueError>([&] { full_tensor(d); }),
         "[from_local] ranks of \"a\" disagree about a tensor made without a "
         "global shape: ranks 0, 2 make no such tensor; rank 1 makes f64[3, 4] "
         "in S(0) of its f64[1, 4]. Pass the global shape to from_local on "
@@ -153,7 +153,7 @@ TEST(UnevenFromLocal, IsFoundAfterManyTensors) {
     }
     const auto d = rows(2 + rank, mesh);
     EXPECT_EQ(
-        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        error_of<c10::ValueError>([&] { full_tensor(d); }),
         "[from_local] ranks of \"a\" disagree about a tensor made without a "
         "global shape, after the first 64. Pass the global shape to "
         "from_local on every rank.");
@@ -169,7 +169,7 @@ TEST(UnevenFromLocal, OnAMeshOfTwoDimensions) {
         counting({count, 4}), mesh, {Replicate(), Shard(0)});
     get_group(mesh, "a").barrier(); // the ranks of "a" agree
     EXPECT_EQ(
-        error_of<c10::ValueError>([&] { d.full_tensor(); }),
+        error_of<c10::ValueError>([&] { full_tensor(d); }),
         c10::str(
             "[from_local] ranks of \"b\" disagree about a tensor made without "
             "a global shape: rank ",
@@ -190,7 +190,7 @@ TEST(UnevenFromLocal, WithAShapeIsRight) {
         mesh,
         {Shard(0)},
         {.shape = std::vector<int64_t>{5, 4}});
-    expect_same(d.full_tensor(), full);
+    expect_same(full_tensor(d), full);
     expect_same(whole(d.mean()), full.mean());
   });
 }
@@ -202,7 +202,7 @@ TEST(UnevenFromLocal, OfEqualPartsIsRightEveryTime) {
       const auto d = rows(2, mesh);
       if (i % 80 == 79) {
         expect_same(
-            d.full_tensor(), at::cat({counting({2, 4}), counting({2, 4})}));
+            full_tensor(d), at::cat({counting({2, 4}), counting({2, 4})}));
       }
     }
   });

@@ -52,8 +52,8 @@ TEST(Expect, LogHearsOnlyWhileItLives) {
     const auto d = distribute_tensor(
         seeded_randn({4, 2}, at::kDouble, 1), mesh, {Shard(0)});
     CollectiveLog log;
-    d.redistribute({Shard(1)});
-    d.full_tensor();
+    redistribute(d, {Shard(1)});
+    full_tensor(d);
     EXPECT_EQ(log.text(), "all_to_all, all_gather");
     EXPECT_EQ(log.total(), 2);
     EXPECT_EQ(log.count(CollectiveKind::kAllGather), 1);
@@ -62,7 +62,7 @@ TEST(Expect, LogHearsOnlyWhileItLives) {
     EXPECT_EQ(log.text(), "");
     {
       const CollectiveLog inner;
-      d.full_tensor();
+      full_tensor(d);
       EXPECT_EQ(inner.total(), 1);
     }
     EXPECT_EQ(log.total(), 1);

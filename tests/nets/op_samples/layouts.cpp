@@ -115,7 +115,7 @@ at::Tensor place_one(
   FromLocalOptions options;
   options.shape = full.sizes().vec();
   options.stride = cut.strides().vec();
-  return DTensor::from_local(cut.to_local(), mesh, layout, options);
+  return DTensor::from_local(to_local(cut), mesh, layout, options);
 }
 
 Combination replicated(const Truth& truth, size_t mesh_dims) {

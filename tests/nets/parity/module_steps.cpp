@@ -265,7 +265,7 @@ void distribute(Machine& machine, const Json& step) {
     after = [layouts = placements_of(step["output"])](
                 const std::vector<at::Tensor*>& outputs, const DeviceMesh&) {
       for (auto* output : outputs) {
-        *output = DTensor(*output).redistribute(layouts).to_local();
+        *output = to_local(DTensor(*output).redistribute(layouts));
       }
     };
   }

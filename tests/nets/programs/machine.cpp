@@ -141,7 +141,7 @@ at::Tensor part_of(
     const at::Tensor& full,
     const DeviceMesh& mesh,
     const Placements& layout) {
-  return distribute_tensor(full, mesh, layout, std::nullopt).to_local();
+  return to_local(distribute_tensor(full, mesh, layout, std::nullopt));
 }
 
 } // namespace

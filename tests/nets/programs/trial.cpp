@@ -51,8 +51,8 @@ std::optional<at::Tensor> expected_part(
       return std::nullopt;
     }
   }
-  return distribute_tensor(truth, spec.mesh(), spec.placements(), std::nullopt)
-      .to_local();
+  return to_local(
+      distribute_tensor(truth, spec.mesh(), spec.placements(), std::nullopt));
 }
 
 std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
@@ -156,7 +156,7 @@ bool Pair::all_ranks_agree(const Step& step, const std::string& refusal) {
   const Placements sum(
       static_cast<size_t>(mesh_.ndim()), Partial(ReduceOp::kSum));
   const auto refused =
-      DTensor::from_local(flag, mesh_, sum).full_tensor().item<int64_t>();
+      full_tensor(DTensor::from_local(flag, mesh_, sum)).item<int64_t>();
   const bool agree = refused == 0 || refused == mesh_.size();
   if (!agree && !refusal.empty() && !is_of_refill(refusal)) {
     fail(step, "refused, but not on all ranks, " + first_line(refusal));

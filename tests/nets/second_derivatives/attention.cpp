@@ -137,7 +137,7 @@ at::Tensor attend_cut(
   Tensors parts;
   for (const auto& operand : operands) {
     const auto part = DTensor(operand).redistribute(cut);
-    parts.push_back(call.local ? part.to_local() : at::Tensor(part));
+    parts.push_back(call.local ? to_local(part) : at::Tensor(part));
   }
   const auto scope = context_parallel(
       mesh.ndim() == 1 ? mesh : mesh["a"], {.rotate_method = call.method});

@@ -68,9 +68,8 @@ place(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   for (auto& p : cuts) {
     p = p.is_partial() ? Replicate() : p;
   }
-  const auto part =
-      distribute_tensor(term_of(full, mesh, layout), mesh, cuts, std::nullopt)
-          .to_local();
+  const auto part = to_local(
+      distribute_tensor(term_of(full, mesh, layout), mesh, cuts, std::nullopt));
   return DTensor::from_local(part, mesh, layout, {.shape = full.sizes().vec()});
 }
 

@@ -80,7 +80,10 @@ Step through_local(bool says_gradients, bool nonlinear) {
           options.grad_placements = grad;
         }
         return at::Tensor(DTensor::from_local(
-            fn(t.to_local(grad)), t.device_mesh(), t.placements(), options));
+            fn(to_local(t, grad)),
+            DTensor(t).device_mesh(),
+            DTensor(t).placements(),
+            options));
       }};
 }
 
@@ -97,7 +100,7 @@ Step columns(const at::Tensor& w) {
         auto layout = all(t, Replicate());
         layout[0] = Shard(1);
         const auto mine =
-            distribute_tensor(w, mesh, layout, std::nullopt).to_local();
+            to_local(distribute_tensor(w, mesh, layout, std::nullopt));
         auto grad = all(t, Replicate());
         grad[0] = Partial();
         FromLocalOptions options;
@@ -118,16 +121,16 @@ Step inner(const at::Tensor& w) {
         auto layout = all(given, Replicate());
         layout[0] = Shard(given.dim() - 1);
         const auto t = given.redistribute(layout);
-        const auto& mesh = t.device_mesh();
+        const auto& mesh = DTensor(t).device_mesh();
         layout[0] = Shard(0);
         const auto mine =
-            distribute_tensor(w, mesh, layout, std::nullopt).to_local();
+            to_local(distribute_tensor(w, mesh, layout, std::nullopt));
         layout[0] = Partial();
         FromLocalOptions options;
         options.shape = t.sizes().vec();
         options.shape->back() = w.size(1);
         return at::Tensor(DTensor::from_local(
-            t.to_local().matmul(mine), mesh, layout, options));
+            to_local(t).matmul(mine), mesh, layout, options));
       }};
 }
 
@@ -164,9 +167,9 @@ Step terms_of_gradients() {
             auto options = shape_of(t);
             options.grad_placements = all(t, Partial());
             return at::Tensor(DTensor::from_local(
-                t.to_local(all(t, Partial())),
-                t.device_mesh(),
-                t.placements(),
+                to_local(t, all(t, Partial())),
+                DTensor(t).device_mesh(),
+                DTensor(t).placements(),
                 options));
           }};
 }

@@ -105,7 +105,7 @@ Program program_of(
     if (mesh != nullptr) {
       parallelize(*module, styled, *mesh, given.mesh_dim);
       if (given.local) {
-        x = DTensor(x).redistribute({styled.input}).to_local();
+        x = to_local(DTensor(x).redistribute({styled.input}));
       }
     }
     auto y = module->forward(x);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lets torch::autograd::Function take a variable declared as DTensor.
+//
+// LibTorch finds the tensors among the arguments of Function::apply by their
+// exact type. An argument of a derived class is passed on, but its gradient is
+// dropped without a word. The overload below makes a DTensor a tensor there.
+//
+//   DTensor x = distribute_tensor(...);
+//   auto y = Square::apply(x);   // y's gradient reaches x
+#pragma once
+
+#include <dtensor/tensor/dtensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace torch::autograd {
+
+/// Takes `x` as the at::Tensor that it is.
+template <>
+inline void ExtractVariables::operator()(const dtensor::DTensor& x) {
+  (*this)(static_cast<const at::Tensor&>(x));
+}
+
+} // namespace torch::autograd
