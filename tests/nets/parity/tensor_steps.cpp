@@ -95,7 +95,7 @@ void whole(Machine& machine, const Json& step) {
       DTensor(machine.tensor(step["of"])).full_tensor(grad_placements(step)));
 }
 
-DTensor made_by(
+at::Tensor made_by(
     const std::string& name,
     const Json& step,
     const DeviceMesh& mesh,
@@ -106,7 +106,7 @@ DTensor made_by(
     return dtensor::full(
         sizes, step["value"].get<double>(), mesh, placements, options);
   }
-  using Factory = DTensor (*)(
+  using Factory = at::Tensor (*)(
       SizesRef, const DeviceMesh&, PlacementsRef, const FactoryOptions&);
   static const std::map<std::string, Factory> factories = {
       {"ones", dtensor::ones},
