@@ -589,6 +589,10 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/checksums.cpp
   dtensor/weights/checksums_impl.h
   dtensor/weights/gguf.cpp
+  dtensor/weights/gguf_cursor_impl.h
+  dtensor/weights/gguf_metadata.cpp
+  dtensor/weights/inner_file.cpp
+  dtensor/weights/inner_file_impl.h
   dtensor/weights/json_document.cpp
   dtensor/weights/json_document_impl.h
   dtensor/weights/json_view.cpp
@@ -599,6 +603,7 @@ set(DTENSOR_WEIGHTS_SOURCES
   dtensor/weights/pt2.cpp
   dtensor/weights/pt2_archive.cpp
   dtensor/weights/pt2_archive_impl.h
+  dtensor/weights/read_elements.cpp
   dtensor/weights/read_pieces.cpp
   dtensor/weights/safetensors.cpp
   dtensor/weights/weight_contents.cpp
@@ -629,6 +634,8 @@ set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/open_checkpoint_impl.h
   dtensor/checkpoint/read_part.cpp
   dtensor/checkpoint/read_part_impl.h
+  dtensor/checkpoint/removal.cpp
+  dtensor/checkpoint/removal_impl.h
   dtensor/checkpoint/save.cpp
   dtensor/checkpoint/save_run.cpp
   dtensor/checkpoint/save_run_impl.h

@@ -60,7 +60,8 @@ struct SaveOptions {
   /// rank.
   bool full = false;
   int64_t max_file_bytes = 5'000'000'000;
-  /// Takes the place of what is there; else that is an error.
+  /// Takes the place of a checkpoint, of an empty folder, or of a link to one
+  /// of these. Anything else that is there is an error, and stays.
   bool overwrite = false;
   /// Who saves; by default all ranks of the world.
   GroupPtr group = nullptr;
@@ -76,8 +77,8 @@ struct SaveOptions {
 /// throws on all, and leaves what was there.
 /// Throws ValueError for a Partial tensor, a dtype that safetensors does not
 /// have, a name twice, a mesh with ranks that do not save, ranks that do not
-/// save the same, and a path that exists (without overwrite); RuntimeError for
-/// what the file system refuses.
+/// save the same, and a path that exists (without overwrite, or if it is no
+/// checkpoint); RuntimeError for what the file system refuses.
 /// Python: torch.distributed.checkpoint.save.
 DTENSOR_API void save_checkpoint(
     const std::string& path,

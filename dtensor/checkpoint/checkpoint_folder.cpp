@@ -3,6 +3,7 @@
 
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
+#include <dtensor/checkpoint/removal_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 
@@ -32,14 +33,25 @@ std::optional<uint64_t> number_of(const std::string& name) {
                                                        : std::nullopt;
 }
 
+std::vector<fs::path> entries_in(const std::string& folder) {
+  std::vector<fs::path> entries;
+  std::error_code none; // others may be removing some
+  for (fs::directory_iterator entry(folder, none);
+       !none && entry != fs::directory_iterator();
+       entry.increment(none)) {
+    entries.push_back(entry->path());
+  }
+  return entries;
+}
+
 // By number, the smallest first.
 std::vector<fs::path> checkpoints_in(const std::string& folder) {
   std::vector<std::pair<uint64_t, fs::path>> found;
-  std::error_code none; // others may be removing some
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    const auto number = number_of(entry.path().filename().string());
-    if (number && fs::exists(entry.path() / detail::kManifest, none)) {
-      found.emplace_back(*number, entry.path());
+  std::error_code none;
+  for (const auto& path : entries_in(folder)) {
+    const auto number = number_of(path.filename().string());
+    if (number && fs::exists(path / detail::kManifest, none)) {
+      found.emplace_back(*number, path);
     }
   }
   std::sort(found.begin(), found.end());
@@ -50,30 +62,43 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   return paths;
 }
 
+// Of the above those that are checkpoints of save_checkpoint, and no links.
+std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
+  auto all = checkpoints_in(folder);
+  std::erase_if(all, [](const fs::path& path) {
+    std::error_code none;
+    return !fs::is_directory(fs::symlink_status(path, none)) ||
+        !detail::is_checkpoint(path.string());
+  });
+  return all;
+}
+
 // It has no name before a part of it is gone.
-void remove_checkpoint(const fs::path& path) {
+void hide_and_remove(const fs::path& path) {
   std::error_code ignored;
   const auto hidden =
       path.parent_path() / ("." + path.filename().string() + kRemoved);
-  detail::remove_folder(hidden.string());
+  if (detail::is_left_by_saver(hidden.string())) {
+    detail::remove_checkpoint(hidden.string());
+  }
+  if (detail::is_there(hidden.string())) {
+    return; // not ours: the checkpoint stays
+  }
   fs::rename(path, hidden, ignored);
-  detail::remove_folder(hidden.string());
+  detail::remove_checkpoint(hidden.string());
 }
 
 void remove_leftovers(const std::string& folder) {
-  std::vector<fs::path> left;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto name = entry.path().filename().string();
-    if (name.starts_with(".") &&
-        (name.ends_with(kRemoved) ||
-         (name.ends_with(kSaving) &&
-          detail::FolderLock(entry.path().string()).is_held()))) {
-      left.push_back(entry.path());
+  for (const auto& path : entries_in(folder)) {
+    const auto name = path.filename().string();
+    const bool is_removed = name.ends_with(kRemoved);
+    if (!name.starts_with(".") || (!is_removed && !name.ends_with(kSaving)) ||
+        !detail::is_left_by_saver(path.string())) {
+      continue;
     }
-  }
-  for (const auto& path : left) {
-    detail::remove_folder(path.string());
+    if (is_removed || detail::FolderLock(path.string()).is_held()) {
+      detail::remove_checkpoint(path.string());
+    }
   }
 }
 
@@ -94,10 +119,10 @@ void keep_last(const std::string& folder, int64_t count) {
   if (get_rank() != 0) {
     return;
   }
-  const auto all = checkpoints_in(folder);
+  const auto all = saved_checkpoints_in(folder);
   const auto kept = std::min(all.size(), static_cast<size_t>(count));
   for (size_t i = 0; i + kept < all.size(); ++i) {
-    remove_checkpoint(all[i]);
+    hide_and_remove(all[i]);
   }
   remove_leftovers(folder);
 }

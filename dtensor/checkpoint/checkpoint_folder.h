@@ -17,8 +17,9 @@ DTENSOR_API std::optional<std::string> latest_checkpoint(
 
 /// Removes all but the `count` checkpoints in `folder` with the largest
 /// numbers, and what saves that were killed have left. Rank 0 of the world does
-/// it, and the others return at once. What does not end in a number, or is no
-/// checkpoint of save_checkpoint, stays. Throws ValueError for a count below 1.
+/// it, and the others return at once. What does not end in a number, is a
+/// symbolic link, or has no checkpoint.json as save_checkpoint wrote it, stays
+/// and is not counted. Throws ValueError for a count below 1.
 DTENSOR_API void keep_last(const std::string& folder, int64_t count);
 
 } // namespace dtensor

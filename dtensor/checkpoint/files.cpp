@@ -2,18 +2,19 @@
 #include <dtensor/checkpoint/files_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/weights/mapped_file_impl.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -88,8 +89,28 @@ void write_small_file(const std::string& path, const std::string& text) {
 }
 
 std::string read_small_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string ignored;
+  return read_small_file(path, ignored);
+}
+
+std::string read_small_file(const std::string& path, std::string& why_not) {
+  const int file = open_regular_file(path, why_not);
+  std::string text;
+  std::array<char, 4096> some{};
+  while (file >= 0) {
+    const auto count = ::read(file, some.data(), some.size());
+    if (count < 0 && errno != EINTR) {
+      why_not = std::strerror(errno);
+    }
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      break;
+    }
+    text.append(some.data(), static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  }
+  if (file >= 0) {
+    ::close(file);
+  }
+  return why_not.empty() ? text : "";
 }
 
 void sync_folder(const std::string& path) {

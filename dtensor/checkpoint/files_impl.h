@@ -39,8 +39,11 @@ class OutFile {
 /// Writes a small file, whole or not at all: under another name first.
 void write_small_file(const std::string& path, const std::string& text);
 
-/// Its text; empty where it is not.
+/// Its text; empty where it is not, or is no regular file.
 std::string read_small_file(const std::string& path);
+
+/// The same, with the reason in `why_not` where it cannot be read.
+std::string read_small_file(const std::string& path, std::string& why_not);
 
 /// The names in a folder are on disk then.
 void sync_folder(const std::string& path);

@@ -4,6 +4,9 @@
 #include <dtensor/checkpoint/files_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/weights/checksums_impl.h>
+#include <dtensor/weights/inner_file_impl.h>
+
+#include <c10/util/StringUtil.h>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +14,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
 #include <system_error>
 
 namespace dtensor::detail {
@@ -57,30 +63,49 @@ Json json_of_extra(const CheckpointExtra& extra) {
   return {{kExtra, std::move(values)}, {kExtraTensors, std::move(tensors)}};
 }
 
-CheckpointExtra extra_of(const Json& all) {
+// {"double": "inf"}: as json_of() writes what JSON cannot have.
+double unusual_number(const JsonView& value) {
+  constexpr auto kInfinity = std::numeric_limits<double>::infinity();
+  constexpr auto kNaN = std::numeric_limits<double>::quiet_NaN();
+  const auto text = value.at("double");
+  const std::map<std::string, double> words = {
+      {"inf", kInfinity}, {"-inf", -kInfinity}, {"nan", kNaN}, {"-nan", kNaN}};
+  const auto found = words.find(text.text());
+  if (found == words.end()) {
+    text.refuse("expected inf, -inf or nan, got " + quoted_json(text.text()));
+  }
+  return found->second;
+}
+
+CheckpointExtra extra_of(const JsonView& all) {
   CheckpointExtra extra;
-  for (const auto& [name, value] : all.items()) {
+  for (const auto& [name, value] : all.members()) {
     if (value.is_boolean()) {
-      extra[name] = value.get<bool>();
-    } else if (value.is_number_integer()) {
-      extra[name] = value.get<int64_t>();
+      extra[name] = value.boolean();
+    } else if (value.is_integer()) {
+      extra[name] = value.integer();
     } else if (value.is_number()) {
-      extra[name] = value.get<double>();
-    } else if (value.is_string()) {
-      extra[name] = value.get<std::string>();
+      extra[name] = value.number();
+    } else if (value.is_text()) {
+      extra[name] = value.text();
     } else {
-      extra[name] = std::stod(value.at("double").get<std::string>());
+      extra[name] = unusual_number(value);
     }
   }
   return extra;
 }
 
-std::optional<std::set<std::string>> extra_tensors_of(const Json& manifest) {
+std::optional<std::set<std::string>> extra_tensors_of(
+    const JsonView& manifest) {
   const auto found = manifest.find(kExtraTensors);
-  if (found == manifest.end()) {
+  if (!found) {
     return std::nullopt;
   }
-  return found->get<std::set<std::string>>();
+  std::set<std::string> names;
+  for (const auto& name : found->elements()) {
+    names.insert(name.text());
+  }
+  return names;
 }
 
 Json json_of_notes(const FileNotes& notes) {
@@ -90,16 +115,6 @@ Json json_of_notes(const FileNotes& notes) {
         {"bytes", note.bytes}, {"header", checksum_text({note.header})}};
   }
   return files;
-}
-
-FileNotes notes_of(const Json& files) {
-  FileNotes notes;
-  for (const auto& [name, note] : files.items()) {
-    notes[name] = {
-        note.at("bytes").get<uint64_t>(),
-        parse_checksums(note.at("header").get<std::string>()).at(0)};
-  }
-  return notes;
 }
 
 std::string checksum_of_json(const Json& json) {
@@ -144,32 +159,51 @@ void check_file(const std::string& path, const FileNote& note) {
   }
 }
 
-Manifest parse_manifest(const std::string& path) {
-  auto json = Json::parse(read_small_file(path), nullptr, false);
-  try {
-    const auto checksum = json.at("checksum").get<std::string>();
-    json.erase("checksum");
-    if (checksum_of_json(json) == checksum) {
-      DTENSOR_CHECK_VALUE(
-          json.at("format") == kFormat && json.at("version") == kVersion,
-          kLoadCheckpoint,
-          path,
-          " is of version ",
-          json.at("version").dump(),
-          ". This library reads version ",
-          kVersion,
-          ".");
-      return {
-          json.at("ranks").get<int64_t>(),
-          notes_of(json.at("files")),
-          extra_of(json.at(kExtra)),
-          extra_tensors_of(json),
-          checksum};
-    }
-  } catch (const Json::exception&) {
-    // It is not as it was written.
+// checkpoint.json, once its checksum is right.
+std::unique_ptr<JsonDocument> read_document(const std::string& path) {
+  std::string why_not;
+  const auto text = read_small_file(path, why_not);
+  if (!why_not.empty()) {
+    refuse_checkpoint(path, "cannot be read: " + why_not);
   }
-  refuse_checkpoint(path, "is not as it was saved");
+  auto document = std::make_unique<JsonDocument>(
+      text, JsonOrigin{kLoadCheckpoint, path, "", "Load an older checkpoint"});
+  const auto root = document->root();
+  const auto& checksum = root.at("checksum").text();
+  auto without = root.json();
+  without.erase("checksum");
+  if (checksum_of_json(without) != checksum) {
+    refuse_checkpoint(path, "is not as it was saved: its checksum is another");
+  }
+  if (root.at("format").text() != kFormat) {
+    root.at("format").refuse(c10::str("expected ", quoted_json(kFormat)));
+  }
+  return document;
+}
+
+Manifest parse_manifest(const std::string& path) {
+  const auto document = read_document(path);
+  const auto root = document->root();
+  const auto version = root.at("version").integer();
+  DTENSOR_CHECK_VALUE(
+      version == kVersion,
+      kLoadCheckpoint,
+      path,
+      " is of version ",
+      version,
+      ". This library reads version ",
+      kVersion,
+      ".");
+  return {
+      root.at("ranks").integer(1),
+      notes_of(root.at("files"), path),
+      extra_of(root.at(kExtra)),
+      extra_tensors_of(root),
+      root.at("checksum").text()};
+}
+
+std::string manifest_path(const std::string& folder) {
+  return (std::filesystem::path(folder) / kManifest).string();
 }
 
 } // namespace
@@ -189,8 +223,20 @@ std::string notes_text(const FileNotes& notes) {
   return json_of_notes(notes).dump();
 }
 
-FileNotes parse_notes(const std::string& text) {
-  return notes_of(Json::parse(text));
+FileNotes notes_of(const JsonView& files, const std::string& list) {
+  FileNotes notes;
+  for (const auto& [name, note] : files.members()) {
+    if (const auto why = problem_of_inner_file(list, name); !why.empty()) {
+      note.refuse(why);
+    }
+    const auto header = note.at("header");
+    const auto checksums = parse_checksums(header.text());
+    if (checksums.size() != 1) {
+      header.refuse("expected a checksum of 16 hexadecimal digits");
+    }
+    notes[name] = {note.at("bytes").unsigned_integer(), checksums[0]};
+  }
+  return notes;
 }
 
 std::string
@@ -206,15 +252,19 @@ manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files) {
 }
 
 std::optional<Manifest> read_manifest(const std::string& folder) {
-  const auto path = std::filesystem::path(folder) / kManifest;
+  const auto path = manifest_path(folder);
   if (!std::filesystem::exists(path)) {
     return std::nullopt;
   }
-  auto manifest = parse_manifest(path.string());
+  auto manifest = parse_manifest(path);
   for (const auto& [name, note] : manifest.files) {
     check_file((std::filesystem::path(folder) / name).string(), note);
   }
   return manifest;
+}
+
+bool has_manifest(const std::string& folder) {
+  return read_document(manifest_path(folder)) != nullptr;
 }
 
 } // namespace dtensor::detail

@@ -6,6 +6,7 @@
 
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/tensor_file_impl.h>
+#include <dtensor/weights/json_document_impl.h>
 
 #include <optional>
 #include <set>
@@ -31,9 +32,10 @@ struct Manifest {
 /// a text that is no UTF-8.
 std::string extra_text(const CheckpointExtra& extra);
 
-/// Files as JSON, and back.
+/// Files as JSON, and back: `list` is the file that has the JSON. Throws
+/// ValueError for a name that is no plain path within its folder.
 std::string notes_text(const FileNotes& notes);
-FileNotes parse_notes(const std::string& text);
+FileNotes notes_of(const JsonView& files, const std::string& list);
 
 /// `extra` and `files` are JSON.
 std::string
@@ -43,5 +45,9 @@ manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files);
 /// one that is not as it was written, and for files that are missing, cut short
 /// or have another header.
 std::optional<Manifest> read_manifest(const std::string& folder);
+
+/// Whether a folder has a checkpoint.json with its own checksum. Throws
+/// ValueError for another text.
+bool has_manifest(const std::string& folder);
 
 } // namespace dtensor::detail

@@ -2,6 +2,7 @@
 #include <dtensor/checkpoint/save_run_impl.h>
 
 #include <dtensor/checkpoint/manifest_impl.h>
+#include <dtensor/checkpoint/removal_impl.h>
 #include <dtensor/checkpoint/saved_tensors_impl.h>
 #include <dtensor/error.h>
 
@@ -44,6 +45,18 @@ std::string within(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }
 
+// Nothing is replaced but what a save has made, or nobody misses.
+void check_may_be_replaced(const std::string& path) {
+  const auto why = is_there(path) ? problem_of_replacing(path) : "";
+  DTENSOR_CHECK_VALUE(
+      why.empty(),
+      kSaveCheckpoint,
+      path,
+      " ",
+      why,
+      ". Choose another name, or move it.");
+}
+
 } // namespace
 
 std::string folder_of_save(const std::string& path) {
@@ -65,6 +78,7 @@ std::unique_ptr<FolderLock> make_folder_of_save(
       kSaveCheckpoint,
       path,
       " is there already. Choose another name, or overwrite = true.");
+  check_may_be_replaced(path);
   const auto folder = folder_of_save(path);
   const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(
@@ -73,10 +87,18 @@ std::unique_ptr<FolderLock> make_folder_of_save(
         folder,
         " belongs to a save that goes on. Wait for it.");
   };
-  if (is_there(folder)) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(fs::symlink_status(folder, ignored));
+  if (is_folder || is_there(folder)) {
     const FolderLock left(folder);
-    check_is_ours(left.is_held());
-    remove_folder(folder);
+    check_is_ours(!is_folder || left.is_held());
+    DTENSOR_CHECK(
+        is_left_by_saver(folder),
+        kSaveCheckpoint,
+        folder,
+        " is in the way, and no save has left it. Move it, or choose another "
+        "name.");
+    remove_checkpoint(folder);
   }
   if (::mkdir(folder.c_str(), 0777) != 0) {
     check_is_ours(errno != EEXIST);
@@ -205,16 +227,18 @@ FileNotes SaveRun::notes_of_all(Step step) {
     const auto path = within(task_.folder, note_name(rank, step == kWhole));
     const auto text = read_small_file(path);
     if (!text.empty()) {
-      const auto note = nlohmann::json::parse(text);
+      const JsonDocument note(
+          text, {kSaveCheckpoint, path, "", "Save the checkpoint again"});
+      const auto error = note.root().find("error");
       DTENSOR_CHECK(
-          !note.contains("error"),
+          !error,
           kSaveCheckpoint,
           task_.path,
           " was not saved. rank ",
           rank,
           ": ",
-          note.value("error", ""));
-      all.merge(parse_notes(text));
+          error ? error->text() : "");
+      all.merge(notes_of(note.root(), path));
       ++rank;
       continue;
     }
@@ -240,6 +264,9 @@ void SaveRun::commit() {
       within(task_.folder, kManifest),
       manifest_text(task_.ranks, task_.extra, files));
   sync_folder(task_.folder);
+  if (task_.overwrite) {
+    check_may_be_replaced(task_.path); // it may have changed meanwhile
+  }
   // What gets the name of the folder is ours until it is gone.
   const FolderLock before(task_.path);
   const bool is_there_still =
@@ -247,7 +274,7 @@ void SaveRun::commit() {
   const auto parent = fs::path(task_.folder).parent_path();
   sync_folder(parent.empty() ? "." : parent.string());
   if (is_there_still) {
-    remove_folder(task_.folder);
+    remove_checkpoint(task_.folder);
   }
 }
 

@@ -34,6 +34,9 @@ constexpr size_t kMaxJsonDepth = 128;
 constexpr size_t kLongestJsonQuote = 60;
 /// A text as JSON has it, cut where it is long.
 std::string quoted_json(std::string_view text);
+/// A name from a file as messages repeat it: quoted where it is long or has
+/// bytes that no terminal should get.
+std::string shown_name(std::string_view name);
 
 /// Names the text in error messages: "[where] path: part: ... . advice".
 struct JsonOrigin {

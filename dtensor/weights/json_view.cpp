@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace dtensor::detail {
 namespace {
 
@@ -17,6 +19,15 @@ std::string quoted_json(std::string_view text) {
   const auto begin = Json(std::string(text.substr(0, kLongestJsonQuote)))
                          .dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() > kLongestJsonQuote ? begin + "..." : begin;
+}
+
+std::string shown_name(std::string_view name) {
+  constexpr size_t kLongestName = 200;
+  const bool is_plain = name.size() <= kLongestName &&
+      std::all_of(name.begin(), name.end(), [](char c) {
+                          return c > ' ' && c != '\x7f';
+                        });
+  return is_plain ? std::string(name) : quoted_json(name);
 }
 
 void JsonView::refuse(const std::string& why) const {

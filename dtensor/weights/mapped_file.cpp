@@ -15,27 +15,60 @@
 
 namespace dtensor::detail {
 
-void refuse_file(const std::string& path, const std::string& why) {
+namespace {
+
+// Says what a path names that is no regular file.
+const char* kind_of(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFDIR:
+      return "a folder, no file";
+    case S_IFIFO:
+      return "a FIFO, no file";
+    case S_IFSOCK:
+      return "a socket, no file";
+    case S_IFCHR:
+    case S_IFBLK:
+      return "a device, no file";
+    default:
+      return "no file";
+  }
+}
+
+} // namespace
+
+void refuse_file(
+    const std::string& path,
+    const std::string& why,
+    const std::string& advice) {
   DTENSOR_CHECK_VALUE(
-      false,
-      "open_weights",
-      path,
-      ": ",
-      why,
-      ". Give a safetensors file, the index of several, a GGUF file, or an "
-      "exported program.");
+      false, "open_weights", path, ": ", why, ". ", advice, ".");
+}
+
+int open_regular_file(const std::string& path, std::string& why_not) {
+  // A FIFO would wait for its writer, and a terminal would become ours.
+  const int file =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) {
+    why_not = std::strerror(errno);
+    return -1;
+  }
+  struct stat about {};
+  if (::fstat(file, &about) == 0 && S_ISREG(about.st_mode)) {
+    return file;
+  }
+  why_not = kind_of(about.st_mode);
+  ::close(file);
+  return -1;
 }
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat about {};
-  if (file < 0 || ::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-    const std::string why = file < 0 ? std::strerror(errno) : "is no file";
-    if (file >= 0) {
-      ::close(file);
-    }
-    refuse_file(path_, why);
+  std::string why_not;
+  const int file = open_regular_file(path_, why_not);
+  if (file < 0) {
+    refuse_file(path_, why_not);
   }
+  struct stat about {};
+  ::fstat(file, &about);
   size_ = static_cast<size_t>(about.st_size);
   void* mapped = size_ == 0
       ? nullptr

@@ -12,7 +12,7 @@ namespace dtensor::detail {
 /// touched are not read.
 class MappedFile {
  public:
-  /// Throws ValueError for a file that cannot be opened.
+  /// Throws ValueError for what cannot be opened or is no regular file.
   explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -40,7 +40,21 @@ class MappedFile {
 
 using MappedFilePtr = std::unique_ptr<MappedFile>;
 
-/// [open_weights] with the file's name and what to do.
-[[noreturn]] void refuse_file(const std::string& path, const std::string& why);
+/// Advice of errors about files of weights.
+constexpr const char* kGiveWeights =
+    "Give a safetensors file, the index of several, a GGUF file, or an "
+    "exported "
+    "program";
+
+/// Throws ValueError: "[open_weights] path: why. advice."
+[[noreturn]] void refuse_file(
+    const std::string& path,
+    const std::string& why,
+    const std::string& advice = kGiveWeights);
+
+/// Opens a file for reading, without waiting for a FIFO's writer. Returns its
+/// descriptor; -1, with the reason, for what cannot be opened or is no regular
+/// file.
+int open_regular_file(const std::string& path, std::string& why_not);
 
 } // namespace dtensor::detail

@@ -3,32 +3,21 @@
 // table in JSON for each kind. Views of one storage share a record.
 #include <dtensor/weights/weight_contents_impl.h>
 
+#include <dtensor/weights/json_document_impl.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <c10/util/StringUtil.h>
 
-#include <nlohmann/json.hpp>
-
-#include <string_view>
+#include <algorithm>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-using Json = nlohmann::json;
-
-// Counts the elements that a weight reaches over, from its first.
-uint64_t reach_of(const Sizes& sizes, const Sizes& strides) {
-  uint64_t last = 0;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) {
-      return 0;
-    }
-    last +=
-        static_cast<uint64_t>(sizes[d] - 1) * static_cast<uint64_t>(strides[d]);
-  }
-  return last + 1;
-}
+// A record may hold few elements that strides of 0 repeat. Reading such a
+// weight takes memory for all of them.
+constexpr uint64_t kMostRepeatedBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostRepetitions = 16;
 
 class Table {
  public:
@@ -50,43 +39,28 @@ class Table {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const {
-    refuse_file(archive_.path(), why);
-  }
-
   void read_config(const std::string& config) {
-    const auto table =
-        Json::parse(archive_.read(folder_ + config), nullptr, false);
-    try {
-      for (const auto& [name, about] : table.at("config").items()) {
-        add(name, about);
-      }
-    } catch (const Json::exception& error) {
-      refuse(c10::str(folder_, config, ": ", error.what()));
+    const JsonDocument table(
+        archive_.read(folder_ + config),
+        weight_origin(archive_.path(), folder_ + config));
+    for (const auto& [name, about] : table.root().at("config").members()) {
+      add(name, about);
     }
   }
 
-  int64_t whole(const Json& number, const std::string& name) const {
-    const auto& value = number.at("as_int");
-    if (!value.is_number_unsigned()) {
-      refuse(c10::str(name, " has a size that is none: ", number.dump()));
-    }
-    return value.get<int64_t>();
-  }
-
-  void add(const std::string& name, const Json& about) {
-    const auto& path = about.at("path_name").get_ref<const std::string&>();
-    const auto& meta = about.at("tensor_meta");
-    const auto number = meta.at("dtype").get<int64_t>();
+  void add(const std::string& name, const JsonView& about) {
+    const auto meta = about.at("tensor_meta");
+    const auto number = meta.at("dtype").integer();
     const auto* format = exported_format(number);
     WeightInfo info;
     info.name = name;
-    for (const auto& size : meta.at("sizes")) {
-      if (!add_size(info.sizes, static_cast<uint64_t>(whole(size, name)))) {
-        refuse(c10::str(name, " has a size of ", size.dump()));
+    for (const auto& size : meta.at("sizes").elements()) {
+      const auto value = size.at("as_int").unsigned_integer(kMostElements);
+      if (!add_size(info.sizes, value)) {
+        size.refuse("a size with which it has more than 2^48 elements");
       }
     }
-    const bool pickled = about.at("use_pickle").get<bool>();
+    const bool pickled = about.at("use_pickle").boolean();
     info.format = pickled   ? "a pickled tensor"
         : format == nullptr ? c10::str("of dtype number ", number)
                             : std::string(format->name);
@@ -95,37 +69,60 @@ class Table {
       return;
     }
     info.dtype = format->dtype;
-    add_stored(std::move(info), *format, meta, path);
+    add_stored(std::move(info), *format, about);
   }
 
-  // One whose elements lie in the file `path`, as strides and an offset say.
+  // A weight whose elements lie in a record, as strides and an offset say.
   void add_stored(
       WeightInfo info,
       const WeightFormat& format,
-      const Json& meta,
-      const std::string& path) {
-    const auto name = info.name;
-    Sizes strides;
-    for (const auto& stride : meta.at("strides")) {
-      strides.push_back(whole(stride, name));
-    }
-    if (strides.size() != info.sizes.size()) {
-      refuse(c10::str(name, " has not as many strides as sizes"));
-    }
-    const auto place = archive_.place_of(folder_ + path);
+      const JsonView& about) {
+    const auto meta = about.at("tensor_meta");
+    const auto strides = strides_of(info.sizes, meta);
+    const auto place =
+        archive_.place_of(folder_ + about.at("path_name").text());
     const auto item = static_cast<uint64_t>(format.bytes);
     const auto begin =
-        static_cast<uint64_t>(whole(meta.at("storage_offset"), name)) * item;
-    const auto bytes = reach_of(info.sizes, strides) * item;
-    if (begin > place.bytes || bytes > place.bytes - begin) {
-      refuse(c10::str(
-          name, " reaches to ", begin + bytes, " of ", place.bytes, " bytes"));
+        meta.at("storage_offset").at("as_int").unsigned_integer(kMostElements) *
+        item;
+    const auto reach = reach_of(info.sizes, strides);
+    if (!reach || begin > place.bytes ||
+        *reach > (place.bytes - begin) / item) {
+      about.refuse(c10::str(
+          "it begins at byte ",
+          begin,
+          " and reaches over ",
+          reach ? c10::str(*reach) : "more than 2^48",
+          " elements, outside of the ",
+          place.bytes,
+          " bytes of its record"));
+    }
+    const auto bytes = static_cast<uint64_t>(numel(info.sizes)) * item;
+    if (bytes > std::max(kMostRepeatedBytes, kMostRepetitions * place.bytes)) {
+      about.refuse(c10::str(
+          "its strides repeat ",
+          place.bytes,
+          " bytes of its record until they are ",
+          bytes));
     }
     contents_.add(
         std::move(info), &format, file_, place.offset + begin, strides);
-    if (begin == 0 && bytes == place.bytes) {
+    if (begin == 0 && *reach * item == place.bytes) {
       contents_.stored.back().checksum = {place.crc32, place.bytes};
     }
+  }
+
+  static Sizes strides_of(const Sizes& sizes, const JsonView& meta) {
+    Sizes strides;
+    for (const auto& stride : meta.at("strides").elements()) {
+      strides.push_back(static_cast<int64_t>(
+          stride.at("as_int").unsigned_integer(kMostElements)));
+    }
+    if (strides.size() != sizes.size()) {
+      meta.refuse(c10::str(
+          "it has ", sizes.size(), " sizes and ", strides.size(), " strides"));
+    }
+    return strides;
   }
 
   WeightFile::Contents& contents_;

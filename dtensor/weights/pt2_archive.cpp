@@ -1,31 +1,69 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/weights/pt2_archive_impl.h>
 
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
-#include <caffe2/serialize/inline_container.h>
+#include <dtensor/weights/json_document_impl.h>
 
+#include <c10/util/Exception.h>
+#include <caffe2/serialize/inline_container.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <exception>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-// What LibTorch's reader throws is about a zip; say which.
+// LibTorch's reader speaks of a zip, and some of its errors are the standard
+// library's: name the file and the record.
 template <class Read>
 auto reading(const std::string& path, const std::string& what, const Read& read)
     -> decltype(read()) {
+  constexpr size_t kLongestReason = 300;
   try {
     return read();
   } catch (const c10::Error& error) {
-    refuse_file(path, c10::str(what, ": ", error.what_without_backtrace()));
+    const std::string why = error.what_without_backtrace();
+    refuse_file(path, what + ": " + why.substr(0, kLongestReason));
+  } catch (const std::exception&) {
+    refuse_file(path, what + ": LibTorch's reader of archives refuses it");
   }
 }
+
+// The mapped file, for LibTorch's reader.
+class MappedBytes final : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit MappedBytes(const MappedFile& file) : file_(file) {}
+
+  size_t size() const override {
+    return file_.size();
+  }
+  size_t read(uint64_t at, void* to, size_t count, const char* /*what*/)
+      const override {
+    const auto begin = std::min<uint64_t>(at, file_.size());
+    const auto some = std::min<uint64_t>(count, file_.size() - begin);
+    if (some > 0) {
+      std::memcpy(to, file_.data() + begin, some);
+    }
+    return some;
+  }
+
+ private:
+  const MappedFile& file_;
+};
 
 // Records are in a folder that is called as the file was.
 std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
   std::map<std::string, ZipRecord> records;
-  for (auto& [name, record] : read_zip_directory(file)) {
-    records[name.substr(name.find('/') + 1)] = std::move(record);
+  for (auto& record : read_zip_directory(file)) {
+    auto name = record.name.substr(record.name.find('/') + 1);
+    const auto [at, is_new] =
+        records.try_emplace(std::move(name), std::move(record));
+    if (!is_new) {
+      refuse_file(file.path(), shown_name(at->first) + " is there twice");
+    }
   }
   return records;
 }
@@ -34,14 +72,11 @@ std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
 
 Pt2Archive::Pt2Archive(const std::string& path)
     : file_(path),
-      reader_(reading(
-          path,
-          "not a whole archive",
-          [&] {
-            return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
-                path);
-          })),
-      records_(records_of(file_)) {}
+      records_(records_of(file_)),
+      reader_(reading(path, "not a whole archive", [&] {
+        return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
+            std::make_shared<MappedBytes>(file_));
+      })) {}
 Pt2Archive::~Pt2Archive() = default;
 
 std::vector<std::string> Pt2Archive::names_in(const std::string& folder) const {
@@ -57,7 +92,7 @@ std::vector<std::string> Pt2Archive::names_in(const std::string& folder) const {
 const ZipRecord& Pt2Archive::record(const std::string& name) const {
   const auto found = records_.find(name);
   if (found == records_.end()) {
-    refuse_file(path(), "no " + name + " in it");
+    refuse_file(path(), "no " + shown_name(name) + " in it");
   }
   return found->second;
 }

@@ -47,8 +47,10 @@ class Pt2Archive {
   const ZipRecord& record(const std::string& name) const;
 
   MappedFile file_;
+  // By their names without the archive's folder. Read before the reader, which
+  // takes as much memory as they say.
+  std::map<std::string, ZipRecord> records_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
-  std::map<std::string, ZipRecord> records_; // without the archive's folder
 };
 
 } // namespace dtensor::detail

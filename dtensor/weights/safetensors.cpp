@@ -6,27 +6,27 @@
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/weights/checksums_impl.h>
+#include <dtensor/weights/inner_file_impl.h>
 
 #include <c10/util/StringUtil.h>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kLongestHeader = 100'000'000; // as Python's library has it
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
-constexpr uint64_t kMostElements = uint64_t{1} << 48; // as add_size() has it
+constexpr const char* kMetadata = "__metadata__";
 
 // The text between the length and the bytes.
 std::string_view header_of(const MappedFile& file) {
@@ -39,99 +39,77 @@ std::string_view header_of(const MappedFile& file) {
         file.path(),
         c10::str("no header of ", length, " bytes in ", file.size(), " bytes"));
   }
+  if (length > kLongestHeader) {
+    refuse_file(
+        file.path(),
+        c10::str(
+            "its header has ", length, " bytes, more than ", kLongestHeader));
+  }
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
 
-// Throws for a name that stands twice in an object: of two readers one might
-// take the first, and one the last.
-Json parsed(const MappedFile& file, std::string_view text) {
-  std::vector<std::set<std::string>> names; // of the objects that are open
-  const auto look = [&](int /*depth*/, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) {
-      names.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      names.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!names.back().insert(name).second) {
-        refuse_file(file.path(), c10::str(name, " is there twice"));
-      }
-    }
-    return true;
-  };
-  return Json::parse(text, look, false);
-}
-
-void add_metadata(WeightFile::Contents& contents, const Json& metadata) {
-  for (const auto& [key, value] : metadata.items()) {
-    if (value.is_string() && key != kShardingKey && key != kChecksumsKey) {
-      contents.metadata.insert_or_assign(key, value.get<std::string>());
-    }
-  }
-}
-
-// What the __metadata__ of a header says of its tensors.
+// The notes of a header, under __metadata__, about its tensors.
 class Notes {
  public:
-  explicit Notes(const MappedFile& file) : file_(file) {}
-
-  void read(const Json& metadata) {
-    sharding_ = table(metadata, kShardingKey);
-    checksums_ = table(metadata, kChecksumsKey);
-  }
+  Notes(const MappedFile& file, const std::optional<JsonView>& metadata)
+      : sharding_(table(file, metadata, kShardingKey)),
+        checksums_(table(file, metadata, kChecksumsKey)) {}
 
   PieceNotes of(const std::string& name) const {
     PieceNotes notes;
-    if (!sharding_.is_null()) {
+    if (sharding_ != nullptr) {
       Sizes offsets;
-      for (const auto& offset : sharding_.at(name).at("saved_offsets")) {
-        if (!offset.is_number_unsigned() ||
-            offset.get<uint64_t>() > kMostElements) {
-          refuse_file(
-              file_.path(),
-              c10::str("no offset of ", name, ": ", offset.dump()));
-        }
-        offsets.push_back(offset.get<int64_t>());
+      const auto about = sharding_->root().at(name).at("saved_offsets");
+      for (const auto& offset : about.elements()) {
+        offsets.push_back(
+            static_cast<int64_t>(offset.unsigned_integer(kMostElements)));
       }
       notes.offsets = std::move(offsets);
     }
-    if (!checksums_.is_null()) {
-      const auto& texts = checksums_.at("xxh3");
-      const auto& block = checksums_.at("block");
-      notes.block = block.is_number_unsigned() ? block.get<size_t>() : 0;
-      if (notes.block == 0 || notes.block > kMostElements) {
-        refuse_file(
-            file_.path(), c10::str("no size of a block: ", block.dump()));
+    if (checksums_ != nullptr) {
+      const auto block = checksums_->root().at("block");
+      notes.block = block.unsigned_integer(kMostElements);
+      if (notes.block == 0) {
+        block.refuse("a block has at least 1 byte");
       }
       notes.checksums =
-          parse_checksums(texts.at(name).get_ref<const std::string&>());
+          parse_checksums(checksums_->root().at("xxh3").at(name).text());
     }
     return notes;
   }
 
  private:
-  Json table(const Json& metadata, const char* key) const {
-    const auto text = metadata.find(key);
-    if (text == metadata.end() || !text->is_string()) {
-      return nullptr;
-    }
-    auto table = parsed(file_, text->get_ref<const std::string&>());
-    if (!table.is_object()) {
-      refuse_file(file_.path(), c10::str(key, " is no JSON object"));
-    }
-    return table;
+  static std::unique_ptr<JsonDocument> table(
+      const MappedFile& file,
+      const std::optional<JsonView>& metadata,
+      const char* key) {
+    const auto text = metadata ? metadata->find(key) : std::nullopt;
+    return text
+        ? std::make_unique<JsonDocument>(
+              text->text(),
+              weight_origin(
+                  file.path(), c10::str("header: ", kMetadata, ".", key)))
+        : nullptr;
   }
 
-  const MappedFile& file_;
-  Json sharding_ = nullptr;
-  Json checksums_ = nullptr;
+  std::unique_ptr<JsonDocument> sharding_;
+  std::unique_ptr<JsonDocument> checksums_;
 };
 
-// Where a weight lies behind the header.
+void add_metadata(WeightFile::Contents& contents, const JsonView& metadata) {
+  for (const auto& [key, value] : metadata.members()) {
+    const auto& text = value.text();
+    if (key != kShardingKey && key != kChecksumsKey) {
+      contents.metadata.insert_or_assign(key, text);
+    }
+  }
+}
+
+// The place of a weight behind the header.
 struct Range {
   uint64_t begin;
   uint64_t end;
-  std::string name;
+  std::string_view name;
 };
 
 // One after the other, with nothing between them or behind, as the format has
@@ -144,12 +122,17 @@ void check_ranges(
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   uint64_t at = 0;
-  const std::string* last = nullptr;
+  std::string_view last;
   for (const auto& range : ranges) {
     if (range.begin < at) {
       refuse_file(
           file.path(),
-          c10::str("the weights ", *last, " and ", range.name, " overlap"));
+          c10::str(
+              "the weights ",
+              shown_name(last),
+              " and ",
+              shown_name(range.name),
+              " overlap"));
     }
     if (range.begin > at) {
       refuse_file(
@@ -157,7 +140,7 @@ void check_ranges(
           c10::str("bytes ", at, " to ", range.begin, " are of no weight"));
     }
     at = range.end;
-    last = &range.name;
+    last = range.name;
   }
   if (at != bytes) {
     refuse_file(
@@ -166,63 +149,68 @@ void check_ranges(
   }
 }
 
-// What the header says of one weight, whatever it is.
-struct Described {
-  const MappedFile& file;
-  const std::string& name;
+Sizes sizes_of(const JsonView& shape) {
+  Sizes sizes;
+  for (const auto& item : shape.elements()) {
+    if (!add_size(sizes, item.unsigned_integer(kMostElements))) {
+      item.refuse("a size with which it has more than 2^48 elements");
+    }
+  }
+  return sizes;
+}
 
-  void refuse(const std::string& what) const {
-    refuse_file(file.path(), c10::str("the weight ", name, " has ", what));
+// Bytes of all elements of that format.
+uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
+  const auto* format = safetensors_format(info.format);
+  const auto bits = format == nullptr ? unreadable_safetensors_bits(info.format)
+                                      : 8 * format->bytes;
+  const auto all = numel(info.sizes) * bits;
+  if (bits == 0) {
+    about.at("dtype").refuse(
+        "safetensors has no dtype " + quoted_json(info.format));
   }
-  uint64_t whole(const Json& number) const {
-    if (!number.is_number_unsigned()) {
-      refuse("a size or an offset that is none: " + number.dump());
-    }
-    return number.get<uint64_t>();
+  if (all % 8 != 0) {
+    about.refuse(c10::str("its elements have ", all, " bits, no whole bytes"));
   }
-  WeightInfo info(const Json& about) const {
-    WeightInfo info;
-    info.name = name;
-    info.format = about.at("dtype").get<std::string>();
-    for (const auto& item : about.at("shape")) {
-      const auto size = whole(item);
-      if (!add_size(info.sizes, size)) {
-        refuse(c10::str("a size of ", size));
-      }
-    }
-    return info;
-  }
-};
+  return static_cast<uint64_t>(all / 8);
+}
 
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 Range add_weight(
     WeightFile::Contents& contents,
     const MappedFile& file,
     uint64_t data,
-    const std::string& name,
-    const Json& about,
+    const JsonMember& weight,
     PieceNotes notes) {
-  const Described weight{file, name};
-  auto info = weight.info(about);
-  const auto begin = weight.whole(about.at("data_offsets").at(0));
-  const auto end = weight.whole(about.at("data_offsets").at(1));
-  const auto* format = safetensors_format(info.format);
-  if (format != nullptr) {
-    info.dtype = format->dtype;
-    const auto bytes = static_cast<uint64_t>(numel(info.sizes) * format->bytes);
-    if (end < begin || end - begin != bytes) {
-      weight.refuse(c10::str("offsets for other than ", bytes, " bytes"));
-    }
+  const auto& about = weight.value;
+  WeightInfo info;
+  info.name = weight.key;
+  info.format = about.at("dtype").text();
+  info.sizes = sizes_of(about.at("shape"));
+  const auto offsets = about.at("data_offsets");
+  const auto begin = offsets.at(0).unsigned_integer(file.size());
+  const auto end = offsets.at(1).unsigned_integer(file.size());
+  const auto bytes = bytes_of(about, info);
+  if (offsets.size() != 2 || end < begin || end - begin != bytes) {
+    offsets.refuse(c10::str(
+        "expected a range of ", bytes, " bytes, got ", begin, " to ", end));
   }
-  if (begin > file.size() || end < begin) {
-    weight.refuse("offsets outside of the file");
+  if (end > file.size() - data) {
+    offsets.refuse(c10::str(
+        "it ends at byte ",
+        end,
+        " of ",
+        file.size() - data,
+        " behind the header"));
   }
   if (notes.offsets && notes.offsets->size() != info.sizes.size()) {
-    weight.refuse("not as many offsets as sizes");
+    about.refuse("it has not as many saved_offsets as sizes");
   }
+  const auto* format = safetensors_format(info.format);
+  info.dtype = format == nullptr ? info.dtype : format->dtype;
   contents.add_piece(
       std::move(info), format, file, data + begin, std::move(notes));
-  return {begin, end, name};
+  return {begin, end, weight.key};
 }
 
 } // namespace
@@ -230,28 +218,23 @@ Range add_weight(
 void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
   const auto& file = *contents.files.emplace_back(std::move(mapped));
   const auto text = header_of(file);
-  const auto header = parsed(file, text);
-  if (!header.is_object()) {
-    refuse_file(file.path(), "the header is no JSON object");
+  const JsonDocument header(text, weight_origin(file.path(), "header"));
+  auto metadata = header.root().find(kMetadata);
+  if (metadata && metadata->is_null()) {
+    metadata.reset();
   }
-  Notes notes(file);
-  const auto metadata = header.find("__metadata__");
-  if (metadata != header.end() && metadata->is_object()) {
+  if (metadata) {
     add_metadata(contents, *metadata);
-    notes.read(*metadata);
   }
+  const Notes notes(file, metadata);
   const auto data = kLengthBytes + text.size();
+  const auto members = header.root().members();
   std::vector<Range> ranges;
-  for (const auto& [name, about] : header.items()) {
-    if (name == "__metadata__") {
-      continue;
-    }
-    try {
+  ranges.reserve(members.size());
+  for (const auto& weight : members) {
+    if (weight.key != kMetadata) {
       ranges.push_back(
-          add_weight(contents, file, data, name, about, notes.of(name)));
-    } catch (const Json::exception& error) {
-      refuse_file(
-          file.path(), c10::str("the weight ", name, ": ", error.what()));
+          add_weight(contents, file, data, weight, notes.of(weight.key)));
     }
   }
   check_ranges(file, file.size() - data, std::move(ranges));
@@ -262,27 +245,33 @@ void read_safetensors_index(
     WeightFile::Contents& contents,
     const MappedFile& file) {
   const auto& path = file.path();
-  const auto index =
-      parsed(file, {reinterpret_cast<const char*>(file.data()), file.size()});
-  const auto names = index.is_object() ? index.find("weight_map") : index.end();
-  if (!index.is_object() || names == index.end() || !names->is_object()) {
-    refuse_file(path, "no index: it has no \"weight_map\"");
-  }
-  std::set<std::string> files;
-  for (const auto& [name, of] : names->items()) {
-    if (!of.is_string()) {
-      refuse_file(path, c10::str("the file of ", name, " is no text"));
-    }
-    files.insert(of.get<std::string>());
-  }
+  const JsonDocument index(
+      {reinterpret_cast<const char*>(file.data()), file.size()},
+      weight_origin(path, ""));
+  const auto names = index.root().at("weight_map").members();
+  std::map<std::string, const MappedFile*> files;
   const auto folder = std::filesystem::path(path).parent_path();
-  for (const auto& name : files) {
+  for (const auto& [name, value] : names) {
+    if (!files.try_emplace(value.text(), nullptr).second) {
+      continue;
+    }
+    if (const auto why = problem_of_inner_file(path, value.text());
+        !why.empty()) {
+      value.refuse(why);
+    }
+  }
+  for (auto& [name, file_of_name] : files) {
     read_safetensors(
         contents, std::make_unique<MappedFile>((folder / name).string()));
+    file_of_name = contents.files.back().get();
   }
-  for (const auto& [name, of] : names->items()) {
-    if (contents.by_name.find(name) == contents.by_name.end()) {
-      refuse_file(path, c10::str(name, " is not in ", of.get<std::string>()));
+  for (const auto& [name, value] : names) {
+    const auto found = contents.by_name.find(name);
+    if (found == contents.by_name.end() ||
+        contents.stored[found->second].pieces.at(0).file !=
+            files.at(value.text())) {
+      value.refuse(
+          quoted_json(name) + " is not in " + quoted_json(value.text()));
     }
   }
 }
@@ -291,10 +280,16 @@ void read_safetensors_folder(
     WeightFile::Contents& contents,
     const std::string& folder) {
   std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") {
-      files.insert(entry.path().string());
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator();
+       entries.increment(error)) {
+    if (entries->path().extension() == ".safetensors") {
+      files.insert(entries->path().string());
     }
+  }
+  if (error) {
+    refuse_file(folder, "cannot be listed: " + error.message());
   }
   if (files.empty()) {
     refuse_file(folder, "a folder without files of safetensors");

@@ -34,7 +34,8 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
     const std::string& path,
     const std::string& name,
     const std::string& why) {
-  detail::refuse_file(path, c10::str("the weight ", name, " ", why));
+  detail::refuse_file(
+      path, c10::str("the weight ", detail::shown_name(name), " ", why));
 }
 
 // The place of a tensor that begins at `offset` of a file.
@@ -43,9 +44,13 @@ StoredWeight place_of(
     const WeightInfo& info,
     const WeightFormat* format,
     const detail::MappedFile& file,
-    uint64_t offset) {
+    uint64_t offset,
+    const Sizes& strides = {}) {
   uint64_t bytes = 0;
-  if (format != nullptr) {
+  if (!strides.empty()) {
+    bytes = detail::reach_of(info.sizes, strides).value_or(file.size()) *
+        static_cast<uint64_t>(format->bytes);
+  } else if (format != nullptr) {
     const auto row = info.sizes.empty() ? 1 : info.sizes.back();
     if (row % format->block != 0) {
       refuse_weight(
@@ -182,17 +187,44 @@ void join(const std::string& path, WeightInfo& info, StoredWeight& stored) {
 
 } // namespace
 
+detail::JsonOrigin detail::weight_origin(
+    const std::string& path,
+    std::string part) {
+  return {"open_weights", path, std::move(part), kGiveWeights};
+}
+
+std::optional<uint64_t> detail::reach_of(
+    const Sizes& sizes,
+    const Sizes& strides) {
+  uint64_t last = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const auto steps = static_cast<uint64_t>(sizes[d]);
+    const auto stride = static_cast<uint64_t>(strides[d]);
+    if (steps == 0) {
+      return 0;
+    }
+    if (stride > 0 && steps - 1 > (kMostElements - last) / stride) {
+      return std::nullopt;
+    }
+    last += (steps - 1) * stride;
+  }
+  return last + 1;
+}
+
 void WeightFile::Contents::add(
     WeightInfo info,
     const WeightFormat* format,
     const detail::MappedFile& file,
     uint64_t offset,
     const Sizes& strides) {
-  auto place = place_of(path, info, format, file, offset);
+  const bool is_strided =
+      !strides.empty() && !is_contiguous(info.sizes, strides);
+  auto place = place_of(
+      path, info, format, file, offset, is_strided ? strides : Sizes());
   if (!by_name.emplace(info.name, weights.size()).second) {
     refuse_weight(path, info.name, "is there twice");
   }
-  if (!strides.empty() && !is_contiguous(info.sizes, strides)) {
+  if (is_strided) {
     place.strides = strides;
   }
   stored.push_back(std::move(place));

@@ -2,6 +2,7 @@
 // What the readers of formats fill, and WeightFile reads from.
 #pragma once
 
+#include <dtensor/weights/json_document_impl.h>
 #include <dtensor/weights/mapped_file_impl.h>
 #include <dtensor/weights/weight_file.h>
 #include <dtensor/weights/weight_format_impl.h>
@@ -17,11 +18,14 @@
 namespace dtensor {
 namespace detail {
 
+/// The most elements that a weight may have.
+constexpr uint64_t kMostElements = uint64_t{1} << 48;
+
 /// Adds a dimension; false if the tensor has so many elements then that their
 /// number, or that of their bytes, might not fit (a size of 0 counted as 1, so
 /// that the order does not matter).
 inline bool add_size(Sizes& sizes, uint64_t size) {
-  uint64_t room = uint64_t{1} << 48;
+  uint64_t room = kMostElements;
   for (const auto before : sizes) {
     room /= static_cast<uint64_t>(std::max<int64_t>(before, 1));
   }
@@ -31,6 +35,10 @@ inline bool add_size(Sizes& sizes, uint64_t size) {
   sizes.push_back(static_cast<int64_t>(size));
   return true;
 }
+
+/// Counts the elements that a weight reaches over, from its first. Nothing if
+/// they are more than kMostElements.
+std::optional<uint64_t> reach_of(const Sizes& sizes, const Sizes& strides);
 
 /// A box of a weight that lies in one file, contiguous.
 struct StoredPiece {
@@ -129,6 +137,21 @@ inline bool loses_imaginary_part(
   return c10::isComplexType(weight.dtype) && !target.is_complex();
 }
 
+/// Copies the elements at `parts` of a contiguous weight of `sizes` to `out`,
+/// which is contiguous. Takes memory for some megabytes at most.
+void read_elements(
+    const StoredWeight& stored,
+    SizesRef sizes,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out);
+
+/// The same of a weight with strides, to any `out`.
+void read_strided(
+    const StoredWeight& stored,
+    SizesRef sizes,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out);
+
 /// Copies the elements at `parts` from the pieces to `out`, a slice at a time,
 /// so that few pages are held.
 void read_pieces(
@@ -141,6 +164,9 @@ void read_pieces(
 WeightFilePtr open_weight_files(
     const std::string& folder,
     const std::vector<std::string>& names);
+
+/// Names a JSON text of a file of weights in error messages.
+JsonOrigin weight_origin(const std::string& path, std::string part);
 
 /// Adds what the file holds, or the files that the index names. They throw
 /// ValueError for one that is malformed.

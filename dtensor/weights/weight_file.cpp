@@ -7,156 +7,15 @@
 #include <dtensor/weights/zip_directory_impl.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace dtensor {
 namespace {
 
 using detail::StoredWeight;
-using detail::WeightFormat;
-
-// The elements `range` of a row that is stored at `row`, to `to`, which has
-// the format's dtype.
-void copy_plain(
-    const WeightFormat& format,
-    const std::byte* row,
-    const Interval& range,
-    std::byte* to) {
-  std::memcpy(
-      to,
-      row + range.begin * format.bytes,
-      static_cast<size_t>(range.size() * format.bytes));
-}
-
-// The same of quantised ones: whole blocks are decoded.
-void copy_decoded(
-    const WeightFormat& format,
-    const std::byte* row,
-    const Interval& range,
-    std::vector<float>& room,
-    std::byte* to) {
-  const auto first = range.begin / format.block;
-  const auto blocks = (range.end + format.block - 1) / format.block - first;
-  room.resize(static_cast<size_t>(blocks * format.block));
-  format.decode(row + first * format.bytes, blocks, room.data());
-  std::memcpy(
-      to,
-      room.data() + (range.begin - first * format.block),
-      static_cast<size_t>(range.size()) * sizeof(float));
-}
-
-// Rows are what the last dimension holds; their numbers, in the order of
-// `parts`.
-std::vector<int64_t> rows_at(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
-  std::vector<int64_t> rows{0};
-  for (size_t d = 0; d + 1 < sizes.size(); ++d) {
-    std::vector<int64_t> next;
-    next.reserve(rows.size() * static_cast<size_t>(total_size(parts[d])));
-    for (const auto before : rows) {
-      for (const auto& interval : parts[d]) {
-        for (auto i = interval.begin; i < interval.end; ++i) {
-          next.push_back(before * sizes[d] + i);
-        }
-      }
-    }
-    rows = std::move(next);
-  }
-  return rows;
-}
-
-// The elements `columns` of a row, one after the other; returns their end.
-std::byte* copy_row(
-    const WeightFormat& format,
-    const std::byte* row,
-    const Intervals& columns,
-    std::vector<float>& room,
-    std::byte* to) {
-  const auto item = static_cast<int64_t>(c10::elementSize(format.dtype));
-  for (const auto& range : columns) {
-    if (range.size() == 0) {
-      continue;
-    }
-    if (format.decode == nullptr) {
-      copy_plain(format, row, range, to);
-    } else {
-      copy_decoded(format, row, range, room, to);
-    }
-    to += range.size() * item;
-  }
-  return to;
-}
-
-// Whether elements of the format's dtype can be put straight into `out`.
-bool takes_bytes_of(const at::Tensor& out, const WeightFormat& format) {
-  return out.device().is_cpu() && out.scalar_type() == format.dtype &&
-      out.is_contiguous();
-}
-
-// Reads some rows at a time, so that few pages, and little room for what is
-// converted, are held.
-void copy_rows(
-    const StoredWeight& stored,
-    int64_t row_size,
-    const std::vector<int64_t>& rows,
-    const Intervals& columns,
-    const at::Tensor& out) {
-  constexpr int64_t kElements = 1 << 20;
-  const auto& format = *stored.format;
-  const auto row_bytes = row_size / format.block * format.bytes;
-  const auto width = total_size(columns);
-  const auto all = static_cast<int64_t>(rows.size());
-  const auto step =
-      std::max<int64_t>(kElements / std::max<int64_t>(width, 1), 1);
-  const bool in_place = takes_bytes_of(out, format);
-  std::vector<float> room;
-  for (int64_t begin = 0; begin < all && width > 0; begin += step) {
-    const auto count = std::min(step, all - begin);
-    const auto target = out.narrow(0, begin, count);
-    const auto some =
-        in_place ? target : at::empty({count, width}, format.dtype);
-    auto* to = static_cast<std::byte*>(some.data_ptr());
-    for (int64_t r = begin; r < begin + count; ++r) {
-      const auto* row = stored.data + rows[static_cast<size_t>(r)] * row_bytes;
-      to = copy_row(format, row, columns, room, to);
-    }
-    if (!in_place) {
-      target.copy_(some);
-    }
-  }
-}
-
-// The same of a weight that is not contiguous in the file.
-void copy_strided(
-    const StoredWeight& stored,
-    SizesRef sizes,
-    c10::ArrayRef<Intervals> parts,
-    const at::Tensor& out) {
-  // from_blob takes no pointer to const; nobody writes.
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
-  auto* const data = const_cast<std::byte*>(stored.data);
-  auto part = at::from_blob(data, sizes, stored.strides, stored.format->dtype);
-  for (size_t d = 0; d < parts.size(); ++d) {
-    std::vector<at::Tensor> pieces;
-    for (const auto& range : parts[d]) {
-      pieces.push_back(
-          part.narrow(static_cast<int64_t>(d), range.begin, range.size()));
-    }
-    if (pieces.size() != 1) {
-      part = pieces.empty() ? part.narrow(static_cast<int64_t>(d), 0, 0)
-                            : at::cat(pieces, static_cast<int64_t>(d));
-    } else {
-      part = pieces[0];
-    }
-  }
-  out.copy_(part);
-}
 
 void check_within(
     const WeightInfo& weight,
@@ -308,21 +167,18 @@ void WeightFile::read(
     detail::read_pieces(stored, parts, out);
     return;
   }
-  if (!stored.strides.empty()) {
-    copy_strided(stored, weight.sizes, parts, out);
+  if (out.numel() == 0) {
     return;
   }
-  const auto rows = rows_at(weight.sizes, parts);
-  const bool is_number = weight.sizes.empty();
-  const auto columns = is_number ? Intervals{{0, 1}} : parts.back();
-  const auto width = total_size(columns);
-  const auto count = static_cast<int64_t>(rows.size());
-  const bool in_rows = out.is_contiguous() && out.numel() > 0;
-  const auto target = in_rows ? out.view({count, width})
-                              : at::empty({count, width}, out.options());
-  copy_rows(stored, is_number ? 1 : weight.sizes.back(), rows, columns, target);
-  if (!in_rows && out.numel() > 0) {
-    out.copy_(target.view(out.sizes()));
+  if (!stored.strides.empty()) {
+    detail::read_strided(stored, weight.sizes, parts, out);
+    return;
+  }
+  const auto target =
+      out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  detail::read_elements(stored, weight.sizes, parts, target);
+  if (!target.is_same(out)) {
+    out.copy_(target);
   }
   detail::MappedFile::forget(stored.data, stored.bytes);
 }

@@ -35,7 +35,9 @@ struct WeightInfo {
   std::string format;
 };
 
-/// What a file says of itself. Whole numbers of any width are int64_t.
+/// What a file says of itself. Whole numbers of any width are int64_t, but for
+/// those of an array of one byte each: int8_t, or uint8_t (unsigned numbers,
+/// and 0 or 1 for bool).
 using WeightMetadata = std::variant<
     bool,
     int64_t,
@@ -43,7 +45,9 @@ using WeightMetadata = std::variant<
     std::string,
     std::vector<int64_t>,
     std::vector<double>,
-    std::vector<std::string>>;
+    std::vector<std::string>,
+    std::vector<int8_t>,
+    std::vector<uint8_t>>;
 
 /// A file that is open: it is mapped, and read where it is asked for. Any
 /// number of ranks may read one at the same time.
@@ -102,9 +106,12 @@ using WeightFilePtr = std::shared_ptr<const WeightFile>;
 /// its index, or else all of its safetensors files, and anything else
 /// safetensors. What torch.distributed.checkpoint's HuggingFaceStorageWriter,
 /// or save_checkpoint, has cut into pieces is read as if it were whole. Throws
-/// ValueError for a file that is not there, or is not what it says: offsets
-/// outside of the file, overlapping or leaving bytes out, a name that stands
-/// twice, unknown types, or pieces that leave something out.
+/// ValueError, with the file and the place in it, for a file that is not there,
+/// is no regular file, or is not what it says: offsets outside of the file,
+/// misaligned (GGUF), overlapping or leaving bytes out, a name or a key that
+/// stands twice, unknown types, or pieces that leave something out. So is one
+/// GGUF file of several that are one model, and an index that names a file
+/// outside of its folder.
 DTENSOR_API WeightFilePtr open_weights(const std::string& path);
 
 } // namespace dtensor

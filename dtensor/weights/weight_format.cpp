@@ -145,34 +145,61 @@ constexpr std::array<WeightFormat, 20> kSafetensors = {
      {"C64", at::kComplexFloat, 1, 8},
      {"C128", at::kComplexDouble, 1, 16}}};
 
+struct Unreadable {
+  std::string_view name;
+  int64_t bits;
+};
+constexpr std::array<Unreadable, 3> kUnreadableSafetensors = {
+    {{"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
+
+template <class Format>
 struct Numbered {
   int64_t number;
-  WeightFormat format; // without bytes: it cannot be read
+  Format format;
 };
 
-constexpr std::array<Numbered, 20> kGguf = {
-    {{0, {"F32", at::kFloat, 1, 4}},
-     {1, {"F16", at::kHalf, 1, 2}},
-     {2, {"Q4_0", at::kFloat, 32, 18, decode_q4_0}},
-     {3, {"Q4_1", at::kFloat, 32, 20, decode_q4_1}},
-     {6, {"Q5_0"}},
-     {7, {"Q5_1"}},
-     {8, {"Q8_0", at::kFloat, 32, 34, decode_q8_0}},
-     {9, {"Q8_1"}},
-     {10, {"Q2_K"}},
-     {11, {"Q3_K"}},
-     {12, {"Q4_K", at::kFloat, 256, 144, decode_q4_k}},
-     {13, {"Q5_K"}},
-     {14, {"Q6_K", at::kFloat, 256, 210, decode_q6_k}},
-     {15, {"Q8_K"}},
-     {24, {"I8", at::kChar, 1, 1}},
-     {25, {"I16", at::kShort, 1, 2}},
-     {26, {"I32", at::kInt, 1, 4}},
-     {27, {"I64", at::kLong, 1, 8}},
-     {28, {"F64", at::kDouble, 1, 8}},
-     {30, {"BF16", at::kBFloat16, 1, 2}}}};
+constexpr GgufFormat
+unreadable(std::string_view name, int64_t block, int64_t bytes) {
+  return {{name, at::kFloat, block, bytes}, false};
+}
 
-constexpr std::array<Numbered, 21> kExported = {
+constexpr std::array<Numbered<GgufFormat>, 34> kGguf = {
+    {{0, {{"F32", at::kFloat, 1, 4}}},
+     {1, {{"F16", at::kHalf, 1, 2}}},
+     {2, {{"Q4_0", at::kFloat, 32, 18, decode_q4_0}}},
+     {3, {{"Q4_1", at::kFloat, 32, 20, decode_q4_1}}},
+     {6, unreadable("Q5_0", 32, 22)},
+     {7, unreadable("Q5_1", 32, 24)},
+     {8, {{"Q8_0", at::kFloat, 32, 34, decode_q8_0}}},
+     {9, unreadable("Q8_1", 32, 40)},
+     {10, unreadable("Q2_K", 256, 84)},
+     {11, unreadable("Q3_K", 256, 110)},
+     {12, {{"Q4_K", at::kFloat, 256, 144, decode_q4_k}}},
+     {13, unreadable("Q5_K", 256, 176)},
+     {14, {{"Q6_K", at::kFloat, 256, 210, decode_q6_k}}},
+     {15, unreadable("Q8_K", 256, 292)},
+     {16, unreadable("IQ2_XXS", 256, 66)},
+     {17, unreadable("IQ2_XS", 256, 74)},
+     {18, unreadable("IQ3_XXS", 256, 98)},
+     {19, unreadable("IQ1_S", 256, 50)},
+     {20, unreadable("IQ4_NL", 32, 18)},
+     {21, unreadable("IQ3_S", 256, 110)},
+     {22, unreadable("IQ2_S", 256, 82)},
+     {23, unreadable("IQ4_XS", 256, 136)},
+     {24, {{"I8", at::kChar, 1, 1}}},
+     {25, {{"I16", at::kShort, 1, 2}}},
+     {26, {{"I32", at::kInt, 1, 4}}},
+     {27, {{"I64", at::kLong, 1, 8}}},
+     {28, {{"F64", at::kDouble, 1, 8}}},
+     {29, unreadable("IQ1_M", 256, 56)},
+     {30, {{"BF16", at::kBFloat16, 1, 2}}},
+     {34, unreadable("TQ1_0", 256, 54)},
+     {35, unreadable("TQ2_0", 256, 66)},
+     {39, unreadable("MXFP4", 32, 17)},
+     {40, unreadable("NVFP4", 64, 36)},
+     {41, unreadable("Q1_0", 128, 18)}}};
+
+constexpr std::array<Numbered<WeightFormat>, 21> kExported = {
     {{1, {"U8", at::kByte, 1, 1}},
      {2, {"I8", at::kChar, 1, 1}},
      {3, {"I16", at::kShort, 1, 2}},
@@ -195,9 +222,9 @@ constexpr std::array<Numbered, 21> kExported = {
      {34, {"U32", at::kUInt32, 1, 4}},
      {35, {"U64", at::kUInt64, 1, 8}}}};
 
-template <size_t N>
-const WeightFormat* numbered(
-    const std::array<Numbered, N>& all,
+template <class Format, size_t N>
+const Format* numbered(
+    const std::array<Numbered<Format>, N>& all,
     int64_t number) {
   const auto* found = std::find_if(all.begin(), all.end(), [&](const auto& e) {
     return e.number == number;
@@ -223,18 +250,20 @@ const WeightFormat* safetensors_format(at::ScalarType dtype) {
   return found == kSafetensors.end() ? nullptr : found;
 }
 
+int64_t unreadable_safetensors_bits(std::string_view name) {
+  const auto* found = std::find_if(
+      kUnreadableSafetensors.begin(),
+      kUnreadableSafetensors.end(),
+      [&](const auto& format) { return format.name == name; });
+  return found == kUnreadableSafetensors.end() ? 0 : found->bits;
+}
+
 const WeightFormat* exported_format(int64_t number) {
   return numbered(kExported, number);
 }
 
-const WeightFormat* gguf_format(uint32_t number) {
-  const auto* format = numbered(kGguf, number);
-  return format == nullptr || format->bytes == 0 ? nullptr : format;
-}
-
-std::string_view gguf_format_name(uint32_t number) {
-  const auto* format = numbered(kGguf, number);
-  return format == nullptr ? "of an unknown type" : format->name;
+const GgufFormat* gguf_format(uint32_t number) {
+  return numbered(kGguf, number);
 }
 
 } // namespace dtensor::detail

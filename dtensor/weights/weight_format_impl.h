@@ -25,13 +25,21 @@ const WeightFormat* safetensors_format(std::string_view name);
 /// That of a dtype; null if safetensors has none.
 const WeightFormat* safetensors_format(at::ScalarType dtype);
 
+/// Bits of an element of a format that safetensors has and we cannot read; 0
+/// for a name that safetensors does not have.
+int64_t unreadable_safetensors_bits(std::string_view name);
+
 /// The format of a dtype by its number in exported programs; null if this
 /// LibTorch has no such dtype.
 const WeightFormat* exported_format(int64_t number);
 
-/// The format of that number in GGUF; null if it cannot be read.
-const WeightFormat* gguf_format(uint32_t number);
-/// "Q5_1"; also of one that cannot be read.
-std::string_view gguf_format_name(uint32_t number);
+/// A format of GGUF. Of one that cannot be read, the size of its blocks and
+/// their bytes are right.
+struct GgufFormat {
+  WeightFormat format;
+  bool can_be_read = true;
+};
+/// The format of that number in GGUF; null if GGUF has none.
+const GgufFormat* gguf_format(uint32_t number);
 
 } // namespace dtensor::detail

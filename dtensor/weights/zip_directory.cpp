@@ -3,10 +3,15 @@
 // begins, which larger files have a wider one of right before.
 #include <dtensor/weights/zip_directory_impl.h>
 
+#include <dtensor/weights/json_document_impl.h>
+
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -50,14 +55,17 @@ class Bytes {
     return value;
   }
 
-  [[noreturn]] void refuse() const {
-    refuse_file(file_.path(), "not a whole archive: its directory is damaged");
+  [[noreturn]] void refuse(uint64_t offset) const {
+    refuse_file(
+        file_.path(),
+        c10::str(
+            "not a whole archive: its directory is damaged, at byte ", offset));
   }
 
  private:
   void check(uint64_t offset, uint64_t count) const {
     if (!has(offset, count)) {
-      refuse();
+      refuse(offset);
     }
   }
 
@@ -73,7 +81,7 @@ uint64_t end_of_directory(const Bytes& bytes, uint64_t size) {
       return size - back;
     }
   }
-  bytes.refuse();
+  bytes.refuse(size);
 }
 
 struct Directory {
@@ -90,7 +98,7 @@ Directory find_directory(const Bytes& bytes, uint64_t size) {
   }
   const auto wide = bytes.number<uint64_t>(end - kWideLocatorBytes + 8);
   if (!bytes.begins(wide, kWideEnd)) {
-    bytes.refuse();
+    bytes.refuse(wide);
   }
   return {bytes.number<uint64_t>(wide + 48), bytes.number<uint64_t>(wide + 32)};
 }
@@ -118,26 +126,80 @@ constexpr CrcTables make_tables() {
   return tables;
 }
 
+// Sizes that do not fit in 32 bits stand in an extra field, in this order.
+void read_wide_sizes(
+    const Bytes& bytes,
+    uint64_t extra,
+    uint64_t end,
+    ZipRecord& record) {
+  constexpr uint64_t kNarrow = 0xffffffff;
+  constexpr uint64_t kFieldHeader = 4;
+  constexpr uint16_t kWideSizes = 1;
+  while (extra + kFieldHeader <= end) {
+    const auto id = bytes.number<uint16_t>(extra);
+    auto at = extra + kFieldHeader;
+    extra = at + bytes.number<uint16_t>(extra + 2);
+    if (id != kWideSizes || extra > end) {
+      continue;
+    }
+    for (auto* size : {&record.bytes, &record.stored_bytes}) {
+      if (*size == kNarrow && at + sizeof(uint64_t) <= extra) {
+        *size = bytes.number<uint64_t>(at);
+        at += sizeof(uint64_t);
+      }
+    }
+  }
+}
+
+// Throws for a record that would take more memory than it may.
+void check_sizes(const MappedFile& file, const ZipRecord& record) {
+  const auto most = record.is_compressed
+      ? most_unpacked_bytes(record.stored_bytes)
+      : record.stored_bytes;
+  if (record.stored_bytes > file.size() || record.bytes > most) {
+    refuse_file(
+        file.path(),
+        c10::str(
+            shown_name(record.name),
+            " has ",
+            record.stored_bytes,
+            " bytes in the file and is said to have ",
+            record.bytes));
+  }
+}
+
 } // namespace
 
-std::map<std::string, ZipRecord> read_zip_directory(const MappedFile& file) {
+uint64_t most_unpacked_bytes(uint64_t stored_bytes) {
+  constexpr uint64_t kRatio = 64;
+  constexpr uint64_t kSmall = uint64_t{1} << 20;
+  constexpr uint64_t kMost = uint64_t{1} << 28;
+  return std::min(kMost, kSmall + kRatio * std::min(kMost, stored_bytes));
+}
+
+std::vector<ZipRecord> read_zip_directory(const MappedFile& file) {
   const Bytes bytes(file);
   const auto directory = find_directory(bytes, file.size());
-  std::map<std::string, ZipRecord> records;
+  std::vector<ZipRecord> records;
   auto at = directory.begin;
   for (uint64_t i = 0; i < directory.count; ++i) {
     if (!bytes.begins(at, kEntry)) {
-      bytes.refuse();
+      bytes.refuse(at);
     }
     const auto length = bytes.number<uint16_t>(at + 28);
     const auto extra = bytes.number<uint16_t>(at + 30);
     const auto comment = bytes.number<uint16_t>(at + 32);
-    const std::string name(bytes.text(at + kEntryBytes, length));
-    records[name] = {
-        name,
-        bytes.number<uint32_t>(at + 16),
-        bytes.number<uint16_t>(at + 10) != 0};
-    at += kEntryBytes + length + extra + comment;
+    ZipRecord record;
+    record.name = bytes.text(at + kEntryBytes, length);
+    record.crc32 = bytes.number<uint32_t>(at + 16);
+    record.is_compressed = bytes.number<uint16_t>(at + 10) != 0;
+    record.stored_bytes = bytes.number<uint32_t>(at + 20);
+    record.bytes = bytes.number<uint32_t>(at + 24);
+    const auto extra_begin = at + kEntryBytes + length;
+    read_wide_sizes(bytes, extra_begin, extra_begin + extra, record);
+    check_sizes(file, record);
+    records.push_back(std::move(record));
+    at = extra_begin + extra + comment;
   }
   return records;
 }

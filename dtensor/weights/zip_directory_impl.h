@@ -7,8 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <vector>
 
 namespace dtensor::detail {
 
@@ -16,10 +16,17 @@ struct ZipRecord {
   std::string name;   // with its folders
   uint32_t crc32 = 0; // of its bytes, uncompressed
   bool is_compressed = false;
+  uint64_t stored_bytes = 0; // in the file
+  uint64_t bytes = 0;        // uncompressed
 };
 
-/// By their names. Throws ValueError for a directory that is damaged.
-std::map<std::string, ZipRecord> read_zip_directory(const MappedFile& file);
+/// The largest size that a compressed record may unpack to.
+uint64_t most_unpacked_bytes(uint64_t stored_bytes);
+
+/// Reads all records. Throws ValueError for a directory that is damaged, a
+/// stored record that the file cannot hold, and a compressed one that would
+/// unpack to more than most_unpacked_bytes().
+std::vector<ZipRecord> read_zip_directory(const MappedFile& file);
 
 /// Whether `bytes` of a record of that name begin at `data`: its header is
 /// right before them, and another one right behind.

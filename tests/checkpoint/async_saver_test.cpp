@@ -363,6 +363,45 @@ TEST(CheckpointFolder, KeepsTheLast) {
       (std::vector<std::string>{"best", "step_10", "step_100", "step_1000"}));
 }
 
+// Folders that are named like checkpoints, or like what savers leave.
+TEST(CheckpointFolder, KeepsWhatSaversHaveNotMade) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({4}));
+  for (const auto* name : {"step_1", "step_2"}) {
+    save_checkpoint(folder / name, {.tensors = &state});
+  }
+  const std::vector<std::string> others = {
+      "data_1/checkpoint.json",
+      "data_2/table.csv",
+      ".notes.saving/a.txt",
+      ".notes.removed/a.txt",
+      ".model.saving/model.bin",
+      ".file.saving"};
+  for (const auto& name : others) {
+    folder.write(name, "{}");
+  }
+  folder.write(".left.saving/shard-00001-model-00001-of-00001.safetensors", "");
+  folder.write(".left.saving/rank-00000.json.new", "");
+  save_checkpoint(folder / "left", {.tensors = &state});
+  fs::rename(folder / "left", folder / ".left.removed");
+  fs::create_directory_symlink("step_2", folder / "step_0");
+  keep_last(folder / "", 1);
+  EXPECT_FALSE(fs::exists(folder / "step_1"));
+  EXPECT_TRUE(fs::exists(folder / "step_0/checkpoint.json"));
+  EXPECT_FALSE(fs::exists(folder / ".left.saving"));
+  EXPECT_FALSE(fs::exists(folder / ".left.removed"));
+  for (const auto& name : others) {
+    EXPECT_TRUE(fs::exists(folder / name)) << name;
+  }
+  // A folder in the way of the removal: the checkpoint stays.
+  save_checkpoint(folder / "step_3", {.tensors = &state});
+  folder.write(".step_2.removed/a.txt", "text");
+  keep_last(folder / "", 1);
+  EXPECT_TRUE(fs::exists(folder / "step_2/checkpoint.json"));
+  EXPECT_TRUE(fs::exists(folder / ".step_2.removed/a.txt"));
+}
+
 TEST(CheckpointFolder, KeepsAtLeastOne) {
   EXPECT_EQ(
       error_of([] { keep_last("run", 0); }),

@@ -139,7 +139,13 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
   EXPECT_EQ(
       load(path),
       "[load_checkpoint] " + files[0] +
-          " is not as it was saved. Load an older checkpoint.");
+          ": \"checksum\" is missing. Load an older checkpoint.");
+  put(files[0], R"({"checksum": "0"})");
+  EXPECT_EQ(
+      load(path),
+      "[load_checkpoint] " + files[0] +
+          " is not as it was saved: its checksum is another. Load an older "
+          "checkpoint.");
 }
 
 // A block is checked by one rank, and all are told.

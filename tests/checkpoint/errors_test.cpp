@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -262,7 +264,13 @@ TEST(CheckpointErrors, OfPaths) {
         "[save_checkpoint] " + (folder / name) +
             " is there already. Choose another name, or overwrite = true.");
   }
-  EXPECT_EQ(error(folder / "file", true), "");
+  for (const auto* name : {"link", "file"}) {
+    EXPECT_EQ(
+        error(folder / name, true),
+        "[save_checkpoint] " + (folder / name) +
+            " is there and is no checkpoint. Choose another name, or move it.");
+  }
+  EXPECT_EQ(text_of(folder / "file"), "text");
   // A path that cannot be looked at.
   fs::create_symlink("loop", folder / "loop");
   const auto text = error_of(
@@ -292,6 +300,189 @@ TEST(CheckpointErrors, OfAnotherVersion) {
       load(folder / "one"),
       "[load_checkpoint] " + path +
           " is of version 2. This library reads version 1.");
+}
+
+// A manifest with another value at one place, and a checksum of its own.
+TEST(CheckpointErrors, OfWrongTypesInTheManifest) {
+  const Folder folder;
+  save(folder / "one");
+  const auto path = folder / "one/checkpoint.json";
+  const auto whole = text_of(path);
+  const auto error = [&](const std::string& pointer,
+                         const nlohmann::json& value) {
+    put(path, whole);
+    change_manifest(path, [&](auto& manifest) {
+      manifest[nlohmann::json::json_pointer(pointer)] = value;
+    });
+    const auto text = load(folder / "one");
+    const auto begin = "[load_checkpoint] " + path + ": ";
+    const std::string end = ". Load an older checkpoint.";
+    EXPECT_TRUE(text.starts_with(begin) && text.ends_with(end)) << text;
+    return text.substr(begin.size(), text.size() - begin.size() - end.size());
+  };
+  const std::string shard = "shard-00001-model-00001-of-00001.safetensors";
+  const auto of_shard = "files[\"" + shard + "\"]";
+  EXPECT_EQ(
+      error("/ranks", "2"), "ranks: expected an integer, got a string: \"2\"");
+  EXPECT_EQ(
+      error("/ranks", 0),
+      "ranks: expected an integer from 1 to 9223372036854775807, got 0");
+  EXPECT_EQ(
+      error("/version", "1"),
+      "version: expected an integer, got a string: \"1\"");
+  EXPECT_EQ(error("/format", nullptr), "format: expected a string, got null");
+  EXPECT_EQ(
+      error("/format", "dtensor"), "format: expected \"dtensor checkpoint\"");
+  EXPECT_EQ(error("/files", 3), "files: expected an object, got 3");
+  EXPECT_EQ(
+      error("/files/" + shard, "x"),
+      of_shard + ": expected an object, got a string: \"x\"");
+  EXPECT_EQ(
+      error("/files/" + shard + "/bytes", -1),
+      of_shard +
+          ".bytes: expected an integer from 0 to 18446744073709551615, "
+          "got -1");
+  for (const auto* header : {"", "12", "zz34567890123456"}) {
+    EXPECT_EQ(
+        error("/files/" + shard + "/header", header),
+        of_shard + ".header: expected a checksum of 16 hexadecimal digits");
+  }
+  EXPECT_EQ(
+      error("/files/" + shard + "/header", 7),
+      of_shard + ".header: expected a string, got 7");
+  EXPECT_EQ(
+      error("/extra", nlohmann::json::array()),
+      "extra: expected an object, got an empty array");
+  EXPECT_EQ(
+      error("/extra/step", nullptr),
+      "extra.step: expected an object, got null");
+  EXPECT_EQ(
+      error("/extra/step", {{"double", "many"}}),
+      "extra.step.double: expected inf, -inf or nan, got \"many\"");
+  EXPECT_EQ(
+      error("/extra/step", {{"float", "inf"}}),
+      "extra.step: \"double\" is missing");
+  EXPECT_EQ(
+      error("/extra/step", 18446744073709551615u),
+      "extra.step: expected an integer from -9223372036854775808 to "
+      "9223372036854775807, got 18446744073709551615");
+  EXPECT_EQ(
+      error("/extra_tensors", {1}),
+      "extra_tensors[0]: expected a string, got 1");
+  nlohmann::json deep;
+  for (int level = 0; level < 200; ++level) {
+    deep = nlohmann::json::array({deep});
+  }
+  EXPECT_EQ(error("/extra/step", deep), "more than 128 nested levels");
+  put(path, std::string(100000, '['));
+  EXPECT_EQ(
+      load(folder / "one"),
+      "[load_checkpoint] " + path +
+          ": more than 128 nested levels. Load an older checkpoint.");
+  put(path, whole);
+  EXPECT_EQ(load(folder / "one"), "");
+}
+
+TEST(CheckpointErrors, OfFilesOutsideOfTheFolder) {
+  const Folder folder;
+  save(folder / "one");
+  save(folder / "two");
+  const auto path = folder / "one/checkpoint.json";
+  const auto whole = text_of(path);
+  const std::string shard = "shard-00001-model-00001-of-00001.safetensors";
+  const auto error = [&](const std::string& name) {
+    put(path, whole);
+    change_manifest(path, [&](auto& manifest) {
+      auto& files = manifest["files"];
+      files[name] = files[shard];
+      if (name != shard) {
+        files.erase(shard);
+      }
+    });
+    return load(folder / "one");
+  };
+  EXPECT_EQ(error(shard), "");
+  for (const auto& name : {"../two/" + shard, folder / ("two/" + shard)}) {
+    EXPECT_EQ(
+        error(name),
+        "[load_checkpoint] " + path + ": files[\"" + name.substr(0, 60) +
+            (name.size() > 60 ? "\"...]" : "\"]") + ": \"" +
+            name.substr(0, 60) + (name.size() > 60 ? "\"..." : "\"") +
+            " is no plain path within the folder. Load an older checkpoint.");
+  }
+  fs::remove(folder / ("one/" + shard));
+  fs::create_symlink("../two/" + shard, folder / ("one/" + shard));
+  const auto text = error(shard);
+  EXPECT_NE(text.find("outside of the folder"), text.npos) << text;
+}
+
+TEST(CheckpointErrors, OfFilesThatAreNone) {
+  const Folder folder;
+  save(folder / "one");
+  const std::string shard =
+      folder / "one/shard-00001-model-00001-of-00001.safetensors";
+  fs::remove(shard);
+  EXPECT_EQ(::mkfifo(shard.c_str(), 0600), 0);
+  const auto text = load(folder / "one");
+  EXPECT_TRUE(
+      text.starts_with("[load_checkpoint] " + shard + " cannot be read"))
+      << text;
+  const auto path = folder / "one/checkpoint.json";
+  fs::remove(path);
+  EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(
+      load(folder / "one"),
+      "[load_checkpoint] " + path +
+          " cannot be read: a FIFO, no file. Load an older checkpoint.");
+  EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const auto fifo = load(folder / "fifo");
+  EXPECT_TRUE(
+      fifo.starts_with("[open_weights] " + (folder / "fifo") + ": a FIFO"))
+      << fifo;
+}
+
+// Whatever is not a checkpoint stays.
+TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
+  const Folder folder;
+  StateDict state;
+  state.insert("w", at::ones({3}));
+  const auto error = [&](const std::string& name) {
+    return error_of([&] {
+      save_checkpoint(folder / name, {.tensors = &state}, {.overwrite = true});
+    });
+  };
+  const auto refused = [&](const std::string& name, const std::string& why) {
+    EXPECT_EQ(
+        error(name),
+        "[save_checkpoint] " + (folder / name) + " is there" + why +
+            ". Choose another name, or move it.");
+  };
+  folder.write("thesis/chapter.txt", "text");
+  refused("thesis", ", and has files but no checkpoint.json");
+  EXPECT_EQ(text_of(folder / "thesis/chapter.txt"), "text");
+  folder.write("like/checkpoint.json", "{}");
+  refused("like", ", and its checkpoint.json is not as it was saved");
+  EXPECT_EQ(text_of(folder / "like/checkpoint.json"), "{}");
+  fs::create_directory_symlink("thesis", folder / "linked");
+  refused("linked", ", and has files but no checkpoint.json");
+  EXPECT_TRUE(fs::is_symlink(folder / "linked"));
+  EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  refused("fifo", " and is no checkpoint");
+  // An empty folder, and a checkpoint, give way.
+  fs::create_directory(folder / "empty");
+  EXPECT_EQ(error("empty"), "");
+  EXPECT_EQ(error("empty"), "");
+  EXPECT_EQ(error("new/"), "");
+  // So does what a killed save has left, and nothing else of that name.
+  folder.write(".late.saving/rank-00000.json", "{}");
+  EXPECT_EQ(error("late"), "");
+  folder.write(".other.saving/notes.txt", "text");
+  EXPECT_EQ(
+      error("other"),
+      "[save_checkpoint] " + (folder / ".other.saving") +
+          " is in the way, and no save has left it. Move it, or choose another "
+          "name.");
+  EXPECT_EQ(text_of(folder / ".other.saving/notes.txt"), "text");
 }
 
 // What an optimizer and a loop keep may stay in the file. A weight may not,
@@ -463,11 +654,14 @@ TEST(CheckpointErrors, OfPieces) {
   EXPECT_EQ(
       error(),
       "[open_weights] " + (folder / "b.safetensors") +
-          ": the weight w has not as many offsets as sizes" + end);
+          ": header: w: it has not as many saved_offsets as sizes" + end);
   piece("b", "[-1]");
   EXPECT_EQ(
       error(),
-      "[open_weights] " + (folder / "b.safetensors") + ": no offset of w: -1" +
+      "[open_weights] " + (folder / "b.safetensors") +
+          ": header: __metadata__.DCP_SHARDING_INFO: w.saved_offsets[0]: "
+          "expected "
+          "an integer from 0 to 281474976710656, got -1" +
           end);
   piece("b", "[2]");
   // That bytes do not lie at multiples of four is no error.

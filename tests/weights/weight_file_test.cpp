@@ -4,6 +4,8 @@
 #include <dtensor/weights/weight_file.h>
 #include <tests/error_of.h>
 
+#include <sys/stat.h>
+
 #include <random>
 
 #include "files.h"
@@ -201,17 +203,26 @@ TEST(WeightFileErrors, OfFilesThatAreNone) {
       "no header of 9187201950435737471 bytes in 16 bytes");
   expect(
       folder.write("d", safetensors_of("[1]", "")),
-      "the header is no JSON object");
+      "header: expected an object, got an array");
   expect(
       folder.write("e", safetensors_of("{\"w\"", "")),
-      "the header is no JSON object");
-  expect(
-      folder.write("f.json", "{\"map\": {}}"),
-      "no index: it has no \"weight_map\"");
+      "header: no JSON, at byte 5: syntax error while parsing object separator "
+      "- unexpected end of input; expected ':'");
+  expect(folder.write("f.json", "{\"map\": {}}"), "\"weight_map\" is missing");
   folder.write("model", safetensors_of({{"w", at::ones({2})}}));
   expect(
       folder.write("g.json", R"({"weight_map": {"v": "model"}})"),
-      "v is not in model");
+      "weight_map.v: \"v\" is not in \"model\"");
+  expect(folder / "", "a folder without files of safetensors");
+  EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  expect(folder / "fifo", "a FIFO, no file");
+  expect("/dev/zero", "a device, no file");
+  folder.write("of_fifo/none", "");
+  EXPECT_EQ(::mkfifo((folder / "of_fifo/a.safetensors").c_str(), 0600), 0);
+  EXPECT_EQ(
+      error_of([&] { open_weights(folder / "of_fifo"); }),
+      "[open_weights] " + (folder / "of_fifo/a.safetensors") +
+          ": a FIFO, no file" + kEnd);
 }
 
 TEST(WeightFileErrors, OfOffsetsThatLie) {
@@ -220,31 +231,47 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
     const auto path =
         folder.write("x", safetensors_of("{\"w\":" + about + "}", "12345678"));
     const auto text = error_of([&] { open_weights(path); });
-    const auto begin = "[open_weights] " + path + ": the weight w";
+    const auto begin = "[open_weights] " + path + ": header: w";
     EXPECT_EQ(text.substr(0, begin.size()), begin) << text;
     return text.substr(
         begin.size(), text.size() - begin.size() - std::strlen(kEnd));
   };
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"),
-      " has offsets for other than 8 bytes");
+      ".data_offsets: expected a range of 8 bytes, got 0 to 4");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
-      " has offsets for other than 8 bytes");
+      ".data_offsets: expected a range of 8 bytes, got 8 to 0");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,9]})"),
+      ".data_offsets: expected a range of 8 bytes, got 0 to 8");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"),
+      ".data_offsets: expected more than 1 elements, got 1");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,16]})"),
-      " lies at 71 to 79 of 71 bytes");
+      ".data_offsets: it ends at byte 16 of 8 behind the header");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
-      " has a size or an offset that is none: -2");
+      ".shape[0]: expected an integer from 0 to 281474976710656, got -2");
+  EXPECT_EQ(
+      error(R"({"dtype":"F32","shape":["2"],"data_offsets":[0,8]})"),
+      ".shape[0]: expected an integer, got a string: \"2\"");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,1e300]})"),
-      " has a size or an offset that is none: 1e+300");
+      ".data_offsets[1]: expected an integer, got a number with a fraction or "
+      "an exponent: 1e+300");
   EXPECT_EQ(
       error(R"({"dtype":"F32","shape":[65536,65536,65536,65536]})"),
-      " has a size of 65536");
-  EXPECT_EQ(error(R"({"dtype":"F32"})").substr(0, 7), ": [json");
-  EXPECT_EQ(error("7").substr(0, 7), ": [json");
+      ".shape[3]: a size with which it has more than 2^48 elements");
+  EXPECT_EQ(error(R"({"dtype":"F32"})"), ": \"shape\" is missing");
+  EXPECT_EQ(error("7"), ": expected an object, got 7");
+  EXPECT_EQ(
+      error(R"({"dtype":"F33","shape":[2],"data_offsets":[0,8]})"),
+      ".dtype: safetensors has no dtype \"F33\"");
+  EXPECT_EQ(
+      error(R"({"dtype":"F4","shape":[3],"data_offsets":[0,2]})"),
+      ": its elements have 12 bits, no whole bytes");
 }
 
 // As Python's safetensors has it: bytes of one weight each, and no others.
@@ -290,7 +317,7 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
           "a",
           safetensors_of(
               R"({"w":)" + about + R"(,"w":)" + about + "}", "1234")),
-      "w is there twice");
+      "header: \"w\" is there twice");
   expect(
       folder.write(
           "b",
@@ -298,10 +325,10 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
               R"({"w":{"dtype":"F32","dtype":"I32","shape":[1],)"
               R"("data_offsets":[0,4]}})",
               "1234")),
-      "dtype is there twice");
+      "header: w: \"dtype\" is there twice");
   expect(
       folder.write("c.json", R"({"weight_map":{"w":"a","w":"b"}})"),
-      "w is there twice");
+      "weight_map: \"w\" is there twice");
   // In objects of their own they are others.
   const auto one = R"({"w":)" + about + R"(,"v":)" +
       R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
@@ -335,13 +362,29 @@ TEST(WeightFileErrors, OfNotesThatLie) {
     return R"("DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":[)" + at +
         R"(]}}")";
   };
+  const std::string block = "header: __metadata__.DTENSOR_CHECKSUMS: block: ";
+  const std::string first =
+      "header: __metadata__.DCP_SHARDING_INFO: w.saved_offsets[0]: ";
+  const std::string range =
+      "expected an integer from 0 to 281474976710656, got ";
   expect(sums("1"), "");
-  expect(sums("0"), "no size of a block: 0");
-  expect(sums("-1"), "no size of a block: -1");
+  expect(sums("0"), block + "a block has at least 1 byte");
+  expect(sums("-1"), block + range + "-1");
+  expect(sums("18446744073709551615"), block + range + "18446744073709551615");
   expect(
-      sums("18446744073709551615"), "no size of a block: 18446744073709551615");
+      offset("18446744073709551615"), first + range + "18446744073709551615");
   expect(
-      offset("18446744073709551615"), "no offset of w: 18446744073709551615");
+      R"("DCP_SHARDING_INFO":"{\"v\":1}")",
+      "header: __metadata__.DCP_SHARDING_INFO: \"w\" is missing");
+  expect(
+      R"("DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":[]}}")",
+      "header: w: it has not as many saved_offsets as sizes");
+  expect(
+      R"("DCP_SHARDING_INFO":7)",
+      "header: __metadata__.DCP_SHARDING_INFO: expected a string, got 7");
+  expect(
+      R"("a":{})",
+      "header: __metadata__.a: expected a string, got an empty object");
   expect(
       offset("281474976710656"), "the weight w has a size of 281474976710657");
   expect(

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads elements of a weight in runs that lie one after the other in the file.
+// Nothing is kept for each row, of which a weight may have more than bytes.
+#include <dtensor/weights/weight_contents_impl.h>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr int64_t kMostElementsAtOnce = 1 << 20;
+
+// Sizes and parts, of which the last dimensions are one where all of them is
+// read.
+struct MergedBox {
+  Sizes sizes;
+  std::vector<Intervals> parts;
+
+  MergedBox(SizesRef all, c10::ArrayRef<Intervals> of)
+      : sizes(all.begin(), all.end()),
+        parts(of.begin(), of.end()) {
+    if (sizes.empty()) {
+      sizes.push_back(1);
+      parts.push_back({{0, 1}});
+    }
+    while (sizes.size() > 1 && parts.back() == Intervals{{0, sizes.back()}}) {
+      const auto row = sizes.back();
+      sizes.pop_back();
+      parts.pop_back();
+      sizes.back() *= row;
+      for (auto& interval : parts.back()) {
+        interval = {interval.begin * row, interval.end * row};
+      }
+    }
+  }
+};
+
+// The numbers of rows, which the last dimension holds, in the order of `parts`.
+class RowNumbers {
+ public:
+  explicit RowNumbers(const MergedBox& box) : box_(box) {
+    const auto dims = box.sizes.size() - 1;
+    at_.resize(dims);
+    for (size_t d = 0; d < dims; ++d) {
+      begin(d);
+    }
+  }
+
+  int64_t number() const {
+    int64_t row = 0;
+    for (size_t d = 0; d < at_.size(); ++d) {
+      row = row * box_.sizes[d] + at_[d].index;
+    }
+    return row;
+  }
+
+  /// False after the last row.
+  bool next() {
+    for (size_t d = at_.size(); d-- > 0;) {
+      auto& [interval, index] = at_[d];
+      const auto& intervals = box_.parts[d];
+      if (++index < intervals[interval].end) {
+        return true;
+      }
+      while (++interval < intervals.size()) {
+        index = intervals[interval].begin;
+        if (intervals[interval].size() > 0) {
+          return true;
+        }
+      }
+      begin(d);
+    }
+    return false;
+  }
+
+ private:
+  struct Position {
+    size_t interval = 0;
+    int64_t index = 0;
+  };
+
+  // At the first interval with anything in it, of which there is one.
+  void begin(size_t d) {
+    size_t first = 0;
+    while (box_.parts[d][first].size() == 0) {
+      ++first;
+    }
+    at_[d] = {first, box_.parts[d][first].begin};
+  }
+
+  const MergedBox& box_;
+  std::vector<Position> at_;
+};
+
+// Takes elements of a format, one run after the other, for a contiguous tensor
+// of any dtype on any device.
+class ElementSink {
+ public:
+  ElementSink(const WeightFormat& format, const at::Tensor& out)
+      : format_(format),
+        out_(out.view({-1})),
+        in_place_(out.device().is_cpu() && out.scalar_type() == format.dtype) {
+    if (!in_place_) {
+      room_ = at::empty(
+          {std::min(out_.numel(), kMostElementsAtOnce)}, format.dtype);
+    }
+  }
+
+  /// Elements [first, first + count) of a weight that begins at `data`.
+  void take(const std::byte* data, int64_t first, int64_t count) {
+    while (count > 0) {
+      if (!in_place_ && filled_ == room_.numel()) {
+        flush();
+      }
+      auto some = std::min(count, kMostElementsAtOnce);
+      if (!in_place_) {
+        some = std::min(some, room_.numel() - filled_);
+      }
+      copy(data, first, some);
+      first += some;
+      count -= some;
+      filled_ += some;
+    }
+  }
+
+  void flush() {
+    if (!in_place_ && filled_ > 0) {
+      out_.narrow(0, done_, filled_).copy_(room_.narrow(0, 0, filled_));
+      done_ += filled_;
+      filled_ = 0;
+    }
+  }
+
+ private:
+  void copy(const std::byte* data, int64_t first, int64_t count) {
+    const auto& target = in_place_ ? out_ : room_;
+    const auto item = static_cast<int64_t>(c10::elementSize(format_.dtype));
+    auto* to = static_cast<std::byte*>(target.data_ptr()) + filled_ * item;
+    const auto bytes = static_cast<size_t>(count * item);
+    if (format_.decode == nullptr) {
+      std::memcpy(to, data + first * item, bytes);
+      return;
+    }
+    // Whole blocks are decoded: rows are some of them.
+    const auto block = first / format_.block;
+    const auto end = (first + count + format_.block - 1) / format_.block;
+    decoded_.resize(static_cast<size_t>((end - block) * format_.block));
+    format_.decode(data + block * format_.bytes, end - block, decoded_.data());
+    std::memcpy(to, decoded_.data() + (first - block * format_.block), bytes);
+  }
+
+  const WeightFormat& format_;
+  at::Tensor out_;
+  bool in_place_;
+  at::Tensor room_;
+  int64_t filled_ = 0; // elements of `room_`, or of `out_`
+  int64_t done_ = 0;   // elements before those of `room_`
+  std::vector<float> decoded_;
+};
+
+} // namespace
+
+void read_elements(
+    const StoredWeight& stored,
+    SizesRef sizes,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  if (out.numel() == 0) {
+    return;
+  }
+  const MergedBox box(sizes, parts);
+  ElementSink sink(*stored.format, out);
+  RowNumbers rows(box);
+  do {
+    const auto row = rows.number() * box.sizes.back();
+    for (const auto& columns : box.parts.back()) {
+      sink.take(stored.data, row + columns.begin, columns.size());
+    }
+  } while (rows.next());
+  sink.flush();
+}
+
+void read_strided(
+    const StoredWeight& stored,
+    SizesRef sizes,
+    c10::ArrayRef<Intervals> parts,
+    const at::Tensor& out) {
+  const auto dtype = stored.format->dtype;
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype));
+  // Elements that do not lie at multiples of their size come as bytes; cat()
+  // does not know all dtypes.
+  const bool as_bytes =
+      reinterpret_cast<uintptr_t>(stored.data) % static_cast<size_t>(item) !=
+          0 ||
+      std::any_of(parts.begin(), parts.end(), [](const auto& intervals) {
+        return intervals.size() != 1;
+      });
+  // from_blob takes no pointer to const; nobody writes.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  auto* const data = const_cast<std::byte*>(stored.data);
+  Sizes all(sizes.begin(), sizes.end());
+  Sizes strides = stored.strides;
+  if (as_bytes) {
+    for (auto& stride : strides) {
+      stride *= item;
+    }
+    all.push_back(item);
+    strides.push_back(1);
+  }
+  auto part = at::from_blob(data, all, strides, as_bytes ? at::kByte : dtype);
+  for (size_t d = 0; d < parts.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    std::vector<at::Tensor> pieces;
+    for (const auto& range : parts[d]) {
+      pieces.push_back(part.narrow(dim, range.begin, range.size()));
+    }
+    part = pieces.size() == 1 ? pieces[0] : at::cat(pieces, dim);
+  }
+  out.copy_(as_bytes ? part.contiguous().view(dtype).squeeze(-1) : part);
+}
+
+} // namespace dtensor::detail

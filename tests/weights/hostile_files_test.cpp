@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Files made to harm their reader: each is an error that names the file and the
+// place, or costs about what it has bytes.
+#include <dtensor/weights/weight_file.h>
+#include <tests/error_of.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+
+#include "files.h"
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_weights;
+using test_text::error_of;
+
+constexpr const char* kEnd =
+    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    "exported program.";
+
+std::string error_of_open(const std::string& path) {
+  const auto text = error_of([&] { open_weights(path); });
+  const auto begin = "[open_weights] " + path + ": ";
+  if (text == "nothing was thrown" || !text.starts_with(begin)) {
+    return text;
+  }
+  return text.substr(
+      begin.size(),
+      text.size() - begin.size() -
+          (text.ends_with(kEnd) ? std::strlen(kEnd) : 0));
+}
+
+// Calls `fn` in a process of its own and returns by how many megabytes its
+// memory grew at most.
+double megabytes_of(const std::function<void()>& fn) {
+  const auto child = ::fork();
+  if (child == 0) {
+    struct rusage before {};
+    struct rusage after {};
+    ::getrusage(RUSAGE_SELF, &before);
+    fn();
+    ::getrusage(RUSAGE_SELF, &after);
+    const auto grown = (after.ru_maxrss - before.ru_maxrss) / 4096;
+    ::_exit(static_cast<int>(std::min<long>(grown, 255)));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  return 4.0 * WEXITSTATUS(status);
+}
+
+template <class Fn>
+double seconds_of(const Fn& fn) {
+  const auto begin = std::chrono::steady_clock::now();
+  fn();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+std::string many_tensors(size_t count) {
+  std::string header = "{";
+  for (size_t i = 0; i < count; ++i) {
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+        R"(":{"dtype":"F32","shape":[1],"data_offsets":[)" +
+        std::to_string(4 * i) + "," + std::to_string(4 * i + 4) + "]}";
+  }
+  return safetensors_of(header + "}", std::string(4 * count, '\0'));
+}
+
+TEST(HostileSafetensors, OpenInLinearTime) {
+  const Folder folder;
+  const auto small = folder.write("small", many_tensors(4000));
+  const auto large = folder.write("large", many_tensors(64000));
+  const auto time = [](const std::string& path) {
+    return seconds_of([&] { open_weights(path); });
+  };
+  time(small); // warm
+  const auto first = std::max(time(small), 0.01);
+  EXPECT_LT(time(large), 60 * first); // quadratic: 256
+  EXPECT_EQ(open_weights(large)->weights().size(), 64000);
+}
+
+TEST(HostileSafetensors, NestedHeadersAreAnError) {
+  const Folder folder;
+  const std::string open(100000, '[');
+  const std::string close(100000, ']');
+  const auto header = [&](const std::string& value) {
+    return safetensors_of(
+        R"({"w":{"dtype":"F32","shape":)" + value + R"(,"data_offsets":)" +
+            value + "}}",
+        "");
+  };
+  const auto path = folder.write("a", header(open + close));
+  EXPECT_EQ(error_of_open(path), "header: more than 128 nested levels");
+  folder.write(
+      "a", header("[" + std::string(100, '[') + std::string(100, ']') + "]"));
+  EXPECT_EQ(
+      error_of_open(path),
+      "header: w.shape[0]: expected an integer, got an array");
+  const auto index =
+      folder.write("b.json", R"({"weight_map":)" + open + close + "}");
+  EXPECT_EQ(error_of_open(index), "more than 128 nested levels");
+}
+
+TEST(HostileSafetensors, EmptyTensorsOfLongDimensionsCostNothing) {
+  const Folder folder;
+  for (const auto* shape :
+       {"[1073741824,0]", "[0,1073741824]", "[16777216,0,16777216]"}) {
+    const auto path = folder.write(
+        "a",
+        safetensors_of(
+            std::string(R"({"w":{"dtype":"F32","shape":)") + shape +
+                R"(,"data_offsets":[0,0]}})",
+            ""));
+    EXPECT_LE(megabytes_of([&] { open_weights(path)->read("w"); }), 8) << shape;
+    EXPECT_EQ(open_weights(path)->read("w").numel(), 0);
+  }
+}
+
+// A long column of bytes, whole and in parts, as it is and converted.
+TEST(HostileSafetensors, LongColumnsTakeTheirSize) {
+  const Folder folder;
+  const int64_t rows = int64_t{1} << 25;
+  const auto path = folder.write(
+      "a",
+      safetensors_of(
+          R"({"w":{"dtype":"U8","shape":[33554432,1],"data_offsets":[0,33554432]},)"
+          R"("v":{"dtype":"U8","shape":[16777216,2],"data_offsets":[33554432,67108864]}})",
+          std::string(2 * static_cast<size_t>(rows), '\3')));
+  EXPECT_LE(megabytes_of([&] { open_weights(path)->read("w"); }), 3 * 32);
+  // One of two columns: 16 MB, and the pages of the file.
+  EXPECT_LE(
+      megabytes_of([&] {
+        const auto out = at::empty({rows / 2, 1}, at::kByte);
+        open_weights(path)->read(
+            "v", {Intervals{{0, rows / 2}}, Intervals{{1, 2}}}, out);
+      }),
+      16 + 32 + 16);
+  const auto out = at::empty({rows / 2, 1}, at::kInt);
+  open_weights(path)->read(
+      "v", {Intervals{{0, rows / 2}}, Intervals{{1, 2}}}, out);
+  EXPECT_TRUE(out.eq(3).all().item<bool>());
+}
+
+TEST(HostileSafetensors, NamesInAnIndexStayInItsFolder) {
+  const Folder folder;
+  const auto bytes = safetensors_of({{"w", at::ones({2})}});
+  folder.write("outside.safetensors", bytes);
+  folder.write("in/model.safetensors", bytes);
+  folder.write("in/sub/model.safetensors", bytes);
+  const auto error = [&](const std::string& name) {
+    return error_of_open(
+        folder.write("in/a.json", "{\"weight_map\":{\"w\":\"" + name + "\"}}"));
+  };
+  EXPECT_EQ(error("model.safetensors"), "nothing was thrown");
+  EXPECT_EQ(error("sub/model.safetensors"), "nothing was thrown");
+  EXPECT_EQ(error("./sub/./model.safetensors"), "nothing was thrown");
+  for (const auto& name :
+       {std::string("../outside.safetensors"),
+        std::string("sub/../../outside.safetensors"),
+        folder / "outside.safetensors",
+        std::string(),
+        std::string("..")}) {
+    EXPECT_EQ(
+        error(name),
+        "weight_map.w: \"" + name + "\" is no plain path within the folder");
+  }
+  EXPECT_EQ(
+      error("model.safetensors\\u0000x"),
+      "weight_map.w: \"model.safetensors\\u0000x\" is no plain path within the "
+      "folder");
+  EXPECT_EQ(
+      error("none"),
+      "[open_weights] " + (folder / "in/none") + ": No such file or directory" +
+          kEnd);
+  namespace fs = std::filesystem;
+  fs::create_symlink("../outside.safetensors", folder / "in/link");
+  const auto outside = fs::canonical(folder / "outside.safetensors").string();
+  EXPECT_EQ(
+      error("link"),
+      "weight_map.w: \"link\" is a link to \"" + outside +
+          "\", outside of the folder");
+  fs::create_symlink("..", folder / "in/up");
+  EXPECT_EQ(
+      error("up/outside.safetensors"),
+      "weight_map.w: \"up/outside.safetensors\" is a link to \"" + outside +
+          "\", outside of the folder");
+}
+
+// As a cache of Hugging Face has them: all files, the index too, are links.
+TEST(HostileSafetensors, LinksBesideALinkedIndexAreRead) {
+  const Folder folder;
+  folder.write("blobs/1", safetensors_of({{"w", at::ones({2})}}));
+  folder.write("blobs/2", R"({"weight_map":{"w":"model.safetensors"}})");
+  namespace fs = std::filesystem;
+  fs::create_directories(folder / "snapshots/a");
+  fs::create_symlink("../../blobs/1", folder / "snapshots/a/model.safetensors");
+  const auto index = folder / "snapshots/a/model.safetensors.index.json";
+  fs::create_symlink("../../blobs/2", index);
+  EXPECT_EQ(open_weights(index)->weights().size(), 1);
+  EXPECT_EQ(open_weights(folder / "snapshots/a")->weights().size(), 1);
+}
+
+// The index says in which file a name is; another file is not asked.
+TEST(HostileSafetensors, NamesAreInTheFilesThatTheIndexNames) {
+  const Folder folder;
+  folder.write("a", safetensors_of({{"v", at::ones({2})}}));
+  folder.write("b", safetensors_of({{"w", at::ones({2})}}));
+  const auto path =
+      folder.write("c.json", R"({"weight_map":{"v":"b","w":"a"}})");
+  EXPECT_EQ(error_of_open(path), "weight_map.v: \"v\" is not in \"b\"");
+}
+
+// --- GGUF --------------------------------------------------------------------
+
+template <class Number>
+std::string bytes_of(Number number) {
+  return {reinterpret_cast<const char*>(&number), sizeof(number)};
+}
+std::string text_of(const std::string& text) {
+  return bytes_of<uint64_t>(text.size()) + text;
+}
+std::string
+pair_of(const std::string& key, uint32_t type, const std::string& value) {
+  return text_of(key) + bytes_of(type) + value;
+}
+std::string tensor_of(
+    const std::string& name,
+    uint64_t size,
+    uint32_t type,
+    uint64_t offset) {
+  return text_of(name) + bytes_of<uint32_t>(1) + bytes_of(size) +
+      bytes_of(type) + bytes_of(offset);
+}
+
+struct GgufParts {
+  std::vector<std::string> pairs;
+  std::vector<std::string> tensors;
+  size_t alignment = 32;
+  size_t data = 0;
+};
+
+std::string gguf_of(const GgufParts& parts) {
+  auto bytes = "GGUF" + bytes_of<uint32_t>(3) +
+      bytes_of<uint64_t>(parts.tensors.size()) +
+      bytes_of<uint64_t>(parts.pairs.size());
+  for (const auto* list : {&parts.pairs, &parts.tensors}) {
+    for (const auto& item : *list) {
+      bytes += item;
+    }
+  }
+  bytes.resize(
+      (bytes.size() + parts.alignment - 1) / parts.alignment * parts.alignment);
+  for (size_t i = 0; i < parts.data; ++i) {
+    bytes += static_cast<char>(i);
+  }
+  return bytes;
+}
+
+constexpr uint32_t kF32 = 0, kUint8 = 0, kInt8 = 1, kUint16 = 2, kUint32 = 4,
+                   kBool = 7, kText = 8, kArray = 9, kUint64 = 10;
+
+TEST(HostileGguf, AlignmentIsAPowerOfTwo) {
+  const Folder folder;
+  const auto error =
+      [&](uint32_t type, const std::string& value, size_t alignment = 32) {
+        return error_of_open(folder.write(
+            "a",
+            gguf_of(
+                {{pair_of("general.alignment", type, value)},
+                 {tensor_of("w", 1, kF32, 0)},
+                 alignment,
+                 4})));
+      };
+  for (const uint32_t good : {1, 8, 64, 4096}) {
+    EXPECT_EQ(error(kUint32, bytes_of(good), good), "nothing was thrown");
+  }
+  for (const uint32_t bad : {0, 3, 33, 48}) {
+    const auto text = error(kUint32, bytes_of(bad));
+    EXPECT_NE(
+        text.find(
+            "general.alignment is " + std::to_string(bad) +
+            ", no power of two"),
+        text.npos)
+        << text;
+  }
+  EXPECT_NE(
+      error(kUint64, bytes_of<uint64_t>(32))
+          .find("general.alignment is no uint32"),
+      std::string::npos);
+}
+
+TEST(HostileGguf, PlacesAreAsTheFormatHasThem) {
+  const Folder folder;
+  const auto error = [&](std::vector<std::string> tensors, size_t data) {
+    return error_of_open(
+        folder.write("a", gguf_of({{}, std::move(tensors), 32, data})));
+  };
+  const auto v = [](uint64_t offset) {
+    return tensor_of("v", 4, kF32, offset);
+  };
+  const auto w = [](uint64_t offset) {
+    return tensor_of("w", 4, kF32, offset);
+  };
+  EXPECT_EQ(error({v(0), w(32)}, 48), "nothing was thrown");
+  EXPECT_EQ(error({v(0), w(32)}, 64), "nothing was thrown"); // padded
+  EXPECT_EQ(error({v(32), w(0)}, 48), "nothing was thrown");
+  EXPECT_EQ(
+      error({v(0), w(0)}, 32),
+      "the weight w lies at 0, within the one before it, which ends at 32");
+  EXPECT_EQ(
+      error({v(0), w(16)}, 32),
+      "the weight w lies at 16, no multiple of the alignment 32");
+  EXPECT_EQ(
+      error({v(0), w(64)}, 80),
+      "the weight w lies at 64, and the one before it ends at 32");
+  EXPECT_EQ(
+      error({v(32)}, 48),
+      "the weight v lies at 32, and the one before it ends at 0");
+  EXPECT_EQ(
+      error({v(0), w(32)}, 47), "the weight w lies at 32 to 48 of 47 bytes");
+  EXPECT_EQ(error({v(0)}, 64), "its weights have 32 bytes, and it has 64");
+  EXPECT_EQ(
+      error({v(uint64_t{1} << 63)}, 16),
+      "the weight v lies at 9223372036854775808, and the one before it ends at "
+      "0");
+  EXPECT_EQ(error({v(0), v(32)}, 48), "the weight v is there twice");
+}
+
+TEST(HostileGguf, AKeyIsThereOnce) {
+  const Folder folder;
+  const auto pair = pair_of("a", kUint8, bytes_of<uint8_t>(1));
+  EXPECT_EQ(
+      error_of_open(folder.write("a", gguf_of({{pair, pair}, {}}))),
+      "at byte 47 \"a\" is there twice");
+}
+
+TEST(HostileGguf, UnknownTypesAreRefused) {
+  const Folder folder;
+  const auto error = [&](const std::string& pair, const std::string& tensor) {
+    return error_of_open(folder.write("a", gguf_of({{pair}, {tensor}, 32, 4})));
+  };
+  const auto pair = pair_of("a", kUint8, "1");
+  const auto tensor = tensor_of("w", 1, kF32, 0);
+  EXPECT_EQ(error(pair, tensor), "nothing was thrown");
+  EXPECT_NE(
+      error(pair, tensor_of("w", 1, 99, 0))
+          .find("w is of type 99, which is unknown"),
+      std::string::npos);
+  EXPECT_NE(
+      error(pair_of("a", 13, "1"), tensor).find("there is a value of type 13"),
+      std::string::npos);
+  EXPECT_NE(
+      error(
+          pair_of("a", kArray, bytes_of(kArray) + bytes_of<uint64_t>(1)),
+          tensor)
+          .find("there is an array of type 9"),
+      std::string::npos);
+}
+
+// The first file of several, as llama-gguf-split writes it.
+TEST(HostileGguf, APartOfAModelIsNoModel) {
+  const Folder folder;
+  const auto error = [&](uint16_t count) {
+    return error_of_open(folder.write(
+        "a",
+        gguf_of(
+            {{pair_of("split.no", kUint16, bytes_of<uint16_t>(0)),
+              pair_of("split.count", kUint16, bytes_of(count))},
+             {tensor_of("w", 1, kF32, 0)},
+             32,
+             4})));
+  };
+  EXPECT_EQ(error(1), "nothing was thrown");
+  EXPECT_EQ(
+      error(2),
+      "split.count is 2: it is a part of a model in several files. Merge them "
+      "with llama-gguf-split --merge.");
+}
+
+TEST(HostileGguf, CountsAreThoseOfTheFile) {
+  const Folder folder;
+  const auto error =
+      [&](uint64_t tensors, uint64_t pairs, const std::string& rest) {
+        return error_of_open(folder.write(
+            "a",
+            "GGUF" + bytes_of<uint32_t>(3) + bytes_of(tensors) +
+                bytes_of(pairs) + rest));
+      };
+  for (const uint64_t many :
+       {uint64_t{1} << 32, ~uint64_t{0}, uint64_t{1} << 61}) {
+    EXPECT_NE(
+        error(many, 0, "").find("at byte 16 it counts"), std::string::npos);
+    EXPECT_NE(
+        error(0, many, "").find("at byte 24 it counts"), std::string::npos);
+    for (const auto type : {kUint8, kUint32, kText, kUint64}) {
+      const auto array = bytes_of(type) + bytes_of(many);
+      EXPECT_NE(
+          error(0, 1, pair_of("a", kArray, array)).find("it counts"),
+          std::string::npos);
+    }
+    EXPECT_NE(
+        error(0, 1, pair_of("a", kText, bytes_of(many))).find("it ends"),
+        std::string::npos);
+  }
+}
+
+TEST(HostileGguf, ArraysOfBytesStayBytes) {
+  const Folder folder;
+  const size_t count = size_t{1} << 25;
+  const auto array = [&](uint32_t type, const std::string& bytes) {
+    return bytes_of(type) + bytes_of<uint64_t>(bytes.size()) + bytes;
+  };
+  const auto path = folder.write(
+      "a",
+      gguf_of(
+          {{pair_of("a", kArray, array(kUint8, std::string(count, '\7')))},
+           {}}));
+  EXPECT_LE(megabytes_of([&] { open_weights(path); }), 3 * 32);
+  const auto small = open_weights(folder.write(
+      "b",
+      gguf_of(
+          {{pair_of("u", kArray, array(kUint8, "\xff\1")),
+            pair_of("i", kArray, array(kInt8, "\xff\1")),
+            pair_of("b", kArray, array(kBool, std::string("\0\2", 2)))},
+           {}})));
+  const auto& about = small->metadata();
+  EXPECT_EQ(
+      std::get<std::vector<uint8_t>>(about.at("u")),
+      (std::vector<uint8_t>{255, 1}));
+  EXPECT_EQ(
+      std::get<std::vector<int8_t>>(about.at("i")),
+      (std::vector<int8_t>{-1, 1}));
+  EXPECT_EQ(
+      std::get<std::vector<uint8_t>>(about.at("b")),
+      (std::vector<uint8_t>{0, 1}));
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
