@@ -1,6 +1,7 @@
 # make demo    train the GPT example, sharded and not, and compare
 # make test    build and run the tests
 # make asan    the same under the address and undefined behaviour sanitizers
+# make fuzz    hostile bytes for every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
 # make tsan    those of layout and comm under the thread sanitizer
 # make sweep   the long form of the nets in tests/nets, which take an hour
@@ -17,11 +18,12 @@
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 # Some wait for what ranks do that have failed.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 export DEMO_STEPS
 
-.PHONY: demo test mpi asan tidy tsan sweep matrix bench bench-instructions bench-build models pictures clang format clean setup
+.PHONY: demo test mpi asan fuzz tidy tsan sweep matrix bench bench-instructions bench-build models pictures clang format clean setup
 
 demo: setup
 	cmake --preset release
@@ -33,7 +35,7 @@ test asan tidy: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
 
-asan tidy: clang
+asan fuzz tidy: clang
 clang:
 	@tools/setup.sh clang clang-tidy libclang-rt-dev
 
@@ -41,6 +43,12 @@ test asan tsan: setup
 	cmake --preset $(subst test,dev,$@)
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
+
+# The library of `make asan`, which is built to be followed by libFuzzer.
+fuzz: setup
+	cmake --preset asan
+	cmake --build --preset asan --parallel $(JOBS) --target dtensor_fuzz
+	tools/fuzz.py --build build/asan --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 
 # Reads the sources as `make asan` compiles them.
 tidy:

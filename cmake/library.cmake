@@ -98,6 +98,10 @@ function(dtensor_layers name)
   endif()
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  # libFuzzer follows which code an input reaches.
+  if(DTENSOR_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 find_package(nlohmann_json REQUIRED)
