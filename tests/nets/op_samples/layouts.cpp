@@ -25,6 +25,16 @@ bool can_be_partial(const at::Tensor& t) {
        at::isfinite(t).all().item<bool>());
 }
 
+// True for each element that terms and an operator may multiply by some numbers
+// without an overflow.
+at::Tensor can_grow(const at::Tensor& t) {
+  return at::isfinite(t * 0x1p32);
+}
+
+bool all_can_grow(const at::Tensor& t) {
+  return !t.is_floating_point() || can_grow(t).all().item<bool>();
+}
+
 std::vector<Placement> choices_of(const at::Tensor& t) {
   std::vector<Placement> choices;
   for (int64_t d = 0; d < t.dim(); ++d) {
@@ -47,8 +57,9 @@ std::vector<Placement> drawn_choices_of(
         ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin};
     const auto draw = engine();
     choices.back() = Partial(
-        t.is_floating_point() ? floating[draw % floating.size()]
-                              : ReduceOp::kSum);
+        t.is_floating_point() && all_can_grow(t)
+            ? floating[draw % floating.size()]
+            : ReduceOp::kSum);
   }
   if (t.dim() > 0) {
     const auto dim = engine() % static_cast<uint64_t>(t.dim());
@@ -68,6 +79,16 @@ at::Scalar factor(int64_t rank, int64_t ranks) {
     default:
       return 1;
   }
+}
+
+// This rank's term of a sum. Of a number near the largest one, rank 0 has all.
+at::Tensor sum_term(const at::Tensor& total, int64_t rank, int64_t ranks) {
+  auto term = total * factor(rank, ranks);
+  if (!total.is_floating_point() && !total.is_complex()) {
+    return term; // wraps around, and back
+  }
+  const auto alone = rank == 0 ? total : at::zeros_like(total);
+  return at::where(can_grow(total), term, alone);
 }
 
 at::Tensor
@@ -90,7 +111,7 @@ term_of(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
         term = term * factor(rank, mesh.size(m)) * mesh.size(m);
         break;
       default:
-        term = term * factor(rank, mesh.size(m));
+        term = sum_term(term, rank, mesh.size(m));
     }
   }
   return term;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Loaded into Python by write_samples.py: writes every operator that Python
 // calls while recording is on, with its arguments, above autograd. Operators
-// that these call are not written.
+// that these call are not written. Memory that a sample never initialises
+// (torch.empty) holds zeros, so the file does not depend on what was there.
 #include "sample_file.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
@@ -31,6 +35,36 @@ struct Recorder {
 Recorder& recorder() {
   static Recorder instance;
   return instance;
+}
+
+// Fills the memory of each new tensor with zeros.
+class ZeroingAllocator final : public c10::Allocator {
+ public:
+  explicit ZeroingAllocator(c10::Allocator& base) : base_(base) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto memory = base_.allocate(bytes);
+    if (bytes > 0) {
+      std::memset(memory.get(), 0, bytes);
+    }
+    return memory;
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return base_.raw_deleter();
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    base_.copy_data(to, from, bytes);
+  }
+
+ private:
+  c10::Allocator& base_;
+};
+
+// Holds for the rest of the process.
+void zero_new_tensors() {
+  constexpr uint8_t kAboveAllOthers = 255;
+  static ZeroingAllocator allocator(*c10::GetCPUAllocator());
+  c10::SetCPUAllocator(&allocator, kAboveAllOthers);
 }
 
 const at::Tensor* first_tensor(c10::ArrayRef<const c10::IValue> arguments) {
@@ -89,6 +123,7 @@ void on_end(const at::RecordFunction&, at::ObserverContext*) {
 extern "C" {
 
 void op_samples_open(const char* path, int per_overload) {
+  dtensor::nets::zero_new_tensors();
   auto& r = dtensor::nets::recorder();
   r.file.open(path, std::ios::binary);
   r.per_overload = per_overload;

@@ -28,6 +28,16 @@ PER_OVERLOAD = 24  # with one dtype
 SAMPLES = 60  # tried of an entry with one dtype
 
 
+def restart_with_fixed_hashes():
+    """Runs this program again, where sets of strings have one order.
+
+    Some samples come in the order of a set.
+    """
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
 def up_to_date(output, sources):
     return os.path.exists(output) and all(
         os.path.getmtime(source) < os.path.getmtime(output)
@@ -108,6 +118,7 @@ def main():
     if up_to_date(options.output, [options.recorder, __file__]):
         print("op samples: nothing to do for", options.output)
         return
+    restart_with_fixed_hashes()
     warnings.simplefilter("ignore")
     torch, op_db = load_torch()
     recorder = open_recorder(options.recorder)
