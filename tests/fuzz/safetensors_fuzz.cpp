@@ -1,18 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as a file of safetensors: an error that names the file, or weights
-// that can be read.
+// Any text as the header of a safetensors file, with the bytes behind it that
+// the input has after its first zero byte; and the input as a whole file. An
+// error that names the file, or weights that can be read.
 #include <dtensor/weights/weight_file.h>
 
+#include <algorithm>
+
 #include "fuzz.h"
+#include "read_all.h"
+
+namespace {
+
+void open(const std::string& bytes) {
+  using namespace dtensor;
+  const fuzz::MemoryFile file(bytes.data(), bytes.size());
+  fuzz::expect_only_errors(
+      file.path(), [&] { fuzz::read_all(*open_weights(file.path())); });
+}
+
+} // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
-  using namespace dtensor;
-  const fuzz::MemoryFile file(bytes, count);
-  fuzz::expect_only_errors(file.path(), [&] {
-    const auto weights = open_weights(file.path());
-    for (const auto& weight : weights->weights()) {
-      weights->read(weight.name);
-    }
-  });
+  const std::string input(reinterpret_cast<const char*>(bytes), count);
+  open(input);
+  const auto header = input.substr(0, input.find('\0'));
+  const uint64_t length = header.size();
+  open(
+      std::string(reinterpret_cast<const char*>(&length), sizeof(length)) +
+      header + input.substr(std::min(count, header.size() + 1)));
   return 0;
 }

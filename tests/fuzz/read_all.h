@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads what a file of weights says that it has.
+#pragma once
+
+#include <dtensor/weights/weight_contents_impl.h>
+#include <dtensor/weights/weight_file.h>
+
+#include <ATen/ops/empty.h>
+
+#include <vector>
+
+namespace dtensor::fuzz {
+
+/// Reads every weight whose format is known, and parts of it.
+inline void read_all(const WeightFile& file) {
+  for (const auto& weight : file.weights()) {
+    if (file.contents().stored_as(weight).format == nullptr) {
+      continue;
+    }
+    file.read(weight.name);
+    std::vector<Intervals> parts;
+    Sizes sizes;
+    for (const auto size : weight.sizes) {
+      parts.push_back({{size / 2, size}, {0, size / 3}});
+      sizes.push_back(size - size / 2 + size / 3);
+    }
+    // As another dtype, in parts.
+    if (!c10::isComplexType(weight.dtype)) {
+      file.read(weight.name, parts, at::empty(sizes, at::kDouble));
+    }
+  }
+}
+
+} // namespace dtensor::fuzz

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Archives of exported programs made to harm their reader: each is an error
+// that names the file and the place, or costs about what it has bytes.
+#include <dtensor/weights/weight_file.h>
+#include <dtensor/weights/zip_directory_impl.h>
+#include <tests/error_of.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstring>
+
+#include "files.h"
+#include "zip_files.h"
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_weights;
+using test_text::error_of;
+
+constexpr const char* kEnd =
+    ". Give a safetensors file, the index of several, a GGUF file, or an "
+    "exported program.";
+
+// The error of opening those bytes, without the file; empty if it opens.
+std::string refusal_of(const std::string& bytes) {
+  const Folder folder;
+  const auto path = folder.write("a.pt2", bytes);
+  const auto text = error_of([&] { open_weights(path); });
+  const auto begin = "[open_weights] " + path + ": ";
+  if (text == "nothing was thrown") {
+    return "";
+  }
+  EXPECT_TRUE(text.starts_with(begin) && text.ends_with(kEnd)) << text;
+  return text.substr(
+      begin.size(), text.size() - begin.size() - std::strlen(kEnd));
+}
+
+struct Meta {
+  std::string sizes = R"([{"as_int":2},{"as_int":3}])";
+  std::string strides = R"([{"as_int":3},{"as_int":1}])";
+  std::string offset = R"({"as_int":0})";
+  std::string dtype = "7";
+  std::string pickled = "false";
+};
+
+std::string table_of(const Meta& meta) {
+  return R"({"config":{"w":{"path_name":"weight_0","use_pickle":)" +
+      meta.pickled + R"(,"tensor_meta":{"dtype":)" + meta.dtype +
+      R"(,"sizes":)" + meta.sizes + R"(,"strides":)" + meta.strides +
+      R"(,"storage_offset":)" + meta.offset + "}}}}";
+}
+
+std::string six_floats() {
+  const auto values = at::arange(6, at::kFloat);
+  return {static_cast<const char*>(values.data_ptr()), values.nbytes()};
+}
+
+std::string archive_of(const Meta& meta) {
+  return zip_of(program_entries(table_of(meta), six_floats()));
+}
+
+at::Tensor read_from(const std::string& bytes) {
+  const Folder folder;
+  return open_weights(folder.write("a.pt2", bytes))->read("w");
+}
+
+TEST(HostileArchive, IsMadeAsProgramsAre) {
+  const auto truth = at::arange(6, at::kFloat).view({2, 3});
+  EXPECT_TRUE(read_from(archive_of({})).equal(truth));
+  const Meta transposed{
+      .sizes = R"([{"as_int":3},{"as_int":2}])",
+      .strides = R"([{"as_int":1},{"as_int":3}])"};
+  EXPECT_TRUE(read_from(archive_of(transposed)).equal(truth.t()));
+  const Meta expanded{.strides = R"([{"as_int":0},{"as_int":1}])"};
+  EXPECT_TRUE(read_from(archive_of(expanded)).equal(truth[0].expand({2, 3})));
+}
+
+// Any parts of a weight with strides, of a dtype that cat() does not know too.
+TEST(HostileArchive, PartsOfAWeightWithStrides) {
+  for (const auto* dtype : {"7", "29"}) { // float32, float8
+    const Folder folder;
+    const auto path = folder.write(
+        "a.pt2",
+        archive_of(
+            {.sizes = R"([{"as_int":3},{"as_int":2}])",
+             .strides = R"([{"as_int":1},{"as_int":3}])",
+             .dtype = dtype}));
+    const auto file = open_weights(path);
+    const auto whole = file->read("w").to(at::kDouble);
+    const auto out = at::empty({2, 2}, at::kDouble);
+    file->read("w", {Intervals{{2, 3}, {0, 1}}, Intervals{{0, 2}}}, out);
+    EXPECT_TRUE(out.equal(at::stack({whole[2], whole[0]})));
+  }
+}
+
+TEST(HostileArchive, PlacesOfTheTable) {
+  const std::string place = "data/weights/weights_config.json: config.w";
+  const std::string meta = place + ".tensor_meta";
+  EXPECT_EQ(
+      refusal_of(archive_of({.sizes = R"([{"as_int":"2"},{"as_int":3}])"})),
+      meta + ".sizes[0].as_int: expected an integer, got a string: \"2\"");
+  EXPECT_EQ(
+      refusal_of(archive_of({.sizes = R"([{},{"as_int":3}])"})),
+      meta + ".sizes[0]: \"as_int\" is missing");
+  EXPECT_EQ(
+      refusal_of(archive_of({.sizes = "{}"})),
+      meta + ".sizes: expected an array, got an empty object");
+  EXPECT_EQ(
+      refusal_of(archive_of(
+          {.sizes = R"([{"as_int":281474976710656},{"as_int":3}])"})),
+      meta + ".sizes[1]: a size with which it has more than 2^48 elements");
+  EXPECT_EQ(
+      refusal_of(archive_of({.strides = R"([{"as_int":3}])"})),
+      meta + ": it has 2 sizes and 1 strides");
+  EXPECT_EQ(
+      refusal_of(archive_of({.dtype = "7.0"})),
+      meta +
+          ".dtype: expected an integer, got a number with a fraction or an "
+          "exponent: 7.0");
+  EXPECT_EQ(
+      refusal_of(archive_of({.pickled = "0"})),
+      place + ".use_pickle: expected true or false, got 0");
+  EXPECT_EQ(
+      refusal_of(archive_of({.sizes = std::string(100000, '[')})),
+      "data/weights/weights_config.json: more than 128 nested levels");
+  EXPECT_EQ(
+      refusal_of(zip_of(program_entries("[]", ""))),
+      "data/weights/weights_config.json: expected an object, got an empty "
+      "array");
+}
+
+TEST(HostileArchive, StridesAndOffsetsThatOverflow) {
+  const auto refused = [&](const Meta& meta, const std::string& why) {
+    const auto text = refusal_of(archive_of(meta));
+    EXPECT_NE(text.find(why), text.npos) << text;
+    EXPECT_TRUE(text.starts_with("data/weights/weights_config.json: config.w"))
+        << text;
+  };
+  const std::string range =
+      "expected an integer from 0 to 281474976710656, got ";
+  for (const auto* stride :
+       {"2305843009213693952",
+        "4611686018427387904",
+        "9223372036854775808",
+        "18446744073709551615",
+        "-1"}) {
+    refused(
+        {.strides =
+             std::string(R"([{"as_int":)") + stride + R"(},{"as_int":1}])"},
+        range + stride);
+    refused(
+        {.offset = std::string(R"({"as_int":)") + stride + "}"},
+        range + stride);
+  }
+  refused(
+      {.sizes = R"([{"as_int":65536},{"as_int":3}])",
+       .strides = R"([{"as_int":281474976710656},{"as_int":1}])"},
+      "reaches over more than 2^48 elements");
+  refused(
+      {.strides = R"([{"as_int":4},{"as_int":1}])"},
+      "it begins at byte 0 and reaches over 7 elements, outside of the 24 "
+      "bytes "
+      "of its record");
+  refused({.offset = R"({"as_int":1})"}, "it begins at byte 4");
+  refused({.offset = R"({"as_int":281474976710656})"}, "it begins at byte");
+}
+
+// A few elements are no petabyte, whatever their strides.
+TEST(HostileArchive, StridesOfZeroAreLimited) {
+  EXPECT_NE(
+      refusal_of(archive_of(
+                     {.sizes = R"([{"as_int":281474976710656}])",
+                      .strides = R"([{"as_int":0}])"}))
+          .find("its strides repeat 24 bytes"),
+      std::string::npos);
+}
+
+TEST(HostileArchive, RecordsThatClaimToBeLarge) {
+  const auto with = [&](const ZipEntry& entry) {
+    auto entries = program_entries(table_of({}), six_floats());
+    entries.push_back(entry);
+    return refusal_of(zip_of(entries));
+  };
+  EXPECT_EQ(with({"m/a", "12345678"}), "");
+  EXPECT_EQ(
+      with({.name = "m/a", .bytes = "12345678", .said_bytes = 1 << 30}),
+      "m/a has 8 bytes in the file and is said to have 1073741824");
+  EXPECT_EQ(
+      with(
+          {.name = "m/a",
+           .bytes = "12345678",
+           .is_compressed = true,
+           .said_bytes = 1 << 30}),
+      "m/a has 8 bytes in the file and is said to have 1073741824");
+  EXPECT_EQ(detail::most_unpacked_bytes(0), 1 << 20);
+  EXPECT_EQ(detail::most_unpacked_bytes(100000), (1 << 20) + 6400000);
+  EXPECT_EQ(detail::most_unpacked_bytes(uint64_t{1} << 62), 1 << 28);
+}
+
+// What unpacks to other bytes than it says, and what does not.
+TEST(HostileArchive, CompressedTables) {
+  const auto table = table_of({});
+  auto entries = program_entries(deflated(table), six_floats());
+  entries[1].is_compressed = true;
+  entries[1].unpacked = table;
+  EXPECT_TRUE(
+      read_from(zip_of(entries)).equal(at::arange(6, at::kFloat).view({2, 3})));
+  entries[1].said_bytes = static_cast<uint32_t>(table.size()) - 1;
+  EXPECT_NE(refusal_of(zip_of(entries)), "");
+  entries[1].said_bytes = static_cast<uint32_t>(table.size()) + 1;
+  EXPECT_NE(refusal_of(zip_of(entries)), "");
+  entries[1].said_bytes = 0;
+  entries[1].bytes[7] ^= 1;
+  EXPECT_NE(refusal_of(zip_of(entries)), "");
+}
+
+TEST(HostileArchive, RecordsThatAreThereTwice) {
+  auto entries = program_entries(table_of({}), six_floats());
+  entries.push_back(entries[1]);
+  EXPECT_EQ(
+      refusal_of(zip_of(entries)),
+      "data/weights/weights_config.json is there twice");
+  entries.back().name = "other/data/weights/weights_config.json";
+  EXPECT_EQ(
+      refusal_of(zip_of(entries)),
+      "data/weights/weights_config.json is there twice");
+}
+
+TEST(HostileArchive, VersionsThatAreNoNumber) {
+  for (const auto* version : {"", "x", "99999999999999999999999", "-1", "0"}) {
+    auto entries = program_entries(table_of({}), six_floats());
+    entries[0].bytes = version;
+    const auto text = refusal_of(zip_of(entries));
+    EXPECT_TRUE(text.starts_with("not a whole archive: ")) << text;
+    EXPECT_EQ(text.find("sto"), text.npos) << text;
+  }
+}
+
+// A directory that says where its end, its sizes or its entries are, wrongly.
+TEST(HostileArchive, DirectoriesThatLie) {
+  const auto whole = archive_of({});
+  const auto end = whole.size() - 22;
+  for (const uint32_t value : {0u, 1u, 0x7fffffffu, 0xffffffffu}) {
+    for (const size_t at : {8, 10, 12, 16}) {
+      auto changed = whole;
+      const auto count = at < 12 ? sizeof(uint16_t) : sizeof(uint32_t);
+      std::memcpy(&changed[end + at], &value, count);
+      refusal_of(changed); // an error that names the file, or none
+    }
+  }
+  // 2^64 entries, by a wide end.
+  std::string wide = whole.substr(0, end) + "PK\6\6";
+  wide.append(20, '\0');
+  append_number(wide, ~uint64_t{0});
+  append_number(wide, ~uint64_t{0});
+  append_number<uint64_t>(wide, 0);
+  uint32_t begin = 0;
+  std::memcpy(&begin, &whole[end + 16], sizeof(begin));
+  append_number<uint64_t>(wide, begin);
+  wide += "PK\6\7";
+  wide.append(4, '\0');
+  append_number<uint64_t>(wide, end);
+  append_number<uint32_t>(wide, 1);
+  const auto text = refusal_of(wide + whole.substr(end));
+  EXPECT_TRUE(text.starts_with(
+      "not a whole archive: its directory is damaged, at byte "))
+      << text;
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor

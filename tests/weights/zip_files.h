@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Archives to test and fuzz with, made record by record.
+#pragma once
+
+#include <dtensor/weights/zip_directory_impl.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtensor::test_weights {
+
+/// A record as an archive has it.
+struct ZipEntry {
+  std::string name;
+  std::string bytes; // in the file
+  bool is_compressed = false;
+  /// The size that the directory gives; by default that of `bytes`.
+  uint32_t said_bytes = 0;
+  /// What the bytes unpack to, for the checksum; by default `bytes`.
+  std::string unpacked = {};
+};
+
+template <class Number>
+void append_number(std::string& to, Number number) {
+  to.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+/// The fields that a local header and an entry of the directory share.
+inline void append_fields(std::string& to, const ZipEntry& entry) {
+  const auto& whole = entry.unpacked.empty() ? entry.bytes : entry.unpacked;
+  const auto said = entry.said_bytes == 0 ? static_cast<uint32_t>(whole.size())
+                                          : entry.said_bytes;
+  append_number<uint16_t>(to, 20); // version
+  append_number<uint16_t>(to, 0);
+  append_number<uint16_t>(to, entry.is_compressed ? 8 : 0);
+  append_number<uint32_t>(to, 0); // time and date
+  append_number(
+      to,
+      detail::crc32_of(
+          reinterpret_cast<const std::byte*>(whole.data()), whole.size()));
+  append_number(to, static_cast<uint32_t>(entry.bytes.size()));
+  append_number(to, said);
+  append_number(to, static_cast<uint16_t>(entry.name.size()));
+  append_number<uint16_t>(to, 0); // no extra field
+}
+
+/// The bytes of an archive.
+inline std::string zip_of(const std::vector<ZipEntry>& entries) {
+  std::string zip;
+  std::string directory;
+  for (const auto& entry : entries) {
+    const auto offset = static_cast<uint32_t>(zip.size());
+    zip += "PK\3\4";
+    append_fields(zip, entry);
+    zip += entry.name + entry.bytes;
+    directory += "PK\1\2";
+    append_number<uint16_t>(directory, 20);
+    append_fields(directory, entry);
+    directory.append(10, '\0'); // no comment, disk or attributes
+    append_number(directory, offset);
+    directory += entry.name;
+  }
+  const auto begin = static_cast<uint32_t>(zip.size());
+  zip += directory + "PK\5\6";
+  zip.append(4, '\0');
+  append_number(zip, static_cast<uint16_t>(entries.size()));
+  append_number(zip, static_cast<uint16_t>(entries.size()));
+  append_number(zip, static_cast<uint32_t>(directory.size()));
+  append_number(zip, begin);
+  zip.append(2, '\0');
+  return zip;
+}
+
+/// One block of deflate that repeats up to 65,535 bytes as they are.
+inline std::string deflated(const std::string& bytes) {
+  std::string block(1, '\1');
+  append_number(block, static_cast<uint16_t>(bytes.size()));
+  append_number(block, static_cast<uint16_t>(~bytes.size()));
+  return block + bytes;
+}
+
+/// The records of an exported program with one record of weights and their
+/// table.
+inline std::vector<ZipEntry> program_entries(
+    const std::string& table,
+    const std::string& weights) {
+  return {
+      {"m/version", "3\n"},
+      {"m/data/weights/weights_config.json", table},
+      {"m/data/weights/weight_0", weights}};
+}
+
+} // namespace dtensor::test_weights
