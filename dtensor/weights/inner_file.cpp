@@ -4,6 +4,7 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <system_error>
 
@@ -14,7 +15,8 @@ namespace fs = std::filesystem;
 
 bool is_plain(const std::string& name) {
   const fs::path path(name);
-  return !name.empty() && path.is_relative() && name.find('\0') == name.npos &&
+  return !name.empty() && name.size() < PATH_MAX && path.is_relative() &&
+      name.find('\0') == name.npos &&
       std::find(path.begin(), path.end(), "..") == path.end();
 }
 

@@ -27,6 +27,7 @@ using detail::local_of;
 using detail::spec_of;
 
 constexpr const char* kLoadWeights = "load_weights";
+constexpr int64_t kMostInterleavedHeads = int64_t{1} << 48; // twice as many fit
 
 // A tensor of the model, and where it is.
 struct Task {
@@ -59,7 +60,9 @@ bool fits(const Task& task, const WeightInfo& weight) {
     std::swap(sizes[0], sizes[1]);
   }
   return task.target.sizes() == at::IntArrayRef(sizes) &&
-      (heads == 0 || (!sizes.empty() && sizes[0] % (2 * heads) == 0));
+      (heads == 0 ||
+       (!sizes.empty() && 0 < heads && heads <= kMostInterleavedHeads &&
+        sizes[0] % (2 * heads) == 0));
 }
 
 bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {

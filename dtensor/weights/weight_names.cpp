@@ -3,6 +3,7 @@
 #include <dtensor/weights/load_weights.h>
 
 #include <dtensor/error.h>
+#include <dtensor/weights/json_document_impl.h>
 
 #include <optional>
 #include <string_view>
@@ -95,13 +96,15 @@ std::string renamed(const std::string& name, const Renames& renames) {
   return name;
 }
 
+constexpr int64_t kMostHeads = 1 << 20;
+
 int64_t count_in(const WeightFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   const auto* count = found == file.metadata().end()
       ? nullptr
       : std::get_if<int64_t>(&found->second);
   DTENSOR_CHECK_VALUE(
-      count != nullptr && *count > 0,
+      count != nullptr && *count > 0 && *count <= kMostHeads,
       "gguf_names",
       file.path(),
       " does not say its ",
@@ -127,9 +130,9 @@ WeightNames gguf_names(const WeightFile& file) {
       is_llama || architecture == "bert" || architecture == "gpt2",
       "gguf_names",
       file.path(),
-      " is of the architecture \"",
-      architecture,
-      "\", whose names are not known: llama, bert and gpt2 are. Write a "
+      " is of the architecture ",
+      detail::quoted_json(architecture),
+      ", whose names are not known: llama, bert and gpt2 are. Write a "
       "function of names.");
   const auto& renames = is_llama ? llama_renames()
       : architecture == "bert"   ? bert_renames()

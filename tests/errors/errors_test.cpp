@@ -38,6 +38,7 @@
 #include <dtensor/tensor/factories.h>
 #include <dtensor/tensor/local_map.h>
 #include <dtensor/version.h>
+#include <dtensor/weights/weight_file.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -1222,6 +1223,8 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"a checkpoint that is not there",
        [](const auto&) { load_checkpoint("run/1", {}); }},
+      {"a device in place of a file of weights",
+       [](const auto&) { open_weights("/dev/null"); }},
       {"no checkpoint to keep", [](const auto&) { keep_last("run", 0); }},
       {"bytes that are no random state",
        [](const auto&) { set_random_state(at::ones({3}, at::kByte)); }},

@@ -32,7 +32,8 @@ std::string header_of_a() {
 
 // A folder with that file, for the life of the process.
 const std::string& folder() {
-  static const std::string path = [] {
+  // Lives longer than what is called at the end.
+  static const auto* const path = [] {
     std::string name = "/dev/shm/checkpoint_fuzz_XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) {
       std::abort();
@@ -42,9 +43,9 @@ const std::string& folder() {
       std::error_code ignored;
       std::filesystem::remove_all(folder(), ignored);
     });
-    return name;
+    return new std::string(name);
   }();
-  return path;
+  return *path;
 }
 
 void load(const std::string& text) {
