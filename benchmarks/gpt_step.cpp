@@ -43,6 +43,8 @@ struct Mode {
   /// Of ranks that are processes; empty: they are threads.
   std::string backend = {};
   Data data = Data::kSame;
+  /// Every other step is compared by CheckReplicas.
+  bool is_checked = false;
 
   const gpt::Config& model() const {
     return name.starts_with("gpt_small/") ? kSmall : kModel;
@@ -61,6 +63,7 @@ const std::vector<Mode> kModes = {
     {"gpt/fsdp_shm", 2, 1, {}, "shm", Data::kSharded},
     {"gpt/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/fsdp_gloo", 2, 1, {}, "gloo", Data::kSharded},
+    {"gpt/tp_checked_shm", 2, 1, kTensor, "shm", Data::kSame, true},
     {"gpt_small/tp_shm", 2, 1, kTensor, "shm"},
     {"gpt_small/sp_shm", 2, 1, kSequence, "shm"},
     {"gpt_small/tp_gloo", 2, 1, kTensor, "gloo"},
@@ -69,7 +72,9 @@ const std::vector<Mode> kModes = {
     {"gpt_small/dp_shm", 2, 1, {}, "shm", Data::kReplicated},
     {"gpt/single", 1, 2},
     {"gpt/tp", 2, 1, kTensor},
+    {"gpt/tp_checked", 2, 1, kTensor, "", Data::kSame, true},
     {"gpt/sp", 2, 1, kSequence},
+    {"gpt/sp_checked", 2, 1, kSequence, "", Data::kSame, true},
     {"gpt/dp", 2, 1, {}, "", Data::kReplicated},
     {"gpt/fsdp", 2, 1, {}, "", Data::kSharded},
     {"gpt_small/single", 1, 2},
@@ -138,8 +143,15 @@ Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
       profile->start();
     }
     const double begin = bench::now();
+    std::optional<CheckReplicas> check;
+    if (mode.is_checked && i % 2 == 1) {
+      check.emplace(*model, mesh);
+    }
     result.loss =
         step(model, optimizer, mode.parallel && mode.parallel->loss, mine);
+    if (check) {
+      check->finish();
+    }
     result.seconds.push_back(bench::now() - begin);
   }
   if (shares > 1) {
@@ -165,10 +177,36 @@ train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
   return result;
 }
 
+// Of pairs of a step and a compared one: the compared ones, and what they take
+// longer.
+void report_pairs(const Mode& mode, const Result& result) {
+  std::vector<double> us;
+  std::vector<double> extra;
+  for (size_t i = 0; i + 1 < result.seconds.size(); i += 2) {
+    const double alone = result.seconds[i];
+    const double compared = result.seconds[i + 1];
+    if (i >= kWarmUp || result.seconds.size() == 2) {
+      us.push_back(compared * 1e6);
+      extra.push_back(100 * (compared - alone) / alone);
+    }
+  }
+  const double figure = bench::median(us);
+  bench::report(
+      mode.name,
+      {{"us", figure},
+       {"extra_percent", bench::median(extra)},
+       {"loss", result.loss},
+       {"spread", bench::spread(us, figure)}});
+}
+
 void report(
     const Mode& mode,
     const Result& result,
     const bench::Options& options) {
+  if (mode.is_checked) {
+    report_pairs(mode, result);
+    return;
+  }
   std::vector<double> us;
   for (size_t i = 0; i < result.seconds.size(); ++i) {
     if (i >= kWarmUp || options.smoke) {
@@ -185,7 +223,8 @@ void report(
 }
 
 void run(const Mode& mode, const bench::Options& options) {
-  const int64_t steps = options.smoke ? 1 : kSteps;
+  const int64_t pairs = mode.is_checked ? 2 : 1;
+  const int64_t steps = (options.smoke ? 1 : kSteps) * pairs;
   if (mode.backend.empty()) {
     report(mode, train_on_ranks(mode, steps, nullptr), options);
   } else {

@@ -288,6 +288,8 @@ set(DTENSOR_TENSOR_SOURCES
   dtensor/tensor/region.cpp
   dtensor/tensor/region_impl.h
   dtensor/tensor/region_ways_impl.h
+  dtensor/tensor/replica_observer.cpp
+  dtensor/tensor/replica_observer_impl.h
   dtensor/tensor/replication_key_impl.h
   dtensor/tensor/step_node_impl.h
   dtensor/tensor/version_impl.h
@@ -704,6 +706,7 @@ set(DTENSOR_PROGRAM_SOURCES
 )
 
 set(DTENSOR_DEBUG_HEADERS
+  dtensor/debug/check_replicas.h
   dtensor/debug/comm_debug_mode.h
   dtensor/debug/explain.h
   dtensor/debug/layout_table.h
@@ -711,9 +714,14 @@ set(DTENSOR_DEBUG_HEADERS
   dtensor/debug/visualize_sharding.h
 )
 set(DTENSOR_DEBUG_SOURCES
+  dtensor/debug/check_replicas.cpp
   dtensor/debug/comm_debug_mode.cpp
   dtensor/debug/comm_report.cpp
   dtensor/debug/comm_report_impl.h
+  dtensor/debug/compare_replicas.cpp
+  dtensor/debug/compare_replicas_impl.h
+  dtensor/debug/digest.cpp
+  dtensor/debug/digest_impl.h
   dtensor/debug/explain.cpp
   dtensor/debug/explain_call.cpp
   dtensor/debug/explain_call_impl.h
@@ -722,6 +730,8 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/json.cpp
   dtensor/debug/json_impl.h
   dtensor/debug/layout_table.cpp
+  dtensor/debug/loss_watch.cpp
+  dtensor/debug/loss_watch_impl.h
   dtensor/debug/module_info.cpp
   dtensor/debug/module_info_impl.h
   dtensor/debug/module_tracker.cpp

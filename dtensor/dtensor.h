@@ -25,6 +25,7 @@
 #include <dtensor/comm/world.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
+#include <dtensor/debug/check_replicas.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/layout_table.h>

@@ -32,7 +32,7 @@ struct Listeners {
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
 };
 
-RankLocal<std::array<Listeners, 3>> listeners;
+RankLocal<std::array<Listeners, 4>> listeners;
 
 Listeners& listeners_to(Heard heard) {
   return listeners.get()[static_cast<size_t>(heard)];
@@ -49,7 +49,8 @@ bool is_operator(std::string_view name) {
 
 template <Heard heard>
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
-  if (heard != Heard::kRanges && !is_operator(call.name())) {
+  const bool hears_all = heard == Heard::kRanges || heard == Heard::kOutputs;
+  if (!hears_all && !is_operator(call.name())) {
     return nullptr;
   }
   for (auto* observer : listeners_to(heard).observers) {
@@ -81,6 +82,11 @@ at::RecordFunctionCallback callback_for(Heard heard) {
       return RecordFunctionCallback(
                  begin<Heard::kResults>, end<Heard::kResults>)
           .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({RecordScope::FUNCTION});
+    case Heard::kOutputs:
+      return RecordFunctionCallback(
+                 begin<Heard::kOutputs>, end<Heard::kOutputs>)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION});
     default:

@@ -27,6 +27,8 @@ c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& call);
 enum class Heard : uint8_t {
   kOperators, // with their inputs
   kResults, // the same, and at their end call.outputs(): none of one that threw
+  kOutputs, // operators and nodes of the graph, with call.outputs() at their
+            // end
   kRanges,  // nodes of the graph, collectives, and ranges of programs
 };
 

@@ -57,6 +57,11 @@ class Boundary {
       const at::Tensor& input,
       const at::Tensor& output) const = 0;
 
+  /// Tells the observers of replicas (tensor/replica_observer_impl.h) of the
+  /// module's input and of its output.
+  virtual void notify_input(const at::Tensor& input) const = 0;
+  virtual void notify_output(const at::Tensor& output) const = 0;
+
   /// The local bias that is added to a plain local output of this module.
   /// `output` has the local shape. Differentiable.
   virtual at::Tensor local_bias(

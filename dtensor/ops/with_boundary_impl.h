@@ -8,6 +8,7 @@
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 
 #include <utility>
 
@@ -120,16 +121,26 @@ void with_boundary(
       });
   const ModuleScope scope(boundary->module_name());
   auto& input = (*stack)[stack->size() - info.num_args + role.input];
+  const bool observed = replicas_observed();
+  if (C10_UNLIKELY(observed)) {
+    boundary->notify_input(input.toTensor());
+  }
   const bool runs_as_region = info.is_region && !info.rule->kernel;
   if (!runs_as_region || !boundary->only_layouts()) {
     input = boundary->prepare_input(input.toTensor());
     around_boundary(info, *boundary, stack, run_inner);
+    if (C10_UNLIKELY(observed)) {
+      boundary->notify_output(stack->back().toTensor());
+    }
     return;
   }
   auto [value, origin, from] = boundary->take_input(input.toTensor());
   input = std::move(value);
   run_inner(
       Crossing{boundary.get(), role.input, std::move(origin), std::move(from)});
+  if (C10_UNLIKELY(observed)) {
+    boundary->notify_output(stack->back().toTensor());
+  }
 }
 
 } // namespace dtensor::detail

@@ -12,6 +12,7 @@
 #include <dtensor/tensor/is_dtensor.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -129,6 +130,25 @@ double norm_of_all(const std::vector<at::Tensor>& grads, const Norm& norm) {
   return norm.finish(total);
 }
 
+// The meshes of the gradients have one norm on all of their ranks.
+void notify_norm(const std::vector<at::Tensor>& grads, double total) {
+  std::vector<DeviceMesh> meshes;
+  for (const auto& grad : grads) {
+    if (is_dtensor(grad)) {
+      const auto& mesh = detail::spec_of(grad)->mesh();
+      if (std::find(meshes.begin(), meshes.end(), mesh) == meshes.end()) {
+        meshes.push_back(mesh);
+      }
+    }
+  }
+  const auto norm = at::scalar_tensor(total, at::kDouble);
+  for (const auto& mesh : meshes) {
+    const auto placements = detail::whole_placements(mesh);
+    detail::notify_replica_observers(
+        {detail::ReplicaKind::kNorm, norm, mesh, placements});
+  }
+}
+
 } // namespace
 
 double clip_grad_norm_(
@@ -158,6 +178,9 @@ double clip_grad_norm_(
       "the norm of the gradients is ",
       total,
       ". Look for what made them so, or pass error_if_nonfinite = false.");
+  if (C10_UNLIKELY(detail::replicas_observed())) {
+    notify_norm(grads, total);
+  }
   constexpr double kSmall = 1e-6; // as torch.nn.utils has it
   const double scale = max_norm / (total + kSmall);
   if (scale < 1 || std::isnan(scale)) {

@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/grad_layout_impl.h>
+#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/overlapped_linear_impl.h>
 #include <dtensor/parallel/tied_modules_impl.h>
 #include <dtensor/redistribute/execute.h>
@@ -39,6 +40,22 @@ at::Tensor checked_output(at::Tensor output) {
 }
 
 } // namespace
+
+void LayoutBoundary::notify_input(const at::Tensor& input) const {
+  notify_module_tensor(
+      ReplicaKind::kInput, input, where_, layouts_.input.plain);
+}
+
+// A plain output without a layout is what this rank needs of shared units.
+void LayoutBoundary::notify_output(const at::Tensor& output) const {
+  if (is_dtensor(output) || (layouts_.output && layouts_.shared.users == 0)) {
+    notify_module_tensor(
+        ReplicaKind::kOutput,
+        output,
+        where_,
+        layouts_.output.value_or(Replicate()));
+  }
+}
 
 at::Tensor LayoutBoundary::prepare_input(const at::Tensor& input) const {
   return shared_input(input, where_, layouts_.input, sibling_);

@@ -63,6 +63,8 @@ class LayoutBoundary final : public Boundary {
   at::Tensor prepare_input(const at::Tensor& input) const override;
   at::Tensor finish_output(const at::Tensor& input, const at::Tensor& output)
       const override;
+  void notify_input(const at::Tensor& input) const override;
+  void notify_output(const at::Tensor& output) const override;
   at::Tensor multiply(
       const at::Tensor& input,
       const at::Tensor& weight_t,

@@ -102,4 +102,23 @@ at::Tensor prepare(
       {.async_backward = communicates_alone(spec->mesh())});
 }
 
+void notify_module_tensor(
+    ReplicaKind kind,
+    const at::Tensor& x,
+    const StyleMesh& where,
+    const Placement& plain) {
+  if (is_dtensor(x)) {
+    const auto spec = spec_of(x);
+    notify_replica_observers(
+        {kind,
+         x,
+         spec->mesh(),
+         spec->placements(),
+         spec->mesh() == where.mesh ? where.dim : -1});
+  } else if (x.defined()) {
+    const auto placements = where.alone(plain);
+    notify_replica_observers({kind, x, where.mesh, placements, where.dim});
+  }
+}
+
 } // namespace dtensor::detail

@@ -6,6 +6,7 @@
 #include <dtensor/parallel/shared_input_impl.h>
 #include <dtensor/parallel/style_mesh_impl.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 
 namespace dtensor::detail {
 
@@ -25,5 +26,13 @@ at::Tensor prepare(
     const at::Tensor& distributed,
     const StyleMesh& where,
     const InputLayouts& layouts);
+
+/// Tells the observers of replicas of a tensor that enters or leaves a module:
+/// a DTensor, or a plain tensor in layout `plain`.
+void notify_module_tensor(
+    ReplicaKind kind,
+    const at::Tensor& x,
+    const StyleMesh& where,
+    const Placement& plain);
 
 } // namespace dtensor::detail

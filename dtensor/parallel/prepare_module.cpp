@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/hook_styles_impl.h>
+#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -52,9 +53,12 @@ struct Change {
   }
 };
 
+constexpr auto kInput = detail::ReplicaKind::kInput;
+constexpr auto kOutput = detail::ReplicaKind::kOutput;
+
 void change_layouts(
     const Change& change,
-    const char* what,
+    detail::ReplicaKind kind,
     const std::vector<at::Tensor*>& tensors) {
   DTENSOR_CHECK_VALUE(
       tensors.size() == change.now.size(),
@@ -63,12 +67,16 @@ void change_layouts(
       " has ",
       tensors.size(),
       " tensor ",
-      what,
+      kind == kInput ? "input" : "output",
       "s, and layouts were given for ",
       change.now.size(),
       ". Give one layout per tensor, nullopt to pass it through.");
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (change.now[i] && tensors[i]->defined()) {
+      if (C10_UNLIKELY(detail::replicas_observed())) {
+        detail::notify_module_tensor(
+            kind, *tensors[i], change.mesh, *change.now[i]);
+      }
       const auto placed = detail::shared_input(
           *tensors[i],
           change.mesh,
@@ -111,7 +119,7 @@ void PrepareModuleInput::apply(const StyleTarget& target) const {
         hooks,
         change.style,
         [change](const auto& inputs) {
-          change_layouts(change, "input", inputs);
+          change_layouts(change, kInput, inputs);
         },
         nullptr);
   });
@@ -138,7 +146,7 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     changes.hook(
         target, hooks, change.style, nullptr, [change](const auto& outputs) {
-          change_layouts(change, "output", outputs);
+          change_layouts(change, kOutput, outputs);
         });
   });
 }

@@ -2,6 +2,7 @@
 #include <dtensor/parallel/sequence_parallel.h>
 
 #include <dtensor/error.h>
+#include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/module.h>
 
@@ -31,6 +32,13 @@ void hook(
        where = detail::StyleMesh::of(target),
        who = changes.join(target, layouts.input)](const auto& inputs) {
         if (!inputs.empty()) {
+          if (C10_UNLIKELY(detail::replicas_observed())) {
+            detail::notify_module_tensor(
+                detail::ReplicaKind::kInput,
+                *inputs[0],
+                where,
+                layouts.input.plain);
+          }
           *inputs[0] =
               detail::shared_input(*inputs[0], where, layouts.input, who);
         }

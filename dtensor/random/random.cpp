@@ -7,7 +7,9 @@
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/random/sample_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -46,6 +48,16 @@ Stream& stream_now() {
   return s;
 }
 
+// All ranks of the mesh draw at the same position of one stream.
+void notify_draw(const Stream& s, const DeviceMesh& mesh) {
+  const auto draw = at::empty({2}, at::kLong);
+  draw.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.seed);
+  draw.data_ptr<int64_t>()[1] = static_cast<int64_t>(s.position);
+  const auto placements = detail::whole_placements(mesh);
+  detail::notify_replica_observers(
+      {detail::ReplicaKind::kDraw, draw, mesh, placements});
+}
+
 using Sampler =
     at::Tensor (*)(const Spec&, at::ScalarType, detail::Draw, double, double);
 
@@ -69,7 +81,7 @@ at::Tensor sampled(
       "random values cannot be Partial: ",
       *spec,
       ". Use Shard or Replicate.");
-  const auto draw = detail::next_draw();
+  const auto draw = detail::next_draw(mesh);
   at::Tensor local = mesh.contains_this_rank()
       ? sampler(*spec, dtype, draw, a, b)
       : at::empty({0}, at::TensorOptions(dtype).device(mesh.device_type()));
@@ -138,8 +150,11 @@ at::Tensor randn(
 
 namespace detail {
 
-Draw next_draw() {
+Draw next_draw(const DeviceMesh& mesh) {
   auto& s = stream_now();
+  if (C10_UNLIKELY(replicas_observed())) {
+    notify_draw(s, mesh);
+  }
   return {s.seed, s.position++};
 }
 

@@ -20,8 +20,8 @@ struct Draw {
   uint64_t position = 0;
 };
 
-/// The next one of this rank's stream.
-Draw next_draw();
+/// The next one of this rank's stream, for a tensor on `mesh`.
+Draw next_draw(const DeviceMesh& mesh);
 
 /// The same without taking it, and making another one the next.
 Draw peek_draw();

@@ -5,6 +5,7 @@
 #include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/tensor/layout_steps_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 #include <dtensor/tensor/step_node_impl.h>
 #include <dtensor/tensor/wrap_impl.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -49,6 +50,20 @@ struct NothingBackward final : Node {
   std::vector<SpecPtr> specs;
 };
 
+// The gradient comes from the program, as a plain tensor.
+struct GivenGradientStep : ToLocalStep {
+  at::Tensor backward(at::Tensor grad) const {
+    if (C10_UNLIKELY(replicas_observed())) {
+      notify_replica_observers(
+          {.kind = ReplicaKind::kGradient,
+           .tensor = grad,
+           .mesh = grad_spec->mesh(),
+           .placements = grad_spec->placements()});
+    }
+    return ToLocalStep::backward(std::move(grad));
+  }
+};
+
 } // namespace
 
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole) {
@@ -88,13 +103,13 @@ at::Tensor to_local_autograd(
   return record(
       step_node(
           "ToLocalBackward",
-          ToLocalStep{
+          GivenGradientStep{ToLocalStep{
               spec,
               gradient_spec(
                   *spec,
                   grad_placements.value_or(
                       without_partial(spec->placements()))),
-              dtensor.is_leaf()}),
+              dtensor.is_leaf()}}),
       dtensor,
       alias(local_of(dtensor), dtensor));
 }

@@ -14,6 +14,7 @@
 #include <dtensor/tensor/gradient_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/no_data_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 
 #include <algorithm>
 
@@ -203,6 +204,9 @@ at::Tensor DTensor::from_local(
   auto result = detail::from_part(local, mesh, placements, options);
   if (detail::spec_of(result)->mesh().contains_this_rank()) {
     detail::explain_no_data(result);
+    if (C10_UNLIKELY(detail::replicas_observed())) {
+      detail::notify_replicas(detail::ReplicaKind::kLocal, result);
+    }
   }
   return result;
 }

@@ -11,6 +11,7 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/missing_derivative_impl.h>
 #include <dtensor/tensor/region_impl.h>
+#include <dtensor/tensor/replica_observer_impl.h>
 
 #include <memory>
 #include <optional>
@@ -126,6 +127,9 @@ class WayOut {
   }
 
   at::Tensor backward(at::Tensor grad) const {
+    if (C10_UNLIKELY(replicas_observed())) {
+      notify_gradient(grad);
+    }
     if (is_local_) {
       return grad;
     }
@@ -142,6 +146,20 @@ class WayOut {
   }
 
  private:
+  void notify_gradient(const at::Tensor& grad) const {
+    if (is_dtensor(grad)) {
+      notify_replicas(ReplicaKind::kGradient, grad);
+      return;
+    }
+    const auto& made = *from_local_.forward;
+    notify_replica_observers(
+        {.kind = ReplicaKind::kGradient,
+         .tensor = grad,
+         .mesh = made.mesh(),
+         .placements = to_local_ ? to_local_->grad_spec->placements()
+                                 : PlacementsRef(from_local_.grad_layout)});
+  }
+
   // Whether the steps would end with the local tensor that they begin with:
   // what the sum of parts gets each part gets.
   bool stays(const at::Tensor& grad) const {

@@ -84,10 +84,15 @@ train_rank(const Options& options, const Text& text, const Progress& progress) {
         options.seed * 1000003 + static_cast<uint64_t>(i));
     // One step tells what all do; the others run without what watches.
     std::optional<CommDebugMode> comm;
+    std::optional<CheckReplicas> check;
     if (i == 0) {
       comm.emplace();
+      check.emplace(*model, mesh);
     }
     result.losses.push_back(step(model, optimizer, options, batch));
+    if (check) {
+      check->finish();
+    }
     if (comm) {
       result.collectives = comm->get_total_counts();
       result.communication = comm->generate_comm_debug_tracing_table();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <numbers>
 #include <numeric>
+#include <optional>
 
 namespace training {
 namespace {
@@ -52,7 +53,14 @@ class Trainer {
     result.first_step = step_;
     const auto begin = Clock::now();
     for (; step_ < options_.steps; ++step_) {
+      std::optional<CheckReplicas> check;
+      if (step_ == result.first_step) {
+        check.emplace(*model_, mesh_);
+      }
       result.losses.push_back(train_step());
+      if (check) {
+        check->finish();
+      }
       if (progress && get_rank() == 0) {
         progress(step_ + 1, result.losses.back());
       }

@@ -80,7 +80,9 @@ int main(int argc, char** argv) {
     const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
     auto model = make_model();
     parallelize_module(*model, mesh, kPlan);
+    CheckReplicas check(*model, mesh);
     compare(alone, train(model)); // the same losses, to rounding
+    check.finish();
     print_cost(model);
   });
   // [/together]

@@ -86,7 +86,8 @@ at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   sizes.back() = weights.size(-1);
   const auto spec = Spec::make(
       output.mesh(), output.placements(), sizes, weights.scalar_type());
-  const auto keep = detail::sample_bernoulli(*spec, detail::next_draw(), 1 - p);
+  const auto keep =
+      detail::sample_bernoulli(*spec, detail::next_draw(spec->mesh()), 1 - p);
   weights = weights * keep * (p == 1 ? 0 : 1 / (1 - p));
   if (args.grouped && value.size(-3) != 0) {
     value = value.repeat_interleave(weights.size(-3) / value.size(-3), -3);

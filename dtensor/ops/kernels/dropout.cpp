@@ -40,7 +40,7 @@ double probability(const KernelArgs& args) {
 
 // True where an element is kept, local; empty on a rank outside the mesh.
 at::Tensor keep_mask(const Spec& spec, double p) {
-  const auto draw = detail::next_draw();
+  const auto draw = detail::next_draw(spec.mesh());
   return spec.mesh().contains_this_rank()
       ? detail::sample_bernoulli(spec, draw, 1 - p)
       : at::empty(

@@ -56,7 +56,7 @@ void fill_self(KernelArgs& args, const Sample& sample) {
   const auto spec = spec_of(self);
   check_owner(args, *spec);
   refuse_partial(args, *spec);
-  const auto draw = next_draw();
+  const auto draw = next_draw(spec->mesh());
   if (has_part(*spec) && !self.is_meta()) {
     local_of(self).copy_(sample(*spec, draw));
   }
@@ -88,7 +88,7 @@ void new_like(
   refuse_generator(args);
   check_owner(args, *spec_of(like));
   const auto spec = without_partial(*spec_of(like), dtype);
-  const auto draw = next_draw();
+  const auto draw = next_draw(spec->mesh());
   auto local = has_part(*spec) && !like.is_meta()
       ? sample(*spec, draw).to(local_of(like).device(), dtype)
       : empty_local(*spec, like.device());

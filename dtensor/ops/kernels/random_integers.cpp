@@ -135,7 +135,7 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto self = args.tensor("self");
   const auto& spec = spec_of(self);
   const auto whole = detail::whole_placements(spec->mesh());
-  const auto draw = detail::next_draw();
+  const auto draw = detail::next_draw(spec->mesh());
   auto sizes = Sizes(spec->sizes().begin(), spec->sizes().end());
   const auto samples = args.integer("num_samples");
   DTENSOR_CHECK_VALUE(

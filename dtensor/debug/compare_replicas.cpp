@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/compare_replicas_impl.h>
+
+#include <ATen/ops/sub.h>
+#include <ATen/ops/view_as_real.h>
+#include <c10/util/StringUtil.h>
+#include <dtensor/comm/group.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/debug/digest_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/layout/text.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+std::string in_module(std::string_view name) {
+  return name.empty() ? "" : c10::str(" in module \"", name, "\"");
+}
+
+std::string of_module(std::string_view name) {
+  return name.empty() ? " of the module itself"
+                      : c10::str(" of module \"", name, "\"");
+}
+
+std::string title_of(const Replica& replica) {
+  const auto name = replica.name;
+  switch (replica.role) {
+    case ReplicaRole::kInput:
+      return "the input" + of_module(name);
+    case ReplicaRole::kOutput:
+      return "the output" + of_module(name);
+    case ReplicaRole::kLocal:
+      return "the argument of from_local" + in_module(name);
+    case ReplicaRole::kGradient:
+      return name.empty() ? "the gradient of a local tensor"
+                          : "the gradient of the output" + of_module(name);
+    case ReplicaRole::kNorm:
+      return "the norm of the gradients";
+    case ReplicaRole::kDraw:
+      return "the stream of random numbers" + in_module(name);
+    case ReplicaRole::kParameter:
+      return c10::str("the parameter \"", name, "\"");
+    case ReplicaRole::kParameterGradient:
+      return c10::str("the gradient of the parameter \"", name, "\"");
+    case ReplicaRole::kLoss:
+      return "the loss";
+    case ReplicaRole::kGenerator:
+      return name.empty()
+          ? "the default random generator"
+          : c10::str("the default random generator at module \"", name, "\"");
+    default:
+      return c10::str("\"", name, "\"");
+  }
+}
+
+const char* advice_for(ReplicaRole role) {
+  switch (role) {
+    case ReplicaRole::kInput:
+      return "Give these ranks the same input, or name the layout that it has "
+             "in the style's input_layouts.";
+    case ReplicaRole::kOutput:
+      return "Look for what the module computes differently there: random "
+             "numbers, or code that depends on the rank.";
+    case ReplicaRole::kLocal:
+      return "Pass the same tensor on these ranks, or the placements that it "
+             "has.";
+    case ReplicaRole::kGradient:
+      return "Compute the same with the output on each of these ranks, or "
+             "change its layout (output_layouts, or grad_placements of "
+             "to_local).";
+    case ReplicaRole::kNorm:
+      return "Look for a gradient that one rank has changed or does not have.";
+    case ReplicaRole::kDraw:
+    case ReplicaRole::kGenerator:
+      return "Seed all ranks alike with dtensor::manual_seed(), and draw the "
+             "same random numbers on all of them.";
+    case ReplicaRole::kParameter:
+      return "Seed all ranks alike before the model is made, load the same "
+             "weights on all of them, and write to it on all or on none.";
+    case ReplicaRole::kParameterGradient:
+      return "Run the same backward passes on these ranks, and write to it on "
+             "all or on none.";
+    case ReplicaRole::kLoss:
+      return "Compute it from the whole output: output_layouts = Replicate(), "
+             "or loss_parallel(). Set losses = false where each of these ranks "
+             "has a loss of its own on purpose.";
+    default:
+      return "Compute it alike on these ranks.";
+  }
+}
+
+std::string draw_text(const at::Tensor& draw) {
+  const auto* values = draw.const_data_ptr<int64_t>();
+  return c10::str("seed ", values[0], " and position ", values[1]);
+}
+
+// "f32[4, 8]"; of a draw or a generator, which have no elements to compare, the
+// kind of thing.
+std::string shape_of(const Replica& replica) {
+  const auto& t = replica.tensor;
+  if (!t.defined()) {
+    return "none";
+  }
+  return replica.role == ReplicaRole::kDraw ||
+          replica.role == ReplicaRole::kGenerator
+      ? "state"
+      : dtensor::shape_text(t.scalar_type(), t.sizes());
+}
+
+// What fits into a message; empty for more than a number.
+std::string value_of(const Replica& replica) {
+  const auto& t = replica.tensor;
+  if (!t.defined() || t.is_meta()) {
+    return "";
+  }
+  if (replica.role == ReplicaRole::kDraw) {
+    return draw_text(t);
+  }
+  return t.numel() == 1 && t.is_floating_point() ? c10::str(t.item<double>())
+                                                 : "";
+}
+
+// One replica of one rank, as its peers hear of it.
+struct Told {
+  std::string title;
+  std::string shape;
+  std::string value;
+  std::string digest;
+};
+
+std::string lines_of(const std::vector<Replica>& replicas) {
+  std::string text;
+  for (const auto& replica : replicas) {
+    text += c10::str(
+        title_of(replica),
+        "\t",
+        shape_of(replica),
+        "\t",
+        value_of(replica),
+        "\t",
+        replica.digest,
+        "\n");
+  }
+  return text;
+}
+
+std::string take_until(std::string_view& text, char end) {
+  const auto at = text.find(end);
+  std::string part(text.substr(0, at));
+  text.remove_prefix(at + 1);
+  return part;
+}
+
+std::vector<Told> parse_lines(std::string_view text) {
+  std::vector<Told> all;
+  while (!text.empty()) {
+    Told told;
+    told.title = take_until(text, '\t');
+    told.shape = take_until(text, '\t');
+    told.value = take_until(text, '\t');
+    told.digest = take_until(text, '\n');
+    all.push_back(std::move(told));
+  }
+  return all;
+}
+
+using ToldByRank = std::vector<std::vector<Told>>;
+
+uint64_t fingerprint_of(const std::vector<Replica>& replicas) {
+  uint64_t all = replicas.size();
+  for (const auto& replica : replicas) {
+    all = mix_digest(all, static_cast<uint64_t>(replica.role));
+    all = mix_digest(all, digest_text(replica.name));
+    all = mix_digest(all, replica.digest);
+  }
+  return all;
+}
+
+bool have_one_fingerprint(Group& group, const std::vector<Replica>& replicas) {
+  const auto mine = fingerprint_of(replicas);
+  std::string bytes(sizeof(mine), '\0');
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
+  const auto all = group.all_gather_texts(bytes);
+  return std::all_of(all.begin(), all.end(), [&](const auto& theirs) {
+    return theirs == bytes;
+  });
+}
+
+// "rank 1", "ranks 1, 3".
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  return c10::str(
+      ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks));
+}
+
+// "0.5 on rank 0; 0.7 on ranks 1, 2", in the order of the first ranks.
+std::string text_by_value(
+    const std::vector<std::string>& values,
+    const std::vector<int64_t>& ranks) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> holders;
+  for (size_t r = 0; r < values.size(); ++r) {
+    auto found =
+        std::find_if(holders.begin(), holders.end(), [&](const auto& holder) {
+          return holder.first == values[r];
+        });
+    if (found == holders.end()) {
+      found = holders.insert(found, {values[r], {}});
+    }
+    found->second.push_back(ranks[r]);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [value, those] : holders) {
+    parts.push_back(c10::str(value, " on ", ranks_text(those)));
+  }
+  return c10::Join("; ", parts);
+}
+
+at::Tensor as_doubles(const at::Tensor& t) {
+  const auto real = t.is_complex() ? at::view_as_real(t) : t;
+  return real.to(at::kDouble);
+}
+
+struct Differences {
+  std::vector<double> by_rank; // to the first rank
+  double magnitude = 0;        // of the first rank's elements
+};
+
+// Of tensors of one shape. All ranks of the group call it.
+Differences
+differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
+  const auto mine = tensor.detach()
+                        .resolve_conj()
+                        .resolve_neg()
+                        .to(mesh.device_type())
+                        .contiguous();
+  const auto first = as_doubles(group.broadcast(mine, 0));
+  const auto distance =
+      at::sub(as_doubles(mine), first).abs().max().item<double>();
+  Differences result;
+  result.magnitude = first.abs().max().item<double>();
+  std::string bytes(sizeof(distance), '\0');
+  std::memcpy(bytes.data(), &distance, sizeof(distance));
+  for (const auto& text : group.all_gather_texts(bytes)) {
+    std::memcpy(&result.by_rank.emplace_back(), text.data(), sizeof(double));
+  }
+  return result;
+}
+
+// Why replica `i` is not the same on all ranks; nothing if it is, to rounding.
+class Difference {
+ public:
+  Difference(
+      const ReplicaRanks& where,
+      Group& group,
+      const ToldByRank& all,
+      double tolerance)
+      : where_(where),
+        group_(group),
+        all_(all),
+        tolerance_(tolerance) {}
+
+  std::optional<std::string> text(size_t i, const Replica& mine) const {
+    const auto digests = of_all(i, &Told::digest);
+    if (are_equal(digests)) {
+      return std::nullopt;
+    }
+    const auto shapes = of_all(i, &Told::shape);
+    if (!are_equal(shapes)) {
+      return text_by_value(shapes, group_.ranks());
+    }
+    const auto values = of_all(i, &Told::value);
+    if (shapes[0] == "state") {
+      return values[0].empty()
+          ? "it is in another state on " + ranks_text(others(digests)) +
+              " than on " + ranks_text({group_.ranks()[0]})
+          : text_by_value(values, group_.ranks());
+    }
+    const auto [distances, magnitude] =
+        differences(group_, where_.mesh, mine.tensor);
+    const auto largest = largest_of(distances);
+    if (largest <= tolerance_ * magnitude && tolerance_ > 0) {
+      return std::nullopt;
+    }
+    return are_equal(values)
+        ? distance_text(shapes[0], others(digests), largest)
+        : text_by_value(values, group_.ranks());
+  }
+
+ private:
+  std::vector<std::string> of_all(size_t i, std::string Told::*field) const {
+    std::vector<std::string> texts;
+    for (const auto& told : all_) {
+      texts.push_back(told[i].*field);
+    }
+    return texts;
+  }
+  static bool are_equal(const std::vector<std::string>& texts) {
+    return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
+      return text == texts[0];
+    });
+  }
+  // Ranks whose digest is not that of the first rank.
+  std::vector<int64_t> others(const std::vector<std::string>& digests) const {
+    std::vector<int64_t> ranks;
+    for (size_t r = 0; r < digests.size(); ++r) {
+      if (digests[r] != digests[0]) {
+        ranks.push_back(group_.ranks()[r]);
+      }
+    }
+    return ranks;
+  }
+  static double largest_of(const std::vector<double>& distances) {
+    return *std::max_element(
+        distances.begin(), distances.end(), [](double a, double b) {
+          return std::isnan(b) || a < b;
+        });
+  }
+  std::string distance_text(
+      const std::string& shape,
+      const std::vector<int64_t>& ranks,
+      double largest) const {
+    return c10::str(
+        "the ",
+        shape,
+        " of ",
+        ranks_text(ranks),
+        ranks.size() == 1 ? " is" : " are",
+        " up to ",
+        largest,
+        " away from that of rank ",
+        group_.ranks()[0]);
+  }
+
+  const ReplicaRanks& where_;
+  Group& group_;
+  const ToldByRank& all_;
+  double tolerance_;
+};
+
+std::string place_text(const std::vector<Told>& told, size_t i) {
+  return i < told.size() ? told[i].title : "nothing more";
+}
+
+void check_same_places(
+    const ReplicaRanks& where,
+    const Group& group,
+    const ToldByRank& all,
+    size_t i) {
+  std::vector<std::string> places;
+  for (const auto& told : all) {
+    places.push_back(place_text(told, i));
+  }
+  DTENSOR_CHECK(
+      std::all_of(
+          places.begin(),
+          places.end(),
+          [&](const auto& place) { return place == places[0]; }),
+      "CheckReplicas",
+      "the ranks of mesh dimension ",
+      where.mesh.dim_label(where.dim),
+      " have come to different places: ",
+      text_by_value(places, group.ranks()),
+      ". Call the same modules in the same order on all of these ranks.");
+}
+
+} // namespace
+
+void compare_replicas(
+    const ReplicaRanks& where,
+    const std::vector<Replica>& replicas,
+    double tolerance) {
+  auto& group = get_group(where.mesh, where.dim);
+  if (group.size() == 1 || have_one_fingerprint(group, replicas)) {
+    return;
+  }
+  ToldByRank all;
+  size_t most = 0;
+  for (const auto& text : group.all_gather_texts(lines_of(replicas))) {
+    all.push_back(parse_lines(text));
+    most = std::max(most, all.back().size());
+  }
+  const Difference difference(where, group, all, tolerance);
+  for (size_t i = 0; i < most; ++i) {
+    check_same_places(where, group, all, i);
+    const auto text = difference.text(i, replicas[i]);
+    DTENSOR_CHECK(
+        !text,
+        "CheckReplicas",
+        title_of(replicas[i]),
+        " is not the same on all ranks of mesh dimension ",
+        where.mesh.dim_label(where.dim),
+        ": ",
+        *text,
+        ". ",
+        advice_for(replicas[i].role));
+  }
+}
+
+} // namespace dtensor::detail

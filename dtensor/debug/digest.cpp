@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/debug/digest_impl.h>
+
+#include <array>
+#include <cstring>
+
+namespace dtensor::detail {
+namespace {
+
+// Words that are mixed at a time: enough independent products to keep a core's
+// multiplier busy.
+constexpr size_t kLanes = 8;
+constexpr size_t kBlock = kLanes * sizeof(uint64_t);
+
+using Lanes = std::array<uint64_t, kLanes>;
+
+void mix_block(Lanes& lanes, const unsigned char* block) {
+  Lanes words;
+  std::memcpy(words.data(), block, kBlock);
+  for (size_t i = 0; i < kLanes; ++i) {
+    lanes[i] = mix_digest(lanes[i], words[i]);
+  }
+}
+
+} // namespace
+
+uint64_t digest_bytes(const void* bytes, size_t count) {
+  const auto* at = static_cast<const unsigned char*>(bytes);
+  Lanes lanes{};
+  for (size_t i = 0; i < kLanes; ++i) {
+    lanes[i] = i + 1;
+  }
+  size_t left = count;
+  for (; left >= kBlock; left -= kBlock, at += kBlock) {
+    mix_block(lanes, at);
+  }
+  if (left > 0) {
+    std::array<unsigned char, kBlock> rest{};
+    std::memcpy(rest.data(), at, left);
+    mix_block(lanes, rest.data());
+  }
+  uint64_t digest = count;
+  for (const auto lane : lanes) {
+    digest = mix_digest(digest, lane);
+  }
+  return digest;
+}
+
+uint64_t digest_of(const at::Tensor& t) {
+  if (!t.defined()) {
+    return 0;
+  }
+  uint64_t digest = static_cast<uint64_t>(t.scalar_type()) + 1;
+  for (const auto size : t.sizes()) {
+    digest = mix_digest(digest, static_cast<uint64_t>(size));
+  }
+  if (t.is_meta()) {
+    return digest;
+  }
+  const auto values =
+      t.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  return mix_digest(
+      digest, digest_bytes(values.const_data_ptr(), values.nbytes()));
+}
+
+} // namespace dtensor::detail

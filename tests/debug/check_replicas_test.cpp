@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// CheckReplicas: programs that run and compute something else are found, with
+// the first tensor that differs; correct ones are not disturbed.
+#include <dtensor/debug/check_replicas.h>
+#include <dtensor/debug/comm_debug_mode.h>
+#include <dtensor/parallel/distribute_module.h>
+#include <dtensor/parallel/gradients.h>
+#include <dtensor/parallel/loss_parallel.h>
+#include <dtensor/parallel/nn_modules.h>
+#include <dtensor/parallel/prepare_module.h>
+#include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/random/random.h>
+#include <tests/parallel/modules.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::test_modules;
+
+constexpr int64_t kRanks = 2;
+constexpr int64_t kWidth = 4;
+constexpr int64_t kClasses = 8;
+
+// Writes to this rank's part past the DTensor.
+void add_to_local(const at::Tensor& dtensor, double value) {
+  auto local = DTensor(dtensor.detach()).to_local();
+  local.add_(value);
+}
+
+struct ClassifierImpl : torch::nn::Module {
+  ClassifierImpl()
+      : embed(register_module("embed", torch::nn::Embedding(10, kWidth))),
+        mlp(register_module("mlp", Mlp(kWidth, 8))),
+        dropout(register_module("dropout", torch::nn::Dropout(0.5))),
+        head(register_module("head", torch::nn::Linear(kWidth, kClasses))) {}
+  at::Tensor forward(const at::Tensor& ids) {
+    return head(dropout(mlp(embed(ids))));
+  }
+  torch::nn::Embedding embed;
+  Mlp mlp;
+  torch::nn::Dropout dropout;
+  torch::nn::Linear head;
+};
+TORCH_MODULE(Classifier);
+
+ParallelizePlan classifier_plan(const Placement& logits = Replicate()) {
+  return {
+      {"embed", RowwiseParallel({.input_layouts = Replicate()})},
+      {"mlp.w1", ColwiseParallel()},
+      {"mlp.w2", RowwiseParallel()},
+      {"head", ColwiseParallel({.output_layouts = logits})}};
+}
+
+Classifier classifier(
+    const DeviceMesh& mesh,
+    const Placement& logits = Replicate()) {
+  auto model = filled(Classifier());
+  parallelize_module(*model, mesh, classifier_plan(logits));
+  return model;
+}
+
+at::Tensor ids_of(int64_t seed) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
+  return at::randint(10, {6}, generator, at::kLong);
+}
+
+at::Tensor loss_of(const at::Tensor& logits, int64_t classes = kClasses) {
+  return torch::nn::functional::cross_entropy(logits, at::arange(6) % classes);
+}
+
+// What the model's ranks throw, each for itself.
+template <class Fn>
+void expect_on_ranks(int64_t ranks, const std::string& text, const Fn& fn) {
+  run_ranks(ranks, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+    EXPECT_EQ(error_of([&] { fn(mesh); }), text);
+  });
+}
+
+TEST(CheckReplicasTest, FindsOtherDataOnEachRank) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the input of module \"embed\" is not the same on all "
+      "ranks of mesh dimension \"tp\": the i64[6] of rank 1 is up to 7 away "
+      "from that of rank 0. Give these ranks the same input, or name the "
+      "layout "
+      "that it has in the style's input_layouts.",
+      [](const DeviceMesh& mesh) {
+        auto model = classifier(mesh);
+        CheckReplicas check(*model, mesh);
+        model(ids_of(0) * 0 + 1 + 7 * get_rank() % 8);
+      });
+}
+
+TEST(CheckReplicasTest, FindsOtherShapesOnEachRank) {
+  expect_on_ranks(
+      3,
+      "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
+      "of mesh dimension \"tp\": f64[3, 4] on ranks 0, 1; f64[2, 4] on rank 2. "
+      "Give these ranks the same input, or name the layout that it has in the "
+      "style's input_layouts.",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 6));
+        parallelize_module(*mlp, mesh, mlp_plan());
+        CheckReplicas check(*mlp, mesh);
+        mlp(uniform({get_rank() == 2 ? 2 : 3, kWidth}, 1));
+      });
+}
+
+TEST(CheckReplicasTest, FindsALossOfAShardOfTheClasses) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh, Shard(-1));
+    model->eval();
+    CheckReplicas check(*model, mesh);
+    const auto loss = loss_of(model(ids_of(0)), kClasses / kRanks);
+    const auto error = error_of([&] { loss.backward(); });
+    EXPECT_THAT(
+        error,
+        testing::MatchesRegex(
+            "\\[CheckReplicas\\] the loss is not the same on all ranks of mesh "
+            "dimension \"tp\": [0-9.]+ on rank 0; [0-9.]+ on rank 1. Compute "
+            "it "
+            "from the whole output: output_layouts = Replicate\\(\\), or "
+            "loss_parallel\\(\\). Set losses = false where each of these ranks "
+            "has a loss of its own on purpose."));
+  });
+}
+
+TEST(CheckReplicasTest, LetsALossOfItsOwnPass) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh, Shard(-1));
+    model->eval();
+    CheckReplicas check(*model, mesh, {.losses = false});
+    loss_of(model(ids_of(0)), kClasses / kRanks).backward();
+    check.finish();
+  });
+}
+
+TEST(CheckReplicasTest, FindsAGradientThatDiffers) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the gradient of the output of module \"w2\" is not the "
+      "same on all ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 is "
+      "up to 1 away from that of rank 0. Compute the same with the output on "
+      "each of these ranks, or change its layout (output_layouts, or "
+      "grad_placements of to_local).",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 8));
+        parallelize_module(*mlp, mesh, mlp_plan());
+        CheckReplicas check(*mlp, mesh);
+        const auto y = mlp(uniform({3, kWidth}, 1));
+        y.backward(at::full_like(y, static_cast<double>(get_rank())));
+      });
+}
+
+TEST(CheckReplicasTest, FindsAGradientOfToLocal) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the gradient of a local tensor is not the same on all "
+      "ranks of mesh dimension \"tp\": the f64[3, 4] of rank 1 is up to 1 away "
+      "from that of rank 0. Compute the same with the output on each of these "
+      "ranks, or change its layout (output_layouts, or grad_placements of "
+      "to_local).",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        CheckReplicas check(*mlp);
+        const at::Tensor x =
+            distribute_tensor(uniform({3, kWidth}, 1), mesh).requires_grad_();
+        const auto local = DTensor(x * 2).to_local();
+        local.backward(at::full_like(local, static_cast<double>(get_rank())));
+      });
+}
+
+TEST(CheckReplicasTest, FindsAParameterThatDiffers) {
+  expect_on_ranks(
+      4,
+      "[CheckReplicas] the parameter \"mlp.w2.bias\" is not the same on all "
+      "ranks of mesh dimension \"tp\": the f64[4] of ranks 1, 3 are up to 0.25 "
+      "away from that of rank 0. Seed all ranks alike before the model is "
+      "made, "
+      "load the same weights on all of them, and write to it on all or on "
+      "none.",
+      [](const DeviceMesh& mesh) {
+        auto model = classifier(mesh);
+        add_to_local(model->mlp->w2->bias, get_rank() % 2 == 0 ? 0 : 0.25);
+        CheckReplicas check(*model, mesh);
+      });
+}
+
+TEST(CheckReplicasTest, FindsAPlainParameterThatDiffers) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the parameter \"w1.weight\" is not the same on all "
+      "ranks "
+      "of mesh dimension \"tp\": the f64[8, 4] of rank 1 is up to 0.5 away "
+      "from "
+      "that of rank 0. Seed all ranks alike before the model is made, load the "
+      "same weights on all of them, and write to it on all or on none.",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 8));
+        const torch::NoGradGuard no_grad;
+        mlp->w1->weight.add_(0.5 * static_cast<double>(get_rank()));
+        CheckReplicas check(*mlp, mesh);
+      });
+}
+
+TEST(CheckReplicasTest, LeavesLocalParametersOut) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto mlp = filled(Mlp(kWidth, 8));
+    const torch::NoGradGuard no_grad;
+    mlp->w1->weight.add_(static_cast<double>(get_rank()));
+    CheckReplicas check(*mlp, mesh, {.local_parameters = {"w1.*"}});
+    EXPECT_EQ(check.compared(), 2);
+  });
+}
+
+// In the middle of a run, before the next forward pass.
+TEST(CheckReplicasTest, FindsAParameterThatDrifts) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh);
+    CheckReplicas check(*model, mesh);
+    loss_of(model(ids_of(0))).backward();
+    if (get_rank() == 1) {
+      add_to_local(model->mlp->w2->bias, 1e-9);
+    }
+    EXPECT_THAT(
+        error_of([&] { model(ids_of(1)); }),
+        testing::StartsWith(
+            "[CheckReplicas] the parameter \"mlp.w2.bias\" is not the same on "
+            "all ranks of mesh dimension \"tp\": the f64[4] of rank 1 is up to "
+            "1e-09 away from that of rank 0."));
+  });
+}
+
+TEST(CheckReplicasTest, FindsAGradientThatOneRankChanged) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh);
+    CheckReplicas check(*model, mesh);
+    loss_of(model(ids_of(0))).backward();
+    if (get_rank() == 1) {
+      model->mlp->w2->bias.mutable_grad() = at::Tensor();
+    }
+    EXPECT_EQ(
+        error_of([&] { check.finish(); }),
+        "[CheckReplicas] the gradient of the parameter \"mlp.w2.bias\" is not "
+        "the same on all ranks of mesh dimension \"tp\": f64[4] on rank 0; "
+        "none "
+        "on rank 1. Run the same backward passes on these ranks, and write to "
+        "it on all or on none.");
+  });
+}
+
+TEST(CheckReplicasTest, FindsAReplicatedTensorThatDiffers) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
+      "of mesh dimension \"tp\": the f64[3, 4] of rank 1 is up to 1 away from "
+      "that of rank 0. Give these ranks the same input, or name the layout "
+      "that "
+      "it has in the style's input_layouts.",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 8));
+        parallelize_module(*mlp, mesh, mlp_plan());
+        const auto x = distribute_tensor(uniform({3, kWidth}, 1), mesh);
+        add_to_local(x, static_cast<double>(get_rank()));
+        CheckReplicas check(*mlp, mesh);
+        mlp(x);
+      });
+}
+
+TEST(CheckReplicasTest, FindsAnArgumentOfFromLocal) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the argument of from_local is not the same on all ranks "
+      "of mesh dimension \"tp\": 0 on rank 0; 1 on rank 1. Pass the same "
+      "tensor "
+      "on these ranks, or the placements that it has.",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        CheckReplicas check(*mlp);
+        DTensor::from_local(
+            at::full({1}, static_cast<double>(get_rank())),
+            mesh,
+            {Replicate()});
+      });
+}
+
+TEST(CheckReplicasTest, FindsGeneratorsOutOfStep) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the default random generator at module \"w1\" is not "
+      "the "
+      "same on all ranks of mesh dimension \"tp\": it is in another state on "
+      "rank 1 than on rank 0. Seed all ranks alike with "
+      "dtensor::manual_seed(), "
+      "and draw the same random numbers on all of them.",
+      [](const DeviceMesh& mesh) {
+        auto mlp = filled(Mlp(kWidth, 8));
+        parallelize_module(*mlp, mesh, mlp_plan());
+        dtensor::manual_seed(1);
+        CheckReplicas check(*mlp, mesh);
+        if (get_rank() == 1) {
+          at::rand({1});
+        }
+        mlp(uniform({3, kWidth}, 1));
+      });
+}
+
+TEST(CheckReplicasTest, FindsStreamsOutOfStep) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the stream of random numbers is not the same on all "
+      "ranks of mesh dimension \"tp\": seed 1 and position 0 on rank 0; seed 1 "
+      "and position 1 on rank 1. Seed all ranks alike with "
+      "dtensor::manual_seed(), and draw the same random numbers on all of "
+      "them.",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        dtensor::manual_seed(1);
+        if (get_rank() == 1) {
+          dtensor::randn({2}, mesh);
+        }
+        CheckReplicas check(*mlp);
+        dtensor::randn({4}, mesh, {Shard(0)});
+      });
+}
+
+TEST(CheckReplicasTest, FindsATensorOfTheProgram) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] \"learning rate\" is not the same on all ranks of mesh "
+      "dimension \"tp\": 0.5 on rank 0; 1.5 on rank 1. Compute it alike on "
+      "these ranks.",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        CheckReplicas check(*mlp);
+        check.compare(
+            at::scalar_tensor(0.5 + static_cast<double>(get_rank())),
+            mesh,
+            "learning rate");
+      });
+}
+
+TEST(CheckReplicasTest, FindsRanksThatCallOtherModules) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the ranks of mesh dimension \"tp\" have come to "
+      "different "
+      "places: the input of module \"0\" on rank 0; the input of module \"1\" "
+      "on "
+      "rank 1. Call the same modules in the same order on all of these ranks.",
+      [](const DeviceMesh& mesh) {
+        torch::nn::Sequential model(
+            torch::nn::Linear(kWidth, kWidth),
+            torch::nn::Linear(kWidth, kWidth));
+        parallelize_module(*model, mesh, {{"*", ColwiseParallel()}});
+        CheckReplicas check(*model, mesh);
+        model[static_cast<size_t>(get_rank())]
+            ->as<torch::nn::Linear>()
+            ->forward(at::ones({2, kWidth}));
+      });
+}
+
+TEST(CheckReplicasTest, ComparesToATolerance) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto mlp = filled(Mlp(kWidth, 8));
+    parallelize_module(*mlp, mesh, mlp_plan());
+    const auto x =
+        at::full({3, kWidth}, get_rank() == 0 ? 2 : 2 + 1e-6, at::kDouble);
+    {
+      CheckReplicas check(*mlp, mesh, {.tolerance = 1e-6});
+      mlp(x);
+    }
+    CheckReplicas check(*mlp, mesh, {.tolerance = 1e-7});
+    EXPECT_NE(error_of([&] { mlp(x); }), "");
+  });
+}
+
+TEST(CheckReplicasTest, RefusesToCompareDTensors) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] \"x\" is a DTensor. Pass a plain tensor, such as "
+      "to_local() gives.",
+      [](const DeviceMesh& mesh) {
+        Mlp mlp(kWidth, 8);
+        CheckReplicas check(*mlp);
+        check.compare(distribute_tensor(at::ones({2}), mesh), mesh, "x");
+      });
+}
+
+// Correct programs: several steps with dropout, clipping and an optimizer.
+template <class Model, class Loss>
+void expect_silent(Model& model, const DeviceMesh& mesh, const Loss& loss) {
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  CheckReplicas check(*model, mesh);
+  for (int64_t step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    loss(step).backward();
+    clip_grad_norm_(model->parameters(), 0.5);
+    optimizer.step();
+    check.finish();
+  }
+  EXPECT_GT(check.compared(), 20);
+}
+
+TEST(CheckReplicasTest, IsSilentUnderTensorParallelism) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
+    auto model = classifier(mesh);
+    expect_silent(model, mesh, [&](int64_t step) {
+      return loss_of(model(ids_of(step)));
+    });
+  });
+}
+
+TEST(CheckReplicasTest, IsSilentUnderLossParallel) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = filled(Classifier());
+    auto plan = classifier_plan();
+    plan.back() = {
+        "head",
+        ColwiseParallel(
+            {.output_layouts = Shard(-1), .use_local_output = false})};
+    parallelize_module(*model, mesh, plan);
+    const auto scope = loss_parallel();
+    expect_silent(model, mesh, [&](int64_t step) {
+      return loss_of(model(ids_of(step)));
+    });
+  });
+}
+
+// Each rank has the loss of its own rows.
+TEST(CheckReplicasTest, IsSilentUnderSequenceParallelism) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = filled(Classifier());
+    parallelize_module(
+        *model,
+        mesh,
+        {{"embed",
+          RowwiseParallel(
+              {.input_layouts = Replicate(), .output_layouts = Shard(0)})},
+         {"mlp.w1", ColwiseParallel({.input_layouts = Shard(0)})},
+         {"mlp.w2", RowwiseParallel({.output_layouts = Shard(0)})},
+         {"head",
+          ColwiseParallel(
+              {.input_layouts = Shard(0), .output_layouts = Shard(0)})}});
+    model->eval();
+    expect_silent(model, mesh, [&](int64_t step) {
+      const auto logits = model(ids_of(step)); // (3, 8) of (6, 8)
+      return torch::nn::functional::cross_entropy(
+          logits, at::arange(3) + 3 * get_rank());
+    });
+  });
+}
+
+// Activations between modules are DTensors, and all parameters.
+TEST(CheckReplicasTest, IsSilentOnDTensors) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = filled(Classifier());
+    parallelize_module(
+        *model, mesh, classifier_plan(), {.keep_dtensors = true});
+    distribute_module(*model, mesh);
+    expect_silent(model, mesh, [&](int64_t step) {
+      return loss_of(DTensor(model(ids_of(step))).full_tensor());
+    });
+  });
+}
+
+// What is counted in the scope is what is counted without it.
+TEST(CheckReplicasTest, ItsCollectivesAreNotCounted) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh);
+    CommDebugMode comm;
+    loss_of(model(ids_of(0))).backward();
+    const auto without = comm.records().size();
+    const auto count = comm.get_total_counts();
+    CheckReplicas check(*model, mesh);
+    loss_of(model(ids_of(0))).backward();
+    check.finish();
+    EXPECT_EQ(comm.records().size(), without);
+    EXPECT_EQ(comm.get_total_counts(), 2 * count);
+  });
+}
+
+// A scope does not change what is computed, and leaves nothing behind.
+TEST(CheckReplicasTest, ChangesNothing) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    const auto step_of = [&](bool checked) {
+      dtensor::manual_seed(3);
+      auto model = classifier(mesh);
+      std::optional<CheckReplicas> check;
+      if (checked) {
+        check.emplace(*model, mesh);
+      }
+      const auto loss = loss_of(model(ids_of(0)));
+      check.reset();
+      loss.backward();
+      return at::cat({loss.detach().view({1}), at::rand({2})});
+    };
+    EXPECT_TRUE(at::equal(step_of(true), step_of(false)));
+  });
+}
+
+TEST(CheckReplicasTest, ScopesNest) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh);
+    CheckReplicas outer(*model, mesh);
+    {
+      CheckReplicas inner(*model, mesh);
+      loss_of(model(ids_of(0))).backward();
+      EXPECT_GT(inner.compared(), 4);
+    }
+    EXPECT_NE(error_of([&] { model(ids_of(get_rank())); }), "");
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
