@@ -14,6 +14,7 @@
 #include <dtensor/comm/ranks.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
+#include <dtensor/debug/check_replicas.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/debug/explain.h>
 #include <dtensor/debug/trace.h>
@@ -26,6 +27,7 @@
 #include <dtensor/ops/registry.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/distribute_optimizer_state.h>
+#include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -102,6 +104,31 @@ at::Tensor rows(const DeviceMesh& mesh, const Placement& p = Shard(0)) {
 at::Tensor partial(const DeviceMesh& mesh) {
   return DTensor::from_local(at::ones({4, 6}), mesh, {Partial()});
 }
+
+double double_rank() {
+  return static_cast<double>(get_rank());
+}
+
+// A Linear whose input, output and bias are replicated.
+torch::nn::Linear replicating(const DeviceMesh& mesh) {
+  torch::nn::Linear linear(4, 4);
+  parallelize_module(
+      *linear, mesh, RowwiseParallel({.input_layouts = Replicate()}));
+  return linear;
+}
+
+at::Tensor differing(const DeviceMesh& mesh, double value) {
+  const at::Tensor t = distribute_tensor(at::zeros({4}), mesh);
+  DTensor(t).to_local().fill_(value);
+  return t;
+}
+
+struct RankedImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return x + double_rank();
+  }
+};
+DTENSOR_MODULE(Ranked);
 
 void save_one(const at::Tensor& t) {
   StateDict tensors;
@@ -285,6 +312,102 @@ const std::map<std::string, Provocation>& provocations() {
        [](const DeviceMesh&) {
          const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
          zeros({4}, mesh, {Partial(), Partial("max")});
+       }},
+      // Replicas that differ.
+      {"another input on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         model(at::full({2, 4}, double_rank()));
+       }},
+      {"another output on each rank",
+       [](const DeviceMesh& mesh) {
+         Ranked model;
+         parallelize_module(
+             *model,
+             mesh,
+             {{"",
+               PrepareModuleOutput(
+                   {.output_layouts = {Replicate()},
+                    .desired_output_layouts = {Replicate()}})}});
+         CheckReplicas check(*model, mesh);
+         model(at::ones({2, 4}));
+       }},
+      {"another argument of from_local on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         DTensor::from_local(at::full({2, 4}, double_rank()), mesh);
+       }},
+      {"another gradient on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         const auto y = model(at::ones({2, 4}));
+         y.backward(at::full_like(y, double_rank()));
+       }},
+      {"another norm of the gradients on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         auto parameter = differing(mesh, 1);
+         parameter.mutable_grad() = differing(mesh, 1 + double_rank());
+         clip_grad_norm_({parameter}, 1);
+       }},
+      {"another stream of random numbers on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         dtensor::manual_seed(static_cast<uint64_t>(get_rank()));
+         dtensor::randn({4}, mesh);
+       }},
+      {"another parameter on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         DTensor(model->bias.detach()).to_local().fill_(double_rank());
+         CheckReplicas check(*model, mesh);
+       }},
+      {"another gradient of a parameter on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         model->bias.mutable_grad() = differing(mesh, double_rank());
+         check.finish();
+       }},
+      {"another loss on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         (model(at::ones({2, 4})).sum() * 0 + double_rank()).backward();
+       }},
+      {"another generator on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         dtensor::manual_seed(static_cast<uint64_t>(get_rank()));
+         model(at::ones({2, 4}));
+       }},
+      {"another tensor of the program on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         check.compare(at::full({2}, double_rank()), mesh, "tokens");
+       }},
+      {"comparing a DTensor by hand",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         check.compare(rows(mesh), mesh, "rows");
+       }},
+      {"another module on each rank",
+       [](const DeviceMesh& mesh) {
+         auto model = replicating(mesh);
+         CheckReplicas check(*model, mesh);
+         if (get_rank() == 0) {
+           model(at::ones({2, 4}));
+         } else {
+           check.finish();
+         }
        }},
       {"an unknown noise level",
        [](const DeviceMesh&) {
