@@ -742,6 +742,8 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/operator_observer_impl.h
   dtensor/debug/operator_text.cpp
   dtensor/debug/operator_text_impl.h
+  dtensor/debug/replica_text.cpp
+  dtensor/debug/replica_text_impl.h
   dtensor/debug/shard_grid.cpp
   dtensor/debug/shard_grid_impl.h
   dtensor/debug/sharding_svg.cpp

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/debug/check_replicas.h>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <dtensor/comm/init_device_mesh.h>
@@ -13,13 +12,13 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/glob_impl.h>
+#include <dtensor/random/random.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/replica_observer_impl.h>
 #include <dtensor/torch_nodes_impl.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -60,12 +59,6 @@ bool runs_backward() {
 Replica
 replica_of(ReplicaRole role, std::string_view name, const at::Tensor& tensor) {
   return {role, name, tensor, digest_of(tensor)};
-}
-
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
 }
 
 // What is to be compared along each mesh dimension, in the order in which it
@@ -156,11 +149,11 @@ class ReplicaChecker final : public ReplicaObserver {
     }
     if (event.style_dim >= 0) {
       const auto& styled = note_style(event);
-      if (begins && styled.replicates_inputs && options_.generators) {
+      if (begins && styled.replicates_inputs && options_.random_states) {
         batches.add(
             styled.ranks,
-            counted(
-                replica_of(ReplicaRole::kGenerator, name, generator_state())));
+            counted(replica_of(
+                ReplicaRole::kRandomState, name, get_random_state())));
       }
     }
     batches.compare(options_.tolerance);
@@ -171,11 +164,11 @@ class ReplicaChecker final : public ReplicaObserver {
     compare_parameters();
     Batches batches;
     for (const auto& styled : styled_) {
-      if (styled.replicates_inputs && options_.generators) {
+      if (styled.replicates_inputs && options_.random_states) {
         batches.add(
             styled.ranks,
             counted(
-                replica_of(ReplicaRole::kGenerator, "", generator_state())));
+                replica_of(ReplicaRole::kRandomState, "", get_random_state())));
       }
     }
     batches.compare(options_.tolerance);

@@ -38,8 +38,8 @@ struct CheckReplicasOptions {
   /// Compare the tensor that backward() begins at between the ranks that get
   /// replicated inputs.
   bool losses = true;
-  /// Compare the default random generators of those ranks at each module.
-  bool generators = true;
+  /// Compare get_random_state() of those ranks at each module.
+  bool random_states = true;
   /// Elements are equal if they differ by no more than this times the largest
   /// magnitude in the tensor. 0: bit by bit. Greater for ranks whose kernels
   /// round differently (hosts with other processors, atomic additions).
@@ -53,7 +53,8 @@ struct CheckReplicasOptions {
 /// - inputs and outputs of styled modules, the arguments of from_local(), and
 ///   the gradients that arrive at outputs, along the dimensions on which their
 ///   layout is Replicate. Dimensions that shard the batch are not compared;
-/// - the loss and the default random generators, along the dimensions of styles
+/// - the loss and the random states (get_random_state()), along the dimensions
+/// of styles
 ///   whose inputs are replicated. A loss after an output that is sharded along
 ///   another dimension than the last one is each rank's own;
 /// - seed and position of each random operator on DTensors, and the result of
@@ -78,9 +79,9 @@ class DTENSOR_API CheckReplicas {
   CheckReplicas(const CheckReplicas&) = delete;
   CheckReplicas& operator=(const CheckReplicas&) = delete;
 
-  /// Compares parameters, gradients and generators as they are now. Parameters
-  /// are also compared before the first module of each forward pass that
-  /// follows a backward pass.
+  /// Compares parameters, gradients and random states as they are now.
+  /// Parameters are also compared before the first module of each forward pass
+  /// that follows a backward pass.
   void finish();
 
   /// Compares a plain tensor of the program along all dimensions of `mesh`.

@@ -7,6 +7,7 @@
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/debug/digest_impl.h>
+#include <dtensor/debug/replica_text_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
@@ -19,82 +20,6 @@
 
 namespace dtensor::detail {
 namespace {
-
-std::string in_module(std::string_view name) {
-  return name.empty() ? "" : c10::str(" in module \"", name, "\"");
-}
-
-std::string of_module(std::string_view name) {
-  return name.empty() ? " of the module itself"
-                      : c10::str(" of module \"", name, "\"");
-}
-
-std::string title_of(const Replica& replica) {
-  const auto name = replica.name;
-  switch (replica.role) {
-    case ReplicaRole::kInput:
-      return "the input" + of_module(name);
-    case ReplicaRole::kOutput:
-      return "the output" + of_module(name);
-    case ReplicaRole::kLocal:
-      return "the argument of from_local" + in_module(name);
-    case ReplicaRole::kGradient:
-      return name.empty() ? "the gradient of a local tensor"
-                          : "the gradient of the output" + of_module(name);
-    case ReplicaRole::kNorm:
-      return "the norm of the gradients";
-    case ReplicaRole::kDraw:
-      return "the stream of random numbers" + in_module(name);
-    case ReplicaRole::kParameter:
-      return c10::str("the parameter \"", name, "\"");
-    case ReplicaRole::kParameterGradient:
-      return c10::str("the gradient of the parameter \"", name, "\"");
-    case ReplicaRole::kLoss:
-      return "the loss";
-    case ReplicaRole::kGenerator:
-      return name.empty()
-          ? "the default random generator"
-          : c10::str("the default random generator at module \"", name, "\"");
-    default:
-      return c10::str("\"", name, "\"");
-  }
-}
-
-const char* advice_for(ReplicaRole role) {
-  switch (role) {
-    case ReplicaRole::kInput:
-      return "Give these ranks the same input, or name the layout that it has "
-             "in the style's input_layouts.";
-    case ReplicaRole::kOutput:
-      return "Look for what the module computes differently there: random "
-             "numbers, or code that depends on the rank.";
-    case ReplicaRole::kLocal:
-      return "Pass the same tensor on these ranks, or the placements that it "
-             "has.";
-    case ReplicaRole::kGradient:
-      return "Compute the same with the output on each of these ranks, or "
-             "change its layout (output_layouts, or grad_placements of "
-             "to_local).";
-    case ReplicaRole::kNorm:
-      return "Look for a gradient that one rank has changed or does not have.";
-    case ReplicaRole::kDraw:
-    case ReplicaRole::kGenerator:
-      return "Seed all ranks alike with dtensor::manual_seed(), and draw the "
-             "same random numbers on all of them.";
-    case ReplicaRole::kParameter:
-      return "Seed all ranks alike before the model is made, load the same "
-             "weights on all of them, and write to it on all or on none.";
-    case ReplicaRole::kParameterGradient:
-      return "Run the same backward passes on these ranks, and write to it on "
-             "all or on none.";
-    case ReplicaRole::kLoss:
-      return "Compute it from the whole output: output_layouts = Replicate(), "
-             "or loss_parallel(). Set losses = false where each of these ranks "
-             "has a loss of its own on purpose.";
-    default:
-      return "Compute it alike on these ranks.";
-  }
-}
 
 std::string draw_text(const at::Tensor& draw) {
   const auto* values = draw.const_data_ptr<int64_t>();
@@ -109,7 +34,7 @@ std::string shape_of(const Replica& replica) {
     return "none";
   }
   return replica.role == ReplicaRole::kDraw ||
-          replica.role == ReplicaRole::kGenerator
+          replica.role == ReplicaRole::kRandomState
       ? "state"
       : dtensor::shape_text(t.scalar_type(), t.sizes());
 }
@@ -139,7 +64,7 @@ std::string lines_of(const std::vector<Replica>& replicas) {
   std::string text;
   for (const auto& replica : replicas) {
     text += c10::str(
-        title_of(replica),
+        title_of(replica.role, replica.name),
         "\t",
         shape_of(replica),
         "\t",
@@ -392,7 +317,7 @@ void compare_replicas(
     DTENSOR_CHECK(
         !text,
         "CheckReplicas",
-        title_of(replicas[i]),
+        title_of(replicas[i].role, replicas[i].name),
         " is not the same on all ranks of mesh dimension ",
         where.mesh.dim_label(where.dim),
         ": ",

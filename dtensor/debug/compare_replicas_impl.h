@@ -24,7 +24,7 @@ enum class ReplicaRole : uint8_t {
   kParameter,
   kParameterGradient,
   kLoss,
-  kGenerator,
+  kRandomState,
   kNamed,
 };
 

@@ -380,7 +380,7 @@ const std::map<std::string, Provocation>& provocations() {
          CheckReplicas check(*model, mesh);
          (model(at::ones({2, 4})).sum() * 0 + double_rank()).backward();
        }},
-      {"another generator on each rank",
+      {"another random state on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
          CheckReplicas check(*model, mesh);
