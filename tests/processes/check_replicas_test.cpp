@@ -13,6 +13,7 @@ struct Run {
   DeviceMesh mesh = init_device_mesh(at::kCPU, {get_world_size()}, {"tp"});
   Mlp mlp = filled(Mlp(4, 12));
   Run() {
+    dtensor::manual_seed(1);
     parallelize_module(*mlp, mesh, mlp_plan());
   }
 };
