@@ -58,7 +58,7 @@
 //   gradient_edge, set_gradient_edge               parallel, data_parallel
 // the number of a pass, -1 outside                 parallel   PassesHaveNumbers
 //   get_current_graph_task_id, graph_task          data_parallel, debug
-// a range begins before a node's hooks run          debug      CheckReplicasTest.*
+// a range opens before the hooks of its node       debug      CheckReplicas.*
 // a rank's passes keep to its thread               comm       PassesInThreads
 //   set_multithreading_enabled
 // the math of attention                            ops        PlainAttention

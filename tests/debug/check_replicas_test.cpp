@@ -77,7 +77,7 @@ void expect_on_ranks(int64_t ranks, const std::string& text, const Fn& fn) {
   });
 }
 
-TEST(CheckReplicasTest, FindsOtherDataOnEachRank) {
+TEST(CheckReplicas, FindsOtherDataOnEachRank) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the input of module \"embed\" is not the same on all "
@@ -92,7 +92,7 @@ TEST(CheckReplicasTest, FindsOtherDataOnEachRank) {
       });
 }
 
-TEST(CheckReplicasTest, FindsOtherShapesOnEachRank) {
+TEST(CheckReplicas, FindsOtherShapesOnEachRank) {
   expect_on_ranks(
       3,
       "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
@@ -107,7 +107,7 @@ TEST(CheckReplicasTest, FindsOtherShapesOnEachRank) {
       });
 }
 
-TEST(CheckReplicasTest, FindsALossOfAShardOfTheClasses) {
+TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh, Shard(-1));
@@ -127,7 +127,7 @@ TEST(CheckReplicasTest, FindsALossOfAShardOfTheClasses) {
   });
 }
 
-TEST(CheckReplicasTest, LetsALossOfItsOwnPass) {
+TEST(CheckReplicas, LetsALossOfItsOwnPass) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh, Shard(-1));
@@ -138,7 +138,7 @@ TEST(CheckReplicasTest, LetsALossOfItsOwnPass) {
   });
 }
 
-TEST(CheckReplicasTest, FindsAGradientThatDiffers) {
+TEST(CheckReplicas, FindsAGradientThatDiffers) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the gradient of the output of module \"w2\" is not the "
@@ -155,7 +155,7 @@ TEST(CheckReplicasTest, FindsAGradientThatDiffers) {
       });
 }
 
-TEST(CheckReplicasTest, FindsAGradientOfToLocal) {
+TEST(CheckReplicas, FindsAGradientOfToLocal) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the gradient of a local tensor is not the same on all "
@@ -173,7 +173,7 @@ TEST(CheckReplicasTest, FindsAGradientOfToLocal) {
       });
 }
 
-TEST(CheckReplicasTest, FindsAParameterThatDiffers) {
+TEST(CheckReplicas, FindsAParameterThatDiffers) {
   expect_on_ranks(
       4,
       "[CheckReplicas] the parameter \"mlp.w2.bias\" is not the same on all "
@@ -189,7 +189,7 @@ TEST(CheckReplicasTest, FindsAParameterThatDiffers) {
       });
 }
 
-TEST(CheckReplicasTest, FindsAPlainParameterThatDiffers) {
+TEST(CheckReplicas, FindsAPlainParameterThatDiffers) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the parameter \"w1.weight\" is not the same on all "
@@ -206,7 +206,7 @@ TEST(CheckReplicasTest, FindsAPlainParameterThatDiffers) {
       });
 }
 
-TEST(CheckReplicasTest, LeavesLocalParametersOut) {
+TEST(CheckReplicas, LeavesLocalParametersOut) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto mlp = filled(Mlp(kWidth, 8));
@@ -218,7 +218,7 @@ TEST(CheckReplicasTest, LeavesLocalParametersOut) {
 }
 
 // In the middle of a run, before the next forward pass.
-TEST(CheckReplicasTest, FindsAParameterThatDrifts) {
+TEST(CheckReplicas, FindsAParameterThatDrifts) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);
@@ -236,7 +236,7 @@ TEST(CheckReplicasTest, FindsAParameterThatDrifts) {
   });
 }
 
-TEST(CheckReplicasTest, FindsAGradientThatOneRankChanged) {
+TEST(CheckReplicas, FindsAGradientThatOneRankChanged) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);
@@ -255,7 +255,7 @@ TEST(CheckReplicasTest, FindsAGradientThatOneRankChanged) {
   });
 }
 
-TEST(CheckReplicasTest, FindsAReplicatedTensorThatDiffers) {
+TEST(CheckReplicas, FindsAReplicatedTensorThatDiffers) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the input of module \"w1\" is not the same on all ranks "
@@ -273,7 +273,7 @@ TEST(CheckReplicasTest, FindsAReplicatedTensorThatDiffers) {
       });
 }
 
-TEST(CheckReplicasTest, FindsAnArgumentOfFromLocal) {
+TEST(CheckReplicas, FindsAnArgumentOfFromLocal) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the argument of from_local is not the same on all ranks "
@@ -290,7 +290,7 @@ TEST(CheckReplicasTest, FindsAnArgumentOfFromLocal) {
       });
 }
 
-TEST(CheckReplicasTest, FindsRandomStatesOutOfStep) {
+TEST(CheckReplicas, FindsRandomStatesOutOfStep) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the random state at module \"w1\" is not the same on "
@@ -309,7 +309,7 @@ TEST(CheckReplicasTest, FindsRandomStatesOutOfStep) {
       });
 }
 
-TEST(CheckReplicasTest, FindsStreamsOutOfStep) {
+TEST(CheckReplicas, FindsStreamsOutOfStep) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the stream of random numbers is not the same on all "
@@ -328,7 +328,7 @@ TEST(CheckReplicasTest, FindsStreamsOutOfStep) {
       });
 }
 
-TEST(CheckReplicasTest, FindsATensorOfTheProgram) {
+TEST(CheckReplicas, FindsATensorOfTheProgram) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] \"learning rate\" is not the same on all ranks of mesh "
@@ -344,7 +344,7 @@ TEST(CheckReplicasTest, FindsATensorOfTheProgram) {
       });
 }
 
-TEST(CheckReplicasTest, FindsRanksThatCallOtherModules) {
+TEST(CheckReplicas, FindsRanksThatCallOtherModules) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the ranks of mesh dimension \"tp\" have come to "
@@ -364,7 +364,7 @@ TEST(CheckReplicasTest, FindsRanksThatCallOtherModules) {
       });
 }
 
-TEST(CheckReplicasTest, ComparesToATolerance) {
+TEST(CheckReplicas, ComparesToATolerance) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto mlp = filled(Mlp(kWidth, 8));
@@ -380,7 +380,7 @@ TEST(CheckReplicasTest, ComparesToATolerance) {
   });
 }
 
-TEST(CheckReplicasTest, RefusesToCompareDTensors) {
+TEST(CheckReplicas, RefusesToCompareDTensors) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] \"x\" is a DTensor. Pass a plain tensor, such as "
@@ -407,7 +407,7 @@ void expect_silent(Model& model, const DeviceMesh& mesh, const Loss& loss) {
   EXPECT_GT(check.compared(), 20);
 }
 
-TEST(CheckReplicasTest, IsSilentUnderTensorParallelism) {
+TEST(CheckReplicas, IsSilentUnderTensorParallelism) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
     auto model = classifier(mesh);
@@ -417,7 +417,7 @@ TEST(CheckReplicasTest, IsSilentUnderTensorParallelism) {
   });
 }
 
-TEST(CheckReplicasTest, IsSilentUnderLossParallel) {
+TEST(CheckReplicas, IsSilentUnderLossParallel) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = filled(Classifier());
@@ -435,7 +435,7 @@ TEST(CheckReplicasTest, IsSilentUnderLossParallel) {
 }
 
 // Each rank has the loss of its own rows.
-TEST(CheckReplicasTest, IsSilentUnderSequenceParallelism) {
+TEST(CheckReplicas, IsSilentUnderSequenceParallelism) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = filled(Classifier());
@@ -460,7 +460,7 @@ TEST(CheckReplicasTest, IsSilentUnderSequenceParallelism) {
 }
 
 // Activations between modules are DTensors, and all parameters.
-TEST(CheckReplicasTest, IsSilentOnDTensors) {
+TEST(CheckReplicas, IsSilentOnDTensors) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = filled(Classifier());
@@ -474,7 +474,7 @@ TEST(CheckReplicasTest, IsSilentOnDTensors) {
 }
 
 // What is counted in the scope is what is counted without it.
-TEST(CheckReplicasTest, ItsCollectivesAreNotCounted) {
+TEST(CheckReplicas, ItsCollectivesAreNotCounted) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);
@@ -491,7 +491,7 @@ TEST(CheckReplicasTest, ItsCollectivesAreNotCounted) {
 }
 
 // A scope does not change what is computed, and leaves nothing behind.
-TEST(CheckReplicasTest, ChangesNothing) {
+TEST(CheckReplicas, ChangesNothing) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     const auto step_of = [&](bool checked) {
@@ -510,7 +510,7 @@ TEST(CheckReplicasTest, ChangesNothing) {
   });
 }
 
-TEST(CheckReplicasTest, ScopesNest) {
+TEST(CheckReplicas, ScopesNest) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
     auto model = classifier(mesh);
