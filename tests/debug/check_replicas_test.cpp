@@ -107,6 +107,51 @@ TEST(CheckReplicas, FindsOtherShapesOnEachRank) {
       });
 }
 
+struct EchoImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return x * 2;
+  }
+};
+DTENSOR_MODULE(Echo);
+
+// A style that acts through hooks.
+TEST(CheckReplicas, FindsAnInputThatHooksTake) {
+  expect_on_ranks(
+      kRanks,
+      "[CheckReplicas] the input of module \"0\" is not the same on all ranks "
+      "of mesh dimension \"tp\": the f32[2, 4] of rank 1 is up to 1 away from "
+      "that of rank 0. Give these ranks the same input, or name the layout "
+      "that "
+      "it has in the style's input_layouts.",
+      [](const DeviceMesh& mesh) {
+        torch::nn::Sequential model{Echo()};
+        parallelize_module(
+            *model,
+            mesh,
+            {{"0",
+              PrepareModuleInput(
+                  {.input_layouts = {Replicate()},
+                   .desired_input_layouts = {Shard(0)}})}});
+        CheckReplicas check(*model, mesh);
+        model->forward(at::full({2, 4}, static_cast<double>(get_rank())));
+      });
+}
+
+// The same tokens, and other targets.
+TEST(CheckReplicas, FindsOtherTargetsByTheLoss) {
+  run_ranks(kRanks, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
+    auto model = classifier(mesh);
+    CheckReplicas check(*model, mesh);
+    const auto loss = loss_of(model(ids_of(0)), 4 - get_rank());
+    EXPECT_THAT(
+        error_of([&] { loss.backward(); }),
+        testing::StartsWith(
+            "[CheckReplicas] the loss is not the same on all ranks of mesh "
+            "dimension \"tp\": "));
+  });
+}
+
 TEST(CheckReplicas, FindsALossOfAShardOfTheClasses) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
