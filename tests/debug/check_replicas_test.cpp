@@ -339,9 +339,9 @@ TEST(CheckReplicas, FindsRandomStatesOutOfStep) {
   expect_on_ranks(
       kRanks,
       "[CheckReplicas] the random state at module \"w1\" is not the same on "
-      "all ranks of mesh dimension \"tp\": that of rank 1 is not that of rank "
-      "0. Seed all ranks alike with dtensor::manual_seed(), and draw the same "
-      "random numbers on all of them.",
+      "all ranks of mesh dimension \"tp\": it is in another state on rank 1 "
+      "than on rank 0. Seed all ranks alike with dtensor::manual_seed(), and "
+      "draw the same random numbers on all of them.",
       [](const DeviceMesh& mesh) {
         auto mlp = filled(Mlp(kWidth, 8));
         parallelize_module(*mlp, mesh, mlp_plan());
