@@ -657,16 +657,20 @@ set(DTENSOR_PROGRAM_HEADERS
   dtensor/program/tp_transform.h
 )
 set(DTENSOR_PROGRAM_SOURCES
+  dtensor/program/allowed_operators.cpp
+  dtensor/program/allowed_operators_impl.h
   dtensor/program/check_inputs.cpp
   dtensor/program/find_pairs.cpp
   dtensor/program/find_pairs_impl.h
   dtensor/program/find_uses.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h
+  dtensor/program/graph_reader_impl.h
   dtensor/program/graph_text.cpp
   dtensor/program/interpreter.cpp
   dtensor/program/interpreter_impl.h
   dtensor/program/load_program.cpp
+  dtensor/program/make_list.cpp
   dtensor/program/make_modules.cpp
   dtensor/program/merged_plan.cpp
   dtensor/program/merged_plan_impl.h
@@ -677,8 +681,11 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/parallelize_program.cpp
   dtensor/program/parallelize_script.cpp
   dtensor/program/output_names.cpp
+  dtensor/program/pickle_shape.cpp
+  dtensor/program/pickle_shape_impl.h
   dtensor/program/plan_text.cpp
   dtensor/program/program_state_impl.h
+  dtensor/program/read_calls.cpp
   dtensor/program/read_graph.cpp
   dtensor/program/read_graph_impl.h
   dtensor/program/read_input.cpp
@@ -689,6 +696,8 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/routes.cpp
   dtensor/program/routes_impl.h
   dtensor/program/run_program.cpp
+  dtensor/program/sample_inputs.cpp
+  dtensor/program/sample_inputs_impl.h
   dtensor/program/scalar_functions.cpp
   dtensor/program/script_functions.cpp
   dtensor/program/script_inputs.cpp

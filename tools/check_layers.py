@@ -89,7 +89,7 @@ LISTED = {
             "parallel/context_attention.cpp": "attention in a scope",
             "program/find_pairs.cpp": "modules that a graph calls",
             "program/make_modules.cpp": "modules that a graph calls",
-            "program/read_graph.cpp": "a check that export writes",
+            "program/read_calls.cpp": "a check that export writes",
             "program/read_script.cpp": "modules, and questions about a tensor",
             "program/scalar_functions.cpp": "what graphs compute of sizes",
             "program/script_modules.cpp": "modules that a script calls",

@@ -3,6 +3,7 @@
 
 #include <dtensor/error.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <numeric>
@@ -10,6 +11,16 @@
 
 namespace dtensor {
 namespace {
+
+// Bytes of a text that an error repeats.
+constexpr size_t kLongestQuote = 200;
+
+// Limits of what a text may describe, far above what a cluster has: memory and
+// time grow with the number of ranks and of pieces that are dealt out.
+constexpr int64_t kMaxRanks = int64_t{1} << 17;
+constexpr int64_t kMaxPieces = int64_t{1} << 14; // of a tensor dimension
+constexpr size_t kMaxDims = 64;
+constexpr int64_t kMaxElements = int64_t{1} << 56;
 
 // The text, a position in it, and the words for what is not as it should be.
 // Blanks between two words are skipped.
@@ -81,7 +92,8 @@ class Reader {
         " at position ",
         position_,
         ": \"",
-        text_,
+        text_.substr(0, kLongestQuote),
+        text_.size() > kLongestQuote ? "..." : "",
         "\". Write ",
         notation_,
         ".");
@@ -95,7 +107,9 @@ class Reader {
   }
 
   void skip_blanks() {
-    while (position_ < text_.size() && rest().find_first_of(" \t\n") == 0) {
+    constexpr std::string_view kBlanks = " \t\n";
+    while (position_ < text_.size() &&
+           kBlanks.find(text_[position_]) != std::string_view::npos) {
       ++position_;
     }
   }
@@ -130,31 +144,51 @@ read_number(Reader& reader, int64_t least, int64_t most, const char* what) {
   return value;
 }
 
-int64_t read_size(Reader& reader, int64_t least, const char* what) {
-  return read_number(reader, least, INT64_MAX, what);
-}
-
 Sizes read_sizes(Reader& reader, const char* what) {
   Sizes sizes;
   do {
-    sizes.push_back(read_size(reader, 0, what));
+    if (sizes.size() == kMaxDims) {
+      reader.fail(c10::str("at most ", kMaxDims, " dimensions"));
+    }
+    sizes.push_back(read_number(reader, 0, kMaxElements, what));
   } while (reader.accept(","));
   return sizes;
 }
 
+// The elements from the first to the last, or of a shape of these sizes; a size
+// of 0 counts as 1. Fails if they are more than kMaxElements.
+void check_extent(Reader& reader, size_t begin, const ParsedSpec& spec) {
+  int64_t room = kMaxElements;
+  int64_t reach = 0;
+  for (size_t d = 0; d < spec.sizes.size(); ++d) {
+    const auto size = std::max<int64_t>(spec.sizes[d], 1);
+    const auto stride = std::max<int64_t>(spec.strides[d], 1);
+    room /= size;
+    if (room == 0 || size - 1 > (kMaxElements - reach) / stride) {
+      reader.go_to(begin);
+      reader.fail(c10::str("a shape of at most ", kMaxElements, " elements"));
+    }
+    reach += (size - 1) * stride;
+  }
+}
+
 // "[8, 6]", "[8, 6; 1, 8]" or "[]"
 void read_shape(Reader& reader, ParsedSpec& spec) {
+  const size_t begin = reader.position();
   reader.expect("[");
   if (reader.accept("]")) {
     return;
   }
   spec.sizes = read_sizes(reader, "a size");
+  spec.strides.assign(spec.sizes.size(), 1);
+  check_extent(reader, begin, spec);
   spec.strides = dtensor::contiguous_strides(spec.sizes);
   if (reader.accept(";")) {
     spec.strides = read_sizes(reader, "a stride");
     if (spec.strides.size() != spec.sizes.size()) {
       reader.fail(c10::str(spec.sizes.size(), " strides"));
     }
+    check_extent(reader, begin, spec);
   }
   reader.expect("]");
 }
@@ -174,24 +208,40 @@ void read_mesh_dim(Reader& reader, ParsedSpec& spec) {
   } else {
     reader.go_to(begin);
   }
-  spec.mesh_shape.push_back(
-      read_size(reader, 1, "the positive size of a mesh dimension"));
+  spec.mesh_shape.push_back(read_number(
+      reader, 1, INT64_MAX, "the positive size of a mesh dimension"));
 }
 
 // "(dp=2, tp=4)"
 void read_mesh(Reader& reader, ParsedSpec& spec) {
+  const size_t begin = reader.position();
+  int64_t room = kMaxRanks;
   reader.expect("(");
   do {
     read_mesh_dim(reader, spec);
+    room /= spec.mesh_shape.back();
+    if (room == 0 || spec.mesh_shape.size() > kMaxDims) {
+      reader.go_to(begin);
+      reader.fail(c10::str(
+          "a mesh of at most ",
+          kMaxRanks,
+          " ranks and ",
+          kMaxDims,
+          " dimensions"));
+    }
   } while (reader.accept(","));
   reader.expect(")");
 }
 
 // "sf=4"
-int64_t read_named(Reader& reader, std::string_view name, const char* what) {
+int64_t read_named(
+    Reader& reader,
+    std::string_view name,
+    int64_t most,
+    const char* what) {
   reader.expect(name);
   reader.expect("=");
-  return read_size(reader, 1, what);
+  return read_number(reader, 1, most, what);
 }
 
 Placement read_shard(Reader& reader, bool is_strided) {
@@ -201,10 +251,12 @@ Placement read_shard(Reader& reader, bool is_strided) {
   int64_t split_factor = 1;
   if (is_strided) {
     reader.expect(",");
-    split_factor = read_named(reader, "sf", "a positive split factor");
+    split_factor =
+        read_named(reader, "sf", kMaxPieces, "a split factor from 1 to 16384");
   }
-  const int64_t unit =
-      reader.accept(",") ? read_named(reader, "u", "a positive unit") : 1;
+  const int64_t unit = reader.accept(",")
+      ? read_named(reader, "u", kMaxElements, "a positive unit")
+      : 1;
   reader.expect(")");
   return is_strided ? StridedShard(dim, split_factor, unit) : Shard(dim, unit);
 }
@@ -252,6 +304,19 @@ Placements read_placements(Reader& reader) {
   return placements;
 }
 
+// Each strided placement deals out the pieces of those before it.
+void check_pieces(Reader& reader, size_t begin, PlacementsRef placements) {
+  int64_t room = kMaxPieces;
+  for (const auto& placement : placements) {
+    room /= placement.cuts() ? placement.split_factor() : 1;
+    if (room == 0) {
+      reader.go_to(begin);
+      reader.fail(
+          c10::str("split factors whose product is at most ", kMaxPieces));
+    }
+  }
+}
+
 } // namespace
 
 Placements parse_placements(std::string_view text) {
@@ -268,7 +333,9 @@ ParsedSpec parse_spec(std::string_view text) {
   reader.expect("on");
   read_mesh(reader, spec);
   reader.expect(":");
+  const size_t begin = reader.position();
   spec.placements = read_placements(reader);
+  check_pieces(reader, begin, spec.placements);
   return spec;
 }
 

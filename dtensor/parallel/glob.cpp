@@ -1,13 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/glob_impl.h>
 
+#include <cstddef>
+#include <vector>
+
 namespace dtensor {
 namespace {
+
+// One of "*", "?", a character, and a set without its brackets.
+struct Token {
+  std::string_view text;
+  bool is_set = false;
+};
 
 // The end of the set that starts after '[' at `begin`; npos if it never ends.
 size_t end_of_set(std::string_view pattern, size_t begin) {
   const bool negated = begin < pattern.size() && pattern[begin] == '!';
   return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" holds ']'
+}
+
+std::vector<Token> tokens_of(std::string_view pattern) {
+  std::vector<Token> tokens;
+  bool any_set_ends = true;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const auto end = pattern[i] == '[' && any_set_ends
+        ? end_of_set(pattern, i + 1)
+        : std::string_view::npos;
+    if (end != std::string_view::npos) {
+      tokens.push_back({pattern.substr(i + 1, end - i - 1), true});
+      i = end;
+      continue;
+    }
+    any_set_ends = any_set_ends && pattern[i] != '[';
+    tokens.push_back({pattern.substr(i, 1)});
+  }
+  return tokens;
 }
 
 // Whether `c` is in a set such as "a-z_" or "!0-9".
@@ -23,27 +50,43 @@ bool in_set(std::string_view set, char c) {
   return found != negated;
 }
 
+bool takes_any_text(const Token& token) {
+  return !token.is_set && token.text == "*";
+}
+
+bool takes(const Token& token, char c) {
+  return token.is_set ? in_set(token.text, c)
+                      : token.text[0] == '?' || token.text[0] == c;
+}
+
 } // namespace
 
+// Returns to the last star alone: an earlier one that took more would leave the
+// later one less of the same text. The time is the product of both lengths.
 bool detail::matches_glob(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) {
-    return name.empty();
+  const auto tokens = tokens_of(pattern);
+  size_t token = 0;
+  size_t at = 0;
+  size_t after_star = 0; // 0: there was none
+  size_t taken = 0;      // end of what it took
+  while (at < name.size()) {
+    if (token < tokens.size() && takes_any_text(tokens[token])) {
+      after_star = ++token;
+      taken = at;
+    } else if (token < tokens.size() && takes(tokens[token], name[at])) {
+      ++token;
+      ++at;
+    } else if (after_star > 0) {
+      token = after_star;
+      at = ++taken;
+    } else {
+      return false;
+    }
   }
-  if (pattern[0] == '*') {
-    return matches_glob(pattern.substr(1), name) ||
-        (!name.empty() && matches_glob(pattern, name.substr(1)));
+  while (token < tokens.size() && takes_any_text(tokens[token])) {
+    ++token;
   }
-  if (name.empty()) {
-    return false;
-  }
-  const auto end =
-      pattern[0] == '[' ? end_of_set(pattern, 1) : std::string_view::npos;
-  if (end != std::string_view::npos) {
-    return in_set(pattern.substr(1, end - 1), name[0]) &&
-        matches_glob(pattern.substr(end + 1), name.substr(1));
-  }
-  return (pattern[0] == '?' || pattern[0] == name[0]) &&
-      matches_glob(pattern.substr(1), name.substr(1));
+  return token == tokens.size();
 }
 
 } // namespace dtensor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/interpreter_impl.h>
 
+#include <dtensor/error.h>
 #include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/program/source_line_impl.h>
@@ -10,6 +11,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
+#include <new>
+#include <stdexcept>
 #include <utility>
 
 namespace dtensor::detail {
@@ -29,7 +32,25 @@ std::string describe(const GraphNode& node, const std::string& path) {
       ")");
 }
 
+// The operators check most of what a file gives them, and assert the rest.
+std::string reason_of(const std::string& text) {
+  return text.substr(0, text.find(" INTERNAL ASSERT FAILED"));
+}
+
 } // namespace
+
+void Interpreter::refuse_call(const GraphNode& node, const std::string& why)
+    const {
+  DTENSOR_CHECK_VALUE(
+      false,
+      "Program",
+      "the call does not take its arguments: ",
+      why,
+      ", ",
+      describe(node, state_.path),
+      ". Export the program again.");
+  TORCH_INTERNAL_ASSERT(false);
+}
 
 Interpreter::~Interpreter() {
   while (!scopes_.empty()) {
@@ -77,8 +98,16 @@ void Interpreter::call(const GraphNode& node) {
     }
     std::visit([&](const auto& what) { carry_out(what, node); }, node.call);
   } catch (c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (const auto reason = reason_of(text); reason.size() < text.size()) {
+      refuse_call(node, reason);
+    }
     error.add_context(describe(node, state_.path));
     throw;
+  } catch (const std::logic_error& error) {
+    refuse_call(node, error.what());
+  } catch (const std::bad_alloc& error) {
+    refuse_call(node, error.what());
   }
 }
 

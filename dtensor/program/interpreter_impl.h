@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace dtensor::detail {
@@ -44,6 +45,8 @@ class Interpreter {
   void carry_out(const BeginAutocast& mode, const GraphNode& node);
   void carry_out(const EndScope& end, const GraphNode& node);
   [[noreturn]] void carry_out(const Unread& call, const GraphNode& node);
+  [[noreturn]] void refuse_call(const GraphNode& node, const std::string& why)
+      const;
   void store(const Result& result, c10::IValue value, bool random);
 
   const ProgramState& state_;

@@ -3,14 +3,15 @@
 
 #include <dtensor/error.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/program/allowed_operators_impl.h>
 #include <dtensor/program/program_state_impl.h>
 #include <dtensor/program/read_graph_impl.h>
+#include <dtensor/program/sample_inputs_impl.h>
 #include <dtensor/weights/load_weights.h>
 #include <dtensor/weights/pt2_archive_impl.h>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace {
 constexpr const char* kLoadProgram = "load_program";
 constexpr const char* kModels = "models/";
 
-// The text of the one graph in the archive.
+// The name of the one graph in the archive.
 std::string graph_in(const detail::Pt2Archive& archive) {
   auto names = archive.names_in(kModels);
   std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
@@ -35,27 +36,7 @@ std::string graph_in(const detail::Pt2Archive& archive) {
       " programs under ",
       kModels,
       ". Write one with torch.export.save() of PyTorch 2.8 or newer.");
-  return archive.read(kModels + names[0]);
-}
-
-// Those in lists, tuples and dictionaries, one after the other.
-void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& all) {
-  if (value.isTensor()) {
-    all.push_back(value.toTensor());
-  } else if (value.isTuple()) {
-    for (const auto& item : value.toTupleRef().elements()) {
-      collect_tensors(item, all);
-    }
-  } else if (value.isList()) {
-    for (const auto& item : value.toListRef()) {
-      collect_tensors(item, all);
-    }
-  } else if (value.isGenericDict()) {
-    const auto dict = value.toGenericDict();
-    for (const auto& item : dict) {
-      collect_tensors(item.value(), all);
-    }
-  }
+  return kModels + names[0];
 }
 
 } // namespace
@@ -89,31 +70,23 @@ detail::ProgramState& state_of(const Program& program) {
 Program load_program(
     const std::string& path,
     const LoadProgramOptions& options) {
+  detail::check_operator_names(options.allowed_operators);
   const auto file = open_weights(path);
   const detail::Pt2Archive archive(path);
   auto state = std::make_shared<detail::ProgramState>();
   state->path = path;
   state->device = options.device;
-  state->graph = detail::read_graph(graph_in(archive), {path, options.device});
+  const auto name = graph_in(archive);
+  state->graph = detail::read_graph(
+      archive.read(name),
+      {path, options.device, options.allowed_operators, name});
   state->file = file;
   state->module = detail::make_modules(state->graph, *file, state->inputs);
   return Program(std::move(state));
 }
 
 std::vector<at::Tensor> Program::sample_inputs() const {
-  constexpr const char* kSamples = "data/sample_inputs/";
-  const detail::Pt2Archive archive(state_->path);
-  const auto names = archive.names_in(kSamples);
-  DTENSOR_CHECK_VALUE(
-      !names.empty(),
-      "Program",
-      state_->path,
-      " has no sample inputs. Pass inputs of your own.");
-  const auto bytes = archive.read(kSamples + names[0]);
-  std::vector<at::Tensor> inputs;
-  collect_tensors(
-      torch::jit::pickle_load({bytes.begin(), bytes.end()}), inputs);
-  return inputs;
+  return detail::read_sample_inputs(detail::Pt2Archive(state_->path));
 }
 
 std::vector<std::string> Program::input_names() const {

@@ -3,6 +3,7 @@
 #include <dtensor/program/program_state_impl.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/program/module_tree_impl.h>
 
 #include <ATen/ops/empty.h>
@@ -84,8 +85,19 @@ class Weights {
     }
     auto t = at::empty(
         weight->sizes, at::TensorOptions(weight->dtype).device(c10::kMeta));
-    t.set_requires_grad(
-        input.kind == InputKind::kParameter && input.requires_grad);
+    const bool wants_grad =
+        input.kind == InputKind::kParameter && input.requires_grad;
+    DTENSOR_CHECK_VALUE(
+        !wants_grad || t.is_floating_point() || t.is_complex(),
+        "load_program",
+        file_.path(),
+        ": the parameter ",
+        input.name,
+        " is ",
+        short_name(weight->dtype),
+        " and requires a gradient, which only floating point numbers have. "
+        "Export the program again.");
+    t.set_requires_grad(wants_grad);
     made_.emplace_back(input.name, t);
     return t;
   }

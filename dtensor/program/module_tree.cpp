@@ -183,7 +183,8 @@ class Tree {
     const auto weight = named(tensors, "weight");
     const auto bias = named(tensors, "bias");
     if (is_only_weight_and_bias(tensors) && weight.defined()) {
-      if (tensors.role == Role::kEmbedding && !bias.defined()) {
+      if (tensors.role == Role::kEmbedding && weight.dim() == 2 &&
+          !bias.defined()) {
         return embedding_of(weight);
       }
       if (tensors.role == Role::kLayerNorm && bias.defined()) {

@@ -3,85 +3,103 @@
 // classes with fields, which torch.export writes as a tree.
 #include <dtensor/program/read_graph_impl.h>
 
+#include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string text_of(const Json& key) {
-  return key.is_string() ? key.get<std::string>() : key.dump();
+std::string text_of(JsonView key) {
+  return key.is_text() ? key.text() : key.json().dump();
 }
 
-bool are_keys(const Json& list, size_t count) {
-  return list.is_array() && list.size() == count &&
-      std::none_of(list.begin(), list.end(), [](const Json& key) {
-           return key.is_structured();
-         });
+// Classes write their contexts in JSON or as any text; null for these.
+std::unique_ptr<JsonDocument> parsed(JsonView context) {
+  try {
+    return context.is_text()
+        ? std::make_unique<JsonDocument>(context.text(), JsonOrigin{})
+        : nullptr;
+  } catch (const c10::ValueError&) {
+    return nullptr;
+  }
 }
 
-// Of the children of a node: keys or fields, else positions.
-std::vector<std::string> keys_of(const Json& node, const Json& namedtuples) {
-  const auto count = node.at("children_spec").size();
-  const auto& context = node.at("context");
-  auto about = context.is_string()
-      ? Json::parse(context.get_ref<const std::string&>(), nullptr, false)
-      : Json();
-  if (about.is_object() && about.contains("dict_context")) {
-    about = Json(about.at("dict_context")); // a defaultdict
-  } else if (about.is_string() && namedtuples.contains(text_of(about))) {
-    about = Json(namedtuples.at(text_of(about)).at("field_names"));
-  } else if (about.is_array() && !about.empty() && about[0].is_array()) {
-    about = Json(about[0]); // a dataclass; the other fields are None
+bool are_keys(const std::optional<JsonView>& list, size_t count) {
+  if (!list || !list->is_array() || list->size() != count) {
+    return false;
   }
-  std::vector<std::string> keys;
-  for (size_t i = 0; i < count; ++i) {
-    keys.push_back(
-        are_keys(about, count) ? text_of(about[i]) : std::to_string(i));
-  }
-  return keys;
+  const auto keys = list->elements();
+  return std::none_of(keys.begin(), keys.end(), [](JsonView key) {
+    return key.is_array() || key.is_object();
+  });
 }
 
-void add_names(
-    const Json& node,
-    const Json& namedtuples,
-    const std::string& path,
-    std::vector<std::string>& names) {
-  if (node.at("type").is_null()) {
-    names.push_back(path);
-    return;
+class OutputNames {
+ public:
+  explicit OutputNames(std::optional<JsonView> namedtuples)
+      : namedtuples_(namedtuples) {}
+
+  void add(JsonView node, const std::string& path) {
+    if (node.at("type").is_null()) {
+      names.push_back(path);
+      return;
+    }
+    const auto children = node.at("children_spec").elements();
+    const auto keys = keys_of(node.at("context"), children.size());
+    for (size_t i = 0; i < children.size(); ++i) {
+      add(children[i], path.empty() ? keys[i] : path + "." + keys[i]);
+    }
   }
-  const auto keys = keys_of(node, namedtuples);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    add_names(
-        node.at("children_spec").at(i),
-        namedtuples,
-        path.empty() ? keys[i] : path + "." + keys[i],
-        names);
+
+  std::vector<std::string> names;
+
+ private:
+  // Keys or fields of so many children, else positions.
+  std::vector<std::string> keys_of(JsonView context, size_t count) const {
+    const auto document = parsed(context);
+    auto about = document ? std::optional(document->root()) : std::nullopt;
+    if (about && about->is_object() && about->find("dict_context")) {
+      about = about->at("dict_context"); // a defaultdict
+    } else if (about && about->is_text() && namedtuples_) {
+      const auto fields = namedtuples_->find(about->text());
+      about = fields ? fields->find("field_names") : std::nullopt;
+    } else if (
+        about && about->is_array() && about->size() > 0 &&
+        about->at(size_t{0}).is_array()) {
+      about = about->at(size_t{0}); // a dataclass; the other fields are None
+    }
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < count; ++i) {
+      keys.push_back(
+          are_keys(about, count) ? text_of(about->at(i)) : std::to_string(i));
+    }
+    return keys;
   }
-}
+
+  std::optional<JsonView> namedtuples_;
+};
 
 } // namespace
 
-std::vector<std::string> output_names(const Json& module, size_t count) {
-  std::vector<std::string> names;
-  for (const auto& call : module.at("module_call_graph")) {
-    const auto& signature = call.at("signature");
-    if (!call.at("fqn").get_ref<const std::string&>().empty() ||
-        !signature.is_object()) {
+std::vector<std::string>
+output_names(JsonView module, size_t count, const ProgramOrigin& origin) {
+  OutputNames found(module.find("treespec_namedtuple_fields"));
+  for (const auto& call : module.at("module_call_graph").elements()) {
+    const auto signature = call.at("signature");
+    if (!call.at("fqn").text().empty() || !signature.is_object()) {
       continue;
     }
-    const auto tree = Json::parse(
-        signature.at("out_spec").get_ref<const std::string&>()); // [1, root]
-    add_names(
-        tree.at(1),
-        module.value("treespec_namedtuple_fields", Json::object()),
-        "",
-        names);
+    const JsonDocument tree(
+        signature.at("out_spec").text(),
+        {"load_program", origin.path, origin.part + ": out_spec"});
+    found.add(tree.root().at(1), ""); // [1, root]
   }
+  auto names = std::move(found.names);
   if (names.size() != count) {
     names.clear();
     for (size_t i = 0; i < count; ++i) {

@@ -35,6 +35,12 @@ struct ProgramState;
 struct LoadProgramOptions {
   /// Where it runs, wherever it was exported.
   c10::Device device = c10::kCPU;
+  /// Operators that the graph may call beside those of LibTorch that compute
+  /// results from their arguments and do nothing else: "torchvision::nms" with
+  /// all its overloads, or "torchvision::*" for a namespace. An operator that
+  /// is named here does what it does with values from the file, so name one for
+  /// files that you trust.
+  std::vector<std::string> allowed_operators = {};
 };
 
 /// A graph of operators with the parameters and buffers that it uses. Copies
@@ -88,7 +94,8 @@ class DTENSOR_API Program {
 /// Reads the graph; weights are read when they are needed, of a parallel
 /// program the parts alone that a rank has. Throws ValueError for a file that
 /// is not there, damaged, or of a newer format; NotImplementedError for an
-/// operator that cannot be run, with its line in the Python source.
+/// operator that cannot be run, or that does more than compute and is not in
+/// `allowed_operators`, with its line in the Python source.
 /// Python: torch.export.load.
 DTENSOR_API Program
 load_program(const std::string& path, const LoadProgramOptions& options = {});

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <dtensor/program/graph_impl.h>
+#include <dtensor/weights/json_document_impl.h>
 
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
-#include <nlohmann/json_fwd.hpp>
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct ProgramOrigin {
   std::string path;
   /// Where the program is to run; it was exported for any device.
   c10::Device device = c10::kCPU;
+  /// Operators that the graph may call beside those that only compute.
+  std::vector<std::string> allowed_operators = {};
+  /// The record of the file that has the graph.
+  std::string part = {};
 };
 
 /// Throws ValueError with the file's name for text that is no program, or of
@@ -32,19 +37,27 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin);
     const ProgramOrigin& origin,
     const std::string& why);
 
+/// Throws NotImplementedError with the call's line in the Python source.
+[[noreturn]] void
+refuse_call(const ProgramOrigin& origin, JsonView call, const std::string& why);
+
 /// An input without its slot, and what the graph calls its value.
 struct NamedInput {
   GraphInput input;
   std::string value;
 };
 
+/// Parts that the name of a parameter or a buffer may have: modules within
+/// modules, of which LibTorch and the readers of plans call one after the
+/// other.
+constexpr size_t kMaxNameParts = 100;
+
 /// One of the signature's inputs; nothing for a constant, which calls have
 /// among their arguments. `tensors` are the graph's values by name.
-std::optional<NamedInput> read_input(
-    const std::string& kind,
-    const nlohmann::json& spec,
-    const nlohmann::json& tensors,
-    const ProgramOrigin& origin);
+std::optional<NamedInput>
+read_input(JsonView spec, JsonView tensors, const ProgramOrigin& origin);
+
+enum class ValueKind : uint8_t { kTensor, kNumber };
 
 /// What an argument asks of who reads the call.
 class ArgumentContext {
@@ -54,8 +67,9 @@ class ArgumentContext {
   ArgumentContext(const ArgumentContext&) = delete;
   ArgumentContext& operator=(const ArgumentContext&) = delete;
 
-  /// The slot of the value of that name.
-  virtual Slot find(const std::string& name) const = 0;
+  /// The slot of the value of that name. Throws ValueError for a value of
+  /// another kind.
+  virtual Slot find(JsonView name, ValueKind kind) const = 0;
   /// Where the program is to run.
   virtual c10::Device device() const = 0;
   /// And what it was exported for.
@@ -70,10 +84,10 @@ class ArgumentContext {
   virtual void throw_of(const std::string& what) const = 0;
 };
 
-/// The value of {"as_int": 3} for an argument of `type`. Throws
-/// nlohmann::json::exception for another text.
+/// The value of {"as_int": 3} for an argument of `type`. Throws for a value of
+/// another type.
 Operand read_operand(
-    const nlohmann::json& argument,
+    JsonView argument,
     const c10::TypePtr& type,
     const ArgumentContext& context);
 
@@ -86,15 +100,14 @@ struct ScopedGraph {
 /// That of a call of an operator of higher order, if it is one of those that
 /// have no more than that: torch.no_grad() and torch.autocast().
 std::optional<ScopedGraph> scoped_graph(
-    const nlohmann::json& call,
+    JsonView call,
     const ArgumentContext& context);
 
 /// The names of so many results in the tree that the graph module's forward()
 /// returned: {"logits": x, "states": (y, z)} has logits, states.0 and states.1.
 /// Positions where the file has no such tree of them.
-std::vector<std::string> output_names(
-    const nlohmann::json& module,
-    size_t count);
+std::vector<std::string>
+output_names(JsonView module, size_t count, const ProgramOrigin& origin);
 
 /// Sets the uses of all values, and the last ones: each is let go of after the
 /// call that uses it last, or that makes it if nobody does.
@@ -117,8 +130,15 @@ std::string innermost_module(const std::string& stack);
 /// has another one, float64 apart, to which a program may be moved.
 c10::IValue check_dtype(c10::ArrayRef<c10::IValue> args);
 
-/// The function that the graph calls `target` ("_operator.mul",
+/// A function of numbers and what it takes: `args` has a letter for each
+/// argument, "t" for a tensor and "n" for a number.
+struct ScalarSignature {
+  ScalarFunction function = nullptr;
+  std::string_view args;
+};
+
+/// Returns the function that the graph calls `target` ("_operator.mul",
 /// "torch.ops.aten.sym_size.int"); null if it is none of numbers.
-ScalarFunction scalar_function(const std::string& target);
+const ScalarSignature* scalar_function(const std::string& target);
 
 } // namespace dtensor::detail

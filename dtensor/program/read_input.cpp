@@ -2,98 +2,107 @@
 // What a graph takes: the model's own tensors and the user's.
 #include <dtensor/program/read_graph_impl.h>
 
-#include <dtensor/error.h>
+#include <dtensor/weights/weight_contents_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
 #include <c10/util/StringUtil.h>
 
-#include <nlohmann/json.hpp>
-
+#include <algorithm>
 #include <map>
 #include <utility>
 
 namespace dtensor::detail {
 namespace {
 
-using Json = nlohmann::json;
-
 // The size that it was exported with.
-int64_t hint_of(const Json& expression) {
+int64_t hint_of(JsonView expression) {
   constexpr int64_t kAny = 4;
   const auto hint = expression.find("hint");
-  return hint != expression.end() && hint->is_object()
-      ? hint->value("as_int", kAny)
-      : kAny;
+  const auto size =
+      hint && hint->is_object() ? hint->find("as_int") : std::nullopt;
+  return size ? size->integer(0) : kAny;
 }
 
-void read_meta(
-    const Json& meta,
-    const ProgramOrigin& origin,
-    GraphInput& input) {
-  const auto* format = exported_format(meta.at("dtype"));
+void read_size(JsonView size, GraphInput& input) {
+  InputSize read;
+  if (const auto number = size.find("as_int")) {
+    read.value = number->integer(0);
+  } else {
+    const auto expression = size.at("as_expr");
+    read = {hint_of(expression), symbol_of(expression.at("expr_str").text())};
+  }
+  Sizes sizes;
+  for (const auto& before : input.sizes) {
+    sizes.push_back(before.value);
+  }
+  if (!add_size(sizes, static_cast<uint64_t>(read.value))) {
+    size.refuse(input.name + " has too many elements");
+  }
+  input.sizes.push_back(std::move(read));
+}
+
+void read_meta(JsonView meta, GraphInput& input) {
+  const auto dtype = meta.at("dtype");
+  const auto* format = exported_format(dtype.integer());
   if (format == nullptr) {
-    refuse_program(origin, c10::str(input.name, " has an unknown dtype"));
+    dtype.refuse(input.name + " has an unknown dtype");
   }
   input.dtype = format->dtype;
-  input.requires_grad = meta.at("requires_grad");
-  for (const auto& size : meta.at("sizes")) {
-    if (size.contains("as_int")) {
-      input.sizes.push_back({size.at("as_int").get<int64_t>()});
-    } else {
-      input.sizes.push_back(
-          {hint_of(size.at("as_expr")),
-           symbol_of(size.at("as_expr").at("expr_str"))});
-    }
+  input.requires_grad = meta.at("requires_grad").boolean();
+  for (const auto& size : meta.at("sizes").elements()) {
+    read_size(size, input);
+  }
+}
+
+// "layers.0.fc.weight".
+void check_name(JsonView name) {
+  const auto& text = name.text();
+  const auto parts =
+      static_cast<size_t>(std::count(text.begin(), text.end(), '.')) + 1;
+  if (parts > kMaxNameParts) {
+    name.refuse(c10::str(
+        "a name has ", parts, " parts, and ", kMaxNameParts, " are allowed"));
+  }
+  if (text.empty() || text.front() == '.' || text.back() == '.' ||
+      text.find("..") != std::string::npos) {
+    name.refuse("a part of the name " + quoted_json(text) + " is empty");
   }
 }
 
 } // namespace
 
-void refuse_program(const ProgramOrigin& origin, const std::string& why) {
-  DTENSOR_CHECK_VALUE(
-      false,
-      "load_program",
-      origin.path,
-      " is no exported program that can be read: ",
-      why,
-      ". Write it with torch.export.save() of PyTorch 2.8 or newer.");
-  TORCH_INTERNAL_ASSERT(false);
-}
-
-std::optional<NamedInput> read_input(
-    const std::string& kind,
-    const Json& spec,
-    const Json& tensors,
-    const ProgramOrigin& origin) {
+std::optional<NamedInput>
+read_input(JsonView given, JsonView tensors, const ProgramOrigin& origin) {
   static const std::map<std::string, std::pair<InputKind, const char*>> kinds =
       {{"parameter", {InputKind::kParameter, "parameter_name"}},
        {"buffer", {InputKind::kBuffer, "buffer_name"}},
        {"tensor_constant", {InputKind::kConstant, "tensor_constant_name"}}};
+  const auto [kind, spec] = given.only_member();
   if (kind == "constant_input") {
     return std::nullopt; // calls have it among their arguments
   }
   GraphInput input;
   std::string name;
   if (const auto found = kinds.find(kind); found != kinds.end()) {
+    const auto full_name = spec.at(found->second.second);
+    check_name(full_name);
     input.kind = found->second.first;
-    input.name = spec.at(found->second.second);
-    name = spec.at("arg").at("name");
+    input.name = full_name.text();
+    name = spec.at("arg").at("name").text();
   } else if (kind == "user_input") {
-    const auto& arg = spec.at("arg");
-    const auto& key = arg.begin().key();
-    const auto& value = arg.begin().value();
+    const auto [key, value] = spec.at("arg").only_member();
     input.is_tensor = key == "as_tensor";
     if (!input.is_tensor &&
-        !(key.starts_with("as_sym_") && value.contains("as_name"))) {
+        !(key.starts_with("as_sym_") && value.find("as_name"))) {
       return std::nullopt; // a constant
     }
-    name = value.at(input.is_tensor ? "name" : "as_name");
+    name = value.at(input.is_tensor ? "name" : "as_name").text();
     input.name = name;
   } else {
-    refuse_program(origin, c10::str("it has an input of kind ", kind));
+    refuse_program(origin, "it has an input of kind " + quoted_json(kind));
   }
   if (input.is_tensor) {
-    read_meta(tensors.at(name), origin, input);
+    read_meta(tensors.at(name), input);
   }
   return NamedInput{std::move(input), std::move(name)};
 }

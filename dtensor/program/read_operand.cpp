@@ -2,14 +2,14 @@
 // Arguments of calls. The file says what was given in Python ("as_int"), the
 // operator's schema what it takes.
 #include <dtensor/program/read_graph_impl.h>
+
+#include <dtensor/program/graph_reader_impl.h>
 #include <dtensor/weights/weight_format_impl.h>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/Layout.h>
 #include <c10/core/MemoryFormat.h>
-
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <limits>
@@ -22,68 +22,173 @@ namespace {
 
 using c10::IValue;
 using c10::TypeKind;
-using Json = nlohmann::json;
 
 const c10::Type& without_optional(const c10::Type& type) {
   const auto* optional = type.castRaw<c10::OptionalType>();
   return optional == nullptr ? type : *optional->getElementType();
 }
 
-int64_t memory_format_of(const Json& number) {
+int64_t memory_format_of(JsonView number) {
   constexpr std::array<at::MemoryFormat, 5> kFormats = {
       at::MemoryFormat::Preserve, // unknown
       at::MemoryFormat::Contiguous,
       at::MemoryFormat::ChannelsLast,
       at::MemoryFormat::ChannelsLast3d,
       at::MemoryFormat::Preserve};
-  return static_cast<int64_t>(kFormats.at(number.get<size_t>()));
+  return static_cast<int64_t>(
+      kFormats.at(number.unsigned_integer(kFormats.size() - 1)));
 }
 
-double float_of(const Json& number) {
+double float_of(JsonView number) {
   // JSON has no such numbers, so they are words there.
   static const std::map<std::string, double> words = {
       {"Infinity", std::numeric_limits<double>::infinity()},
       {"-Infinity", -std::numeric_limits<double>::infinity()},
       {"NaN", std::numeric_limits<double>::quiet_NaN()}};
-  return number.is_string() ? words.at(number.get<std::string>())
-                            : number.get<double>();
+  if (!number.is_text()) {
+    return number.number();
+  }
+  const auto found = words.find(number.text());
+  if (found == words.end()) {
+    number.refuse("expected a number, got " + number.description());
+  }
+  return found->second;
+}
+
+// Whether a constant may be given for an argument of that type, or an element
+// of a list of that type.
+bool fits(const IValue& value, const c10::Type& given_type) {
+  const bool is_optional = given_type.kind() == TypeKind::OptionalType;
+  if (value.isNone()) {
+    return is_optional || given_type.kind() == TypeKind::AnyType;
+  }
+  switch (without_optional(given_type).kind()) {
+    case TypeKind::AnyType:
+      return true;
+    case TypeKind::TensorType:
+      return value.isTensor();
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      return value.isInt();
+    case TypeKind::FloatType:
+    case TypeKind::SymFloatType:
+      return value.isDouble();
+    case TypeKind::BoolType:
+    case TypeKind::SymBoolType:
+      return value.isBool();
+    case TypeKind::NumberType:
+      return value.isScalar();
+    case TypeKind::StringType:
+      return value.isString();
+    case TypeKind::DeviceObjType:
+      return value.isDevice();
+    default:
+      return false;
+  }
+}
+
+// Whether a value of the graph may: a number is not known before the call.
+bool fits(ValueKind kind, const c10::Type& type) {
+  switch (type.kind()) {
+    case TypeKind::AnyType:
+    case TypeKind::TensorType:
+      return true;
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+    case TypeKind::FloatType:
+    case TypeKind::SymFloatType:
+    case TypeKind::BoolType:
+    case TypeKind::SymBoolType:
+    case TypeKind::NumberType:
+      return kind == ValueKind::kNumber;
+    default:
+      return false;
+  }
 }
 
 class OperandReader {
  public:
   explicit OperandReader(const ArgumentContext& context) : context_(context) {}
 
-  Operand read(const Json& argument, const c10::Type& given_type) const {
+  Operand read(JsonView argument, const c10::Type& given_type) const {
     const auto& type = without_optional(given_type);
-    const auto kind = argument.begin().key();
-    const auto& value = argument.begin().value();
+    const auto [kind, value] = argument.only_member();
     if (const auto* list = type.castRaw<c10::ListType>()) {
-      return list_of(
-          kind,
-          value,
-          without_optional(*list->getElementType()),
-          list->getElementType()->kind() == TypeKind::OptionalType);
+      return list_of(kind, value, *list->getElementType(), given_type);
     }
-    if (auto slot = value_of(kind, value)) {
-      return ValueOperand{*slot, conversion(kind, type)};
+    if (const auto* option = option_of(type)) {
+      return kind == option ? tensor_option(kind, value)
+                            : fitting(constant(kind, value), given_type);
     }
-    return converted(constant(kind, value), type);
+    if (const auto named = named_value(kind, value)) {
+      const auto slot = found(*named, type);
+      return ValueOperand{slot, conversion(kind, type)};
+    }
+    return fitting(converted(constant(kind, value), type), given_type);
   }
 
  private:
-  // The slot of what is a value of the graph.
-  std::optional<Slot> value_of(const std::string& kind, const Json& value)
-      const {
+  // How a file gives what is an enumerator, and a number to the operator.
+  static const char* option_of(const c10::Type& type) {
+    switch (type.kind()) {
+      case TypeKind::ScalarTypeType:
+        return "as_scalar_type";
+      case TypeKind::LayoutType:
+        return "as_layout";
+      case TypeKind::MemoryFormatType:
+        return "as_memory_format";
+      default:
+        return nullptr;
+    }
+  }
+
+  struct NamedValue {
+    JsonView name;
+    ValueKind kind;
+  };
+
+  // What is a value of the graph.
+  static std::optional<NamedValue> named_value(
+      const std::string& kind,
+      JsonView value) {
     if (kind == "as_tensor") {
-      return context_.find(value.at("name"));
+      return NamedValue{value.at("name"), ValueKind::kTensor};
     }
-    if (kind == "as_optional_tensor" && value.contains("as_tensor")) {
-      return context_.find(value.at("as_tensor").at("name"));
+    if (kind == "as_optional_tensor") {
+      const auto tensor = value.find("as_tensor");
+      return tensor
+          ? std::optional(NamedValue{tensor->at("name"), ValueKind::kTensor})
+          : std::nullopt;
     }
-    if (kind.starts_with("as_sym_") && value.contains("as_name")) {
-      return context_.find(value.at("as_name"));
+    if (kind == "as_name") {
+      return NamedValue{value, ValueKind::kNumber};
+    }
+    if (kind.starts_with("as_sym_")) {
+      const auto name = value.find("as_name");
+      return name ? std::optional(NamedValue{*name, ValueKind::kNumber})
+                  : std::nullopt;
     }
     return std::nullopt;
+  }
+
+  Slot found(const NamedValue& value, const c10::Type& type) const {
+    if (!fits(value.kind, type)) {
+      context_.refuse(c10::str(
+          "the ",
+          value.kind == ValueKind::kTensor ? "tensor " : "number ",
+          value.name.text(),
+          " where it takes ",
+          type.annotation_str()));
+    }
+    return context_.find(value.name, value.kind);
+  }
+
+  IValue fitting(IValue value, const c10::Type& type) const {
+    if (!fits(value, type)) {
+      context_.refuse(c10::str(
+          "a ", value.tagKind(), " where it takes ", type.annotation_str()));
+    }
+    return value;
   }
 
   static Conversion conversion(const std::string& kind, const c10::Type& type) {
@@ -95,24 +200,25 @@ class OperandReader {
         : Conversion::kNone;
   }
 
-  IValue constant(const std::string& kind, const Json& value) const {
+  IValue constant(const std::string& kind, JsonView value) const {
     if (kind == "as_none" || kind == "as_optional_tensor") {
       return {};
     }
     if (kind == "as_int") {
-      return value.get<int64_t>();
+      return value.integer();
     }
     if (kind == "as_float") {
       return float_of(value);
     }
     if (kind == "as_bool") {
-      return value.get<bool>();
+      return value.boolean();
     }
     if (kind == "as_string") {
-      return value.get<std::string>();
+      return value.text();
     }
     if (kind.starts_with("as_sym_")) {
-      return constant(value.begin().key(), value.begin().value());
+      const auto [inner_kind, inner] = value.only_member();
+      return constant(inner_kind, inner);
     }
     if (kind == "as_complex") {
       return c10::complex<double>(
@@ -121,7 +227,7 @@ class OperandReader {
     return tensor_option(kind, value);
   }
 
-  IValue tensor_option(const std::string& kind, const Json& value) const {
+  IValue tensor_option(const std::string& kind, JsonView value) const {
     if (kind == "as_scalar_type") {
       return dtype_of(value);
     }
@@ -137,17 +243,17 @@ class OperandReader {
     context_.refuse("an argument of kind " + kind);
   }
 
-  int64_t dtype_of(const Json& number) const {
-    const auto* format = exported_format(number.get<int64_t>());
+  int64_t dtype_of(JsonView number) const {
+    const auto* format = exported_format(number.integer());
     if (format == nullptr) {
-      context_.refuse("a dtype of number " + number.dump());
+      context_.refuse("a dtype of number " + number.description());
     }
     return static_cast<int64_t>(format->dtype);
   }
 
-  int64_t layout_of(const Json& number) const {
+  int64_t layout_of(JsonView number) const {
     constexpr int64_t kStridedNumber = 7;
-    if (number.get<int64_t>() != kStridedNumber) {
+    if (number.integer() != kStridedNumber) {
       context_.refuse("a layout that is not strided");
     }
     return static_cast<int64_t>(c10::kStrided);
@@ -155,8 +261,8 @@ class OperandReader {
 
   // The program runs elsewhere than it was exported; what it keeps on the CPU
   // although it was exported for another device stays there.
-  c10::Device device_of(const Json& value) const {
-    c10::Device device(value.at("type").get<std::string>());
+  c10::Device device_of(JsonView value) const {
+    const auto device = read_device(value.at("type"));
     return device.is_meta() ? device : context_.device();
   }
 
@@ -165,59 +271,64 @@ class OperandReader {
     if (kind == TypeKind::TensorType && value.isScalar()) {
       return at::native::wrapped_scalar_tensor(value.toScalar());
     }
-    if (kind == TypeKind::FloatType && value.isInt()) {
-      return static_cast<double>(value.toInt());
+    if (kind == TypeKind::FloatType && (value.isInt() || value.isBool())) {
+      return value.isInt() ? static_cast<double>(value.toInt())
+                           : (value.toBool() ? 1.0 : 0.0);
+    }
+    if ((kind == TypeKind::IntType || kind == TypeKind::SymIntType) &&
+        value.isBool()) {
+      return static_cast<int64_t>(value.toBool());
     }
     return value;
   }
 
   Operand list_of(
       const std::string& kind,
-      const Json& value,
+      JsonView value,
       const c10::Type& element,
-      bool optional) const {
+      const c10::Type& given_type) const {
     if (kind == "as_none") {
-      return IValue();
+      return fitting(IValue(), given_type);
     }
     if (!value.is_array()) {
       context_.refuse("no list but " + kind);
     }
-    ListOperand list{kind_of(element, optional), {}};
-    const auto item_kind = kind == "as_ints" ? "as_int"
-        : kind == "as_floats"                ? "as_float"
-        : kind == "as_bools"                 ? "as_bool"
-        : kind == "as_strings"               ? "as_string"
-                                             : "";
+    const bool optional = element.kind() == TypeKind::OptionalType;
+    ListOperand list{kind_of(without_optional(element), optional), {}};
     bool constant = true;
-    for (const auto& item : value) {
-      if (*item_kind != '\0') {
-        list.items.emplace_back(
-            converted(this->constant(item_kind, item), element));
-        continue;
-      }
+    for (const auto& item : value.elements()) {
       list.items.push_back(item_of(kind, item, element));
       constant &= std::holds_alternative<IValue>(list.items.back());
     }
     return constant ? Operand(make_list(list, {})) : Operand(std::move(list));
   }
 
-  // {"name": "x"} of tensors, {"as_int": 3} of others.
+  // {"name": "x"} of tensors, 3 of ints, {"as_int": 3} of others.
   std::variant<IValue, Slot> item_of(
-      const std::string& kind,
-      const Json& item,
+      const std::string& list_kind,
+      JsonView item,
       const c10::Type& element) const {
-    if (kind == "as_tensors") {
-      return context_.find(item.at("name"));
+    static const std::map<std::string, const char*> plain = {
+        {"as_ints", "as_int"},
+        {"as_floats", "as_float"},
+        {"as_bools", "as_bool"},
+        {"as_strings", "as_string"}};
+    const auto& type = without_optional(element);
+    if (list_kind == "as_tensors") {
+      return found({item.at("name"), ValueKind::kTensor}, type);
     }
-    const auto& key = item.begin().key();
-    const auto& value = item.begin().value();
-    if (key == "as_name") {
-      return context_.find(value);
+    if (const auto kind = plain.find(list_kind); kind != plain.end()) {
+      return fitting(converted(constant(kind->second, item), type), element);
     }
-    if (key == "as_tensor") {
-      return context_.find(value.at("name"));
+    const auto [kind, value] = item.only_member();
+    if (const auto named = named_value(kind, value)) {
+      if (type.kind() == TypeKind::TensorType &&
+          named->kind == ValueKind::kNumber) {
+        context_.refuse("a number in a list of tensors");
+      }
+      return found(*named, type);
     }
-    return converted(constant(key, value), element);
+    return fitting(converted(constant(kind, value), type), element);
   }
 
   ListOf kind_of(const c10::Type& element, bool optional) const {
@@ -243,47 +354,8 @@ class OperandReader {
 
 } // namespace
 
-IValue make_list(const ListOperand& list, c10::ArrayRef<IValue> values) {
-  const auto at = [&](const std::variant<IValue, Slot>& item) -> const IValue& {
-    const auto* slot = std::get_if<Slot>(&item);
-    return slot == nullptr ? std::get<IValue>(item) : values[*slot];
-  };
-  const auto filled = [&](auto made, const auto& get) {
-    made.reserve(list.items.size());
-    for (const auto& item : list.items) {
-      made.push_back(get(at(item)));
-    }
-    return IValue(std::move(made));
-  };
-  switch (list.of) {
-    case ListOf::kTensor:
-      return filled(c10::List<at::Tensor>(), [](const IValue& v) {
-        return v.toTensor();
-      });
-    case ListOf::kOptionalTensor:
-      return filled(
-          c10::List<std::optional<at::Tensor>>(),
-          [](const IValue& v) { return v.toOptional<at::Tensor>(); });
-    case ListOf::kInt:
-      return filled(
-          c10::List<int64_t>(), [](const IValue& v) { return v.toInt(); });
-    case ListOf::kFloat:
-      return filled(c10::List<double>(), [](const IValue& v) {
-        return v.isInt() ? static_cast<double>(v.toInt()) : v.toDouble();
-      });
-    case ListOf::kBool:
-      return filled(
-          c10::List<bool>(), [](const IValue& v) { return v.toBool(); });
-    case ListOf::kNumber:
-      return filled(
-          c10::impl::GenericList(c10::NumberType::get()),
-          [](const IValue& v) { return v; });
-  }
-  return {};
-}
-
 Operand read_operand(
-    const Json& argument,
+    JsonView argument,
     const c10::TypePtr& type,
     const ArgumentContext& context) {
   return OperandReader(context).read(argument, *type);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/read_script_impl.h>
 
+#include <dtensor/program/allowed_operators_impl.h>
 #include <dtensor/program/script_tensors_impl.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -145,6 +146,9 @@ class Reader {
     }
     note_whether_it_varies(node, stack);
     const auto op = operator_of(node);
+    if (op && !only_computes(op->schema())) {
+      return false;
+    }
     return op ? read_operator(node, *op, std::move(stack))
               : read_function(node, std::move(stack));
   }

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <string_view>
 
@@ -19,23 +21,89 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
+constexpr const char* kProgram = "Program";
+
+// Python's integers have any size; these have 64 bits.
+[[noreturn]] void refuse_range() {
+  DTENSOR_CHECK_VALUE(
+      false,
+      kProgram,
+      "the graph computes an integer outside of 64 bits. Call it with sizes as "
+      "it was exported for.");
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+int64_t checked(bool overflows, int64_t value) {
+  if (overflows) {
+    refuse_range();
+  }
+  return value;
+}
+
+int64_t add(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  const bool overflows = __builtin_add_overflow(a, b, &sum);
+  return checked(overflows, sum);
+}
+
+int64_t subtract(int64_t a, int64_t b) {
+  int64_t difference = 0;
+  const bool overflows = __builtin_sub_overflow(a, b, &difference);
+  return checked(overflows, difference);
+}
+
+int64_t multiply(int64_t a, int64_t b) {
+  int64_t product = 0;
+  const bool overflows = __builtin_mul_overflow(a, b, &product);
+  return checked(overflows, product);
+}
+
+double add(double a, double b) {
+  return a + b;
+}
+
+double subtract(double a, double b) {
+  return a - b;
+}
+
+double multiply(double a, double b) {
+  return a * b;
+}
+
+bool is_real(const IValue& value) {
+  return value.isInt() || value.isBool() || value.isDouble();
+}
+
 double real(const IValue& value) {
+  DTENSOR_CHECK_TYPE(
+      is_real(value),
+      kProgram,
+      "the graph computes with a ",
+      value.tagKind(),
+      " where it needs a real number. Export the program again.");
   if (value.isBool()) {
     return value.toBool() ? 1 : 0;
   }
   return value.isInt() ? static_cast<double>(value.toInt()) : value.toDouble();
 }
 
-int64_t whole(const IValue& value) {
-  if (value.isBool()) {
-    return value.toBool() ? 1 : 0;
+// Rounds to zero.
+int64_t to_int(double value) {
+  constexpr double kEnd = 9223372036854775808.0; // 2^63
+  if (!(value >= -kEnd && value < kEnd)) {       // or it is NaN
+    refuse_range();
   }
-  return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toDouble());
+  return static_cast<int64_t>(value);
+}
+
+int64_t whole(const IValue& value) {
+  return value.isInt() ? value.toInt() : to_int(real(value));
 }
 
 bool are_whole(Args args) {
-  return std::none_of(
-      args.begin(), args.end(), [](const auto& a) { return a.isDouble(); });
+  return std::all_of(args.begin(), args.end(), [](const auto& a) {
+    return a.isInt() || a.isBool();
+  });
 }
 
 bool truth(const IValue& value) {
@@ -56,126 +124,242 @@ IValue compared(Args args, const F& f) {
                          : f(real(args[0]), real(args[1]));
 }
 
-// Rounds to minus infinity, as Python does.
-int64_t floor_div(int64_t a, int64_t b) {
-  const auto quotient = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}
-
 void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
-      "Program",
+      kProgram,
       "the graph divides a size by zero. Call it with sizes as it was exported "
       "for.");
 }
 
-IValue floor_division(Args args) {
-  check_divisor(args[1]);
-  return are_whole(args) ? IValue(floor_div(whole(args[0]), whole(args[1])))
-                         : IValue(std::floor(real(args[0]) / real(args[1])));
+// The remainder has the sign of the divisor, as in Python.
+int64_t modulo(int64_t a, int64_t b) {
+  if (b == -1) { // the least integer has no quotient
+    return 0;
+  }
+  const auto rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-IValue modulo(Args args) {
-  check_divisor(args[1]);
-  if (are_whole(args)) {
-    const auto a = whole(args[0]);
-    const auto b = whole(args[1]);
-    return a - floor_div(a, b) * b;
+double modulo(double a, double b) {
+  const double rest = std::fmod(a, b);
+  if (rest == 0) {
+    return std::copysign(0.0, b);
   }
-  const double a = real(args[0]);
-  const double b = real(args[1]);
-  return a - std::floor(a / b) * b;
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// Rounds to minus infinity.
+int64_t floor_divide(int64_t a, int64_t b) {
+  if (b == -1) {
+    return subtract(int64_t{0}, a);
+  }
+  const auto quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+// As Python does: rounding may leave the quotient just below a whole number.
+double floor_divide(double a, double b) {
+  const double rest = std::fmod(a, b);
+  const bool is_below = rest != 0 && (rest < 0) != (b < 0);
+  const double quotient = (a - rest) / b - (is_below ? 1 : 0);
+  const double rounded = std::floor(quotient);
+  return quotient - rounded > 0.5 ? rounded + 1 : rounded;
 }
 
 IValue power(Args args) {
-  if (!are_whole(args) || whole(args[1]) < 0) {
-    return std::pow(real(args[0]), real(args[1]));
+  if (are_whole(args) && whole(args[1]) >= 0) {
+    int64_t result = 1;
+    auto factor = whole(args[0]);
+    for (auto left = whole(args[1]); left > 0; left /= 2) {
+      result = left % 2 != 0 ? multiply(result, factor) : result;
+      // 0, 1 and -1 have any power.
+      factor = left > 1 ? multiply(factor, factor) : factor;
+    }
+    return result;
   }
-  int64_t result = 1;
-  for (int64_t i = 0; i < whole(args[1]); ++i) {
-    result *= whole(args[0]);
-  }
+  const double base = real(args[0]);
+  const double exponent = real(args[1]);
+  const double result = std::pow(base, exponent);
+  DTENSOR_CHECK_VALUE(
+      std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
+      kProgram,
+      "the graph computes ",
+      base,
+      " ** ",
+      exponent,
+      ", which is no real number. Call it with sizes as it was exported for.");
   return result;
 }
 
-int64_t dim_of(const at::Tensor& tensor, const IValue& dim) {
-  return c10::maybe_wrap_dim(dim.toInt(), tensor.dim());
+int64_t check_shift(const IValue& by) {
+  const auto bits = whole(by);
+  DTENSOR_CHECK_VALUE(
+      bits >= 0,
+      kProgram,
+      "the graph shifts by ",
+      bits,
+      " bits. Call it with sizes as it was exported for.");
+  return bits;
 }
 
-const std::map<std::string_view, ScalarFunction>& functions() {
-  static const std::map<std::string_view, ScalarFunction> all = {
+IValue shift_left(Args args) {
+  constexpr int64_t kMostBits = 62; // 2^63 is no int64
+  const auto value = whole(args[0]);
+  const auto bits = check_shift(args[1]);
+  if (value == 0) {
+    return int64_t{0};
+  }
+  if (bits > kMostBits) {
+    // -1 << 63 is the least integer.
+    return checked(value != -1 || bits > kMostBits + 1, INT64_MIN);
+  }
+  return multiply(value, int64_t{1} << bits);
+}
+
+IValue shift_right(Args args) {
+  constexpr int64_t kMostBits = 63;
+  return whole(args[0]) >> std::min(check_shift(args[1]), kMostBits);
+}
+
+// On two bools as on words of bits.
+template <class F>
+IValue bitwise(Args args, const F& f) {
+  const auto bits = f(whole(args[0]), whole(args[1]));
+  return args[0].isBool() && args[1].isBool() ? IValue(bits != 0)
+                                              : IValue(bits);
+}
+
+IValue square_root(Args args) {
+  const double value = real(args[0]);
+  DTENSOR_CHECK_VALUE(
+      !(value < 0),
+      kProgram,
+      "the graph takes the square root of ",
+      value,
+      ". Call it with sizes as it was exported for.");
+  return std::sqrt(value);
+}
+
+template <class F>
+IValue rounded(Args args, const F& f) {
+  return are_whole(args) ? whole(args[0]) : to_int(f(real(args[0])));
+}
+
+int64_t dim_of(const at::Tensor& tensor, const IValue& dim) {
+  return c10::maybe_wrap_dim(whole(dim), tensor.dim());
+}
+// A dimension is a number, and `t` in `args` a tensor.
+const std::map<std::string_view, ScalarSignature>& functions() {
+  static const std::map<std::string_view, ScalarSignature> all = {
       {"torch.ops.aten.sym_size.int",
-       [](Args a) -> IValue { return a[0].toTensor().size(a[1].toInt()); }},
+       {[](Args a) -> IValue { return a[0].toTensor().size(whole(a[1])); },
+        "tn"}},
       {"torch.ops.aten.sym_numel.default",
-       [](Args a) -> IValue { return a[0].toTensor().numel(); }},
+       {[](Args a) -> IValue { return a[0].toTensor().numel(); }, "t"}},
       {"torch.ops.aten.sym_stride.int",
-       [](Args a) -> IValue {
-         const auto& t = a[0].toTensor();
-         return t.stride(dim_of(t, a[1]));
-       }},
+       {[](Args a) -> IValue {
+          const auto& t = a[0].toTensor();
+          return t.stride(dim_of(t, a[1]));
+        },
+        "tn"}},
       {"torch.ops.aten.sym_storage_offset.default",
-       [](Args a) -> IValue { return a[0].toTensor().storage_offset(); }},
-      {"_operator.add", [](Args a) { return arithmetic(a, std::plus<>()); }},
-      {"_operator.sub", [](Args a) { return arithmetic(a, std::minus<>()); }},
+       {[](Args a) -> IValue { return a[0].toTensor().storage_offset(); },
+        "t"}},
+      {"_operator.add",
+       {[](Args a) {
+          return arithmetic(a, [](auto x, auto y) { return add(x, y); });
+        },
+        "nn"}},
+      {"_operator.sub",
+       {[](Args a) {
+          return arithmetic(a, [](auto x, auto y) { return subtract(x, y); });
+        },
+        "nn"}},
       {"_operator.mul",
-       [](Args a) { return arithmetic(a, std::multiplies<>()); }},
-      {"_operator.floordiv", floor_division},
-      {"_operator.mod", modulo},
-      {"_operator.pow", power},
+       {[](Args a) {
+          return arithmetic(a, [](auto x, auto y) { return multiply(x, y); });
+        },
+        "nn"}},
+      {"_operator.floordiv",
+       {[](Args a) {
+          check_divisor(a[1]);
+          return arithmetic(
+              a, [](auto x, auto y) { return floor_divide(x, y); });
+        },
+        "nn"}},
+      {"_operator.mod",
+       {[](Args a) {
+          check_divisor(a[1]);
+          return arithmetic(a, [](auto x, auto y) { return modulo(x, y); });
+        },
+        "nn"}},
+      {"_operator.pow", {power, "nn"}},
       {"_operator.truediv",
-       [](Args a) -> IValue {
-         check_divisor(a[1]);
-         return real(a[0]) / real(a[1]);
-       }},
+       {[](Args a) -> IValue {
+          check_divisor(a[1]);
+          return real(a[0]) / real(a[1]);
+        },
+        "nn"}},
       {"_operator.neg",
-       [](Args a) {
-         return a[0].isDouble() ? IValue(-a[0].toDouble())
-                                : IValue(-whole(a[0]));
-       }},
-      {"_operator.pos", [](Args a) { return a[0]; }},
-      {"_operator.eq", [](Args a) { return compared(a, std::equal_to<>()); }},
+       {[](Args a) {
+          return a[0].isDouble() ? IValue(-a[0].toDouble())
+                                 : IValue(subtract(int64_t{0}, whole(a[0])));
+        },
+        "n"}},
+      {"_operator.pos",
+       {[](Args a) { return a[0].isDouble() ? a[0] : IValue(whole(a[0])); },
+        "n"}},
+      {"_operator.eq",
+       {[](Args a) { return compared(a, std::equal_to<>()); }, "nn"}},
       {"_operator.ne",
-       [](Args a) { return compared(a, std::not_equal_to<>()); }},
-      {"_operator.lt", [](Args a) { return compared(a, std::less<>()); }},
-      {"_operator.le", [](Args a) { return compared(a, std::less_equal<>()); }},
-      {"_operator.gt", [](Args a) { return compared(a, std::greater<>()); }},
+       {[](Args a) { return compared(a, std::not_equal_to<>()); }, "nn"}},
+      {"_operator.lt",
+       {[](Args a) { return compared(a, std::less<>()); }, "nn"}},
+      {"_operator.le",
+       {[](Args a) { return compared(a, std::less_equal<>()); }, "nn"}},
+      {"_operator.gt",
+       {[](Args a) { return compared(a, std::greater<>()); }, "nn"}},
       {"_operator.ge",
-       [](Args a) { return compared(a, std::greater_equal<>()); }},
+       {[](Args a) { return compared(a, std::greater_equal<>()); }, "nn"}},
       {"_operator.and_",
-       [](Args a) -> IValue { return truth(a[0]) && truth(a[1]); }},
+       {[](Args a) { return bitwise(a, std::bit_and<>()); }, "nn"}},
       {"_operator.or_",
-       [](Args a) -> IValue { return truth(a[0]) || truth(a[1]); }},
-      {"torch.sym_not", [](Args a) -> IValue { return !truth(a[0]); }},
-      {"torch.sym_float", [](Args a) -> IValue { return real(a[0]); }},
-      {"torch.sym_int", [](Args a) -> IValue { return whole(a[0]); }},
+       {[](Args a) { return bitwise(a, std::bit_or<>()); }, "nn"}},
+      {"torch.sym_not", {[](Args a) -> IValue { return !truth(a[0]); }, "n"}},
+      {"torch.sym_float", {[](Args a) -> IValue { return real(a[0]); }, "n"}},
+      {"torch.sym_int", {[](Args a) -> IValue { return whole(a[0]); }, "n"}},
       {"torch.sym_max",
-       [](Args a) {
-         return arithmetic(a, [](auto x, auto y) { return std::max(x, y); });
-       }},
+       {[](Args a) {
+          return arithmetic(a, [](auto x, auto y) { return std::max(x, y); });
+        },
+        "nn"}},
       {"torch.sym_min",
-       [](Args a) {
-         return arithmetic(a, [](auto x, auto y) { return std::min(x, y); });
-       }},
-      {"torch.sym_ite", [](Args a) { return truth(a[0]) ? a[1] : a[2]; }},
-      {"torch._sym_sqrt",
-       [](Args a) -> IValue { return std::sqrt(real(a[0])); }},
-      {"_operator.lshift",
-       [](Args a) -> IValue { return whole(a[0]) << whole(a[1]); }},
-      {"_operator.rshift",
-       [](Args a) -> IValue { return whole(a[0]) >> whole(a[1]); }},
+       {[](Args a) {
+          return arithmetic(a, [](auto x, auto y) { return std::min(x, y); });
+        },
+        "nn"}},
+      {"torch.sym_ite",
+       {[](Args a) { return truth(a[0]) ? a[1] : a[2]; }, "nnn"}},
+      {"torch._sym_sqrt", {square_root, "n"}},
+      {"_operator.lshift", {shift_left, "nn"}},
+      {"_operator.rshift", {shift_right, "nn"}},
       {"math.ceil",
-       [](Args a) -> IValue {
-         return static_cast<int64_t>(std::ceil(real(a[0])));
-       }},
+       {[](Args a) {
+          return rounded(a, [](double x) { return std::ceil(x); });
+        },
+        "n"}},
       {"math.floor",
-       [](Args a) -> IValue {
-         return static_cast<int64_t>(std::floor(real(a[0])));
-       }},
-      {"math.trunc", [](Args a) -> IValue { return whole(a[0]); }},
-      {"builtins.round", [](Args a) -> IValue {
-         return static_cast<int64_t>(std::nearbyint(real(a[0])));
-       }}};
+       {[](Args a) {
+          return rounded(a, [](double x) { return std::floor(x); });
+        },
+        "n"}},
+      {"math.trunc", {[](Args a) -> IValue { return whole(a[0]); }, "n"}},
+      {"builtins.round",
+       {[](Args a) {
+          return rounded(a, [](double x) { return std::nearbyint(x); });
+        },
+        "n"}}};
   return all;
 }
 
@@ -183,7 +367,7 @@ const std::map<std::string_view, ScalarFunction>& functions() {
 
 IValue check_dtype(Args args) {
   const auto given = args[0].toTensor().scalar_type();
-  const auto expected = args[1].isNone() ? given : args[1].toScalarType();
+  const auto expected = args[1].isInt() ? args[1].toScalarType() : given;
   DTENSOR_CHECK_VALUE(
       given == expected || given == at::kDouble,
       "Program",
@@ -195,9 +379,9 @@ IValue check_dtype(Args args) {
   return {};
 }
 
-ScalarFunction scalar_function(const std::string& target) {
+const ScalarSignature* scalar_function(const std::string& target) {
   const auto found = functions().find(target);
-  return found == functions().end() ? nullptr : found->second;
+  return found == functions().end() ? nullptr : &found->second;
 }
 
 } // namespace dtensor::detail

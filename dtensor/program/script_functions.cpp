@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/program/read_script_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/program/allowed_operators_impl.h>
 #include <dtensor/program/script_tensors_impl.h>
 
 #include <ATen/core/Dict.h>
@@ -55,6 +58,11 @@ void run_function(const jit::Node& node, jit::Stack& stack) {
     stack = items_of(stack[0]);
     TORCH_INTERNAL_ASSERT(stack.size() == node.outputs().size());
   } else {
+    DTENSOR_CHECK_NOT_IMPLEMENTED(
+        script_function_only_computes(kind),
+        "find_tp_plan",
+        kind,
+        " does more than compute. It is left unread.");
     node.getOperation()(stack);
   }
 }

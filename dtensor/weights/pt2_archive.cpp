@@ -4,6 +4,7 @@
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 namespace dtensor::detail {
@@ -32,26 +34,29 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
   }
 }
 
-// The mapped file, for LibTorch's reader.
-class MappedBytes final : public caffe2::serialize::ReadAdapterInterface {
+// An archive in memory, for LibTorch's reader.
+class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit MappedBytes(const MappedFile& file) : file_(file) {}
+  ArchiveBytes(const void* data, size_t size)
+      : data_(static_cast<const std::byte*>(data)),
+        size_(size) {}
 
   size_t size() const override {
-    return file_.size();
+    return size_;
   }
   size_t read(uint64_t at, void* to, size_t count, const char* /*what*/)
       const override {
-    const auto begin = std::min<uint64_t>(at, file_.size());
-    const auto some = std::min<uint64_t>(count, file_.size() - begin);
+    const auto begin = std::min<uint64_t>(at, size_);
+    const auto some = std::min<uint64_t>(count, size_ - begin);
     if (some > 0) {
-      std::memcpy(to, file_.data() + begin, some);
+      std::memcpy(to, data_ + begin, some);
     }
     return some;
   }
 
  private:
-  const MappedFile& file_;
+  const std::byte* data_;
+  size_t size_;
 };
 
 // Records are in a folder that is called as the file was.
@@ -70,12 +75,41 @@ std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
 
 } // namespace
 
+std::string record_in_archive(
+    const std::string& bytes,
+    const std::string& name,
+    const std::string& path) {
+  auto record = reading(path, name, [&]() -> std::optional<std::string> {
+    caffe2::serialize::PyTorchStreamReader reader(
+        std::make_unique<ArchiveBytes>(bytes.data(), bytes.size()));
+    uint64_t room = bytes.size();
+    for (const auto& other : reader.getAllRecords()) {
+      const auto size = reader.getRecordSize(other);
+      if (size > room) {
+        return std::nullopt;
+      }
+      room -= size;
+    }
+    const auto [data, size] = reader.getRecord(name);
+    return std::string(static_cast<const char*>(data.get()), size);
+  });
+  if (!record) {
+    refuse_file(
+        path,
+        c10::str(
+            "the records of an archive in it are larger than its ",
+            bytes.size(),
+            " bytes"));
+  }
+  return *std::move(record);
+}
+
 Pt2Archive::Pt2Archive(const std::string& path)
     : file_(path),
       records_(records_of(file_)),
       reader_(reading(path, "not a whole archive", [&] {
         return std::make_unique<caffe2::serialize::PyTorchStreamReader>(
-            std::make_shared<MappedBytes>(file_));
+            std::make_shared<ArchiveBytes>(file_.data(), file_.size()));
       })) {}
 Pt2Archive::~Pt2Archive() = default;
 
@@ -98,6 +132,7 @@ const ZipRecord& Pt2Archive::record(const std::string& name) const {
 }
 
 std::string Pt2Archive::read(const std::string& name) const {
+  check_is_stored(name);
   const auto expected = record(name).crc32;
   auto bytes = reading(path(), name, [&] {
     const auto [data, size] = reader_->getRecord(name);
@@ -110,11 +145,16 @@ std::string Pt2Archive::read(const std::string& name) const {
   return bytes;
 }
 
+void Pt2Archive::check_is_stored(const std::string& name) const {
+  if (record(name).is_compressed) {
+    refuse_file(
+        path(), name + " is compressed, and torch.export.save() stores it");
+  }
+}
+
 Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
   const auto& about = record(name);
-  if (about.is_compressed) {
-    refuse_file(path(), name + " is compressed, so that no part can be read");
-  }
+  check_is_stored(name);
   const auto header = reading(
       path(), name, [&] { return reader_->getRecordHeaderOffset(name); });
   const auto place = reading(path(), name, [&]() -> Place {

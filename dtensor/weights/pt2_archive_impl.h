@@ -31,7 +31,8 @@ class Pt2Archive {
   }
   /// Names of the records in `folder`, without it.
   std::vector<std::string> names_in(const std::string& folder) const;
-  /// All of a record. Throws ValueError where its checksum is another one.
+  /// All of a record. Throws ValueError where its checksum is another one, and
+  /// for a compressed record, which could be a thousand times as large.
   std::string read(const std::string& name) const;
 
   struct Place {
@@ -45,6 +46,7 @@ class Pt2Archive {
 
  private:
   const ZipRecord& record(const std::string& name) const;
+  void check_is_stored(const std::string& name) const;
 
   MappedFile file_;
   // By their names without the archive's folder. Read before the reader, which
@@ -52,5 +54,13 @@ class Pt2Archive {
   std::map<std::string, ZipRecord> records_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
 };
+
+/// A record of an archive that is itself a record, `bytes`, of the file `path`.
+/// Throws ValueError if its records together are larger than `bytes`: compressed
+/// ones, and ones that share their bytes, may be many times as large.
+std::string record_in_archive(
+    const std::string& bytes,
+    const std::string& name,
+    const std::string& path);
 
 } // namespace dtensor::detail

@@ -2,6 +2,7 @@
 #include <dtensor/layout/text.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -222,6 +223,66 @@ TEST(TextErrors, ALayoutThatReadsButDoesNotExist) {
       value_error_of([] { parse_spec("f32[2] on (1): R R").spec(); }),
       "[parse_spec] 2 placements for a mesh of 1 dimensions: [R R] on (1). "
       "Give one placement per mesh dimension.");
+}
+
+// What a text describes may be far larger than the text.
+TEST(Text, WhatALayoutDescribesIsBounded) {
+  const auto error = [](const std::string& text) {
+    const auto what =
+        value_error_of([&] { parse_spec(text).spec(); }).substr(22);
+    return what.substr(0, what.find(": "));
+  };
+  EXPECT_EQ(
+      error("f32[8] on (100000000): S(0)"),
+      "a mesh of at most 131072 ranks and 64 dimensions at position 10");
+  for (const auto* mesh :
+       {"(9223372036854775807)",
+        "(4294967296, 4294967296)",
+        "(131073)",
+        "(512, 257)"}) {
+    EXPECT_EQ(
+        error(c10::str("f32[8] on ", mesh, ": S(0)")),
+        "a mesh of at most 131072 ranks and 64 dimensions at position 10");
+  }
+  EXPECT_EQ(parse_spec("f32[8] on (131072): S(0)").spec()->numel(), 8);
+  std::string ones = "1";
+  std::string replicated = "R";
+  for (int i = 0; i < 64; ++i) {
+    ones += ", 1";
+    replicated += " R";
+  }
+  EXPECT_EQ(
+      error("f32[8] on (" + ones + "): " + replicated),
+      "a mesh of at most 131072 ranks and 64 dimensions at position 10");
+  EXPECT_EQ(
+      error("f32[" + ones + "] on (2): R"),
+      "at most 64 dimensions at position 196");
+  const std::string elements =
+      "a shape of at most 72057594037927936 elements at position 3";
+  EXPECT_EQ(error("f32[72057594037927936, 2] on (2): S(0)"), elements);
+  EXPECT_EQ(error("f32[0, 72057594037927936, 2] on (2): S(0)"), elements);
+  EXPECT_EQ(error("f32[3; 72057594037927936] on (2): S(0)"), elements);
+  EXPECT_EQ(
+      error("f32[9223372036854775807] on (2): S(0)"), "a size at position 4");
+  EXPECT_EQ(
+      error("f32[72057594037927936] on (2): SS(0, sf=72057594037927936)"),
+      "a split factor from 1 to 16384 at position 43");
+  EXPECT_EQ(
+      error("f32[9999999999] on (2, 2): SS(0, sf=16384) SS(0, sf=2)"),
+      "split factors whose product is at most 16384 at position 27");
+  EXPECT_EQ(
+      error("f32[8] on (2): S(0, u=9223372036854775807)"),
+      "a positive unit at position 22");
+}
+
+TEST(Text, LongTextsAreReadInTimeThatGrowsWithThem) {
+  std::string text = "S(0)";
+  for (int i = 0; i < 200000; ++i) {
+    text += ",R";
+  }
+  EXPECT_EQ(parse_placements(text).size(), 200001U);
+  const auto error = value_error_of([&] { parse_placements(text + "x"); });
+  EXPECT_LT(error.size(), 500U);
 }
 
 } // namespace TEST_SOURCE

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/program/allowed_operators_impl.h>
+
+#include <dtensor/error.h>
+
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::TypeKind;
+
+using Names = std::set<std::string_view>;
+
+// Names stand one after the other, with a blank in between.
+Names names_in(std::string_view text) {
+  Names names;
+  while (!text.empty()) {
+    const auto name = text.substr(0, text.find(' '));
+    names.insert(name);
+    text.remove_prefix(std::min(name.size() + 1, text.size()));
+  }
+  return names;
+}
+
+// Names with an underscore that torch.export writes, with and without
+// decompositions. The operators called unsafe check bounds on all devices:
+// `_unsafe_index` is `index`, and `_unsafe_masked_index` clamps indices. The
+// attribute in their names concerns autograd or the compiler. Without bounds
+// checks, and so not here: _reshape_alias, _index_put_impl_, _sparse_*_unsafe.
+constexpr std::string_view kPrivate =
+    "__and__ __iand__ __ilshift__ __ior__ __irshift__ __ixor__ __lshift__ "
+    "__or__ __rshift__ __xor__ _adaptive_avg_pool2d "
+    "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d "
+    "_adaptive_avg_pool3d_backward _addmm_activation _aminmax _assert_async "
+    "_assert_scalar _assert_tensor_metadata _batch_norm_no_update "
+    "_batch_norm_with_update _batch_norm_with_update_functional "
+    "_cdist_backward _cdist_forward _chunk_cat _conj _conj_copy "
+    "_conj_physical _convolution _convolution_mode _ctc_loss _embedding_bag "
+    "_embedding_bag_forward_only _euclidean_dist "
+    "_fake_quantize_learnable_per_channel_affine "
+    "_fake_quantize_learnable_per_tensor_affine _fft_c2c _fft_c2r _fft_r2c "
+    "_functional_assert_async _functional_assert_scalar "
+    "_functional_sym_constrain_range "
+    "_functional_sym_constrain_range_for_size _fused_rms_norm _grouped_mm "
+    "_int_mm _is_all_true _is_any_true _linalg_check_errors _linalg_det "
+    "_linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex "
+    "_linalg_svd _local_scalar_dense _log_softmax "
+    "_log_softmax_backward_data _logcumsumexp _make_dep_token "
+    "_masked_softmax _native_batch_norm_legit "
+    "_native_batch_norm_legit_functional "
+    "_native_batch_norm_legit_no_training _native_multi_head_attention "
+    "_pad_circular _pad_enum _pdist_forward _prelu_kernel _safe_softmax "
+    "_softmax _softmax_backward_data _stack _to_copy "
+    "_transformer_encoder_layer_fwd _trilinear _unique2 _unsafe_index "
+    "_unsafe_index_put _unsafe_masked_index _unsafe_view _weight_norm "
+    "_weight_norm_interface";
+
+// Families of such names.
+constexpr std::array<std::string_view, 3> kPrivateFamilies = {
+    "_foreach_",
+    "_scaled_dot_product_",
+    "_upsample_"};
+
+// Public names that change a tensor's storage, its place in memory, or what
+// autograd records of it.
+constexpr std::string_view kRefused =
+    "data from_file get_gradients pin_memory record_stream requires_grad_ "
+    "resize resize_ resize_as resize_as_ resize_as_sparse resize_as_sparse_ "
+    "retain_grad set set_ set_data to_mkldnn to_mkldnn_backward";
+
+// Families of operators that trust their arguments: indices of sparse tensors
+// that were not checked, and layouts of one library, opaque to others.
+constexpr std::array<std::string_view, 6> kRefusedFamilies =
+    {"cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_", "sparse_"};
+// The one of them that torch.export writes, for an LSTM on the CPU.
+constexpr std::string_view kRnnOfMkldnn = "mkldnn_rnn_layer";
+
+// Arguments that are words of a few, and no names of files or devices.
+constexpr std::string_view kWords =
+    "UPLO api_name approximate assert_msg driver equation indexing "
+    "interpolation mode norm ord p pad_mode padding padding_side reduce "
+    "rounding_mode side";
+
+// Functions of TorchScript alone. Others print, warn, save files, draw seeds,
+// call other processes, or take as long as a number says.
+constexpr std::string_view kScriptAten =
+    "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
+    "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "
+    "__getitem__ __interpolate __is__ __isnot__ __lshift__ __not__ __or__ "
+    "__range_length __round_to_zero_floordiv __rshift__ __upsample "
+    "__upsample_bilinear __upsample_nearest __xor__ _get_tracing_state "
+    "_grad_sum_to_size _infer_size _list_to_tensor _ncf_unsqueeze _ncf_view "
+    "_no_grad_fill_ _no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ "
+    "_pack_sequence _set_item _size_if_not_equal _tensor_to_list "
+    "_unsafe_index _unsafe_index_put _unwrap_optional acos acosh add add_ "
+    "all angle any append as_tensor asin asinh atan atan2 atanh "
+    "broadcast_shapes ceil clear copy copy_ copysign cos cosh count cpu "
+    "cuda degrees dequantize device dict div divmod einsum element_size "
+    "endswith eq erf erfc exp expm1 extend fabs find floor floordiv fmod "
+    "format frexp gamma gcd ge get get_autocast_dtype gt has_torch_function "
+    "index index_put index_put_ insert is_autocast_cpu_enabled "
+    "is_autocast_enabled is_grad_enabled is_non_overlapping_and_dense "
+    "is_scripting is_strides_like_format isfinite isinf isnan items join "
+    "keys ldexp le len lgamma list log log10 log1p lower lstrip lt mH mT "
+    "mathremainder matrix_H modf mul mul_ ne neg numpy_T polar pop popitem "
+    "pow radians remainder remove replace reverse round rstrip select "
+    "setdefault sin sinh size slice sort sorted split sqrt startswith str "
+    "stride strip sub sum sym_size sym_stride tan tanh tensor to update "
+    "upper values";
+constexpr std::string_view kScriptPrim =
+    "AutogradAdd BroadcastSizes ChunkSizes ConstantChunk EnumName EnumValue "
+    "IfThenElse ModuleContainerIndex NumToTensor StringIndex TupleIndex "
+    "TupleUnpack Uninitialized abs data device dtype index is_cpu is_cuda "
+    "is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized "
+    "is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout max "
+    "min name nbytes rangelist requires_grad tolist type unchecked_cast "
+    "unchecked_unwrap_optional";
+
+template <size_t N>
+bool begins_with_any(
+    std::string_view name,
+    const std::array<std::string_view, N>& beginnings) {
+  return std::any_of(
+      beginnings.begin(), beginnings.end(), [&](std::string_view beginning) {
+        return name.starts_with(beginning);
+      });
+}
+
+bool has_computing_name(std::string_view name) {
+  static const Names kept = names_in(kPrivate);
+  static const Names refused = names_in(kRefused);
+  if (name.starts_with('_')) {
+    return kept.count(name) > 0 || begins_with_any(name, kPrivateFamilies);
+  }
+  return name == kRnnOfMkldnn ||
+      (refused.count(name) == 0 && !begins_with_any(name, kRefusedFamilies));
+}
+
+const c10::Type& element_type(const c10::Type& type) {
+  const auto* optional = type.castRaw<c10::OptionalType>();
+  return optional == nullptr ? type : *optional->getElementType();
+}
+
+bool is_word(const std::string& argument) {
+  static const Names words = names_in(kWords);
+  return words.count(argument) > 0;
+}
+
+bool is_computed_with(const c10::Argument& argument) {
+  if (argument.name() == "unsafe") { // it skips checks of bounds
+    return false;
+  }
+  const auto& given = *argument.type();
+  const auto* type = &element_type(given);
+  if (const auto* list = type->castRaw<c10::ListType>()) {
+    type = &element_type(*list->getElementType());
+  }
+  switch (type->kind()) {
+    case TypeKind::TensorType:
+    case TypeKind::IntType:
+    case TypeKind::FloatType:
+    case TypeKind::BoolType:
+    case TypeKind::NumberType:
+    case TypeKind::ComplexType:
+    case TypeKind::SymIntType:
+    case TypeKind::SymFloatType:
+    case TypeKind::SymBoolType:
+    case TypeKind::ScalarTypeType:
+    case TypeKind::LayoutType:
+    case TypeKind::MemoryFormatType:
+    case TypeKind::DeviceObjType:
+      return true;
+    case TypeKind::GeneratorType: // None, as a file has no generators
+      return given.kind() == TypeKind::OptionalType;
+    case TypeKind::StringType:
+      return is_word(argument.name());
+    default:
+      return false;
+  }
+}
+
+} // namespace
+
+bool only_computes(const c10::FunctionSchema& schema) {
+  constexpr std::string_view kAten = "aten::";
+  const std::string_view name = schema.name();
+  return name.starts_with(kAten) &&
+      has_computing_name(name.substr(kAten.size())) &&
+      std::all_of(
+             schema.arguments().begin(),
+             schema.arguments().end(),
+             is_computed_with);
+}
+
+bool is_named_in(
+    const std::vector<std::string>& allowed,
+    const std::string& operator_name) {
+  const auto colons = operator_name.find("::");
+  const auto all = operator_name.substr(0, colons) + "::*";
+  return std::any_of(
+      allowed.begin(), allowed.end(), [&](const std::string& item) {
+        return item == operator_name || item == all;
+      });
+}
+
+namespace {
+
+bool is_operator_name(const std::string& item) {
+  const auto colons = item.find("::");
+  if (colons == std::string::npos || colons == 0) {
+    return false;
+  }
+  const auto name = item.substr(colons + 2);
+  return name == "*" ||
+      (!name.empty() && name.find_first_of(".*: ") == std::string::npos);
+}
+
+} // namespace
+
+void check_operator_names(const std::vector<std::string>& allowed) {
+  for (const auto& item : allowed) {
+    DTENSOR_CHECK_VALUE(
+        is_operator_name(item),
+        "load_program",
+        "allowed_operators has \"",
+        item,
+        "\", which is no name of an operator. Write \"torchvision::nms\" for "
+        "all its overloads, or \"torchvision::*\" for a namespace.");
+  }
+}
+
+bool script_function_only_computes(std::string_view kind) {
+  static const Names aten = names_in(kScriptAten);
+  static const Names prim = names_in(kScriptPrim);
+  const auto colons = kind.find("::");
+  if (colons == std::string_view::npos) {
+    return false;
+  }
+  const auto space = kind.substr(0, colons);
+  const auto name = kind.substr(colons + 2);
+  return (space == "aten" && aten.count(name) > 0) ||
+      (space == "prim" && prim.count(name) > 0);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The calls of a graph.
+#include <dtensor/program/graph_reader_impl.h>
+
+#include <dtensor/error.h>
+#include <dtensor/program/allowed_operators_impl.h>
+#include <dtensor/program/source_line_impl.h>
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
+// Says again what the calls before and after it are made for, but in a program
+// that casts: under strict=True torch.export sees other dtypes than there are.
+constexpr std::string_view kAssertMetadata =
+    "torch.ops.aten._assert_tensor_metadata.default";
+
+GraphNode node_of(JsonView call) {
+  const auto metadata = call.at("metadata");
+  GraphNode node;
+  node.target = call.at("target").text();
+  node.name = text_or_empty(call, "name");
+  node.module = innermost_module(text_or_empty(metadata, "nn_module_stack"));
+  node.source = source_line(text_or_empty(metadata, "stack_trace"));
+  return node;
+}
+
+bool is_number(c10::TypeKind kind) {
+  switch (kind) {
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::SymFloatType:
+    case c10::TypeKind::SymBoolType:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_list_of_tensors(const c10::Type* type) {
+  const auto* list = type == nullptr ? nullptr : type->castRaw<c10::ListType>();
+  return list != nullptr &&
+      list->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+} // namespace
+
+void refuse_call(
+    const ProgramOrigin& origin,
+    JsonView call,
+    const std::string& why) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      false,
+      "load_program",
+      origin.path,
+      ": ",
+      call.at("target").text(),
+      describe_source(
+          source_line(text_or_empty(call.at("metadata"), "stack_trace"))),
+      " cannot be run: ",
+      why,
+      ".");
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+void GraphReader::read_nodes(JsonView nodes) {
+  for (const auto& call : nodes.elements()) {
+    call_ = call;
+    read_call(call);
+  }
+  call_.reset();
+}
+
+void GraphReader::read_call(JsonView call) {
+  const auto& target = call.at("target").text();
+  if (target == kAssertMetadata) {
+    if (graph_.casts) {
+      read_dtype_check(call);
+    }
+    return;
+  }
+  if (const auto scoped = scoped_graph(call, *this)) {
+    read_scope(call, *scoped);
+    return;
+  }
+  auto node = node_of(call);
+  if (const auto* signature = scalar_function(target)) {
+    read_scalar_call(call, *signature, node);
+  } else {
+    read_operator(call, target, node);
+  }
+  graph_.nodes.push_back(std::move(node));
+}
+
+void GraphReader::read_scalar_call(
+    JsonView call,
+    const ScalarSignature& signature,
+    GraphNode& node) {
+  node.call = signature.function;
+  const auto inputs = call.at("inputs").elements();
+  if (inputs.size() != signature.args.size()) {
+    refuse(c10::str(
+        inputs.size(), " arguments, and it takes ", signature.args.size()));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const c10::TypePtr type = signature.args[i] == 't'
+        ? c10::TypePtr(c10::TensorType::get())
+        : c10::TypePtr(c10::NumberType::get());
+    node.args.push_back(read_operand(inputs[i].at("arg"), type, *this));
+  }
+  read_results(call, nullptr, node);
+}
+
+void GraphReader::read_dtype_check(JsonView call) {
+  auto node = node_of(call);
+  node.call = check_dtype;
+  node.args.resize(2);
+  bool has_tensor = false;
+  for (const auto& input : call.at("inputs").elements()) {
+    const auto& name = input.at("name").text();
+    if (name == "a") {
+      node.args[0] =
+          read_operand(input.at("arg"), c10::TensorType::get(), *this);
+      has_tensor = true;
+    } else if (name == "dtype") {
+      node.args[1] = read_operand(input.at("arg"), c10::AnyType::get(), *this);
+    }
+  }
+  if (!has_tensor) {
+    refuse("no argument a");
+  }
+  node.results.emplace_back();
+  graph_.nodes.push_back(std::move(node));
+}
+
+c10::OperatorHandle GraphReader::operator_of(const std::string& target) const {
+  if (target.starts_with(kHigherOrder)) {
+    refuse_call(
+        origin_,
+        *call_,
+        "it takes graphs as arguments. Export the model without it, or with "
+        "its branches as models of their own");
+  }
+  const auto name = operator_name(target);
+  if (!name) {
+    refuse_call(
+        origin_, *call_, "it is no operator of LibTorch or of a library");
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema(*name);
+  if (!op) {
+    refuse_call(
+        origin_,
+        *call_,
+        "there is no such operator. Load the library that registers it, or use "
+        "the LibTorch that the program was exported with");
+  }
+  if (!only_computes(op->schema()) &&
+      !is_named_in(origin_.allowed_operators, name->name)) {
+    refuse_call(
+        origin_,
+        *call_,
+        c10::str(
+            name->name,
+            " is not among the operators that only compute. If you trust the "
+            "file, allow it: LoadProgramOptions{.allowed_operators = {\"",
+            name->name,
+            "\"}}"));
+  }
+  return *op;
+}
+
+void GraphReader::read_operator(
+    JsonView call,
+    const std::string& target,
+    GraphNode& node) {
+  const auto op = operator_of(target);
+  node.target = op.schema().name();
+  node.call = op;
+  node.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+  read_arguments(call, op.schema(), node);
+  read_results(call, &op.schema().returns(), node);
+}
+
+void GraphReader::read_arguments(
+    JsonView call,
+    const c10::FunctionSchema& schema,
+    GraphNode& node) {
+  std::map<std::string, JsonView> given;
+  for (const auto& input : call.at("inputs").elements()) {
+    const auto name = input.at("name");
+    if (!given.emplace(name.text(), input.at("arg")).second) {
+      name.refuse("an argument " + name.text() + " is there already");
+    }
+  }
+  for (const auto& argument : schema.arguments()) {
+    const auto found = given.find(argument.name());
+    if (found != given.end()) {
+      node.args.push_back(
+          read_operand(found->second, argument.real_type(), *this));
+      given.erase(found);
+    } else if (argument.default_value()) {
+      node.args.emplace_back(*argument.default_value());
+    } else if (argument.type()->kind() == c10::TypeKind::OptionalType) {
+      node.args.emplace_back(c10::IValue());
+    } else {
+      refuse("no argument " + argument.name());
+    }
+  }
+  if (!given.empty()) {
+    refuse(
+        "an argument " + given.begin()->first +
+        ", which this LibTorch's operator does not take");
+  }
+}
+
+void GraphReader::read_results(
+    JsonView call,
+    const std::vector<c10::Argument>* returns,
+    GraphNode& node) {
+  const auto outputs = call.at("outputs").elements();
+  const auto most = returns == nullptr ? 1 : returns->size();
+  const bool is_one_number = returns == nullptr && outputs.size() != 1;
+  if (outputs.size() > most || is_one_number) {
+    refuse(c10::str(outputs.size(), " results, and it gives ", most));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto* type =
+        returns == nullptr ? nullptr : (*returns)[i].type().get();
+    node.results.push_back(read_result(outputs[i].only_member(), type));
+  }
+}
+
+Result GraphReader::read_result(
+    const JsonMember& output,
+    const c10::Type* type) {
+  const auto& [kind, value] = output;
+  const bool is_tensor =
+      type != nullptr && type->kind() == c10::TypeKind::TensorType;
+  if (kind == "as_tensors" && is_list_of_tensors(type)) {
+    Result result{true, {}};
+    for (const auto& item : value.elements()) {
+      result.slots.emplace_back(
+          define(item.at("name").text(), ValueKind::kTensor));
+    }
+    return result;
+  }
+  if (kind == "as_tensor" && is_tensor) {
+    return {false, {define(value.at("name").text(), ValueKind::kTensor)}};
+  }
+  if (kind.starts_with("as_sym_") &&
+      (type == nullptr || is_number(type->kind()))) {
+    return {false, {define(value.at("as_name").text(), ValueKind::kNumber)}};
+  }
+  if (kind == "as_none") {
+    return {false, {std::nullopt}};
+  }
+  refuse("a result of kind " + kind);
+}
+
+// --- scopes ------------------------------------------------------------------
+
+const GraphReader::Value& GraphReader::value_of(JsonView operand) const {
+  const auto about = operand.only_member().value;
+  const auto name = about.find("name");
+  const auto& text = name ? name->text() : about.at("as_name").text();
+  const auto found = values_.find(text);
+  if (found == values_.end()) {
+    operand.refuse("nothing gives the value " + quoted_json(text));
+  }
+  return found->second;
+}
+
+// (..., graph, inputs...) -> outputs of the graph
+void GraphReader::read_scope(JsonView call, const ScopedGraph& scoped) {
+  const auto inputs = call.at("inputs");
+  const auto graph =
+      inputs.at(scoped.graph).at("arg").at("as_graph").at("graph");
+  GraphReader inner(origin_, exported_for_, graph_);
+  const auto names = graph.at("inputs").elements();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto about = names[i].only_member().value;
+    const auto name = about.find("name");
+    inner.values_[name ? name->text() : about.at("as_name").text()] =
+        value_of(inputs.at(scoped.graph + 1 + i).at("arg"));
+  }
+  auto begin = node_of(call);
+  auto end = begin;
+  std::visit([&](const auto& mode) { begin.call = mode; }, scoped.begin);
+  graph_.casts |= std::holds_alternative<BeginAutocast>(scoped.begin);
+  graph_.nodes.push_back(std::move(begin));
+  inner.read_nodes(graph.at("nodes"));
+  graph_.nodes.push_back(std::move(end));
+  size_t next = 0;
+  const auto give = [&](JsonView name) {
+    values_[name.text()] = inner.value_of(graph.at("outputs").at(next++));
+  };
+  for (const auto& output : call.at("outputs").elements()) {
+    const auto [kind, about] = output.only_member();
+    if (kind == "as_tensors") {
+      for (const auto& item : about.elements()) {
+        give(item.at("name"));
+      }
+    } else {
+      give(about.find("name") ? about.at("name") : about.at("as_name"));
+    }
+  }
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Inputs that a program was exported with: a pickle in an archive of its own.
+#pragma once
+
+#include <dtensor/weights/pt2_archive_impl.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace dtensor::detail {
+
+/// The tensors of the sample inputs, those in lists and dictionaries one after
+/// the other. Throws ValueError if the file has none, or ones that cannot be
+/// read: nested deeper than kMaxPickleDepth (pickle_shape_impl.h), larger than
+/// the record, or a tensor that reaches outside of its storage.
+std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive);
+
+} // namespace dtensor::detail

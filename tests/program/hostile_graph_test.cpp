@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Graphs that an attacker would write: an error that names the file and the
+// place, and nothing else happens.
+#include "exported.h"
+#include "made_program.h"
+#include "tests/error_of.h"
+#include "tests/weights/files.h"
+
+#include <dtensor/dtensor.h>
+#include <dtensor/program/pickle_shape_impl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace test_program;
+using test_text::error_of;
+using test_weights::Folder;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string
+replaced(std::string text, const std::string& from, const std::string& to) {
+  for (auto at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+std::string repeated(const std::string& text, size_t count) {
+  std::string all;
+  all.reserve(text.size() * count);
+  for (size_t i = 0; i < count; ++i) {
+    all += text;
+  }
+  return all;
+}
+
+std::string none_is_empty(const std::string& error) {
+  return error == "nothing was thrown" ? "" : error;
+}
+
+// The error of loading the graph and of calling it, with FILE for the path;
+// empty for none.
+std::string error_of_graph(
+    const std::string& text,
+    const LoadProgramOptions& options = {},
+    int64_t n = 3) {
+  const Folder folder;
+  const auto path = write_program(folder / "m.pt2", text);
+  const auto error = none_is_empty(error_of([&] {
+    auto program = load_program(path, options);
+    program.run({torch::ones({2, 3}), n});
+  }));
+  EXPECT_THAT(error, AnyOf("", HasSubstr(path)));
+  EXPECT_THAT(error, Not(HasSubstr("INTERNAL ASSERT")));
+  EXPECT_THAT(error, Not(HasSubstr("report a bug")));
+  return replaced(error, path, "FILE");
+}
+
+std::string error_of_calls(
+    const std::vector<std::string>& calls,
+    const std::string& output = tensor("y"),
+    int64_t n = 3) {
+  return error_of_graph(graph(calls, output), {}, n);
+}
+
+std::string relu(const std::string& from, const std::string& to) {
+  return call(
+      "torch.ops.aten.relu.default", {{"self", tensor(from)}}, {tensor(to)});
+}
+
+TEST(HostileGraph, ThatIsFineRuns) {
+  EXPECT_EQ(error_of_calls({relu("x", "y")}), "");
+}
+
+// --- operators ---------------------------------------------------------------
+
+constexpr const char* kRefusal =
+    " is not among the operators that only compute. If you trust the file, "
+    "allow it: LoadProgramOptions{.allowed_operators = {\"";
+
+TEST(HostileGraph, DoesNotReadOrWriteFiles) {
+  const Folder folder;
+  const auto secret = folder.write("secret", std::string(24, 'a'));
+  for (const auto* shared : {"true", "false"}) {
+    const auto error = error_of_calls({
+        call(
+            "torch.ops.aten.from_file.default",
+            {{"filename", R"({"as_string": ")" + secret + R"("})"},
+             {"shared", std::string(R"({"as_bool": )") + shared + "}"},
+             {"size", integer(6)}},
+            {tensor("y")}),
+        call(
+            "torch.ops.aten.copy_.default",
+            {{"self", tensor("y")}, {"src", tensor("x")}},
+            {tensor("z")}),
+    });
+    EXPECT_EQ(
+        error,
+        std::string("[load_program] FILE: torch.ops.aten.from_file.default at "
+                    "m.py:7: y = f(x) cannot be run: aten::from_file") +
+            kRefusal + "aten::from_file\"}}.");
+  }
+  std::ifstream file(secret);
+  EXPECT_EQ(
+      std::string(std::istreambuf_iterator<char>(file), {}),
+      std::string(24, 'a'));
+}
+
+TEST(HostileGraph, DoesNotCallWhatDoesMoreThanCompute) {
+  for (const auto* name :
+       {"aten.set_.source_Tensor",
+        "aten.set_.source_Storage",
+        "aten.set_data.default",
+        "aten.resize_.default",
+        "aten.resize_as_.default",
+        "aten._resize_output_.default",
+        "aten._reshape_alias.default",
+        "aten._index_put_impl_.default",
+        "aten._sparse_coo_tensor_unsafe.default",
+        "aten._print.default",
+        "aten._cudnn_init_dropout_state.default",
+        "aten._cufft_set_plan_cache_max_size.default",
+        "aten._test_check_tensor.default",
+        "aten.segment_reduce.default",
+        "aten.record_stream.default",
+        "profiler._record_function_enter.default",
+        "quantized.linear_prepack.default",
+        "mkldnn._linear_pointwise.default"}) {
+    EXPECT_THAT(
+        error_of_calls({call(
+            std::string("torch.ops.") + name,
+            {{"self", tensor("x")}},
+            {tensor("y")})}),
+        AnyOf(HasSubstr(kRefusal), HasSubstr("there is no such operator")))
+        << name;
+  }
+}
+
+TEST(HostileGraph, CallsWhatTheProgramAllows) {
+  const auto resizing = graph({
+      call(
+          "torch.ops.aten.clone.default",
+          {{"self", tensor("x")}},
+          {tensor("copy")}),
+      call(
+          "torch.ops.aten.resize_.default",
+          {{"self", tensor("copy")}, {"size", R"({"as_ints": [3]})"}},
+          {tensor("y")}),
+  });
+  EXPECT_THAT(error_of_graph(resizing), HasSubstr(kRefusal));
+  EXPECT_EQ(
+      error_of_graph(resizing, {.allowed_operators = {"aten::resize_"}}), "");
+  EXPECT_EQ(error_of_graph(resizing, {.allowed_operators = {"aten::*"}}), "");
+  EXPECT_THAT(
+      error_of_graph(
+          resizing, {.allowed_operators = {"aten::resize", "other::*"}}),
+      HasSubstr(kRefusal));
+}
+
+TEST(HostileGraph, AllowedOperatorsAreNames) {
+  const auto path = exported("mixed");
+  for (const auto* name :
+       {"", "*", "aten", "aten::", "::add", "aten::a*", "aten::add.Tensor"}) {
+    EXPECT_EQ(
+        error_of<c10::ValueError>(
+            [&] { load_program(path, {.allowed_operators = {name}}); }),
+        std::string("[load_program] allowed_operators has \"") + name +
+            "\", which is no name of an operator. Write \"torchvision::nms\" "
+            "for all its overloads, or \"torchvision::*\" for a namespace.");
+  }
+}
+
+// as_strided is checked by LibTorch: exported programs call it.
+TEST(HostileGraph, AsStridedStaysWithinTheStorage) {
+  const auto strided = [](const std::string& size, const std::string& stride) {
+    return error_of_calls({call(
+        "torch.ops.aten.as_strided.default",
+        {{"self", tensor("x")},
+         {"size", R"({"as_ints": [)" + size + "]}"},
+         {"stride", R"({"as_ints": [)" + stride + "]}"}},
+        {tensor("y")})});
+  };
+  EXPECT_EQ(strided("3", "2"), "");
+  EXPECT_THAT(strided("4", "2"), HasSubstr("out of bounds"));
+  EXPECT_THAT(strided("2", "2305843009213693952"), HasSubstr("overflowed"));
+}
+
+// --- texts -------------------------------------------------------------------
+
+TEST(HostileGraph, EmptyObjectsAreRefusedWithTheirPlace) {
+  const std::string whole = graph({relu("x", "y")});
+  for (const auto* object :
+       {R"({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})",
+        R"({"user_output": {"arg": {"as_tensor": {"name": "y"}}}})",
+        R"({"as_tensor": {"name": "x"}})",
+        R"({"as_tensor": {"name": "y"}})",
+        R"({"as_sym_int": {"as_name": "n"}})",
+        R"({"name": "x"})",
+        R"({"as_int": 2})",
+        R"({"type": "cpu"})"}) {
+    for (const auto* instead :
+         {"{}", "[]", "null", "3", R"({"a": 1, "b": 2})"}) {
+      const auto error = error_of_graph(replaced(whole, object, instead));
+      EXPECT_THAT(
+          error,
+          AllOf(
+              StartsWith(
+                  "[load_program] FILE: models/model.json: graph_module."),
+              HasSubstr("Write it with torch.export.save() of PyTorch 2.8")))
+          << object << " -> " << instead;
+    }
+  }
+}
+
+TEST(HostileGraph, EachTextInItMayBeMissing) {
+  const std::string whole = graph({relu("x", "y")});
+  for (size_t at = whole.find('"'); at != std::string::npos;) {
+    const auto end = whole.find('"', at + 1);
+    const auto changed = whole.substr(0, at) + "\"zz\"" + whole.substr(end + 1);
+    error_of_graph(changed); // which checks the error, if there is one
+    at = whole.find('"', end + 1);
+  }
+}
+
+TEST(HostileGraph, NestingIsBounded) {
+  const auto deep = repeated("[", 100000) + repeated("]", 100000);
+  EXPECT_EQ(
+      error_of_graph(replaced(
+          graph({}),
+          "\"range_constraints\": {}",
+          "\"range_constraints\": " + deep)),
+      "[load_program] FILE: models/model.json: more than 128 nested levels. "
+      "Write it with torch.export.save() of PyTorch 2.8 or newer.");
+}
+
+TEST(HostileGraph, ScopesWithinScopesAreBounded) {
+  std::string inner = relu("x", "y");
+  const auto scope = [&](const std::string& nodes) {
+    return call(
+        "torch.ops.higher_order.wrap_with_set_grad_enabled",
+        {{"", R"({"as_bool": false})"},
+         {"",
+          R"({"as_graph": {"graph": {"inputs": [)" + tensor("x") +
+              R"(], "outputs": [)" + tensor("y") + R"(], "nodes": [)" + nodes +
+              "]}}}"},
+         {"", tensor("x")}},
+        {tensor("y")});
+  };
+  for (int i = 0; i < 10; ++i) {
+    inner = scope(inner);
+  }
+  EXPECT_EQ(error_of_calls({inner}), "");
+  for (int i = 0; i < 10; ++i) {
+    inner = scope(inner);
+  }
+  EXPECT_THAT(
+      error_of_calls({inner}), HasSubstr("more than 128 nested levels"));
+}
+
+TEST(HostileGraph, ItsOutSpecIsBounded) {
+  const auto with_spec = [](const std::string& spec) {
+    return replaced(
+        graph({relu("x", "y")}),
+        R"("module_call_graph": [])",
+        R"("module_call_graph": [{"fqn": "", "signature": {"out_spec": ")" +
+            replaced(spec, "\"", "\\\"") + R"("}}])");
+  };
+  const auto nested = [](size_t levels) {
+    return R"([1, )" +
+        repeated(
+               R"({"type": "builtins.list", "context": "null", "children_spec": [)",
+               levels) +
+        R"({"type": null, "context": null, "children_spec": []})" +
+        repeated("]}", levels) + "]";
+  };
+  EXPECT_EQ(error_of_graph(with_spec(nested(50))), "");
+  EXPECT_EQ(
+      error_of_graph(with_spec(nested(60000))),
+      "[load_program] FILE: models/model.json: out_spec: more than 128 nested "
+      "levels.");
+  EXPECT_THAT(
+      error_of_graph(with_spec("[1]")),
+      HasSubstr("out_spec: expected more than 1 elements, got 1"));
+}
+
+std::string with_parameter(const std::string& name) {
+  return replaced(
+      graph({relu("x", "y")}),
+      R"({"user_input": {"arg": {"as_sym_int": {"as_name": "n"}}}})",
+      R"({"parameter": {"parameter_name": ")" + name +
+          R"(", "arg": {"name": "x"}}})");
+}
+
+TEST(HostileGraph, NamesOfParametersAreBounded) {
+  EXPECT_THAT(
+      error_of_graph(with_parameter(repeated("a.", 50000) + "b")),
+      HasSubstr("parameter_name: a name has 50001 parts, and 100 are allowed"));
+  for (const auto* name : {"", ".a", "a.", "a..b", "."}) {
+    EXPECT_THAT(
+        error_of_graph(with_parameter(name)),
+        HasSubstr(c10::str(
+            "parameter_name: a part of the name \"", name, "\" is empty")));
+  }
+  EXPECT_EQ(
+      error_of_graph(with_parameter("a.b")),
+      "[load_program] FILE has no values of a.b. Export the program again.");
+}
+
+// --- arguments and results ---------------------------------------------------
+
+TEST(HostileGraph, ArgumentsHaveTheirTypes) {
+  const auto error = [](const std::string& name, const std::string& value) {
+    return error_of_calls({call(
+        "torch.ops.aten.softmax.int",
+        {{"self", tensor("x")}, {"dim", integer(0)}, {name, value}},
+        {tensor("y")})});
+  };
+  const std::string begin =
+      "[load_program] FILE: torch.ops.aten.softmax.int at m.py:7: y = f(x) "
+      "cannot be run: it has ";
+  EXPECT_EQ(error("dtype", R"({"as_scalar_type": 8})"), "");
+  EXPECT_EQ(error("dtype", R"({"as_none": true})"), "");
+  // An enumerator that LibTorch does not check.
+  EXPECT_EQ(
+      error("dtype", integer(999)),
+      begin + "a Int where it takes Optional[ScalarType].");
+  EXPECT_EQ(
+      error("dtype", R"({"as_scalar_type": 99})"),
+      begin + "a dtype of number 99.");
+  EXPECT_EQ(
+      error("other", integer(1)),
+      begin +
+          "an argument other, which this LibTorch's operator does not take.");
+  EXPECT_THAT(
+      error("dim", integer(1)), HasSubstr("an argument dim is there already"));
+  const auto dim = [](const std::string& value) {
+    return error_of_calls({call(
+        "torch.ops.aten.softmax.int",
+        {{"self", tensor("x")}, {"dim", value}},
+        {tensor("y")})});
+  };
+  EXPECT_EQ(dim(tensor("x")), begin + "the tensor x where it takes int.");
+  EXPECT_EQ(
+      dim(R"({"as_string": "0"})"), begin + "a String where it takes int.");
+  EXPECT_EQ(dim(R"({"as_none": true})"), begin + "a None where it takes int.");
+  EXPECT_THAT(dim(number("n")), HasSubstr("in aten::softmax at m.py:7"));
+}
+
+TEST(HostileGraph, ValuesHaveTheirKinds) {
+  EXPECT_THAT(
+      error_of_calls({relu("q", "y")}),
+      HasSubstr("nodes[0].inputs[0].arg.as_tensor.name: nothing gives the "
+                "value \"q\""));
+  EXPECT_THAT(
+      error_of_calls({relu("n", "y")}),
+      HasSubstr("expected a tensor, and the value \"n\" is none"));
+  EXPECT_THAT(
+      error_of_calls({relu("x", "y")}, number("y")),
+      HasSubstr("expected a number, and the value \"y\" is none"));
+}
+
+TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
+  const auto error = [](const std::vector<std::string>& outputs) {
+    return error_of_calls(
+        {call("torch.ops.aten.relu.default", {{"self", tensor("x")}}, outputs)},
+        tensor("x"));
+  };
+  EXPECT_EQ(error({}), ""); // nobody takes it
+  EXPECT_THAT(
+      error({tensor("y"), tensor("z")}),
+      HasSubstr("it has 2 results, and it gives 1."));
+  EXPECT_THAT(error({number("y")}), HasSubstr("a result of kind as_sym_int."));
+  EXPECT_THAT(
+      error({R"({"as_tensors": [{"name": "y"}]})"}),
+      HasSubstr("a result of kind as_tensors."));
+}
+
+TEST(HostileGraph, FunctionsOfNumbersTakeAllTheirArguments) {
+  const auto error = [](const std::string& target,
+                        const std::vector<std::string>& args,
+                        const std::vector<std::string>& outputs) {
+    std::vector<Given> inputs;
+    for (const auto& arg : args) {
+      inputs.emplace_back("a", arg);
+    }
+    return error_of_calls({call(target, inputs, outputs)}, tensor("x"));
+  };
+  const std::vector<std::string> one = {number("m")};
+  EXPECT_THAT(
+      error("_operator.add", {number("n")}, one),
+      HasSubstr("_operator.add at m.py:7: y = f(x) cannot be run: it has 1 "
+                "arguments, and it takes 2."));
+  EXPECT_THAT(error("math.ceil", {}, one), HasSubstr("it has 0 arguments"));
+  EXPECT_THAT(
+      error("torch.sym_ite", {number("n")}, one), HasSubstr("it takes 3."));
+  EXPECT_THAT(
+      error("_operator.add", {number("n"), integer(1)}, {}),
+      HasSubstr("it has 0 results, and it gives 1."));
+  EXPECT_THAT(
+      error("_operator.add", {tensor("x"), integer(1)}, one),
+      HasSubstr("it has the tensor x where it takes"));
+  EXPECT_THAT(
+      error("torch.ops.aten.sym_size.int", {number("n"), integer(0)}, one),
+      HasSubstr("in torch.ops.aten.sym_size.int at m.py:7: y = f(x) (FILE)"));
+  EXPECT_THAT(
+      error("torch.ops.aten.sym_size.int", {tensor("x"), integer(7)}, one),
+      HasSubstr("in torch.ops.aten.sym_size.int at m.py:7: y = f(x) (FILE)"));
+}
+
+// LibTorch asserts what its own callers see to.
+TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
+  EXPECT_THAT(
+      error_of_calls({
+          call(
+              "torch.ops.aten._to_copy.default",
+              {{"self", tensor("x")}, {"dtype", R"({"as_scalar_type": 10})"}},
+              {tensor("c")}),
+          call(
+              "torch.ops.aten._fft_c2r.default",
+              {{"self", tensor("c")},
+               {"dim", R"({"as_ints": [0]})"},
+               {"normalization", integer(0)},
+               {"last_dim_size", integer(1000)}},
+              {tensor("y")}),
+      }),
+      AllOf(
+          StartsWith("[Program] the call does not take its arguments: "),
+          HasSubstr("in aten::_fft_c2r at m.py:7: y = f(x) (FILE)")));
+}
+
+// --- numbers -----------------------------------------------------------------
+
+// The graph's number of n = `n` and a constant.
+std::string
+number_of(const std::string& target, int64_t n, const std::string& other) {
+  const Folder folder;
+  const auto path = write_program(
+      folder / "m.pt2",
+      graph(
+          {call(target, {{"a", number("n")}, {"b", other}}, {number("m")})},
+          number("m")));
+  auto program = load_program(path);
+  try {
+    const auto result = program.run({torch::ones({2, 3}), n}).at(0);
+    return result.isInt() ? std::to_string(result.toInt())
+        : result.isBool() ? (result.toBool() ? "True" : "False")
+                          : c10::str(result.toDouble());
+  } catch (const c10::ValueError& error) {
+    const std::string text = error.what_without_backtrace();
+    EXPECT_THAT(
+        text,
+        HasSubstr("in " + target + " at m.py:7: y = f(x) (" + path + ")"));
+    return text.substr(0, text.find(". "));
+  }
+}
+
+constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr const char* kOutside =
+    "[Program] the graph computes an integer outside of 64 bits";
+
+struct NumberCase {
+  const char* target;
+  int64_t n;
+  int64_t other;
+  const char* expected;
+};
+
+TEST(HostileGraph, ComputesIntegersAsPythonDoesOrRefuses) {
+  const std::vector<NumberCase> cases = {
+      {"_operator.add", kMost, 1, kOutside},
+      {"_operator.add", kMost, 0, "9223372036854775807"},
+      {"_operator.sub", kLeast, 1, kOutside},
+      {"_operator.sub", -5, 7, "-12"},
+      {"_operator.mul", kMost, 2, kOutside},
+      {"_operator.mul", kLeast, -1, kOutside},
+      {"_operator.floordiv", kLeast, -1, kOutside},
+      {"_operator.floordiv", kLeast, 3, "-3074457345618258603"},
+      {"_operator.floordiv", -7, 2, "-4"},
+      {"_operator.floordiv", 7, -2, "-4"},
+      {"_operator.floordiv",
+       7,
+       0,
+       "[Program] the graph divides a size by zero"},
+      {"_operator.mod", kLeast, -1, "0"},
+      {"_operator.mod", kLeast, 3, "1"},
+      {"_operator.mod", -7, 2, "1"},
+      {"_operator.mod", 7, -2, "-1"},
+      {"_operator.pow", 3, int64_t{1} << 62, kOutside},
+      {"_operator.pow", 1, kMost, "1"},
+      {"_operator.pow", -1, kMost, "-1"},
+      {"_operator.pow", 0, kMost, "0"},
+      {"_operator.pow", 0, 0, "1"},
+      {"_operator.pow", -2, 63, "-9223372036854775808"},
+      {"_operator.pow", 2, 63, kOutside},
+      {"_operator.pow", 3, 39, "4052555153018976267"},
+      {"_operator.pow", 2, -2, "0.25"},
+      {"_operator.pow",
+       0,
+       -1,
+       "[Program] the graph computes 0 ** -1, which is no real number"},
+      {"_operator.lshift", 1, 1000, kOutside},
+      {"_operator.lshift", 1, 63, kOutside},
+      {"_operator.lshift", -1, 63, "-9223372036854775808"},
+      {"_operator.lshift", 1, 62, "4611686018427387904"},
+      {"_operator.lshift", 0, 1000, "0"},
+      {"_operator.lshift", 3, -1, "[Program] the graph shifts by -1 bits"},
+      {"_operator.rshift", -8, 1000, "-1"},
+      {"_operator.rshift", 8, 1000, "0"},
+      {"_operator.rshift", -7, 1, "-4"},
+      {"_operator.and_", 6, 3, "2"},
+      {"_operator.or_", 6, 3, "7"},
+      {"_operator.truediv", 7, 2, "3.5"},
+      {"torch.sym_max", 7, 9, "9"},
+  };
+  for (const auto& [target, n, other, expected] : cases) {
+    EXPECT_EQ(number_of(target, n, integer(other)), expected)
+        << target << " " << n << " " << other;
+  }
+}
+
+TEST(HostileGraph, ComputesFloatsAsPythonDoes) {
+  const auto f = [](const std::string& text) {
+    return R"({"as_float": )" + text + "}";
+  };
+  EXPECT_EQ(number_of("_operator.mod", -7, f("2.5")), "0.5");
+  EXPECT_EQ(number_of("_operator.mod", 7, f("-2.5")), "-0.5");
+  EXPECT_EQ(number_of("_operator.floordiv", -7, f("2.5")), "-3");
+  EXPECT_EQ(number_of("_operator.floordiv", 1, f("0.1")), "9");
+  EXPECT_EQ(
+      number_of("_operator.pow", -8, f("0.5")),
+      "[Program] the graph computes -8 ** 0.5, which is no real number");
+}
+
+TEST(HostileGraph, RoundsToIntegersOf64Bits) {
+  const auto rounded = [](const std::string& target, const std::string& value) {
+    return error_of_calls(
+        {call(
+            target, {{"a", R"({"as_float": )" + value + "}"}}, {number("m")})},
+        number("m"));
+  };
+  for (const auto* target :
+       {"torch.sym_int",
+        "math.ceil",
+        "math.floor",
+        "math.trunc",
+        "builtins.round"}) {
+    EXPECT_EQ(rounded(target, "9.2e18"), "");
+    for (const auto* value :
+         {"9.3e18", "-9.3e18", "1e300", R"("NaN")", R"("Infinity")"}) {
+      EXPECT_THAT(rounded(target, value), StartsWith(kOutside))
+          << target << " " << value;
+    }
+  }
+  EXPECT_THAT(
+      rounded("torch._sym_sqrt", "-1.0"),
+      StartsWith("[Program] the graph takes the square root of -1."));
+}
+
+TEST(HostileGraph, NegatesTheLeastIntegerNot) {
+  EXPECT_THAT(
+      error_of_calls(
+          {call("_operator.neg", {{"a", number("n")}}, {number("m")})},
+          number("m"),
+          kLeast),
+      StartsWith(kOutside));
+}
+
+// --- records -----------------------------------------------------------------
+
+TEST(HostileGraph, CompressedIsNotInflated) {
+  const Folder folder;
+  const auto path = folder / "m.pt2";
+  write_archive(
+      path,
+      {{"models/model.json",
+        "{" + std::string(size_t{64} << 20, ' ') + "}",
+        true}});
+  EXPECT_LT(std::filesystem::file_size(path), 1 << 20);
+  EXPECT_THAT(
+      error_of([&] { load_program(path); }),
+      StartsWith(
+          "[open_weights] " + path +
+          ": models/model.json is compressed, and torch.export.save() stores "
+          "it."));
+}
+
+// The error of reading sample inputs that are that pickle.
+std::string error_of_samples(const std::string& pickle) {
+  const Folder folder;
+  const auto inner = folder / "archive.pt";
+  write_archive(inner, {{"data.pkl", "\x80\x02" + pickle + "."}});
+  std::ifstream file(inner, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const auto path = write_program(
+      folder / "m.pt2",
+      graph({relu("x", "y")}),
+      {{"data/sample_inputs/model.pt", bytes}});
+  const auto program = load_program(path);
+  const auto error = none_is_empty(error_of([&] { program.sample_inputs(); }));
+  EXPECT_THAT(error, AnyOf("", HasSubstr(path)));
+  EXPECT_THAT(error, Not(HasSubstr("INTERNAL ASSERT")));
+  return replaced(error, path, "FILE");
+}
+
+TEST(HostileSamples, AreBounded) {
+  const std::string begin =
+      "[Program] FILE: its sample inputs cannot be read: ";
+  const std::string end = ". Pass inputs of your own.";
+  EXPECT_EQ(error_of_samples("]"), "");
+  EXPECT_EQ(error_of_samples(repeated("](", 50) + repeated("e", 50)), "");
+  const auto deep = begin + "its pickle has more than 100 nested levels" + end;
+  constexpr size_t kMany = 200000;
+  // Lists, tuples and dictionaries, one within the other.
+  EXPECT_EQ(
+      error_of_samples(repeated("](", kMany) + "]" + repeated("e", kMany)),
+      deep);
+  EXPECT_EQ(
+      error_of_samples(repeated("(", kMany) + "N" + repeated("t", kMany)),
+      deep);
+  EXPECT_EQ(
+      error_of_samples(repeated("}(N", kMany) + "N" + repeated("u", kMany)),
+      deep);
+  EXPECT_EQ(error_of_samples(")" + repeated("\x85", kMany)), deep);
+  // The innermost first: each new list gets the one before.
+  EXPECT_EQ(
+      error_of_samples(
+          std::string("]q\0", 3) + repeated(std::string("]h\0aq\0", 6), kMany)),
+      deep);
+  EXPECT_EQ(
+      error_of_samples(std::string("]q\0h\0a", 6)),
+      begin + "an object of its pickle holds itself" + end);
+  EXPECT_EQ(
+      error_of_samples("]r\xff\xff\xff\xff"),
+      begin + "its pickle has a memo of index 4294967295" + end);
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
