@@ -660,8 +660,11 @@ set(DTENSOR_PROGRAM_SOURCES
   dtensor/program/allowed_operators.cpp
   dtensor/program/allowed_operators_impl.h
   dtensor/program/check_inputs.cpp
+  dtensor/program/find_linears.cpp
   dtensor/program/find_pairs.cpp
   dtensor/program/find_pairs_impl.h
+  dtensor/program/find_products.cpp
+  dtensor/program/find_products_impl.h
   dtensor/program/find_uses.cpp
   dtensor/program/find_writes.cpp
   dtensor/program/graph_impl.h

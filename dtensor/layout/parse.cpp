@@ -251,8 +251,13 @@ Placement read_shard(Reader& reader, bool is_strided) {
   int64_t split_factor = 1;
   if (is_strided) {
     reader.expect(",");
+    const size_t begin = reader.position();
     split_factor =
-        read_named(reader, "sf", kMaxPieces, "a split factor from 1 to 16384");
+        read_named(reader, "sf", INT64_MAX, "a positive split factor");
+    if (split_factor > kMaxPieces) {
+      reader.go_to(begin);
+      reader.fail(c10::str("a split factor of at most ", kMaxPieces));
+    }
   }
   const int64_t unit = reader.accept(",")
       ? read_named(reader, "u", kMaxElements, "a positive unit")

@@ -2,11 +2,10 @@
 // Pairs of products that are cut, in a graph.
 #include <dtensor/program/find_pairs_impl.h>
 
+#include <dtensor/program/find_products_impl.h>
 #include <dtensor/program/trial_impl.h>
 
 #include <c10/util/StringUtil.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <array>
@@ -24,40 +23,13 @@ namespace {
 // A plan for these numbers of ranks is one for any.
 constexpr std::array<int64_t, 4> kTrialRanks = {2, 3, 5, 7};
 
-// A call of linear or embedding with a weight that a module of its own has.
-struct Product {
-  size_t node = 0;
-  std::string module;
-  at::Tensor weight;
-  Slot input = 0;
-  Slot output = 0;
-};
-
-std::optional<Slot> slot_of(const GraphNode& node, size_t arg) {
-  const auto* value = arg < node.args.size()
-      ? std::get_if<ValueOperand>(&node.args[arg])
-      : nullptr;
-  return value == nullptr ? std::nullopt : std::optional(value->slot);
-}
-
-// The modules of a program whose weights a call may have.
-template <class Impl>
-std::vector<std::pair<std::string, at::Tensor>> weights_of(
-    const torch::nn::Module& root) {
-  std::vector<std::pair<std::string, at::Tensor>> weights;
-  for (const auto& item : root.named_modules("", false)) {
-    if (const auto* module = item.value()->as<Impl>()) {
-      weights.emplace_back(item.key(), module->weight);
-    }
-  }
-  return weights;
-}
-
 class Search {
  public:
   explicit Search(const ProgramState& state)
       : state_(state),
         graph_(state.graph),
+        linears_(find_linear_calls(state)),
+        embeddings_(find_embedding_calls(state)),
         maker_(graph_.num_slots),
         users_(graph_.num_slots),
         in_outputs_(graph_.num_slots, false) {
@@ -80,7 +52,6 @@ class Search {
     for (const auto& mutation : graph_.mutations) {
       in_outputs_[mutation.value] = true;
     }
-    find_products();
   }
 
   std::vector<PlanLine> plan() {
@@ -91,85 +62,20 @@ class Search {
       for (const auto& [node, product] : linears_) {
         pair(product);
       }
+      drop_pairs_of_some_calls();
       cut_outputs();
       cut_embeddings();
     }
     std::vector<PlanLine> lines;
     for (const auto& [node, line] : styles_) {
-      lines.push_back(line);
+      if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+        lines.push_back(line);
+      }
     }
     return lines;
   }
 
  private:
-  void find_products() {
-    const auto linears = weights_of<torch::nn::LinearImpl>(*state_.module);
-    const auto tables = weights_of<torch::nn::EmbeddingImpl>(*state_.module);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      const auto& target = graph_.nodes[i].target;
-      if (target == "aten::linear") {
-        add_product(i, linears, 1, 0, linears_);
-      } else if (target == "aten::embedding") {
-        add_product(i, tables, 0, 1, embeddings_);
-      }
-    }
-    drop_shared(linears_);
-    drop_shared(embeddings_);
-  }
-
-  // A module that is called twice would need one style for both.
-  static void drop_shared(std::map<size_t, Product>& products) {
-    std::map<std::string, int> calls;
-    for (const auto& [node, product] : products) {
-      ++calls[product.module];
-    }
-    std::erase_if(
-        products, [&](const auto& p) { return calls[p.second.module] > 1; });
-  }
-
-  void add_product(
-      size_t index,
-      const std::vector<std::pair<std::string, at::Tensor>>& modules,
-      size_t weight_arg,
-      size_t input_arg,
-      std::map<size_t, Product>& products) const {
-    const auto& node = graph_.nodes[index];
-    const auto weight = slot_of(node, weight_arg);
-    const auto input = slot_of(node, input_arg);
-    const auto given = weight ? parameter_at(*weight) : at::Tensor();
-    if (!given.defined() || !input || is_taken_unread(*weight)) {
-      return;
-    }
-    // Of tied modules the one that made the call.
-    std::string name;
-    for (const auto& [module, tensor] : modules) {
-      if (tensor.is_same(given) && (name.empty() || module == node.module)) {
-        name = module;
-      }
-    }
-    if (!name.empty()) {
-      products[index] = {
-          index, name, given, *input, node.results[0].slots[0].value()};
-    }
-  }
-
-  bool is_taken_unread(Slot slot) const {
-    return std::any_of(
-        users_[slot].begin(), users_[slot].end(), [&](size_t user) {
-          return std::holds_alternative<Unread>(graph_.nodes[user].call);
-        });
-  }
-
-  at::Tensor parameter_at(Slot slot) const {
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      if (graph_.inputs[i].slot == slot &&
-          graph_.inputs[i].kind == InputKind::kParameter) {
-        return state_.inputs[i];
-      }
-    }
-    return {};
-  }
-
   // --- pairs -----------------------------------------------------------------
 
   struct Segment {
@@ -199,11 +105,13 @@ class Search {
         continue;
       }
       if (linears_.count(*node) > 0) {
-        if (styles_.count(*node) > 0) {
+        const auto style = styles_.find(*node);
+        if (style == styles_.end()) {
+          sources.insert(*node);
+        } else if (!style->second.style.starts_with("rowwise")) {
           return std::nullopt;
         }
-        sources.insert(*node);
-        continue;
+        continue; // the result of one by rows is replicated
       }
       between.insert(*node);
       for (const auto& arg : graph_.nodes[*node].args) {
@@ -318,57 +226,134 @@ class Search {
     const auto style = cut.pieces == 1
         ? std::string("colwise")
         : c10::str("colwise pieces=", cut.pieces);
+    std::map<size_t, PlanLine> lines;
     for (const auto source : segment.sources) {
       const auto& column = linears_.at(source);
-      set_style(column, style, cut.unit_of(column.weight.size(0)));
-      largest_ = std::max(largest_, column.weight.numel());
+      lines[source] =
+          line_of(column, style, cut.unit_of(column.weight.size(0)));
     }
-    set_style(row, "rowwise", row.weight.size(1) / cut.blocks);
-    largest_ = std::max(largest_, row.weight.numel());
+    lines[row.node] = line_of(row, "rowwise", row.weight.size(1) / cut.blocks);
+    if (!have_one_style_each(lines)) {
+      return;
+    }
+    for (const auto& [node, line] : lines) {
+      pair_of_[node] = row.node;
+      styles_[node] = line;
+    }
   }
 
-  void
-  set_style(const Product& product, const std::string& style, int64_t unit) {
-    styles_[product.node] = {
+  static PlanLine
+  line_of(const Product& product, const std::string& style, int64_t unit) {
+    return {
         product.module, unit == 1 ? style : c10::str(style, " unit=", unit)};
-    cut_.push_back(product.weight);
+  }
+
+  // A weight that several calls or modules share is cut in one way.
+  bool have_one_style_each(const std::map<size_t, PlanLine>& lines) const {
+    std::map<const at::TensorImpl*, std::string> styles;
+    const auto agrees = [&](const auto& one) {
+      const auto& [node, line] = one;
+      const auto* weight = linears_.at(node).weight.unsafeGetTensorImpl();
+      return styles.emplace(weight, line.style).first->second == line.style;
+    };
+    return std::all_of(lines.begin(), lines.end(), agrees) &&
+        std::all_of(styles_.begin(), styles_.end(), agrees);
+  }
+
+  // A style is a module's, so all its calls have it, or none: a pair goes if a
+  // call of one of its modules is in no pair.
+  void drop_pairs_of_some_calls() {
+    for (bool again = true; again;) {
+      again = false;
+      for (const auto& [node, product] : linears_) {
+        if (styles_.count(node) > 0) {
+          continue;
+        }
+        for (const auto& [other, line] : std::map(styles_)) {
+          if (line.pattern == product.module) {
+            drop_pair(pair_of_.at(other));
+            again = true;
+          }
+        }
+      }
+    }
+  }
+
+  void drop_pair(size_t row) {
+    std::erase_if(styles_, [&](const auto& one) {
+      return pair_of_.at(one.first) == row;
+    });
   }
 
   // --- what is left ----------------------------------------------------------
 
+  // Products that give the program's results alone, in all their calls.
   void cut_outputs() {
+    if (styles_.empty()) {
+      return;
+    }
+    std::set<std::string> others;
     for (const auto& [node, product] : linears_) {
-      if (styles_.count(node) == 0 && in_outputs_[product.output] &&
-          users_[product.output].empty() && !cut_.empty()) {
-        set_style(product, "colwise", 1);
+      const bool gives_result = styles_.count(node) == 0 &&
+          in_outputs_[product.output] && users_[product.output].empty();
+      if (!gives_result) {
+        others.insert(product.module);
+      }
+    }
+    for (const auto& [node, product] : linears_) {
+      const auto line = line_of(product, "colwise", 1);
+      if (others.count(product.module) == 0 &&
+          have_one_style_each({{node, line}})) {
+        styles_[node] = line;
       }
     }
   }
 
   void cut_embeddings() {
+    std::map<size_t, PlanLine> found;
+    const auto largest = largest_in_pairs();
     for (const auto& [node, product] : embeddings_) {
       const auto& table = product.weight;
-      const bool is_tied =
-          std::any_of(cut_.begin(), cut_.end(), [&table](const auto& weight) {
-            return weight.is_same(table);
-          });
-      if (is_tied || (largest_ > 0 && table.numel() > largest_)) {
-        set_style(product, "rowwise", 1);
+      const auto* tied = style_of(table);
+      // By rows it is cut along dimension 0, as a product by columns is.
+      const bool is_tied = tied != nullptr && *tied == "colwise";
+      if (is_tied ||
+          (tied == nullptr && largest > 0 && table.numel() > largest)) {
+        found[node] = line_of(product, "rowwise", 1);
       }
     }
+    styles_.merge(found);
+  }
+
+  // Elements of a weight.
+  int64_t largest_in_pairs() const {
+    int64_t largest = 0;
+    for (const auto& [node, row] : pair_of_) {
+      if (styles_.count(node) > 0) {
+        largest = std::max(largest, linears_.at(node).weight.numel());
+      }
+    }
+    return largest;
+  }
+
+  const std::string* style_of(const at::Tensor& weight) const {
+    const auto found =
+        std::find_if(styles_.begin(), styles_.end(), [&](const auto& one) {
+          return linears_.at(one.first).weight.is_same(weight);
+        });
+    return found == styles_.end() ? nullptr : &found->second.style;
   }
 
   const ProgramState& state_;
   const Graph& graph_;
+  Products linears_;
+  Products embeddings_;
   std::vector<std::optional<size_t>> maker_; // by value: the call
   std::vector<std::vector<size_t>> users_;
   std::vector<bool> in_outputs_;
-  std::map<size_t, Product> linears_; // by call
-  std::map<size_t, Product> embeddings_;
   std::vector<std::unique_ptr<Trial>> trials_;
   std::map<size_t, PlanLine> styles_; // by call
-  std::vector<at::Tensor> cut_;
-  int64_t largest_ = 0; // elements of a weight of a pair
+  std::map<size_t, size_t> pair_of_;  // by call: the product by rows
 };
 
 } // namespace

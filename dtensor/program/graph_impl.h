@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -161,6 +162,12 @@ struct Use {
   size_t arg = 0;
 };
 
+/// Sizes that a tensor had when the program was exported.
+struct ValueMeta {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+};
+
 struct Graph {
   std::vector<GraphInput> inputs;
   std::vector<GraphNode> nodes;
@@ -170,6 +177,7 @@ struct Graph {
   std::vector<std::pair<std::string, SymbolRange>> symbols;
   size_t num_slots = 0;
   std::vector<std::vector<Use>> uses; // by slot, in order
+  std::map<Slot, ValueMeta> metas;    // of tensors, as far as they are known
   bool casts = false;                 // it has scopes of autocast
 };
 

@@ -16,15 +16,18 @@ namespace dtensor::detail {
 /// graph; a graph within it has names of its own.
 class GraphReader final : public ArgumentContext {
  public:
+  /// `tensors` says what the graph's tensors are, by name.
   GraphReader(
       const ProgramOrigin& origin,
       c10::DeviceType exported_for,
+      std::optional<JsonView> tensors,
       Graph& graph)
       : origin_(origin),
         exported_for_(exported_for),
+        tensors_(tensors),
         graph_(graph) {}
 
-  void read_signature(JsonView signature, JsonView tensors);
+  void read_signature(JsonView signature);
   void read_nodes(JsonView nodes);
   void read_outputs(JsonView signature);
 
@@ -72,6 +75,7 @@ class GraphReader final : public ArgumentContext {
 
   const ProgramOrigin& origin_;
   c10::DeviceType exported_for_;
+  std::optional<JsonView> tensors_;
   std::optional<JsonView> call_; // that is read
   Graph& graph_;
   std::map<std::string, Value> values_; // by name

@@ -286,7 +286,8 @@ void GraphReader::read_scope(JsonView call, const ScopedGraph& scoped) {
   const auto inputs = call.at("inputs");
   const auto graph =
       inputs.at(scoped.graph).at("arg").at("as_graph").at("graph");
-  GraphReader inner(origin_, exported_for_, graph_);
+  GraphReader inner(
+      origin_, exported_for_, graph.find("tensor_values"), graph_);
   const auto names = graph.at("inputs").elements();
   for (size_t i = 0; i < names.size(); ++i) {
     const auto about = names[i].only_member().value;

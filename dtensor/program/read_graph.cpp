@@ -63,12 +63,14 @@ Graph read_program(JsonView program, const ProgramOrigin& origin) {
   const auto graph_text = module.at("graph");
   const auto tensors = graph_text.at("tensor_values");
   Graph graph;
-  GraphReader reader(origin, device_in(tensors, origin.device.type()), graph);
-  reader.read_signature(signature, tensors);
+  GraphReader reader(
+      origin, device_in(tensors, origin.device.type()), tensors, graph);
+  reader.read_signature(signature);
   reader.read_nodes(graph_text.at("nodes"));
   reader.read_outputs(signature);
   graph.output_names = output_names(module, graph.outputs.size(), origin);
   read_symbols(program.at("range_constraints"), graph);
+  find_linears(graph);
   find_uses(graph);
   find_writes(graph);
   return graph;
@@ -106,10 +108,10 @@ void refuse_program(const ProgramOrigin& origin, const std::string& why) {
 
 // --- inputs and outputs ------------------------------------------------------
 
-void GraphReader::read_signature(JsonView signature, JsonView tensors) {
+void GraphReader::read_signature(JsonView signature) {
   std::set<std::string> names;
   for (const auto& spec : signature.at("input_specs").elements()) {
-    auto named = read_input(spec, tensors, origin_);
+    auto named = read_input(spec, *tensors_, origin_);
     if (!named) {
       continue;
     }
@@ -166,6 +168,12 @@ void GraphReader::add_mutation(JsonView spec, InputKind kind, const char* key) {
 Slot GraphReader::define(const std::string& name, ValueKind kind) {
   const auto slot = graph_.num_slots++;
   values_[name] = {slot, kind};
+  const auto about = kind == ValueKind::kTensor && tensors_
+      ? tensors_->find(name)
+      : std::nullopt;
+  if (auto meta = about ? read_meta(*about) : std::nullopt) {
+    graph_.metas.emplace(slot, *std::move(meta));
+  }
   return slot;
 }
 

@@ -57,6 +57,10 @@ constexpr size_t kMaxNameParts = 100;
 std::optional<NamedInput>
 read_input(JsonView spec, JsonView tensors, const ProgramOrigin& origin);
 
+/// What a graph says of a tensor in `tensor_values`; nothing for a dtype or a
+/// number of elements that this library does not have.
+std::optional<ValueMeta> read_meta(JsonView about);
+
 enum class ValueKind : uint8_t { kTensor, kNumber };
 
 /// What an argument asks of who reads the call.
@@ -108,6 +112,11 @@ std::optional<ScopedGraph> scoped_graph(
 /// Positions where the file has no such tree of them.
 std::vector<std::string>
 output_names(JsonView module, size_t count, const ProgramOrigin& origin);
+
+/// Makes products that torch.export has decomposed (addmm, mm and bmm by the
+/// transpose of a parameter) calls of aten::linear, which modules and plans
+/// know, and takes out the views that nothing uses then.
+void find_linears(Graph& graph);
 
 /// Sets the uses of all values, and the last ones: each is let go of after the
 /// call that uses it last, or that makes it if nobody does.

@@ -41,7 +41,7 @@ void read_size(JsonView size, GraphInput& input) {
   input.sizes.push_back(std::move(read));
 }
 
-void read_meta(JsonView meta, GraphInput& input) {
+void read_tensor(JsonView meta, GraphInput& input) {
   const auto dtype = meta.at("dtype");
   const auto* format = exported_format(dtype.integer());
   if (format == nullptr) {
@@ -70,6 +70,23 @@ void check_name(JsonView name) {
 }
 
 } // namespace
+
+std::optional<ValueMeta> read_meta(JsonView about) {
+  const auto* format = exported_format(about.at("dtype").integer());
+  if (format == nullptr) {
+    return std::nullopt;
+  }
+  Sizes sizes;
+  for (const auto& size : about.at("sizes").elements()) {
+    const auto number = size.find("as_int");
+    const auto value =
+        number ? number->integer(0) : hint_of(size.at("as_expr"));
+    if (!add_size(sizes, static_cast<uint64_t>(value))) {
+      return std::nullopt;
+    }
+  }
+  return ValueMeta{format->dtype, {sizes.begin(), sizes.end()}};
+}
 
 std::optional<NamedInput>
 read_input(JsonView given, JsonView tensors, const ProgramOrigin& origin) {
@@ -102,7 +119,7 @@ read_input(JsonView given, JsonView tensors, const ProgramOrigin& origin) {
     refuse_program(origin, "it has an input of kind " + quoted_json(kind));
   }
   if (input.is_tensor) {
-    read_meta(tensors.at(name), input);
+    read_tensor(tensors.at(name), input);
   }
   return NamedInput{std::move(input), std::move(name)};
 }

@@ -33,6 +33,13 @@ namespace dtensor {
 /// if its table is larger than the weights of all pairs of a layer, or tied to
 /// what is cut. What pairs with nothing stays whole; where nothing pairs, the
 /// plan is empty. Nothing is computed or read.
+///
+/// A module that is called several times gets a style if all its calls are in
+/// pairs that want it, and a weight that modules share is cut in one way.
+/// Products that run_decompositions() has taken apart are found as well. Behind
+/// an operator without a rule or without a kernel for the meta device, the file
+/// says which sizes a value has; a script has none, so there the plan ends at
+/// such an operator.
 DTENSOR_API std::vector<PlanLine> find_tp_plan(const Program& program);
 
 /// parallelize_program() with that plan, which it returns, to be printed: one

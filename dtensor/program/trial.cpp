@@ -81,10 +81,28 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
     try {
       interpreter.call(node);
     } catch (const c10::Error&) {
-      continue; // it needs data: nothing is known of what it makes
+      describe_results(node, values); // it needs data, or has no rule
     }
   }
   values_ = std::move(values);
+}
+
+// Gets the results the sizes of the exported program. They are replicated:
+// a program gives such an operator its operands whole.
+void Trial::describe_results(const GraphNode& node, std::vector<IValue>& values)
+    const {
+  for (const auto& result : node.results) {
+    for (const auto& slot : result.slots) {
+      const auto meta =
+          slot ? state_.graph.metas.find(*slot) : state_.graph.metas.end();
+      if (meta != state_.graph.metas.end()) {
+        const auto& [dtype, sizes] = meta->second;
+        values[*slot] = replicate(
+            at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta)),
+            state_.mesh);
+      }
+    }
+  }
 }
 
 bool Trial::can_call(const GraphNode& node, const std::vector<IValue>& values)
@@ -112,6 +130,15 @@ bool Trial::is_same_layout(Slot slot, const Placement& a, const Placement& b)
       spec->with_placements({b}, "find_tp_plan");
 }
 
+bool Trial::takes_any(const GraphNode& node, const std::set<Slot>& slots) {
+  bool takes = false;
+  for (const auto& arg : node.args) {
+    visit_slots(
+        arg, [&](Slot slot) { takes = takes || slots.count(slot) > 0; });
+  }
+  return takes;
+}
+
 // False where one of the nodes cannot be called.
 bool Trial::run_cut(
     Interpreter& interpreter,
@@ -132,15 +159,23 @@ bool Trial::run_cut(
     values[slot] = without_data(spec);
     note(slot);
   }
+  std::set<Slot> is_cut; // or computed from such
+  for (const auto& [slot, placement] : cuts) {
+    is_cut.insert(slot);
+  }
   for (const auto index : nodes) {
     const auto& node = state_.graph.nodes[index];
     if (!can_call(node, values)) {
       return false;
     }
+    if (!takes_any(node, is_cut)) {
+      continue; // its results are known
+    }
     interpreter.call(node);
     for (const auto& result : node.results) {
       for (const auto& slot : result.slots) {
         if (slot) {
+          is_cut.insert(*slot);
           note(*slot);
         }
       }

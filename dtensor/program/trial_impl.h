@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace dtensor::detail {
@@ -43,6 +44,9 @@ class Trial {
       const std::map<Slot, Placement>& cuts,
       const std::vector<size_t>& nodes,
       std::vector<Slot>& changed) const;
+  void describe_results(const GraphNode& node, std::vector<c10::IValue>& values)
+      const;
+  static bool takes_any(const GraphNode& node, const std::set<Slot>& slots);
   bool can_call(const GraphNode& node, const std::vector<c10::IValue>& values)
       const;
 

@@ -266,7 +266,7 @@ TEST(Text, WhatALayoutDescribesIsBounded) {
       error("f32[9223372036854775807] on (2): S(0)"), "a size at position 4");
   EXPECT_EQ(
       error("f32[72057594037927936] on (2): SS(0, sf=72057594037927936)"),
-      "a split factor from 1 to 16384 at position 43");
+      "a split factor of at most 16384 at position 37");
   EXPECT_EQ(
       error("f32[9999999999] on (2, 2): SS(0, sf=16384) SS(0, sf=2)"),
       "split factors whose product is at most 16384 at position 27");

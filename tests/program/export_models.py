@@ -424,6 +424,77 @@ class Scanned(nn.Module):
         return scan(lambda sum, t: (sum + t, sum * t), torch.zeros(()), x)[1]
 
 
+class Pair(nn.Module):
+    """Two products; the second may have the weight of the first."""
+
+    def __init__(self, width, inner, tied=False):
+        super().__init__()
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+        if tied:
+            self.down.weight = self.up.weight
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+class TiedPairs(nn.Module):
+    """A pair of one weight, a pair of two, and a pair of weights that are tied
+    to those the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = Pair(8, 8, tied=True)
+        self.good = Pair(8, 8)
+        self.crossed = Pair(8, 8)
+        self.crossed.up.weight = self.good.down.weight
+        self.crossed.down.weight = self.good.up.weight
+        self.alike = Pair(8, 8)
+        self.alike.up.weight = self.good.up.weight
+        self.alike.down.weight = self.good.down.weight
+
+    def forward(self, x):
+        for pair in (self.same, self.good, self.crossed, self.alike):
+            x = x + pair(x)
+        return x
+
+
+class Repeated(nn.Module):
+    """Layers that are called several times under one name."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = Pair(8, 12)
+        self.loop = nn.Linear(8, 8)
+        self.partly = nn.Linear(8, 8)
+        self.other = nn.Linear(8, 8)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = x + self.layer(x)
+        for _ in range(3):
+            x = torch.tanh(self.loop(x))
+        # One call of `partly` is in a pair, and one is in none.
+        return self.other(torch.relu(self.partly(x))) + self.partly(x).sort(-1).values
+
+
+class Behind(nn.Module):
+    """Pairs behind operators without a rule, and one around such a value."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(8, 8, 3, padding=1)
+        self.a, self.b, self.c = Pair(8, 12), Pair(8, 12), Pair(8, 12)
+        self.up, self.down = nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x):
+        x = self.a(self.conv(x.t()[None])[0].t())
+        x = self.b(torch.fft.fft(x, dim=1).abs())
+        x = self.c(x + torch.trace(x))
+        far = torch.cdist(x, x + 3).mean()
+        return self.down(torch.relu(self.up(x)) * far)
+
+
 class Wide(nn.Module):
     """8 MiB of each weight: rows of 128 bytes, and of 256 KiB."""
 
@@ -499,6 +570,13 @@ write("decoder", decoder.double(), (rows(2, 7, 12), rows(2, 5, 12)),
       dynamic=({0: n, 1: t}, {0: n, 1: m}),
       other=[(rows(3, 4, 12), rows(3, 6, 12))])
 
+write("tied_pairs", TiedPairs().double(), (rows(6, 8),))
+write("repeated", Repeated().double(), (rows(6, 8),))
+write("behind", Behind().double(), (rows(6, 8),))
+write("decomposed", nn.Sequential(
+          nn.Embedding(16, 12), Causal(12, 3), nn.Linear(12, 12),
+          nn.LayerNorm(12), Pair(12, 20), nn.Linear(12, 16, bias=False)).double(),
+      (torch.randint(0, 16, (2, 5)),), decompose=True)
 save(export(Wide(), (torch.randn(2, 32),)), folder / "wide.pt2")
 
 mlp = nn.Sequential(nn.Linear(8, 24), nn.GELU(), nn.Linear(24, 8)).double()

@@ -363,9 +363,66 @@ TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
   expect_whole("views");
 }
 
-// What stands between two products has no kernel without data.
-TEST(ProgramPlans, LeaveWholeWhatNeedsData) {
-  expect_whole("scaled");
+// The plan that is found, and what the program computes with it.
+void expect_plan(const std::string& name, const std::string& plan) {
+  const auto path = exported(name);
+  const auto runs = python_runs(name);
+  EXPECT_EQ(c10::str(find_tp_plan(load_program(path))), plan);
+  for (const int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
+      auto program = load_program(path);
+      EXPECT_EQ(c10::str(tp_transform(program, mesh)), plan);
+      expect_as_python(program, runs);
+    });
+  }
+}
+
+// A weight that would be cut by columns in one module and by rows in another
+// stays whole; modules whose weights are tied may be cut alike.
+TEST(ProgramPlans, CutATiedWeightInOneWay) {
+  expect_plan(
+      "tied_pairs",
+      "good.up     colwise\n"
+      "good.down   rowwise\n"
+      "alike.up    colwise\n"
+      "alike.down  rowwise\n");
+}
+
+TEST(ProgramPlans, CutALayerThatIsCalledSeveralTimes) {
+  expect_plan(
+      "repeated",
+      "layer.up    colwise\n"
+      "layer.down  rowwise\n");
+}
+
+// The file says which sizes a value has that has no kernel without data.
+TEST(ProgramPlans, FindPairsBehindOperatorsWithoutARule) {
+  expect_plan(
+      "behind",
+      "a.up    colwise\n"
+      "a.down  rowwise\n"
+      "b.up    colwise\n"
+      "b.down  rowwise\n"
+      "c.up    colwise\n"
+      "c.down  rowwise\n"
+      "up      colwise\n"
+      "down    rowwise\n");
+  expect_plan(
+      "scaled",
+      "up    colwise\n"
+      "down  rowwise\n");
+}
+
+TEST(ProgramPlans, FindPairsAfterRunDecompositions) {
+  expect_plan(
+      "decomposed",
+      "1.q     colwise unit=4\n"
+      "1.k     colwise unit=4\n"
+      "1.v     colwise unit=4\n"
+      "1.o     rowwise unit=4\n"
+      "4.up    colwise\n"
+      "4.down  rowwise\n");
 }
 
 TEST(ProgramPlans, AreReadAndWritten) {
@@ -432,6 +489,10 @@ INSTANTIATE_TEST_SUITE_P(
         "columns",
         "rare",
         "decoder",
+        "decomposed",
+        "tied_pairs",
+        "repeated",
+        "behind",
         "causal",
         "random_0",
         "random_1",

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Products that run_decompositions() has taken apart:
+//
+//   addmm(bias, x, permute(weight, [1, 0]))            linear(x, weight, bias)
+//   mm(x, permute(weight, [1, 0]))                     linear(x, weight)
+//   bmm(x, view(expand(permute(weight, [1, 0]))))      linear(x, weight)
+#include <dtensor/program/read_graph_impl.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace dtensor::detail {
+namespace {
+
+using c10::IValue;
+
+constexpr const char* kLinear = "aten::linear";
+
+class Decomposed {
+ public:
+  explicit Decomposed(Graph& graph)
+      : graph_(graph),
+        maker_(graph.num_slots),
+        scope_(graph.nodes.size(), 0) {
+    std::vector<size_t> open = {0};
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const auto& node = graph.nodes[i];
+      scope_[i] = open.back();
+      if (std::holds_alternative<EndScope>(node.call)) {
+        open.pop_back();
+      } else if (
+          std::holds_alternative<BeginGradMode>(node.call) ||
+          std::holds_alternative<BeginAutocast>(node.call)) {
+        open.push_back(i + 1);
+      }
+      for (const auto& result : node.results) {
+        for (const auto& slot : result.slots) {
+          if (slot) {
+            maker_[*slot] = i;
+          }
+        }
+      }
+    }
+  }
+
+  void make_linears() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (auto args = linear_args(i)) {
+        auto& node = graph_.nodes[i];
+        node.args = *std::move(args);
+        node.target = kLinear;
+        node.call = c10::Dispatcher::singleton().findSchemaOrThrow(kLinear, "");
+        changed_ = true;
+      }
+    }
+    if (changed_) {
+      remove_unused_views();
+    }
+  }
+
+ private:
+  // (x, weight, bias) if the call is such a product.
+  std::optional<std::vector<Operand>> linear_args(size_t index) const {
+    const auto& node = graph_.nodes[index];
+    const bool adds = node.target == "aten::addmm" && node.args.size() == 5 &&
+        is_one(node.args[3]) && is_one(node.args[4]);
+    const bool is_batched = node.target == "aten::bmm";
+    if (!adds && !is_batched && node.target != "aten::mm") {
+      return std::nullopt;
+    }
+    const size_t first = adds ? 1 : 0;
+    if (node.args.size() < first + 2) {
+      return std::nullopt;
+    }
+    const auto matrix = slot_of(node.args[first + 1]);
+    const auto weight =
+        matrix ? weight_of(*matrix, index, is_batched) : std::nullopt;
+    const bool fits = weight && slot_of(node.args[first]) &&
+        (!adds || is_bias_of(*weight, node.args[0]));
+    return fits ? std::optional(std::vector<Operand>{
+                      node.args[first],
+                      ValueOperand{*weight},
+                      adds ? node.args[0] : Operand(IValue())})
+                : std::nullopt;
+  }
+
+  static std::optional<Slot> slot_of(const Operand& operand) {
+    const auto* value = std::get_if<ValueOperand>(&operand);
+    return value == nullptr ? std::nullopt : std::optional(value->slot);
+  }
+
+  static bool is_one(const Operand& operand) {
+    const auto* constant = std::get_if<IValue>(&operand);
+    return constant != nullptr && constant->isScalar() &&
+        constant->toScalar().equal(1);
+  }
+
+  const GraphInput* parameter(Slot slot) const {
+    const auto found = std::find_if(
+        graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& input) {
+          return input.slot == slot && input.kind == InputKind::kParameter;
+        });
+    return found == graph_.inputs.end() ? nullptr : &*found;
+  }
+
+  bool is_bias_of(Slot weight, const Operand& operand) const {
+    const auto slot = slot_of(operand);
+    const auto* bias = slot ? parameter(*slot) : nullptr;
+    return bias != nullptr && bias->sizes.size() == 1 &&
+        bias->sizes[0].value == parameter(weight)->sizes[0].value;
+  }
+
+  // The call that made the value, if it is in the same scope as `user`: outside
+  // of it gradients may be recorded otherwise.
+  const GraphNode* maker_of(Slot slot, size_t user) const {
+    const auto index = maker_[slot];
+    return index && scope_[*index] == scope_[user] ? &graph_.nodes[*index]
+                                                   : nullptr;
+  }
+
+  // The parameter whose transpose the value is, or copies of it without memory.
+  std::optional<Slot> weight_of(Slot slot, size_t user, bool is_batched) const {
+    const auto* node = maker_of(slot, user);
+    while (is_batched && node != nullptr && !node->args.empty() &&
+           (node->target == "aten::view" || node->target == "aten::expand") &&
+           keeps_matrix(*node)) {
+      const auto from = slot_of(node->args[0]);
+      node = from ? maker_of(*from, user) : nullptr;
+    }
+    if (node == nullptr || !transposes(*node)) {
+      return std::nullopt;
+    }
+    const auto weight = slot_of(node->args[0]);
+    const auto* held = weight ? parameter(*weight) : nullptr;
+    return held != nullptr && held->sizes.size() == 2 ? weight : std::nullopt;
+  }
+
+  // Whether a view of matrices has the same ones: the last two sizes are kept.
+  bool keeps_matrix(const GraphNode& node) const {
+    const auto from = slot_of(node.args[0]);
+    const auto to = node.results.empty() || node.results[0].slots.empty()
+        ? std::nullopt
+        : node.results[0].slots[0];
+    if (!from || !to) {
+      return false;
+    }
+    const auto before = graph_.metas.find(*from);
+    const auto after = graph_.metas.find(*to);
+    if (before == graph_.metas.end() || after == graph_.metas.end()) {
+      return false;
+    }
+    const auto& a = before->second.sizes;
+    const auto& b = after->second.sizes;
+    return a.size() >= 2 && b.size() >= 2 &&
+        std::equal(a.end() - 2, a.end(), b.end() - 2);
+  }
+
+  static bool transposes(const GraphNode& node) {
+    if (node.target == "aten::t") {
+      return node.args.size() == 1;
+    }
+    const auto* first =
+        node.args.size() > 1 ? std::get_if<IValue>(&node.args[1]) : nullptr;
+    if (first == nullptr) {
+      return false;
+    }
+    if (node.target == "aten::permute" && first->isIntList()) {
+      const auto dims = first->toIntVector();
+      return dims.size() == 2 && (dims[0] + 2) % 2 == 1 &&
+          (dims[1] + 2) % 2 == 0;
+    }
+    const auto* second =
+        node.args.size() > 2 ? std::get_if<IValue>(&node.args[2]) : nullptr;
+    return node.target == "aten::transpose" && second != nullptr &&
+        first->isInt() && second->isInt() &&
+        (first->toInt() - second->toInt()) % 2 != 0;
+  }
+
+  // From the last call to the first, so that a view of a view goes as well.
+  void remove_unused_views() {
+    std::vector<bool> used(graph_.num_slots, false);
+    const auto use = [&](Slot slot) { used[slot] = true; };
+    for (const auto& output : graph_.outputs) {
+      visit_slots(output, use);
+    }
+    for (const auto& mutation : graph_.mutations) {
+      used[mutation.value] = true;
+    }
+    std::vector<GraphNode> kept;
+    for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend();
+         ++node) {
+      if (is_view(*node) && !gives_used(*node, used)) {
+        continue;
+      }
+      for (const auto& arg : node->args) {
+        visit_slots(arg, use);
+      }
+      kept.push_back(std::move(*node));
+    }
+    std::reverse(kept.begin(), kept.end());
+    graph_.nodes = std::move(kept);
+  }
+
+  static bool is_view(const GraphNode& node) {
+    return node.target == "aten::permute" || node.target == "aten::t" ||
+        node.target == "aten::transpose" || node.target == "aten::expand" ||
+        node.target == "aten::view";
+  }
+
+  static bool gives_used(const GraphNode& node, const std::vector<bool>& used) {
+    return std::any_of(
+        node.results.begin(), node.results.end(), [&](const auto& result) {
+          return std::any_of(
+              result.slots.begin(), result.slots.end(), [&](const auto& slot) {
+                return slot && used[*slot];
+              });
+        });
+  }
+
+  Graph& graph_;
+  std::vector<std::optional<size_t>> maker_; // by value: the call
+  std::vector<size_t> scope_;                // by call
+  bool changed_ = false;
+};
+
+} // namespace
+
+void find_linears(Graph& graph) {
+  Decomposed(graph).make_linears();
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls of a graph by weights that modules hold.
+#pragma once
+
+#include <dtensor/program/program_state_impl.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+namespace dtensor::detail {
+
+/// A call of linear or embedding whose weight a module of its own has.
+struct Product {
+  size_t node = 0;
+  std::string module;
+  at::Tensor weight;
+  Slot input = 0;
+  Slot output = 0;
+};
+
+/// By the call's index in Graph::nodes.
+using Products = std::map<size_t, Product>;
+
+Products find_linear_calls(const ProgramState& state);
+Products find_embedding_calls(const ProgramState& state);
+
+} // namespace dtensor::detail
