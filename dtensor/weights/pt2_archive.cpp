@@ -132,7 +132,6 @@ const ZipRecord& Pt2Archive::record(const std::string& name) const {
 }
 
 std::string Pt2Archive::read(const std::string& name) const {
-  check_is_stored(name);
   const auto expected = record(name).crc32;
   auto bytes = reading(path(), name, [&] {
     const auto [data, size] = reader_->getRecord(name);
@@ -145,16 +144,11 @@ std::string Pt2Archive::read(const std::string& name) const {
   return bytes;
 }
 
-void Pt2Archive::check_is_stored(const std::string& name) const {
-  if (record(name).is_compressed) {
-    refuse_file(
-        path(), name + " is compressed, and torch.export.save() stores it");
-  }
-}
-
 Pt2Archive::Place Pt2Archive::place_of(const std::string& name) const {
   const auto& about = record(name);
-  check_is_stored(name);
+  if (about.is_compressed) {
+    refuse_file(path(), name + " is compressed, so that no part can be read");
+  }
   const auto header = reading(
       path(), name, [&] { return reader_->getRecordHeaderOffset(name); });
   const auto place = reading(path(), name, [&]() -> Place {

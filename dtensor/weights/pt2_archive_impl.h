@@ -31,8 +31,7 @@ class Pt2Archive {
   }
   /// Names of the records in `folder`, without it.
   std::vector<std::string> names_in(const std::string& folder) const;
-  /// All of a record. Throws ValueError where its checksum is another one, and
-  /// for a compressed record, which could be a thousand times as large.
+  /// All of a record. Throws ValueError where its checksum is another one.
   std::string read(const std::string& name) const;
 
   struct Place {
@@ -46,7 +45,6 @@ class Pt2Archive {
 
  private:
   const ZipRecord& record(const std::string& name) const;
-  void check_is_stored(const std::string& name) const;
 
   MappedFile file_;
   // By their names without the archive's folder. Read before the reader, which
