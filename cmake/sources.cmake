@@ -470,6 +470,7 @@ set(DTENSOR_PARALLEL_HEADERS
   dtensor/parallel/sequence_parallel.h
   dtensor/parallel/state_dict.h
   dtensor/parallel/style.h
+  dtensor/parallel/tie_weights.h
   dtensor/parallel/torch_2_0.h
   dtensor/parallel/torch_2_0_attention.h
 )
@@ -481,6 +482,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/attention_tokens_impl.h
   dtensor/parallel/autocast.cpp
   dtensor/parallel/average_gradients.cpp
+  dtensor/parallel/awaited_bias.cpp
+  dtensor/parallel/awaited_bias_impl.h
   dtensor/parallel/boundary.cpp
   dtensor/parallel/clip_grad_norm.cpp
   dtensor/parallel/context_attention.cpp
@@ -513,7 +516,10 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/module_claim_impl.h
   dtensor/parallel/module_input.cpp
   dtensor/parallel/module_input_impl.h
+  dtensor/parallel/module_members.cpp
+  dtensor/parallel/module_members_impl.h
   dtensor/parallel/module_name_impl.h
+  dtensor/parallel/named_parameters_impl.h
   dtensor/parallel/optimizer_fields.cpp
   dtensor/parallel/optimizer_fields_impl.h
   dtensor/parallel/optimizer_state_dict.cpp
@@ -522,6 +528,8 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/parallelize_module.cpp
   dtensor/parallel/plan_changes.cpp
   dtensor/parallel/plan_changes_impl.h
+  dtensor/parallel/plan_matches.cpp
+  dtensor/parallel/plan_matches_impl.h
   dtensor/parallel/prepare_module.cpp
   dtensor/parallel/ring_attention.cpp
   dtensor/parallel/ring_attention_impl.h
@@ -535,8 +543,11 @@ set(DTENSOR_PARALLEL_SOURCES
   dtensor/parallel/state_values_impl.h
   dtensor/parallel/style.cpp
   dtensor/parallel/style_mesh_impl.h
+  dtensor/parallel/tie_weights.cpp
   dtensor/parallel/tied_modules.cpp
   dtensor/parallel/tied_modules_impl.h
+  dtensor/parallel/tied_names.cpp
+  dtensor/parallel/tied_names_impl.h
   dtensor/parallel/torch_2_0_attention.cpp
   dtensor/parallel/torch_2_0_layouts.cpp
   dtensor/parallel/torch_2_0_styles.cpp
@@ -626,6 +637,8 @@ set(DTENSOR_CHECKPOINT_HEADERS
 set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/checkpoint_folder.cpp
   dtensor/checkpoint/copy_room_impl.h
+  dtensor/checkpoint/double_values.cpp
+  dtensor/checkpoint/double_values_impl.h
   dtensor/checkpoint/files.cpp
   dtensor/checkpoint/files_impl.h
   dtensor/checkpoint/load.cpp

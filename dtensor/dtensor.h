@@ -69,6 +69,7 @@
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
+#include <dtensor/parallel/tie_weights.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/program/parallelize_program.h>

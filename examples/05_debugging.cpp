@@ -2,6 +2,7 @@
 // Looking at a program: who holds what, why an operator took its layouts, what
 // it communicated, and when. `05_debugging <folder>` also writes the files that
 // `make pictures` makes the pictures of docs/concepts/debugging.md from.
+#include "arguments.h"
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -85,6 +86,7 @@ void when(const DeviceMesh& mesh, Trace& trace) {
 }
 
 int main(int argc, char** argv) {
+  arguments::check(argc, argv, 1, "[folder for pictures]");
   const std::string folder = argc > 1 ? argv[1] : "";
   who_holds_what(folder);
   why(folder);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/double_values_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/checkpoint/open_checkpoint_impl.h>
 #include <dtensor/checkpoint/read_part_impl.h>
@@ -7,6 +8,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/tied_names_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
@@ -16,6 +18,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -55,7 +58,7 @@ class Loading {
   // Collects targets; throws for names and shapes, and changes nothing.
   void plan() {
     if (state_.model != nullptr) {
-      add_all(detail::tensors_of(*state_.model));
+      add_all(detail::tensors_of(kLoadCheckpoint, *state_.model));
     }
     if (state_.tensors != nullptr) {
       add_all(*state_.tensors);
@@ -93,6 +96,12 @@ class Loading {
         reader.read(target.name, target.value);
       }
     }
+    doubles_.compare(reader);
+  }
+
+  // Throws where one tensor of the model has two values in the checkpoint.
+  void check_doubles() const {
+    doubles_.check();
   }
 
   // The last that can be wrong, once the above is done on all ranks.
@@ -129,10 +138,6 @@ class Loading {
   }
 
  private:
-  const WeightInfo* find(const std::string& name) const {
-    return opened_.file == nullptr ? nullptr : opened_.file->find(name);
-  }
-
   // But for those that are the model's.
   std::vector<WeightInfo> with_prefix(const char* prefix) const {
     std::vector<WeightInfo> found;
@@ -170,7 +175,7 @@ class Loading {
           c10::str(name, " is ", to_string(*detail::spec_of(target))));
     }
     known_.insert(name);
-    const auto& weight = *find(name);
+    const auto& weight = *opened_.find(name);
     opened_.file->contents().check_can_be_read(weight, kLoadCheckpoint);
     detail::check_can_be_filled(name, target, kLoadCheckpoint);
     if (detail::loses_imaginary_part(weight, target)) {
@@ -187,12 +192,25 @@ class Loading {
     targets_.push_back({name, target, value, /*is_own=*/false});
   }
 
+  // The names that the checkpoint has of a tensor that several modules share.
+  bool has_another_name(const detail::TiedNames& tied, const std::string& name)
+      const {
+    const auto& names = tied.names_of(name);
+    return std::any_of(names.begin(), names.end(), [&](const auto& other) {
+      return opened_.find(other) != nullptr;
+    });
+  }
+
   void add_all(const StateDict& tensors) {
+    const detail::TiedNames tied(tensors);
+    std::unordered_map<const void*, std::string> added;
     for (const auto& item : tensors) {
-      const auto* weight = find(item.key());
+      const auto name = opened_.stored_name(item.key());
+      const auto* weight = opened_.find(name);
       known_.insert(item.key());
+      known_.insert(name);
       if (weight == nullptr) {
-        if (strict_) {
+        if (strict_ && !has_another_name(tied, item.key())) {
           missing_.push_back(item.key());
         }
       } else if (item.value().sizes() != at::IntArrayRef(weight->sizes)) {
@@ -202,15 +220,19 @@ class Loading {
             shape_text(weight->dtype, weight->sizes),
             " for ",
             shape_text(item.value().scalar_type(), item.value().sizes())));
-      } else {
-        add(item.key(), item.value(), /*is_own=*/true);
+      } else if (const auto [first, is_new] = added.try_emplace(
+                     item.value().unsafeGetTensorImpl(), name);
+                 is_new) {
+        add(name, item.value(), /*is_own=*/true);
+      } else if (!opened_.file->is_same(first->second, name)) {
+        doubles_.add(first->second, name, item.value());
       }
     }
   }
 
   // "optimizer.state.w1.weight.exp_avg" is like the parameter w1.weight.
   void add_optimizer() {
-    const auto parameters = detail::tensors_of(*state_.model);
+    const auto parameters = detail::tensors_of(kLoadCheckpoint, *state_.model);
     const auto weights = with_prefix(kOptimizerPrefix);
     find_missing_options(weights.empty());
     for (const auto& weight : weights) {
@@ -226,7 +248,7 @@ class Loading {
           parameter->sizes() == at::IntArrayRef(weight.sizes);
       // The dtype in which an optimizer keeps it may be another one than the
       // parameter's.
-      auto target = is_like ? empty_like_parameter(*parameter)
+      auto target = is_like ? detail::empty_like_target(*parameter)
                             : at::empty(weight.sizes, weight.dtype);
       optimizer_.insert(key, target);
       add(weight.name, target, /*is_own=*/false);
@@ -245,19 +267,10 @@ class Loading {
     }
     for (const auto& key : keys) {
       const auto name = kOptimizerPrefix + key;
-      if (key.starts_with("param_groups.") && find(name) == nullptr) {
+      if (key.starts_with("param_groups.") && opened_.find(name) == nullptr) {
         missing_.push_back(name);
       }
     }
-  }
-
-  static at::Tensor empty_like_parameter(const at::Tensor& parameter) {
-    if (!parameter.is_meta()) {
-      return at::empty_like(parameter.detach());
-    }
-    auto target = at::empty_like(parameter.detach());
-    detail::allocate(target);
-    return target;
   }
 
   void add_extra() {
@@ -319,6 +332,7 @@ class Loading {
   std::unordered_set<std::string> known_;
   StateDict optimizer_;
   CheckpointExtra extra_;
+  detail::DoubleValues doubles_;
   std::vector<std::string> missing_;
   std::vector<std::string> surplus_;
   std::vector<std::string> misshapen_;
@@ -359,6 +373,7 @@ void load_checkpoint(
     const auto damage = reader ? reader->damage() : std::string();
     DTENSOR_CHECK(
         damage.empty(), kLoadCheckpoint, damage, ". Load an older checkpoint.");
+    loading->check_doubles();
   });
   detail::check_none_failed(*group, damaged, what, kLoadCheckpoint);
   const auto unfit = detail::error_in([&] { loading->prepare_optimizer(); });

@@ -13,6 +13,8 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <unordered_set>
 
 namespace dtensor::detail {
 namespace {
@@ -87,10 +89,29 @@ std::string file_name(size_t file, size_t files) {
   return name.data();
 }
 
+using Tied = std::map<std::string, std::string>;
+
+// Further names of the tensors in a file.
+Tied tied_in(const std::vector<WrittenTensor>& tensors, const Tied& all) {
+  std::unordered_set<std::string> names;
+  for (const auto& tensor : tensors) {
+    names.insert(tensor.name);
+  }
+  Tied found;
+  for (const auto& [name, first] : all) {
+    if (names.count(first) > 0) {
+      found[name] = first;
+    }
+  }
+  return found;
+}
+
 void write_index(
     const std::string& folder,
-    const std::vector<std::vector<WrittenTensor>>& files) {
+    const std::vector<std::vector<WrittenTensor>>& files,
+    const Tied& tied) {
   nlohmann::json index;
+  index["metadata"] = tied;
   int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     for (const auto& tensor : files[i]) {
@@ -111,7 +132,8 @@ FileNotes write_whole_files(
     const FileNotes& pieces,
     int64_t max_file_bytes,
     int64_t rank,
-    int64_t ranks) {
+    int64_t ranks,
+    const std::map<std::string, std::string>& tied) {
   FileNotes notes;
   if (pieces.empty()) {
     return notes;
@@ -121,7 +143,10 @@ FileNotes write_whole_files(
        i += static_cast<size_t>(ranks)) {
     const auto name = file_name(i + 1, files.size());
     notes[name] = write_tensor_file(
-        (fs::path(folder) / (name + kUnnamed)).string(), files[i], false);
+        (fs::path(folder) / (name + kUnnamed)).string(),
+        files[i],
+        /*in_pieces=*/false,
+        tied_in(files[i], tied));
   }
   return notes;
 }
@@ -130,9 +155,10 @@ void name_whole_files(
     const std::string& folder,
     const FileNotes& pieces,
     const FileNotes& whole,
-    int64_t max_file_bytes) {
+    int64_t max_file_bytes,
+    const std::map<std::string, std::string>& tied) {
   if (whole.size() > 1) {
-    write_index(folder, dealt_out(folder, pieces, max_file_bytes));
+    write_index(folder, dealt_out(folder, pieces, max_file_bytes), tied);
   }
   for (const auto& item : pieces) {
     fs::remove(fs::path(folder) / item.first);

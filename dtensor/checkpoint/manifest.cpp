@@ -28,6 +28,7 @@ constexpr const char* kFormat = "dtensor checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr const char* kExtra = "extra";
 constexpr const char* kExtraTensors = "extra_tensors"; // names
+constexpr const char* kTied = "tied"; // absent if no tensor has two names
 
 [[noreturn]] void refuse_checkpoint(
     const std::string& path,
@@ -106,6 +107,16 @@ std::optional<std::set<std::string>> extra_tensors_of(
     names.insert(name.text());
   }
   return names;
+}
+
+std::map<std::string, std::string> tied_of(const JsonView& manifest) {
+  std::map<std::string, std::string> tied;
+  if (const auto found = manifest.find(kTied)) {
+    for (const auto& [name, first] : found->members()) {
+      tied[name] = first.text();
+    }
+  }
+  return tied;
 }
 
 Json json_of_notes(const FileNotes& notes) {
@@ -199,6 +210,7 @@ Manifest parse_manifest(const std::string& path) {
       notes_of(root.at("files"), path),
       extra_of(root.at(kExtra)),
       extra_tensors_of(root),
+      tied_of(root),
       root.at("checksum").text()};
 }
 
@@ -208,9 +220,15 @@ std::string manifest_path(const std::string& folder) {
 
 } // namespace
 
-std::string extra_text(const CheckpointExtra& extra) {
+std::string extra_text(
+    const CheckpointExtra& extra,
+    const std::map<std::string, std::string>& tied) {
   try {
-    return json_of_extra(extra).dump();
+    auto json = json_of_extra(extra);
+    if (!tied.empty()) {
+      json[kTied] = tied;
+    }
+    return json.dump();
   } catch (const Json::exception&) {
     DTENSOR_CHECK_VALUE(
         false,

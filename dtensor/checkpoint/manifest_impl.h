@@ -8,6 +8,7 @@
 #include <dtensor/checkpoint/tensor_file_impl.h>
 #include <dtensor/weights/json_document_impl.h>
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,12 +26,16 @@ struct Manifest {
   CheckpointExtra extra; // without tensors
   // Names of those; not known of checkpoints from before these were noted.
   std::optional<std::set<std::string>> extra_tensors;
+  /// Further names of tensors, and the names that they are saved under.
+  std::map<std::string, std::string> tied;
   std::string checksum; // of all that
 };
 
-/// Numbers and texts, and the names of tensors, as JSON; throws ValueError for
-/// a text that is no UTF-8.
-std::string extra_text(const CheckpointExtra& extra);
+/// Numbers and texts, the names of tensors, and further names of saved tensors
+/// (see Manifest), as JSON; throws ValueError for a text that is no UTF-8.
+std::string extra_text(
+    const CheckpointExtra& extra,
+    const std::map<std::string, std::string>& tied = {});
 
 /// Files as JSON, and back: `list` is the file that has the JSON. Throws
 /// ValueError for a name that is no plain path within its folder.

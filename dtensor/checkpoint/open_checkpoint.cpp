@@ -21,6 +21,23 @@ bool is_extra(const Manifest& manifest, const std::string& name) {
 
 } // namespace
 
+const WeightInfo* OpenedCheckpoint::find(const std::string& name) const {
+  return file == nullptr ? nullptr : file->find(name);
+}
+
+std::string OpenedCheckpoint::stored_name(const std::string& name) const {
+  if (find(name) != nullptr || file == nullptr) {
+    return name;
+  }
+  if (manifest) {
+    const auto found = manifest->tied.find(name);
+    if (found != manifest->tied.end() && find(found->second) != nullptr) {
+      return found->second;
+    }
+  }
+  return detail::stored_name(*file, name);
+}
+
 bool OpenedCheckpoint::is_beside_a_model(const std::string& name) const {
   const std::string optimizer = kOptimizerPrefix;
   return name.starts_with(optimizer + "state.") ||

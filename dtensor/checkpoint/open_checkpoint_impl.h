@@ -14,6 +14,11 @@ struct OpenedCheckpoint {
   std::optional<Manifest> manifest; // none: files of others
   WeightFilePtr file;               // null: it has no tensors
 
+  /// The weight of that name; null if there is none.
+  const WeightInfo* find(const std::string& name) const;
+  /// Returns the name under which the checkpoint has the tensor `name`, which a
+  /// tensor that several modules share may have under another of its names.
+  std::string stored_name(const std::string& name) const;
   /// Of one that is loaded into a model alone: what an optimizer keeps, and
   /// what a loop has beside. A weight may be called "optimizer.w" or "extra.w",
   /// too.

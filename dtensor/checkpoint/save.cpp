@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -130,6 +131,7 @@ at::Tensor box_of(const SavedTensor& item, const detail::WrittenBox& box) {
 // `meshes`, which other ranks may see with other ranks in it.
 struct Prepared {
   std::vector<SavedTensor> tensors;
+  std::map<std::string, std::string> tied;
   std::vector<std::string> lines;
   std::vector<std::vector<int64_t>> meshes;
   std::vector<size_t> mesh_of;
@@ -139,7 +141,20 @@ struct Prepared {
       const CheckpointState& state,
       const SaveOptions& options,
       const Group& group)
-      : tensors(detail::saved_tensors(state, kSaveCheckpoint)),
+      : Prepared(
+            detail::saved_tensors(state, kSaveCheckpoint),
+            path,
+            options,
+            group) {}
+
+ private:
+  Prepared(
+      detail::SavedTensors saved,
+      const std::string& path,
+      const SaveOptions& options,
+      const Group& group)
+      : tensors(std::move(saved.tensors)),
+        tied(saved.tied.firsts()),
         lines{
             options.full ? c10::str(
                                path,
@@ -161,6 +176,9 @@ struct Prepared {
           detail::state_text(item.tensor),
           " on mesh ",
           mesh_of.back()));
+    }
+    for (const auto& [name, first] : tied) {
+      lines.push_back(c10::str(name, " is ", first));
     }
   }
 };
@@ -229,7 +247,8 @@ detail::SaveTask task_of(
   task.ranks = group.size();
   task.files = plan.files;
   task.extra = detail::extra_text(
-      state.extra == nullptr ? CheckpointExtra{} : *state.extra);
+      state.extra == nullptr ? CheckpointExtra{} : *state.extra, prepared.tied);
+  task.tied = prepared.tied;
   task.full = options.full;
   task.max_file_bytes = options.max_file_bytes;
   task.overwrite = options.overwrite;

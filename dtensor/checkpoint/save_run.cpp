@@ -172,7 +172,8 @@ FileNotes SaveRun::write_whole() {
       notes_of_all(kPieces),
       task_.max_file_bytes,
       task_.rank,
-      task_.ranks);
+      task_.ranks,
+      task_.tied);
 }
 
 // The note has what went wrong if something did, and if there is room for it.
@@ -253,7 +254,8 @@ void SaveRun::commit() {
   auto files = notes_of_all(kPieces);
   if (task_.full) {
     auto whole = notes_of_all(kWhole);
-    name_whole_files(task_.folder, files, whole, task_.max_file_bytes);
+    name_whole_files(
+        task_.folder, files, whole, task_.max_file_bytes, task_.tied);
     files = std::move(whole);
   }
   for (int64_t rank = 0; rank < task_.ranks; ++rank) {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <exception>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,6 +32,8 @@ struct SaveTask {
   /// Of each of this rank's files; those without tensors are not written.
   std::vector<std::vector<WrittenTensor>> tensors;
   std::string extra; // JSON
+  /// Further names of tensors, and the names that they are written under.
+  std::map<std::string, std::string> tied;
   bool full = false;
   int64_t max_file_bytes = 0;
   bool overwrite = false;
@@ -85,17 +88,20 @@ class SaveRun {
 /// Puts the pieces in `folder` together to whole tensors in the customary
 /// files. Each rank writes some of them, under names that are not their last,
 /// and returns which; when all have, one gives all their names, writes the
-/// index, and removes the pieces.
+/// index, and removes the pieces. Further names of tensors (`tied`) stand in
+/// the metadata, as Python's safetensors.torch.save_model writes them.
 FileNotes write_whole_files(
     const std::string& folder,
     const FileNotes& pieces,
     int64_t max_file_bytes,
     int64_t rank,
-    int64_t ranks);
+    int64_t ranks,
+    const std::map<std::string, std::string>& tied = {});
 void name_whole_files(
     const std::string& folder,
     const FileNotes& pieces,
     const FileNotes& whole,
-    int64_t max_file_bytes);
+    int64_t max_file_bytes,
+    const std::map<std::string, std::string>& tied = {});
 
 } // namespace dtensor::detail

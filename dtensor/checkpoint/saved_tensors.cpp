@@ -99,16 +99,17 @@ void check_same_lines(
 
 } // namespace
 
-std::vector<SavedTensor> saved_tensors(
-    const CheckpointState& state,
-    const char* where) {
+SavedTensors saved_tensors(const CheckpointState& state, const char* where) {
   DTENSOR_CHECK_VALUE(
       state.optimizer == nullptr || state.model != nullptr,
       where,
       "an optimizer without its model, whose names it needs. Pass both.");
-  std::vector<SavedTensor> tensors;
+  SavedTensors saved;
+  auto& tensors = saved.tensors;
   if (state.model != nullptr) {
-    add_state(tensors, "", tensors_of(*state.model));
+    const auto all = tensors_of(where, *state.model);
+    saved.tied = TiedNames(all);
+    add_state(tensors, "", all);
   }
   if (state.tensors != nullptr) {
     add_state(tensors, "", *state.tensors);
@@ -129,7 +130,10 @@ std::vector<SavedTensor> saved_tensors(
     }
   }
   check_names(tensors, where);
-  return tensors;
+  std::erase_if(tensors, [&](const auto& tensor) {
+    return saved.tied.firsts().count(tensor.name) > 0;
+  });
+  return saved;
 }
 
 GroupPtr group_or_world(const GroupPtr& group) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/parallel/tied_names_impl.h>
 
 #include <exception>
 #include <string>
@@ -19,12 +20,16 @@ struct SavedTensor {
   at::Tensor tensor;
 };
 
+struct SavedTensors {
+  std::vector<SavedTensor> tensors;
+  /// Of the model's. Each tensor is in the list under its first name alone.
+  TiedNames tied;
+};
+
 /// The tensors that a checkpoint has of `state`: of the optimizer those that it
 /// keeps now, with numbers as tensors. Throws ValueError for an optimizer
 /// without its model, and two tensors of one name.
-std::vector<SavedTensor> saved_tensors(
-    const CheckpointState& state,
-    const char* where);
+SavedTensors saved_tensors(const CheckpointState& state, const char* where);
 
 /// All ranks of the world, or those that were named.
 GroupPtr group_or_world(const GroupPtr& group);

@@ -50,7 +50,8 @@ size_t alignment_for(int64_t bytes) {
 std::string header_of(
     const std::vector<WrittenTensor>& tensors,
     const Checksums& checksums,
-    bool in_pieces) {
+    bool in_pieces,
+    const std::map<std::string, std::string>& added) {
   auto header = Json::object();
   auto sharding = Json::object();
   auto texts = Json::object();
@@ -75,6 +76,9 @@ std::string header_of(
   if (in_pieces) {
     metadata["DCP_VERSION"] = "1.0";
     metadata["DCP_SHARDING_INFO"] = sharding.dump();
+  }
+  for (const auto& [key, text] : added) {
+    metadata.emplace(key, text); // unless the key is taken
   }
   auto text = header.dump();
   uint64_t length = text.size();
@@ -118,7 +122,8 @@ const char* dtype_name(at::ScalarType dtype) {
 FileNote write_tensor_file(
     const std::string& path,
     std::vector<WrittenTensor> tensors,
-    bool in_pieces) {
+    bool in_pieces,
+    const std::map<std::string, std::string>& texts) {
   // Elements then lie at multiples of their size.
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::pair(-item_bytes(a), a.name) <
@@ -126,14 +131,14 @@ FileNote write_tensor_file(
   });
   auto checksums = zeros_for(tensors);
   OutFile file(path);
-  auto header = header_of(tensors, checksums, in_pieces);
+  auto header = header_of(tensors, checksums, in_pieces, texts);
   file.write(header.data(), header.size());
   FileNote note{header.size(), 0};
   for (size_t i = 0; i < tensors.size(); ++i) {
     checksums[i] = write_tensor(file, tensors[i]);
     note.bytes += static_cast<uint64_t>(bytes_of(tensors[i]));
   }
-  header = header_of(tensors, checksums, in_pieces);
+  header = header_of(tensors, checksums, in_pieces, texts);
   file.write_at(header.data(), header.size(), 0);
   file.close();
   note.header = checksum_of(header.data(), header.size());

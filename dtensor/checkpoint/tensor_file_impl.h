@@ -37,11 +37,13 @@ using FileNotes = std::map<std::string, FileNote>;
 const char* dtype_name(at::ScalarType dtype);
 
 /// Writes the file, on disk when it returns. With `in_pieces` it says where
-/// each begins, as torch.distributed.checkpoint does.
+/// each begins, as torch.distributed.checkpoint does. `texts` are added to the
+/// metadata.
 FileNote write_tensor_file(
     const std::string& path,
     std::vector<WrittenTensor> tensors,
-    bool in_pieces);
+    bool in_pieces,
+    const std::map<std::string, std::string>& texts = {});
 
 /// Rows of a plain tensor on any device.
 std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value);

@@ -84,7 +84,7 @@ void bring_to_life(const Named& tensors) {
 void materialize(torch::nn::Module& module) {
   const detail::ModuleClaim claim(kMaterialize, module);
   Named tensors;
-  for (const auto& item : detail::tensors_of(module)) {
+  for (const auto& item : detail::tensors_of(kMaterialize, module)) {
     if (item.value().is_meta()) {
       tensors.emplace_back(item.key(), item.value());
     }

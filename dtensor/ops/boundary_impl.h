@@ -8,12 +8,15 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <c10/util/Exception.h>
+#include <dtensor/api.h>
 #include <dtensor/ops/traits.h>
 #include <dtensor/tensor/region_impl.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace dtensor::detail {
@@ -62,6 +65,18 @@ class Boundary {
   virtual void notify_input(const at::Tensor& input) const = 0;
   virtual void notify_output(const at::Tensor& output) const = 0;
 
+  /// The same for a product without the bias that the module may add
+  /// afterwards: in the output with it.
+  virtual at::Tensor finish_product(
+      const at::Tensor& input,
+      const at::Tensor& product) const = 0;
+  /// `output += bias`, where `output` is what finish_product() made last.
+  /// False, and nothing done, where finish_product() did not want the bias, and
+  /// for any other tensor.
+  virtual bool add_awaited_bias(
+      const at::Tensor& output,
+      const at::Tensor& bias) const = 0;
+
   /// The local bias that is added to a plain local output of this module.
   /// `output` has the local shape. Differentiable.
   virtual at::Tensor local_bias(
@@ -77,6 +92,8 @@ class Boundary {
   virtual bool rides_on_parts() const = 0;
   /// Full name of the module, from keep_module_name.
   virtual std::string_view module_name() const = 0;
+  /// The module, its style and its layouts, for messages.
+  virtual std::string describe() const = 0;
 };
 using BoundaryPtr = std::shared_ptr<const Boundary>;
 
@@ -128,6 +145,11 @@ at::Tensor multiply_by_boundary(
     const Boundary& boundary,
     const BoundaryRole& role,
     c10::ArrayRef<c10::IValue> args);
+
+/// Adds "in `module`" to an error that was thrown inside the forward of a
+/// styled module, once: that of the innermost module. Errors of this library
+/// that name a function of it are left alone; they say what they are about.
+DTENSOR_API void name_module(c10::Error& error, const std::string& module);
 
 /// add_(self, other, alpha) with a plain self and the bias of a styled module:
 /// adds the right part of the bias. False, and nothing done, for other calls.

@@ -115,6 +115,12 @@ const char* advice(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
+  // As LibTorch's clip_grad_norm_ multiplies.
+  if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
+    return " Gradients to clip: call dtensor::clip_grad_norm_, which takes "
+           "plain "
+           "ones beside distributed ones.";
+  }
   if (plain.sizes() != beside.sizes()) {
     return "";
   }
@@ -122,7 +128,8 @@ const char* advice(
     return " What an optimizer kept of a parameter before that became a "
            "DTensor: call distribute_optimizer_state(optimizer).";
   }
-  return is_written(schema.arguments()[0])
+  // As a copy has it.
+  return arg == 1 && schema.arguments()[arg].name() == "src"
       ? " The values of a model: call set_model_state_dict."
       : "";
 }
@@ -144,7 +151,9 @@ void check_plain_operand(
       " next to ",
       beside,
       ". Make it a DTensor with distribute_tensor or DTensor::from_local, or "
-      "take the local part of the others with to_local().",
+      "take the local part of the others with to_local(). If it is the same on "
+      "every rank: distribute_module makes what a module holds distributed, "
+      "implicit_replication() lets plain operands stand.",
       advice(schema, plain, arg, beside));
 }
 

@@ -90,6 +90,7 @@ void around_boundary(
   const auto& role = *info.traits.boundary;
   const auto args = last_args(*stack, info.num_args);
   const auto input = args[role.input].toTensor();
+  const bool has_bias = role.bias && !args[*role.bias].isNone();
   const AppliedBoundary applied(&boundary);
   if (auto product = multiply_by_boundary(boundary, role, args);
       product.defined()) {
@@ -99,21 +100,18 @@ void around_boundary(
   }
   run_inner(Crossing());
   auto& output = stack->back();
-  output = boundary.finish_output(input, output.toTensor());
+  const auto made = output.toTensor();
+  output = has_bias || made.dim() == 2 ? boundary.finish_output(input, made)
+                                       : boundary.finish_product(input, made);
 }
 
-/// Calls `run_inner(crossing)`, which takes the arguments from the stack and
-/// leaves the result there, on the input that the boundary makes.
+/// Calls `run_inner` on the input that `boundary` makes.
 template <class Run>
-void with_boundary(
+void cross_boundary(
     const OpInfo& info,
+    const BoundaryPtr& boundary,
     torch::jit::Stack* stack,
     const Run& run_inner) {
-  const auto boundary = find_boundary(info, *stack);
-  if (boundary == nullptr) {
-    run_inner(Crossing());
-    return;
-  }
   const auto& role = *info.traits.boundary;
   visit_tensors(
       last_args(*stack, info.num_args), [&](const at::Tensor& t, size_t, int) {
@@ -140,6 +138,27 @@ void with_boundary(
       Crossing{boundary.get(), role.input, std::move(origin), std::move(from)});
   if (C10_UNLIKELY(observed)) {
     boundary->notify_output(stack->back().toTensor());
+  }
+}
+
+/// Calls `run_inner(crossing)`, which takes the arguments from the stack and
+/// leaves the result there, on the input that the boundary makes. Errors name
+/// the module.
+template <class Run>
+void with_boundary(
+    const OpInfo& info,
+    torch::jit::Stack* stack,
+    const Run& run_inner) {
+  const auto boundary = find_boundary(info, *stack);
+  if (boundary == nullptr) {
+    run_inner(Crossing());
+    return;
+  }
+  try {
+    cross_boundary(info, boundary, stack, run_inner);
+  } catch (c10::Error& error) {
+    name_module(error, boundary->describe());
+    throw;
   }
 }
 

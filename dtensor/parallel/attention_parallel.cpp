@@ -20,9 +20,7 @@ MultiheadAttentionImpl& attention_of(const StyleTarget& target) {
       attention != nullptr,
       "AttentionParallel",
       "cannot style ",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
+      detail::describe_typed(target),
       ": it does torch::nn::MultiheadAttention.");
   return *attention;
 }

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 namespace dtensor {
@@ -149,6 +150,19 @@ void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   }
 }
 
+// The gradient of a parameter that several modules share counts once.
+std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
+  std::vector<at::Tensor> grads;
+  std::unordered_set<const void*> known;
+  for (const auto& parameter : parameters) {
+    const auto& grad = parameter.grad();
+    if (grad.defined() && known.insert(grad.unsafeGetTensorImpl()).second) {
+      grads.push_back(grad);
+    }
+  }
+  return grads;
+}
+
 } // namespace
 
 double clip_grad_norm_(
@@ -165,12 +179,7 @@ double clip_grad_norm_(
       ". Use a positive number, or infinity for the largest magnitude.");
   const c10::NoGradGuard no_grad;
   const detail::ModuleScope scope("gradients", /*backward=*/true);
-  std::vector<at::Tensor> grads;
-  for (const auto& parameter : parameters) {
-    if (parameter.grad().defined()) {
-      grads.push_back(parameter.grad());
-    }
-  }
+  const auto grads = gradients_of(parameters);
   const double total = norm_of_all(grads, Norm(norm_type));
   DTENSOR_CHECK(
       !error_if_nonfinite || std::isfinite(total),
@@ -184,7 +193,7 @@ double clip_grad_norm_(
   constexpr double kSmall = 1e-6; // as torch.nn.utils has it
   const double scale = max_norm / (total + kSmall);
   if (scale < 1 || std::isnan(scale)) {
-    for (auto& grad : grads) {
+    for (const auto& grad : grads) {
       grad.mul_(scale);
     }
   }

@@ -3,6 +3,8 @@
 
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/error.h>
+#include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/layout_boundary_impl.h>
 
 #include <c10/util/StringUtil.h>
 
@@ -29,6 +31,17 @@ std::string ModuleHooks::leave_hooks() const {
   auto name = c10::str(kLeft, left.next++);
   left.all.emplace(name, *this);
   return name;
+}
+
+void ModuleHooks::name_module_in(c10::Error& error) const {
+  std::string styles;
+  for (const auto& [style, layouts] : styles_) {
+    styles += (styles.empty() ? " (" : "; ") + style +
+        (layouts.empty() ? "" : ": " + layouts);
+  }
+  detail::name_module(
+      error,
+      detail::describe_module(name_) + styles + (styles.empty() ? "" : ")"));
 }
 
 bool ModuleHooks::take_hooks(const std::string& name) {

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <dtensor/api.h>
 #include <dtensor/comm/observer.h>
 
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -98,10 +99,14 @@ class DTENSOR_API ModuleHooks {
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }
-  /// Notes that `style` was applied to the module of that full name.
-  void mark_styled(const std::string& style, const std::string& module_name) {
+  /// Notes that `style` was applied to the module of that full name. Errors
+  /// inside forward say so, and `layouts`: "input S(1) -> R".
+  void mark_styled(
+      const std::string& style,
+      const std::string& module_name,
+      const std::string& layouts = "") {
     name_ = detail::keep_module_name(module_name);
-    styles_.insert(style);
+    styles_.emplace(style, layouts);
   }
 
  protected:
@@ -116,29 +121,37 @@ class DTENSOR_API ModuleHooks {
   /// there: another rank left them.
   bool take_hooks(const std::string& name);
 
-  /// `forward` on the arguments, between the hooks, under the module's name.
+  /// `forward` on the arguments, between the hooks, under the module's name,
+  /// which errors get.
   template <class Result, class... Args, class Forward>
   Result run_hooked(const Forward& forward, Args... args) const {
     if (!has_hooks() && name_.empty()) {
       return forward(std::forward<Args>(args)...);
     }
-    const detail::ModuleScope scope(name_);
-    std::vector<std::shared_ptr<void>> opened;
-    for (const auto& open : scopes_) {
-      opened.push_back(open());
+    try {
+      const detail::ModuleScope scope(name_);
+      std::vector<std::shared_ptr<void>> opened;
+      for (const auto& open : scopes_) {
+        opened.push_back(open());
+      }
+      std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
+      run(before_, held);
+      auto result = std::apply(
+          [&](auto&... arg) -> Result {
+            return forward(std::forward<Args>(arg)...);
+          },
+          held);
+      run(after_, result);
+      return result;
+    } catch (c10::Error& error) {
+      name_module_in(error);
+      throw;
     }
-    std::tuple<detail::HeldArg<Args>...> held(std::forward<Args>(args)...);
-    run(before_, held);
-    auto result = std::apply(
-        [&](auto&... arg) -> Result {
-          return forward(std::forward<Args>(arg)...);
-        },
-        held);
-    run(after_, result);
-    return result;
   }
 
  private:
+  void name_module_in(c10::Error& error) const;
+
   template <class Values>
   static void run(const std::vector<Hook>& hooks, Values& values) {
     std::vector<at::Tensor*> tensors;
@@ -151,7 +164,7 @@ class DTENSOR_API ModuleHooks {
   std::vector<Hook> before_;
   std::vector<Hook> after_;
   std::vector<Scope> scopes_;
-  std::set<std::string> styles_;
+  std::map<std::string, std::string> styles_; // and their layouts
   std::string_view name_;
 };
 

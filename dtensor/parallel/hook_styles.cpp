@@ -12,10 +12,8 @@ ModuleHooks& hooks_of(const StyleTarget& target, const char* style) {
   DTENSOR_CHECK_NOT_IMPLEMENTED(
       hooks != nullptr,
       style,
-      describe(target),
-      ", a ",
-      target.module.name(),
-      ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+      describe_typed(target),
+      " has no hooks. Declare it with DTENSOR_MODULE instead of "
       "TORCH_MODULE.");
   return *hooks;
 }

@@ -14,6 +14,8 @@
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/tensor/region_impl.h>
 
+#include <torch/nn/module.h>
+
 #include <utility>
 
 namespace dtensor::detail {
@@ -89,6 +91,21 @@ at::Tensor LayoutBoundary::finish_output(
       where_,
       layouts_.output,
       layouts_.use_local_output);
+}
+
+at::Tensor LayoutBoundary::finish_product(
+    const at::Tensor& input,
+    const at::Tensor& product) const {
+  return awaited_bias_.is_expected()
+      ? awaited_bias_.finish(*this, input, product)
+      : finish_output(input, product);
+}
+
+bool LayoutBoundary::add_awaited_bias(
+    const at::Tensor& output,
+    const at::Tensor& bias) const {
+  return layouts_.output_fn != nullptr &&
+      detail::add_awaited_bias(*this, output, bias);
 }
 
 at::Tensor LayoutBoundary::multiply(
@@ -203,6 +220,10 @@ std::string describe_module(std::string_view name) {
 
 std::string describe(const StyleTarget& target) {
   return describe_module(target.name);
+}
+
+std::string describe_typed(const StyleTarget& target) {
+  return describe(target) + " of type " + target.module.name();
 }
 
 } // namespace dtensor::detail

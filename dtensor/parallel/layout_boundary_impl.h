@@ -8,6 +8,7 @@
 #include <dtensor/layout/placement.h>
 #include <dtensor/layout/spec.h>
 #include <dtensor/ops/boundary_impl.h>
+#include <dtensor/parallel/awaited_bias_impl.h>
 #include <dtensor/parallel/boundary.h>
 #include <dtensor/parallel/known_input_impl.h>
 #include <dtensor/parallel/shared_input_impl.h>
@@ -45,11 +46,13 @@ class LayoutBoundary final : public Boundary {
   LayoutBoundary(
       const std::string& module_name,
       const torch::nn::Module* module,
+      std::string description,
       StyleMesh where,
       BoundaryLayouts layouts,
       Sibling sibling)
       : module_name_(keep_module_name(module_name)),
         module_(module),
+        description_(std::move(description)),
         where_(std::move(where)),
         layouts_(std::move(layouts)),
         sibling_(std::move(sibling)) {}
@@ -65,6 +68,10 @@ class LayoutBoundary final : public Boundary {
       const override;
   void notify_input(const at::Tensor& input) const override;
   void notify_output(const at::Tensor& output) const override;
+  at::Tensor finish_product(const at::Tensor& input, const at::Tensor& product)
+      const override;
+  bool add_awaited_bias(const at::Tensor& output, const at::Tensor& bias)
+      const override;
   at::Tensor multiply(
       const at::Tensor& input,
       const at::Tensor& weight_t,
@@ -77,7 +84,17 @@ class LayoutBoundary final : public Boundary {
   std::string_view module_name() const override {
     return module_name_;
   }
+  std::string describe() const override {
+    return description_;
+  }
   void refresh(const at::Tensor& parameter, BoundaryKind kind) const override;
+
+  /// The module adds `bias` after its product. Does nothing without output_fn.
+  void expect_bias(const at::Tensor& bias) const {
+    if (layouts_.output_fn != nullptr) {
+      awaited_bias_.expect(bias);
+    }
+  }
 
   const torch::nn::Module* module() const {
     return module_;
@@ -111,12 +128,14 @@ class LayoutBoundary final : public Boundary {
 
   std::string_view module_name_;
   const torch::nn::Module* module_; // for identity only
+  std::string description_;
   StyleMesh where_;
   BoundaryLayouts layouts_;
   Sibling sibling_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
   // The last ones asked for.
   mutable KnownInput known_input_;
+  mutable AwaitedBias awaited_bias_;
   mutable Exit exit_;
   mutable Bias bias_;
 };
@@ -134,5 +153,7 @@ at::Tensor to_output_layout(
 /// "module \"blocks.0.attn\"", or "the module itself", for messages.
 std::string describe_module(std::string_view name);
 std::string describe(const StyleTarget& target);
+/// The same and the type: "module \"w1\" of type torch::nn::LinearImpl".
+std::string describe_typed(const StyleTarget& target);
 
 } // namespace dtensor::detail

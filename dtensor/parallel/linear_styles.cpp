@@ -25,11 +25,25 @@ void refuse(const StyleTarget& target, const char* style) {
       false,
       style,
       "cannot style ",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
+      detail::describe_typed(target),
       ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
       "children instead.");
+}
+
+// With max_norm an Embedding writes to the rows that it looks up.
+void check_keeps_rows(
+    const StyleTarget& target,
+    const char* style,
+    const torch::nn::EmbeddingImpl& embedding) {
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      !embedding.options.max_norm(),
+      style,
+      "cannot style ",
+      detail::describe_typed(target),
+      " with max_norm = ",
+      embedding.options.max_norm().value_or(0),
+      ": forward would write to rows of a sharded weight. Leave max_norm out, "
+      "or leave the module as it is.");
 }
 
 void apply_to(
@@ -51,6 +65,7 @@ void apply_to(
       }
       changes.attach(all, BoundaryKind::kLinear, target, layouts);
     } else if (auto* embedding = target.module.as<torch::nn::Embedding>()) {
+      check_keeps_rows(target, style, *embedding);
       layouts.input.desired = Replicate();
       changes.distribute(
           embedding->weight, target, parameters.embedding_weight, "weight");
@@ -146,9 +161,7 @@ detail::SharedUnits shared_units(
         options.shared_by == 0,
         "ColwiseParallel",
         "cannot share ",
-        detail::describe(target),
-        ", a ",
-        target.module.name(),
+        detail::describe_typed(target),
         ": shared_by is for a torch::nn::Linear. Leave it out.");
     return {};
   }
@@ -190,10 +203,8 @@ void RowwiseParallel::apply(const StyleTarget& target) const {
   DTENSOR_CHECK_VALUE(
       chunks == 1 || (chunks > 1 && is_linear),
       "RowwiseParallel",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
-      ", cannot be computed in ",
+      detail::describe_typed(target),
+      " cannot be computed in ",
       chunks,
       " chunks. Set overlap_chunks to 1, or to more for a torch::nn::Linear.");
   const auto unit = options_.unit;

@@ -17,11 +17,13 @@ namespace dtensor {
 /// ignore_index, label smoothing and all reductions are those of the plain
 /// operator; half and bfloat16 logits are computed in float32. The result is
 /// replicated where the classes were sharded; a sum over a sharded batch is
-/// Partial. The target is a DTensor, or a plain tensor that every rank has
-/// whole. Nests, and ends with its scope however that is left.
-/// cross_entropy throws ValueError for classes that two mesh dimensions shard,
-/// and for a plain target beside a sharded batch.
-/// Python: torch.distributed.tensor.parallel.loss_parallel.
+/// Partial. The target is a DTensor in any layout, or a plain tensor that every
+/// rank has whole; so are weights. Class probabilities, in the shape of the
+/// logits, are targets as well: they communicate numbers per sample, and no
+/// logits. Nests, and ends with its scope however
+/// that is left. With class indices cross_entropy throws ValueError for classes
+/// that two mesh dimensions shard, and for a plain target beside a sharded
+/// batch. Python: torch.distributed.tensor.parallel.loss_parallel.
 class DTENSOR_API LossParallel {
  public:
   LossParallel();

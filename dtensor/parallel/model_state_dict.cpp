@@ -2,12 +2,27 @@
 #include <dtensor/parallel/state_dict.h>
 
 #include <ATen/core/grad_mode.h>
+#include <dtensor/parallel/module_members_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/tied_names_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 namespace dtensor {
 namespace {
+
+// Whether `state` has the tensor under another of its names.
+bool has_another_name(
+    const StateDict& state,
+    const detail::TiedNames& tied,
+    const std::string& name) {
+  const auto& names = tied.names_of(name);
+  return std::any_of(names.begin(), names.end(), [&](const auto& other) {
+    return state.contains(other);
+  });
+}
 
 void check_fits(
     const StateDict& model,
@@ -15,10 +30,11 @@ void check_fits(
     const StateDictOptions& options,
     const char* where) {
   detail::StateProblems problems;
+  const detail::TiedNames tied(model);
   for (const auto& item : model) {
     const auto* source = state.find(item.key());
     if (source == nullptr) {
-      if (options.strict) {
+      if (options.strict && !has_another_name(state, tied, item.key())) {
         problems.is_missing(item.key());
       }
     } else if (!detail::fits_state(item.value(), *source)) {
@@ -35,7 +51,11 @@ void check_fits(
 
 } // namespace
 
-StateDict detail::tensors_of(const torch::nn::Module& module, bool frozen_too) {
+StateDict detail::tensors_of(
+    const char* where,
+    const torch::nn::Module& module,
+    bool frozen_too) {
+  check_members(where, module);
   StateDict all;
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined() &&
@@ -54,10 +74,11 @@ StateDict detail::tensors_of(const torch::nn::Module& module, bool frozen_too) {
 StateDict get_model_state_dict(
     const torch::nn::Module& module,
     const StateDictOptions& options) {
-  detail::check_options(options, "get_model_state_dict");
+  constexpr const char* kWhere = "get_model_state_dict";
+  detail::check_options(options, kWhere);
   StateDict result;
   for (const auto& item :
-       detail::tensors_of(module, !options.ignore_frozen_params)) {
+       detail::tensors_of(kWhere, module, !options.ignore_frozen_params)) {
     auto value = detail::state_value(item.value(), options);
     if (detail::gets_state(options)) {
       result.insert(item.key(), std::move(value));
@@ -74,7 +95,8 @@ void set_model_state_dict(
   detail::check_options(options, kWhere);
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
-  auto model = detail::tensors_of(module, !options.ignore_frozen_params);
+  auto model =
+      detail::tensors_of(kWhere, module, !options.ignore_frozen_params);
   check_fits(model, state, options, kWhere);
   const c10::NoGradGuard no_grad;
   for (auto& item : model) {

@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/comm/world.h>
+#include <dtensor/parallel/module_members_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <torch/nn/module.h>
 
@@ -59,6 +60,7 @@ void check_tensor(const char* where, const at::Tensor& t) {
 ModuleClaim::ModuleClaim(const char* where, const torch::nn::Module& module)
     : claimed_(claim(where, "the module", &module)) {
   try {
+    check_members(where, module);
     for (const at::Tensor& parameter : module.parameters()) {
       check_tensor(where, parameter);
     }

@@ -6,6 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/error.h>
+#include <dtensor/parallel/named_parameters_impl.h>
 #include <dtensor/parallel/optimizer_fields_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
 #include <dtensor/tensor/dtensor.h>
@@ -26,44 +27,6 @@ using detail::KnownOptimizer;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
-using Names = std::unordered_map<const void*, std::string>;
-
-Names names_of(const torch::nn::Module& module) {
-  Names names;
-  for (const auto& item : module.named_parameters()) {
-    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
-  }
-  return names;
-}
-
-const std::string&
-name_of(const Names& names, const at::Tensor& parameter, const char* where) {
-  const auto found = names.find(parameter.unsafeGetTensorImpl());
-  DTENSOR_CHECK_VALUE(
-      found != names.end(),
-      where,
-      "the optimizer has a parameter, ",
-      detail::state_text(parameter),
-      ", that is none of the module's. Pass the module that it was made for.");
-  return found->second;
-}
-
-// Calls fn(name, parameter, group) for each parameter, in the optimizer's
-// order.
-template <class AnOptimizer, class Fn>
-void for_each_parameter(
-    const torch::nn::Module& module,
-    AnOptimizer& optimizer,
-    const char* where,
-    const Fn& fn) {
-  const auto names = names_of(module);
-  for (auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      fn(name_of(names, parameter, where), parameter, group);
-    }
-  }
-}
-
 std::string option_key(const std::string& name, const char* option) {
   return "param_groups." + name + "." + option;
 }
@@ -350,7 +313,7 @@ StateDict get_optimizer_state_dict(
       add_state(name, kind->fields(*found->second), add);
     }
   };
-  for_each_parameter(module, optimizer, kWhere, add_parameter);
+  detail::for_each_parameter(module, optimizer, kWhere, add_parameter);
   return result;
 }
 
@@ -378,7 +341,7 @@ std::function<void()> detail::prepare_optimizer_state_dict(
         : nullptr;
     read->emplace_back(parameter.unsafeGetTensorImpl(), std::move(made));
   };
-  for_each_parameter(module, optimizer, kWhere, read_parameter);
+  detail::for_each_parameter(module, optimizer, kWhere, read_parameter);
   reader.check(options.strict, kWhere);
   return [&optimizer, read, read_options = reader.take_options()] {
     set_states(optimizer, *read);

@@ -2,106 +2,25 @@
 #include <dtensor/parallel/parallelize_module.h>
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
 #include <dtensor/comm/mesh_scope.h>
+#include <dtensor/comm/observer.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
-#include <dtensor/parallel/glob_impl.h>
+#include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/module_claim_impl.h>
-#include <dtensor/parallel/module_name_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
+#include <dtensor/parallel/plan_matches_impl.h>
 #include <dtensor/parallel/style.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <string_view>
+#include <typeinfo>
 
 namespace dtensor {
 namespace {
 
 constexpr const char* kParallelizeModule = "parallelize_module";
-
-std::vector<std::string> split_at_dots(const std::string& pattern) {
-  std::vector<std::string> parts(1);
-  for (const char c : pattern) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-struct Match {
-  std::shared_ptr<torch::nn::Module> owner; // keeps `module` alive
-  torch::nn::Module* module;
-  std::string name;
-};
-
-// Where a pattern stopped matching: the deepest level it reached.
-struct Miss {
-  size_t depth = 0;
-  std::vector<std::string> names;
-};
-
-std::vector<Match> children_matching(
-    const Match& parent,
-    const std::string& token,
-    size_t depth,
-    Miss& miss) {
-  std::vector<Match> found;
-  std::vector<std::string> names;
-  for (const auto& child : parent.module->named_children()) {
-    names.push_back(child.key());
-    if (detail::matches_glob(token, child.key())) {
-      found.push_back(
-          {child.value(),
-           child.value().get(),
-           detail::full_name(parent.name, child.key())});
-    }
-  }
-  if (found.empty() && (miss.names.empty() || depth > miss.depth)) {
-    miss = {depth, std::move(names)};
-  }
-  return found;
-}
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
-std::vector<Match> matches_of(
-    torch::nn::Module& root,
-    const std::string& pattern) {
-  std::vector<Match> level = {{nullptr, &root, ""}};
-  if (pattern.empty()) {
-    return level;
-  }
-  Miss miss;
-  const auto tokens = split_at_dots(pattern);
-  for (size_t depth = 0; depth < tokens.size(); ++depth) {
-    std::vector<Match> next;
-    for (const auto& parent : level) {
-      auto found = children_matching(parent, tokens[depth], depth, miss);
-      std::move(found.begin(), found.end(), std::back_inserter(next));
-    }
-    level = std::move(next);
-  }
-  DTENSOR_CHECK_VALUE(
-      !level.empty(),
-      kParallelizeModule,
-      "no submodule matches \"",
-      pattern,
-      "\". ",
-      miss.names.empty() ? "There are no names at that level"
-                         : "Names at that level: " + join(miss.names),
-      ".");
-  return level;
-}
 
 DeviceMesh checked_mesh(const DeviceMesh& given) {
   auto mesh = detail::mesh_or_current(given, kParallelizeModule);
@@ -136,6 +55,23 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
                    " is no dimension. Pass a slice of it, as mesh[\"tp\"]."));
 }
 
+// The name of a style in messages: "ColwiseParallel".
+std::string style_name(const ParallelStyle& style) {
+  const auto name = c10::demangle(typeid(style).name());
+  const auto last = name.rfind("::");
+  return last == name.npos ? name : name.substr(last + 2);
+}
+
+// Errors inside the forward of a module with hooks name it.
+void name_modules(torch::nn::Module& root) {
+  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
+    auto* hooks = dynamic_cast<ModuleHooks*>(item.value().get());
+    if (hooks != nullptr && hooks->module_name().empty()) {
+      hooks->set_module_name(detail::keep_module_name(item.key()));
+    }
+  }
+}
+
 } // namespace
 
 void parallelize_module(
@@ -147,7 +83,8 @@ void parallelize_module(
   check_root(mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
   // All patterns are checked before any module is changed.
-  std::vector<std::pair<Match, const ParallelStyle*>> work;
+  detail::PlanMatches matches(module);
+  std::vector<std::pair<detail::Match, const ParallelStyle*>> work;
   for (const auto& entry : plan) {
     DTENSOR_CHECK_TYPE(
         entry.style != nullptr,
@@ -155,7 +92,7 @@ void parallelize_module(
         "the plan has no style for \"",
         entry.pattern,
         "\". Give it one, as ColwiseParallel().");
-    for (auto& match : matches_of(module, entry.pattern)) {
+    for (auto& match : matches.find(entry.pattern)) {
       work.emplace_back(std::move(match), entry.style.get());
     }
   }
@@ -168,8 +105,10 @@ void parallelize_module(
          options.src_data_rank,
          &changes,
          options.keep_dtensors,
-         options.root_mesh});
+         options.root_mesh,
+         style_name(*style)});
   }
+  name_modules(module);
   changes.carry_out();
 }
 
@@ -181,6 +120,7 @@ void parallelize_module(
   const auto tp_mesh = checked_mesh(mesh);
   check_root(tp_mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
+  name_modules(module);
   style.apply(
       {module,
        "",
@@ -188,7 +128,8 @@ void parallelize_module(
        options.src_data_rank,
        nullptr,
        options.keep_dtensors,
-       options.root_mesh});
+       options.root_mesh,
+       style_name(style)});
 }
 
 void parallelize_module(

@@ -7,6 +7,9 @@
 #include <dtensor/parallel/tied_modules_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 
+#include <c10/util/StringUtil.h>
+#include <torch/nn/modules/linear.h>
+
 #include <algorithm>
 
 namespace dtensor::detail {
@@ -34,12 +37,10 @@ void check_may_share(
 } // namespace
 
 PlanChanges::Parameter& PlanChanges::change_of(const at::Tensor& parameter) {
-  const auto known =
-      std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& p) {
-        return p.tensor.is_same(parameter);
-      });
-  if (known != parameters_.end()) {
-    return *known;
+  const auto [known, is_new] =
+      places_.try_emplace(parameter.unsafeGetTensorImpl(), parameters_.size());
+  if (!is_new) {
+    return parameters_[known->second];
   }
   std::shared_ptr<Boundaries> boundaries;
   if (is_dtensor(parameter) && meta_of(parameter).boundaries != nullptr) {
@@ -96,6 +97,10 @@ void PlanChanges::attach(
     layouts.overlap_chunks = 1;
   }
   std::shared_ptr<const LayoutBoundary> boundary;
+  if (kind == BoundaryKind::kLinear &&
+      target.module.as<torch::nn::Linear>() != nullptr) {
+    linears_.push_back(target);
+  }
   bool is_tied = false;
   for (const auto& parameter : parameters) {
     auto& all = *change_of(parameter).boundaries;
@@ -109,6 +114,7 @@ void PlanChanges::attach(
       boundary = std::make_shared<LayoutBoundary>(
           target.name,
           &target.module,
+          describe_style(parameters[0], target, layouts),
           StyleMesh::of(target),
           layouts,
           is_tied ? Sibling() : join(target, layouts.input));
@@ -122,21 +128,24 @@ void PlanChanges::hook(
     const StyleTarget& target,
     ModuleHooks& hooks,
     const std::string& style,
+    const std::string& layouts,
     ModuleHooks::Hook before,
     ModuleHooks::Hook after) {
-  const bool noted =
-      std::any_of(hooks_.begin(), hooks_.end(), [&](const auto& h) {
-        return h.hooks == &hooks && h.style == style;
-      });
+  const bool is_new = hooked_.insert({&hooks, style}).second;
   DTENSOR_CHECK(
-      !noted && !hooks.has_style(style),
+      is_new && !hooks.has_style(style),
       "parallelize_module",
       describe(target),
       " has the style ",
       style,
       " already. Style a module once.");
   hooks_.push_back(
-      {&hooks, style, target.name, std::move(before), std::move(after)});
+      {&hooks,
+       style,
+       layouts,
+       target.name,
+       std::move(before),
+       std::move(after)});
 }
 
 Sibling PlanChanges::join(
@@ -148,18 +157,71 @@ Sibling PlanChanges::join(
   const auto dot = target.name.rfind('.');
   const auto parent =
       dot == std::string::npos ? "" : target.name.substr(0, dot);
+  auto& families = families_[parent];
   auto family =
-      std::find_if(families_.begin(), families_.end(), [&](const auto& f) {
-        return f.parent == parent && f.layouts == layouts;
+      std::find_if(families.begin(), families.end(), [&](const auto& f) {
+        return f.layouts == layouts;
       });
-  if (family == families_.end()) {
-    families_.push_back({parent, layouts, std::make_shared<SiblingGroup>()});
-    family = std::prev(families_.end());
+  if (family == families.end()) {
+    families.push_back({layouts, std::make_shared<SiblingGroup>()});
+    family = std::prev(families.end());
   }
   return {family->group, family->group->members++};
 }
 
+std::string PlanChanges::describe_style(
+    const at::Tensor& weight,
+    const StyleTarget& target,
+    const BoundaryLayouts& layouts) {
+  const auto& planned = change_of(weight).spec;
+  const auto spec =
+      planned == nullptr && is_dtensor(weight) ? spec_of(weight) : planned;
+  const auto text = [](const Placement& p) { return to_string(p); };
+  return c10::str(
+      describe(target),
+      " (",
+      target.style.empty() ? "" : target.style + ": ",
+      "weight ",
+      spec == nullptr ? "plain"
+                      : text(spec->placements()[static_cast<size_t>(
+                            StyleMesh::of(target).dim)]),
+      ", input ",
+      text(layouts.input.desired),
+      layouts.output ? ", output " + text(*layouts.output) : "",
+      ")");
+}
+
+// A style may attach its boundary to the weight alone.
+void PlanChanges::complete_biases() {
+  for (const auto& target : linears_) {
+    const auto& linear = *target.module.as<torch::nn::Linear>();
+    const auto weight = change_of(linear.weight);
+    const auto boundary = weight.boundaries->get(BoundaryKind::kLinear);
+    if (!linear.bias.defined() || boundary == nullptr) {
+      continue; // it has none, or the boundary rides on something else
+    }
+    const auto spec =
+        is_dtensor(linear.weight) ? spec_of(linear.weight) : weight.spec;
+    if (spec != nullptr && change_of(linear.bias).spec == nullptr &&
+        !is_dtensor(linear.bias)) {
+      const auto& rows =
+          spec->placements()[static_cast<size_t>(StyleMesh::of(target).dim)];
+      distribute(
+          linear.bias,
+          target,
+          rows.cuts(0) ? rows : Placement(Replicate()),
+          "bias");
+    }
+    auto& on_bias = *change_of(linear.bias).boundaries;
+    if (on_bias.get(BoundaryKind::kLinear) == nullptr) {
+      on_bias.set(BoundaryKind::kLinear, boundary);
+    }
+    static_cast<const LayoutBoundary&>(*boundary).expect_bias(linear.bias);
+  }
+}
+
 void PlanChanges::carry_out() {
+  complete_biases();
   for (auto& [parameter, spec, src_data_rank, boundaries] : parameters_) {
     if (spec != nullptr) {
       distribute_parameter(
@@ -173,8 +235,8 @@ void PlanChanges::carry_out() {
   for (auto& [module, kind, boundary] : styles_) {
     note_styled(*module, kind, std::move(boundary));
   }
-  for (auto& [hooks, style, module_name, before, after] : hooks_) {
-    hooks->mark_styled(style, module_name);
+  for (auto& [hooks, style, layouts, module_name, before, after] : hooks_) {
+    hooks->mark_styled(style, module_name, layouts);
     if (before) {
       hooks->add_forward_pre_hook(std::move(before));
     }

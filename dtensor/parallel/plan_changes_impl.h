@@ -15,7 +15,9 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,20 +37,23 @@ class PlanChanges {
       const std::string& what);
 
   /// A boundary is to ride on the module's parameters, which are, or are to be,
-  /// DTensors. Throws RuntimeError if the module has one already, or one that
-  /// it is tied to differs.
+  /// DTensors. The bias of a torch::nn::Linear gets the boundary, too, and the
+  /// layout that goes with the weight if no style gives it one. Throws
+  /// RuntimeError if the module has one already, or one that it is tied to
+  /// differs.
   void attach(
       at::TensorList parameters,
       BoundaryKind kind,
       const StyleTarget& target,
       BoundaryLayouts layouts);
 
-  /// Hooks, each of which may be null. Throws RuntimeError if `style` hooked
-  /// the module before.
+  /// Hooks, each of which may be null. Messages say `layouts`. Throws
+  /// RuntimeError if `style` hooked the module before.
   void hook(
       const StyleTarget& target,
       ModuleHooks& hooks,
       const std::string& style,
+      const std::string& layouts,
       ModuleHooks::Hook before,
       ModuleHooks::Hook after);
 
@@ -74,22 +79,30 @@ class PlanChanges {
   struct Hooks {
     ModuleHooks* hooks;
     std::string style;
+    std::string layouts;
     std::string module_name;
     ModuleHooks::Hook before;
     ModuleHooks::Hook after;
   };
   struct Family {
-    std::string parent;
     InputLayouts layouts;
     std::shared_ptr<SiblingGroup> group;
   };
 
   Parameter& change_of(const at::Tensor& parameter);
+  std::string describe_style(
+      const at::Tensor& weight,
+      const StyleTarget& target,
+      const BoundaryLayouts& layouts);
+  void complete_biases();
 
   std::vector<Parameter> parameters_;
+  std::unordered_map<const void*, size_t> places_; // of parameters
   std::vector<Style> styles_;
+  std::vector<StyleTarget> linears_; // whose weights have a boundary
   std::vector<Hooks> hooks_;
-  std::vector<Family> families_;
+  std::set<std::pair<const ModuleHooks*, std::string>> hooked_;
+  std::unordered_map<std::string, std::vector<Family>> families_; // of a parent
 };
 
 /// Calls `note(changes)` with the changes of the target's plan. A style that is

@@ -2,6 +2,7 @@
 #include <dtensor/parallel/prepare_module.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/parallel/hook_styles_impl.h>
 #include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
@@ -50,6 +51,16 @@ struct Change {
 
   detail::InputLayouts layouts(size_t i) const {
     return {.plain = *now[i], .desired = *desired[i]};
+  }
+  // "inputs S(1) -> R, -" for messages.
+  std::string text(const std::string& what) const {
+    std::string all;
+    for (size_t i = 0; i < now.size(); ++i) {
+      all += all.empty() ? what + " " : ", ";
+      all +=
+          now[i] ? to_string(*now[i]) + " -> " + to_string(*desired[i]) : "-";
+    }
+    return all;
   }
 };
 
@@ -118,6 +129,7 @@ void PrepareModuleInput::apply(const StyleTarget& target) const {
         target,
         hooks,
         change.style,
+        change.text("inputs"),
         [change](const auto& inputs) {
           change_layouts(change, kInput, inputs);
         },
@@ -145,7 +157,12 @@ void PrepareModuleOutput::apply(const StyleTarget& target) const {
       options_.use_local_output};
   detail::note_changes(target, [&](detail::PlanChanges& changes) {
     changes.hook(
-        target, hooks, change.style, nullptr, [change](const auto& outputs) {
+        target,
+        hooks,
+        change.style,
+        change.text("outputs"),
+        nullptr,
+        [change](const auto& outputs) {
           change_layouts(change, kOutput, outputs);
         });
   });

@@ -2,9 +2,11 @@
 #include <dtensor/parallel/sequence_parallel.h>
 
 #include <dtensor/error.h>
+#include <dtensor/layout/text.h>
 #include <dtensor/parallel/module_input_impl.h>
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/normalization.h>
 
 namespace dtensor {
 namespace {
@@ -28,6 +30,7 @@ void hook(
       target,
       hooks,
       "SequenceParallel",
+      "input and output " + to_string(layouts.input.desired),
       [layouts,
        where = detail::StyleMesh::of(target),
        who = changes.join(target, layouts.input)](const auto& inputs) {
@@ -54,18 +57,24 @@ void hook(
 void ride(
     detail::PlanChanges& changes,
     const StyleTarget& target,
-    const BoundaryLayouts& layouts) {
+    const BoundaryLayouts& layouts,
+    bool is_fused_norm) {
   auto parameters = target.module.named_parameters(/*recurse=*/false);
-  auto* weight = parameters.find("weight");
+  const bool has_weight = parameters.contains("weight");
+  const bool is_norm =
+      is_fused_norm || target.module.as<torch::nn::LayerNorm>() != nullptr;
   DTENSOR_CHECK_NOT_IMPLEMENTED(
-      weight != nullptr && weight->defined(),
+      is_norm && has_weight,
       "SequenceParallel",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
-      ", has neither a weight nor hooks. Declare it with DTENSOR_MODULE "
-      "instead of TORCH_MODULE (dtensor::hooked::Dropout for "
-      "torch::nn::Dropout, dtensor::hooked::LayerNorm).");
+      detail::describe_typed(target),
+      " has no hooks",
+      is_norm ? " and no weight" : ", and is not a torch::nn::LayerNorm",
+      ". Declare it with DTENSOR_MODULE instead of TORCH_MODULE "
+      "(dtensor::hooked::Dropout for torch::nn::Dropout, "
+      "dtensor::hooked::LayerNorm)",
+      is_norm ? "."
+              : ", or set fused_norm if its weight goes into torch::rms_norm "
+                "or torch::layer_norm.");
   replicate_parameters(changes, target);
   changes.attach(parameters.values(), BoundaryKind::kNorm, target, layouts);
 }
@@ -81,7 +90,7 @@ void SequenceParallel::apply(const StyleTarget& target) const {
       replicate_parameters(changes, target);
       hook(changes, target, *hooks, layouts);
     } else {
-      ride(changes, target, layouts);
+      ride(changes, target, layouts, options_.fused_norm);
     }
   });
 }

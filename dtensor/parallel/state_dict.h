@@ -50,7 +50,8 @@ struct StateDictOptions {
   bool broadcast_from_rank0 = false;
 };
 
-/// Parameters and buffers by full name. Without options DTensors where the
+/// Parameters and buffers by full name; a tensor that several modules share
+/// under each of its names. Without options DTensors where the
 /// model has DTensors; they share its memory.
 /// Throws ValueError for full_state_dict together with local_parts.
 DTENSOR_API StateDict get_model_state_dict(
@@ -60,7 +61,8 @@ DTENSOR_API StateDict get_model_state_dict(
 /// Copies the values of `state` to the module's tensors, whose layouts stay.
 /// Throws ValueError, and changes nothing: one error that lists all names that
 /// are missing, that the module does not have (both if strict), and whose
-/// tensors have another shape.
+/// tensors have another shape. A tensor that several modules share may be given
+/// under any of its names.
 DTENSOR_API void set_model_state_dict(
     torch::nn::Module& module,
     const StateDict& state,

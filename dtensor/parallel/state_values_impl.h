@@ -11,8 +11,12 @@
 namespace dtensor::detail {
 
 /// The module's own tensors: parameters, then buffers, but for those that are
-/// undefined.
-StateDict tensors_of(const torch::nn::Module& module, bool frozen_too = true);
+/// undefined. Throws RuntimeError where a member of a module is not what is
+/// registered under its name; `where` begins the message.
+StateDict tensors_of(
+    const char* where,
+    const torch::nn::Module& module,
+    bool frozen_too = true);
 
 /// Throws ValueError for options that exclude each other.
 void check_options(const StateDictOptions& options, const char* where);

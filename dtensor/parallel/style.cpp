@@ -15,7 +15,8 @@ StyleTarget StyleTarget::of_child(
       src_data_rank,
       changes,
       keep_dtensors,
-      root_mesh};
+      root_mesh,
+      style};
 }
 
 } // namespace dtensor

@@ -36,6 +36,8 @@ struct StyleTarget {
   /// See ParallelizeOptions.
   bool keep_dtensors = false;
   DeviceMesh root_mesh = {};
+  /// Name of the style in the plan, for messages.
+  std::string style = {};
 
   /// The same of `child`, a module registered in this one as `child_name`.
   DTENSOR_API StyleTarget

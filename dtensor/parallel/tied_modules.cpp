@@ -19,8 +19,13 @@ struct Styled {
   std::shared_ptr<const LayoutBoundary> boundary;
 };
 
+struct StyledModules {
+  std::vector<Styled> all;
+  size_t next_cleanup = 64; // once there are so many
+};
+
 // Modules belong to the rank that made them.
-RankLocal<std::vector<Styled>> styled_modules;
+RankLocal<StyledModules> styled_modules;
 
 bool has_weight(
     torch::nn::Module& module,
@@ -40,8 +45,11 @@ void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,
     std::shared_ptr<const LayoutBoundary> boundary) {
-  auto& all = styled_modules.get();
-  std::erase_if(all, [](const auto& s) { return s.module.expired(); });
+  auto& [all, next_cleanup] = styled_modules.get();
+  if (all.size() >= next_cleanup) {
+    std::erase_if(all, [](const auto& s) { return s.module.expired(); });
+    next_cleanup = 2 * all.size() + 64;
+  }
   if (const auto weak = module.weak_from_this(); !weak.expired()) {
     all.push_back({weak, kind, std::move(boundary)});
   }
@@ -52,7 +60,7 @@ std::shared_ptr<const LayoutBoundary> style_of_tied(
     BoundaryKind kind,
     const LayoutBoundary* known) {
   std::shared_ptr<const LayoutBoundary> found;
-  for (const auto& styled : styled_modules.get()) {
+  for (const auto& styled : styled_modules.get().all) {
     if (styled.kind != kind || styled.boundary.get() == known) {
       continue;
     }

@@ -30,9 +30,7 @@ void check_kind(const char* style, const StyleTarget& target) {
           target.module.as<torch::nn::Embedding>() != nullptr,
       style,
       "cannot style ",
-      detail::describe(target),
-      ", a ",
-      target.module.name(),
+      detail::describe_typed(target),
       ": it does torch::nn::Linear and torch::nn::Embedding. Style its "
       "children instead, or give it PairwiseParallel.");
 }
@@ -108,10 +106,8 @@ class Pairing {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),
         kPairwise,
-        detail::describe(target),
-        ", a ",
-        target.module.name(),
-        ", reads the sizes of its inputs, which are cut, ",
+        detail::describe_typed(target),
+        " reads the sizes of its inputs, which are cut, ",
         to_string(options_.input_layouts),
         ". Use torch_2_0::TensorParallelMultiheadAttention, which can copy() "
         "it.");
@@ -235,10 +231,8 @@ void PairwiseParallel::apply(const StyleTarget& target) const {
     DTENSOR_CHECK(
         pairing.found_any(),
         kPairwise,
-        detail::describe(target),
-        ", a ",
-        target.module.name(),
-        ", has nothing to pair: a pair is two torch::nn::Linear children of "
+        detail::describe_typed(target),
+        " has nothing to pair: a pair is two torch::nn::Linear children of "
         "one module. Use ColwiseParallel or RowwiseParallel for a single one.");
   });
 }

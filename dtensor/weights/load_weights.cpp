@@ -5,6 +5,7 @@
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/parallel/state_values_impl.h>
+#include <dtensor/parallel/tied_names_impl.h>
 #include <dtensor/tensor/become_impl.h>
 #include <dtensor/tensor/meta_impl.h>
 #include <dtensor/weights/weight_contents_impl.h>
@@ -12,11 +13,13 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 namespace dtensor {
@@ -36,19 +39,77 @@ struct Task {
   WeightSource source;
 };
 
-// Parameters and buffers, each once.
-std::vector<Task> tasks_of(
-    const torch::nn::Module& module,
-    const WeightNames& names) {
-  std::vector<Task> tasks;
-  for (const auto& item : detail::tensors_of(module)) {
-    auto source = names ? names(item.key()) : WeightSource{item.key()};
-    if (!source.name.empty()) {
-      tasks.push_back({item.key(), item.value(), std::move(source)});
+bool is_same_source(
+    const WeightFile& file,
+    const WeightSource& a,
+    const WeightSource& b) {
+  return a.transposed == b.transposed &&
+      a.interleaved_heads == b.interleaved_heads &&
+      (a.name == b.name || file.is_same(a.name, b.name));
+}
+
+// Parameters and buffers, each once, but where a file has several of the names
+// of one.
+class Tasks {
+ public:
+  Tasks(
+      const torch::nn::Module& module,
+      const WeightFile& file,
+      const WeightNames& names) {
+    const auto tensors = detail::tensors_of(kLoadWeights, module);
+    for (const auto& item : tensors) {
+      auto source = names ? names(item.key()) : WeightSource{item.key()};
+      if (!source.name.empty()) {
+        source.name = detail::stored_name(file, source.name);
+        named_.insert(source.name);
+        add(file, {item.key(), item.value(), std::move(source)});
+      }
     }
   }
-  return tasks;
-}
+  // The first that the file has of each tensor.
+  std::vector<Task> all() const {
+    std::vector<Task> tasks;
+    for (const auto& same : by_tensor_) {
+      tasks.push_back(same.front());
+    }
+    return tasks;
+  }
+  // Pairs of other sources of one tensor.
+  std::vector<std::pair<Task, Task>> doubles() const {
+    std::vector<std::pair<Task, Task>> pairs;
+    for (const auto& same : by_tensor_) {
+      for (size_t i = 1; i < same.size(); ++i) {
+        pairs.emplace_back(same[0], same[i]);
+      }
+    }
+    return pairs;
+  }
+  // What the file calls all of them.
+  const std::set<std::string>& names_in_file() const {
+    return named_;
+  }
+
+ private:
+  void add(const WeightFile& file, Task task) {
+    const auto [known, is_new] = places_.try_emplace(
+        task.target.unsafeGetTensorImpl(), by_tensor_.size());
+    if (is_new) {
+      by_tensor_.push_back({std::move(task)});
+      return;
+    }
+    auto& same = by_tensor_[known->second];
+    const bool is_there = file.find(task.source.name) != nullptr;
+    if (is_there && file.find(same[0].source.name) == nullptr) {
+      same = {std::move(task)};
+    } else if (is_there && !is_same_source(file, same[0].source, task.source)) {
+      same.push_back(std::move(task));
+    }
+  }
+
+  std::vector<std::vector<Task>> by_tensor_;
+  std::unordered_map<const void*, size_t> places_;
+  std::set<std::string> named_;
+};
 
 bool fits(const Task& task, const WeightInfo& weight) {
   auto sizes = weight.sizes;
@@ -119,12 +180,11 @@ struct Misfits {
 
 void check_all(
     const std::vector<Task>& tasks,
+    const std::set<std::string>& wanted,
     const WeightFile& file,
     const LoadWeightsOptions& options) {
   Misfits misfits;
-  std::set<std::string> wanted;
   for (const auto& task : tasks) {
-    wanted.insert(task.source.name);
     detail::check_can_be_filled(task.name, task.target, kLoadWeights);
     misfits.add(task, file);
   }
@@ -210,7 +270,48 @@ void check_no_terms(const std::vector<Task>& tasks) {
   }
 }
 
+// Throws where the file has other values under two names of one tensor.
+void check_doubles(const Tasks& tasks, const WeightFile& file) {
+  for (const auto& [first, again] : tasks.doubles()) {
+    check_all({again}, tasks.names_in_file(), file, {.strict = false});
+    const auto values_of = [&](Task task) {
+      task.target = task.target.is_meta()
+          ? detail::allocated(task.target)
+          : at::empty_like(task.target.detach());
+      load(task, file);
+      return is_dtensor(task.target) ? local_of(task.target) : task.target;
+    };
+    DTENSOR_CHECK_VALUE(
+        detail::have_same_values(values_of(first), values_of(again)),
+        kLoadWeights,
+        file.path(),
+        ": ",
+        first.source.name,
+        " and ",
+        again.source.name,
+        " have different values, and ",
+        first.name,
+        " and ",
+        again.name,
+        " are one tensor in the model. Leave out one of them in `names`, or "
+        "load a model that does not share it.");
+  }
+}
+
 } // namespace
+
+std::string detail::stored_name(
+    const WeightFile& file,
+    const std::string& name) {
+  const auto found = file.metadata().find(name);
+  const auto* other = found == file.metadata().end()
+      ? nullptr
+      : std::get_if<std::string>(&found->second);
+  return file.find(name) == nullptr && other != nullptr &&
+          file.find(*other) != nullptr
+      ? *other
+      : name;
+}
 
 void detail::check_can_be_filled(
     const std::string& name,
@@ -232,10 +333,12 @@ void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,
     const LoadWeightsOptions& options) {
-  const auto tasks = tasks_of(module, options.names);
+  const Tasks all(module, file, options.names);
+  const auto tasks = all.all();
   check_no_terms(tasks);
-  check_all(tasks, file, options);
+  check_all(tasks, all.names_in_file(), file, options);
   const c10::NoGradGuard no_grad;
+  check_doubles(all, file);
   for (const auto& task : tasks) {
     load(task, file);
     task.target.unsafeGetTensorImpl()->bump_version();

@@ -266,7 +266,7 @@ void WeightFile::Contents::add_piece(
             " with ",
             info.sizes.size()));
   }
-  const auto place = place_of(path, info, format, file, offset);
+  const auto place = place_of(file.path(), info, format, file, offset);
   stored[before->second].pieces.push_back(
       piece_at(place, info.sizes, file, std::move(notes)));
 }

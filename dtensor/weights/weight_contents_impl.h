@@ -130,6 +130,11 @@ void check_can_be_filled(
     const at::Tensor& target,
     const char* where);
 
+/// Returns the name under which `file` has the tensor `name`: its own, or the
+/// one that the metadata give for a shared tensor, as Python's
+/// safetensors.torch.save_model writes it. `name` if there is neither.
+std::string stored_name(const WeightFile& file, const std::string& name);
+
 /// Whether a complex weight would be read into a real tensor.
 inline bool loses_imaginary_part(
     const WeightInfo& weight,

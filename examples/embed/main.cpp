@@ -8,6 +8,7 @@
 #include "model.h"
 #include "wordpiece.h"
 
+#include "../arguments.h"
 #include "../check.h"
 #include "../pretrained.h"
 
@@ -154,10 +155,16 @@ int main(int argc, char** argv) {
   app.add_flag("--check", options.check, "try it with a small random model");
   app.add_option("sentences", options.sentences, "what to compare");
   CLI11_PARSE(app, argc, argv);
-  if (options.check) {
-    check();
-  } else {
-    compare(options);
+  arguments::refuse_launcher("embed");
+  try {
+    if (options.check) {
+      check();
+    } else {
+      compare(options);
+    }
+  } catch (const c10::Error& error) {
+    std::cerr << error.what_without_backtrace() << "\n";
+    return 1;
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a program in Python looks like here. With the name of a file, it loads a
 // state dictionary that torch.save has written.
+#include "../arguments.h"
 #include "../check.h"
 #include "../state_file.h"
 
@@ -99,7 +100,10 @@ void weights(const DeviceMesh& mesh, const std::string& path) {
 }
 
 int main(int argc, char** argv) {
-  const int64_t ranks = argc > 1 ? std::atoll(argv[1]) : 2;
+  const char* const usage = "[ranks, default 2] [file of torch.save]";
+  arguments::check(argc, argv, 2, usage);
+  arguments::refuse_launcher("from_python");
+  const int64_t ranks = arguments::positive(argc, argv, 1, 2, usage);
   std::string path = argc > 2 ? argv[2] : "";
   const bool is_given = !path.empty();
   if (!is_given) {

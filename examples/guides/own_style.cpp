@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Styles of one's own: by a boundary, by other styles, by hooks. Each module is
 // compared with the same one on one rank, forward and backward.
+#include "../arguments.h"
 #include "../check.h"
 
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <iostream>
 
 using namespace dtensor;
@@ -107,6 +107,44 @@ class ScaleColumns : public ParallelStyle {
 };
 // [/hooks]
 
+// [output_fn]
+struct ScaledColumns : ParallelStyle {
+  torch::Tensor scale; // (out)
+
+  void apply(const StyleTarget& target) const override {
+    auto& linear = *target.module.as<torch::nn::Linear>();
+    distribute_parameter(target, linear.weight, Shard(0), "weight");
+    distribute_parameter(target, scale, Shard(0), "scale");
+    attach_boundary(
+        target,
+        {linear.weight}, // and the bias, if there is one
+        BoundaryKind::kLinear,
+        {.input_layouts = Replicate(),
+         .desired_input_layouts = Replicate(),
+         .output_layouts = Shard(-1),
+         .output_fn = [scale = scale](const auto&, const auto& output) {
+           return torch::tanh(output) * scale; // output with its bias
+         }});
+  }
+};
+// [/output_fn]
+
+// As the plain module, for inputs of one dimension and more.
+void compare_scaled_columns() {
+  const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
+  for (const auto& sizes :
+       {std::vector<int64_t>{kWidth}, {5, kWidth}, {2, 5, kWidth}}) {
+    torch::nn::Linear linear(kWidth, kHidden);
+    ScaledColumns style;
+    style.scale = torch::rand({kHidden});
+    const auto x = torch::rand(sizes);
+    const auto truth = torch::tanh(linear(x)) * style.scale;
+    parallelize_module(*linear, mesh, style);
+    const auto y = DTensor::from_local(linear(x), mesh, {Shard(-1)});
+    CHECK_THAT(torch::allclose(full_tensor(y), truth));
+  }
+}
+
 struct ScaledMlpImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return down(scale(torch::gelu(up(x))));
@@ -155,7 +193,10 @@ void compare(const ParallelizePlan& plan, torch::IntArrayRef sizes) {
 // [/test]
 
 int main(int argc, char** argv) {
-  const int64_t ranks = argc > 1 ? std::atoll(argv[1]) : 2;
+  const char* const usage = "[ranks, default 2]";
+  arguments::check(argc, argv, 1, usage);
+  arguments::refuse_launcher("own_style");
+  const int64_t ranks = arguments::positive(argc, argv, 1, 2, usage);
   run_ranks(ranks, [] {
     for (const auto& sizes :
          {std::vector<int64_t>{5, kWidth}, {2, 5, kWidth}}) {
@@ -170,6 +211,7 @@ int main(int argc, char** argv) {
       compare<GatedMlp>(gated, sizes);
       compare<ScaledMlp>(scaled, sizes);
     }
+    compare_scaled_columns();
     // A module that a style cannot do stays as it is, and so do the others.
     auto mlp = make<ScaledMlp>();
     bool refused = false;

@@ -9,6 +9,7 @@
 #include "load.h"
 #include "tokenizer.h"
 
+#include "../arguments.h"
 #include "../check.h"
 
 #include <fmt/format.h>
@@ -142,23 +143,32 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "threads that share the model")
       ->check(CLI::PositiveNumber);
   app.add_option("--prompt", options.prompts, "any number; default: each line");
-  app.add_option("--tokens", options.tokens, "at most so many for a prompt");
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy");
+  app.add_option("--tokens", options.tokens, "at most so many for a prompt")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")
+      ->check(CLI::NonNegativeNumber);
   app.add_option(
          "--top-p", options.sampling.top_p, "probability to choose from")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", options.seed, "of what is drawn");
-  app.add_option("--context", options.context, "room for tokens");
+  app.add_option("--context", options.context, "room for tokens")
+      ->check(CLI::PositiveNumber);
   app.add_option("--dtype", options.dtype, "f32, f64 or bf16")
       ->check(CLI::IsMember({"f32", "f64", "bf16"}));
   app.add_flag("--chat", options.chat, "prompts are questions");
   app.add_flag("--ids", options.ids, "print numbers of tokens");
   app.add_flag("--check", options.check, "try it with a small random model");
   CLI11_PARSE(app, argc, argv);
-  if (options.check) {
-    check();
-  } else {
-    serve(options);
+  arguments::refuse_launcher("llama");
+  try {
+    if (options.check) {
+      check();
+    } else {
+      serve(options);
+    }
+  } catch (const c10::Error& error) {
+    std::cerr << error.what_without_backtrace() << "\n";
+    return 1;
   }
   return 0;
 }

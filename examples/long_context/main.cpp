@@ -6,6 +6,7 @@
 //   long_context [tokens] [ranks]        8192 tokens on 4 ranks
 //
 // docs/guides/long_context.md has pieces of it.
+#include <examples/arguments.h>
 #include <examples/check.h>
 #include <examples/long_context/counted_memory.h>
 #include <examples/long_context/model.h>
@@ -146,8 +147,10 @@ double compare(const Outcome& together, const Outcome& alone) {
 }
 
 int main(int argc, char** argv) {
-  const int64_t length = argc > 1 ? std::atoll(argv[1]) : 8192;
-  const int64_t ranks = argc > 2 ? std::atoll(argv[2]) : 4;
+  const std::string usage = "[tokens, default 8192] [ranks, default 4]";
+  arguments::check(argc, argv, 2, usage);
+  const int64_t length = arguments::positive(argc, argv, 1, 8192, usage);
+  const int64_t ranks = arguments::positive(argc, argv, 2, 4, usage);
   CountingAllocator::install();
   std::cout << length << " tokens\n";
   const Outcome alone =

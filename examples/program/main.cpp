@@ -8,6 +8,7 @@
 // A plan has a line for each pattern of module names and its style; --auto
 // finds one and prints it. Inputs are those that the program was exported with,
 // or a list of tensors that torch.save() wrote.
+#include "../arguments.h"
 #include "../check.h"
 
 #include <dtensor/dtensor.h>
@@ -140,11 +141,13 @@ int main(int argc, char** argv) {
   CLI::App app("Runs an exported program on ranks and compares it with one.");
   app.add_option("model", options.model, "what torch.export.save() wrote")
       ->required();
-  app.add_option("--ranks", options.ranks, "threads that share the model");
+  app.add_option("--ranks", options.ranks, "threads that share the model")
+      ->check(CLI::PositiveNumber);
   auto* plan = app.add_option("--plan", options.plan, "a file with a plan");
   app.add_flag("--auto", options.find_plan, "find a plan")->excludes(plan);
   app.add_option("--inputs", options.inputs, "a list that torch.save() wrote");
   CLI11_PARSE(app, argc, argv);
+  arguments::refuse_launcher("program");
   try {
     run(options);
   } catch (const c10::Error& error) {

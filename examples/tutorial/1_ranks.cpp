@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "model.h"
+
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <iostream>
 
 using namespace dtensor;
 
 int main(int argc, char** argv) {
-  const int64_t ranks = argc > 1 ? std::atoll(argv[1]) : 2;
-  run_world(ranks, [] {
+  run_world(tutorial::ranks_of(argc, argv), [] {
     const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
     const auto mine = torch::full({2}, static_cast<double>(get_rank()));
     const auto sum = get_group(mesh, "tp").all_reduce(mine, ReduceOp::kSum);

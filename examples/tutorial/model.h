@@ -3,10 +3,11 @@
 // device. Nothing here knows of ranks.
 #pragma once
 
+#include "../arguments.h"
+
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <cstdlib>
 
 namespace tutorial {
 
@@ -62,7 +63,9 @@ inline torch::Tensor loss_of(Model& model, const Batch& batch) {
 
 // The first argument of the program; 2 without one.
 inline int64_t ranks_of(int argc, char** argv) {
-  return argc > 1 ? std::atoll(argv[1]) : 2;
+  const char* const usage = "[ranks, default 2]";
+  arguments::check(argc, argv, 1, usage);
+  return arguments::positive(argc, argv, 1, 2, usage);
 }
 
 } // namespace tutorial

@@ -32,7 +32,9 @@
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/parallel/state_dict.h>
 #include <dtensor/parallel/style.h>
+#include <dtensor/parallel/tie_weights.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
 #include <dtensor/random/random.h>
@@ -794,6 +796,53 @@ const std::map<std::string, Provocation>& provocations() {
          parallelize_module(
              mlp, mesh, {{"up", ColwiseParallel({.input_layouts = Shard(0)})}});
          mlp.up(at::ones({3 - mesh.get_rank(), 4}));
+       }},
+      {"a weight tied by an assignment",
+       [](const DeviceMesh& mesh) {
+         MlpImpl mlp;
+         mlp.down->weight = mlp.up->weight;
+         parallelize_module(mlp, mesh, {{"up", ColwiseParallel()}});
+       }},
+      {"a weight tied to one of another shape",
+       [](const DeviceMesh&) {
+         tie_weights(*torch::nn::Linear(2, 3), *torch::nn::Linear(2, 4));
+       }},
+      {"a weight tied to a module without one",
+       [](const DeviceMesh&) {
+         tie_weights(*torch::nn::Linear(2, 3), *torch::nn::ReLU());
+       }},
+      {"a weight tied to one that is undefined",
+       [](const DeviceMesh&) {
+         torch::nn::LayerNorm norm(
+             torch::nn::LayerNormOptions({3}).elementwise_affine(false));
+         tie_weights(*torch::nn::Linear(2, 3), *norm);
+       }},
+      {"a parameter tied in a module whose member is not known",
+       [](const DeviceMesh&) {
+         torch::nn::Module module("Scale");
+         module.register_parameter("factors", at::ones({3}));
+         tie_parameter(module, "factors", at::ones({3}));
+       }},
+      {"an optimizer with a shared parameter twice",
+       [](const DeviceMesh&) {
+         MlpImpl mlp;
+         tie_weights(*mlp.down, *mlp.up);
+         const torch::optim::SGD sgd(mlp.parameters(), 0.1);
+         get_optimizer_state_dict(mlp, sgd);
+       }},
+      {"an embedding that writes to its weight",
+       [](const DeviceMesh& mesh) {
+         torch::nn::Embedding embedding(
+             torch::nn::EmbeddingOptions(8, 4).max_norm(1.0));
+         parallelize_module(*embedding, mesh, RowwiseParallel());
+       }},
+      {"SequenceParallel on a Linear",
+       [](const DeviceMesh& mesh) {
+         style(mesh, {{"up", SequenceParallel()}});
+       }},
+      {"a plain target outside of loss_parallel",
+       [](const DeviceMesh& mesh) {
+         at::cross_entropy_loss(rows(mesh), at::zeros({4}, at::kLong));
        }},
       {"modules tied that are styled differently",
        [](const DeviceMesh& mesh) {

@@ -72,7 +72,10 @@ TEST(PlainChecks, APlainMaskBesideADTensor) {
       "[aten::masked_select] got mixed plain tensor and DTensor: argument "
       "\"mask\" is a plain bool[4, 3] next to f32[4, 3] on (tp=2): S(0). Make "
       "it a DTensor with distribute_tensor or DTensor::from_local, or take "
-      "the local part of the others with to_local().");
+      "the local part of the others with to_local(). If it is the same on "
+      "every "
+      "rank: distribute_module makes what a module holds distributed, "
+      "implicit_replication() lets plain operands stand.");
   expect_same(
       {uniform({4, 3}, 1)}, {{Shard(0), Replicate()}}, [](const Tensors& t) {
         return t[0].masked_select(at::ones({}, at::kBool));

@@ -242,7 +242,7 @@ TEST(AttentionParallel, RefusesWhatItCannotDo) {
     EXPECT_EQ(
         error_of(
             [&] { parallelize_module(*linear, mesh, AttentionParallel()); }),
-        "[AttentionParallel] cannot style the module itself, a "
+        "[AttentionParallel] cannot style the module itself of type "
         "torch::nn::LinearImpl: it does torch::nn::MultiheadAttention.");
   });
 }

@@ -266,8 +266,8 @@ TEST(PrepareModuleTest, Errors) {
         error_of([&] {
           parallelize_module(*model, mesh, {{"0", one}});
         }),
-        "[PrepareModuleInput] module \"0\", a " + unhooked->name() +
-            ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+        "[PrepareModuleInput] module \"0\" of type " + unhooked->name() +
+            " has no hooks. Declare it with DTENSOR_MODULE instead of "
             "TORCH_MODULE.");
     Mix mix;
     parallelize_module(*mix, mesh, one);
@@ -348,8 +348,8 @@ TEST(DistributeModuleTest, InputAndOutputFunctionsNeedHooks) {
               nullptr,
               [](const std::vector<at::Tensor*>&, const DeviceMesh&) {});
         }),
-        "[distribute_module] the module itself, a " + unhooked->name() +
-            ", has no hooks. Declare it with DTENSOR_MODULE instead of "
+        "[distribute_module] the module itself of type " + unhooked->name() +
+            " has no hooks. Declare it with DTENSOR_MODULE instead of "
             "TORCH_MODULE.");
   });
 }

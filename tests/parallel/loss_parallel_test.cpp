@@ -2,6 +2,7 @@
 // loss_parallel: cross entropy on sharded classes.
 #include <dtensor/parallel/loss_parallel.h>
 
+#include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/testing/expect.h>
 #include <tests/error_of.h>
 #include <tests/ops/oracle.h>
@@ -45,7 +46,8 @@ struct Setup {
 void expect_exact(
     const at::Tensor& logits,
     const at::Tensor& target,
-    const std::vector<Setup>& setups) {
+    const std::vector<Setup>& setups,
+    int64_t ignore_index = 2) {
   const auto weight = uniform({logits.size(logits.dim() == 1 ? 0 : 1)}, 5);
   for (const auto& s : setups) {
     run_ranks(c10::multiply_integers(s.mesh), [&] {
@@ -63,7 +65,7 @@ void expect_exact(
               l,
               weighted ? std::optional(o[1]) : std::nullopt,
               reduction,
-              2,
+              ignore_index,
               smoothing);
         };
         const auto plain = with_gradient(
@@ -96,6 +98,89 @@ TEST(LossParallelTest, SameAsPlain) {
        {{2, 3}, {Shard(0), Shard(1)}, {Shard(0), r}},
        {{2, 3}, {Shard(0), Shard(1)}, {r, r}},
        {{2}, {Shard(0)}, {Shard(0)}}});
+}
+
+// A distribution for each sample, in layouts of its own.
+TEST(LossParallelTest, ClassProbabilitiesAreThePlainOnes) {
+  const Placement r = Replicate();
+  expect_exact(
+      variable({5, 7}, 1),
+      uniform({5, 7}, 2).abs(),
+      {{{2}, {Shard(1)}, {r}},
+       {{2}, {Shard(1)}, {Shard(1)}},
+       {{3}, {Shard(1)}, {Shard(0)}},
+       {{2}, {Shard(0)}, {Shard(0)}},
+       {{2}, {Shard(0)}, {r}},
+       {{2, 2}, {Shard(1), Shard(0)}, {r, Shard(0)}},
+       {{2, 3}, {Shard(0), Shard(1)}, {Shard(0), r}},
+       {{2, 2}, {Shard(1), Shard(1)}, {r, r}}},
+      /*ignore_index=*/-100);
+  expect_exact(
+      variable({2, 4, 3}, 1),
+      uniform({2, 4, 3}, 2).abs(),
+      {{{3}, {Shard(1)}, {r}}, {{2}, {Shard(2)}, {r}}},
+      /*ignore_index=*/-100);
+}
+
+TEST(LossParallelTest, PlainProbabilitiesAndWeightsAreTheSameOnAllRanks) {
+  const auto logits = variable({5, 7}, 1);
+  const auto target = uniform({5, 7}, 2).abs();
+  const auto weight = uniform({7}, 5);
+  for (const auto& placement : {Placement(Shard(1)), Placement(Shard(0))}) {
+    run_ranks(2, [&] {
+      const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+      const auto loss = [&](const Tensors& o) {
+        return at::cross_entropy_loss(
+            o[0], target, weight, at::Reduction::Mean, -100, 0.1);
+      };
+      const auto plain = with_gradient(loss, {logits});
+      const auto mine = with_gradient(
+          [&](const Tensors& o) {
+            const auto guard = loss_parallel();
+            const auto value = loss(o);
+            EXPECT_EQ(DTensor(value).placements()[0], Replicate());
+            return value;
+          },
+          {in_layout(logits, mesh, {placement})});
+      EXPECT_NO_THROW(testing::expect_close(mine[0], plain[0], 1e-9, 1e-9));
+      EXPECT_NO_THROW(testing::expect_close(mine[1], plain[1], 1e-9, 1e-9));
+    });
+  }
+}
+
+// Sharded classes stay where they are: what is communicated is one number per
+// sample, twice, and the loss.
+TEST(LossParallelTest, ProbabilitiesMoveNoLogits) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto logits =
+        in_layout(variable({5, 64}, 1), mesh, {Shard(1)}).detach();
+    const auto target = uniform({5, 64}, 2).abs();
+    const auto guard = loss_parallel();
+    CommDebugMode mode;
+    at::cross_entropy_loss(logits, target);
+    EXPECT_LE(mode.get_total_counts(), 4);
+  });
+}
+
+TEST(LossParallelTest, APlainTargetOutsideNamesLossParallel) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto logits = in_layout(variable({5, 7}, 1), mesh, {Shard(1)});
+    const std::string advice =
+        " Make it a DTensor with distribute_tensor, or open loss_parallel(), "
+        "in which a plain one counts as the same on every rank and the classes "
+        "may stay sharded.";
+    for (const auto& target : {classes({5}, 7, 2), uniform({5, 7}, 2).abs()}) {
+      const auto text =
+          error_of([&] { at::cross_entropy_loss(logits, target); });
+      EXPECT_TRUE(text.starts_with(
+          "[cross_entropy] got mixed plain tensor and DTensor: the target is "
+          "plain next to f64[5, 7] on (tp=2): "))
+          << text;
+      EXPECT_TRUE(text.ends_with(advice)) << text;
+    }
+  });
 }
 
 // Class 2 is the one that is ignored.

@@ -247,7 +247,8 @@ TEST(OverlappedLinear, ChunksThatMakeNoSenseAreAnError) {
           parallelize_module(
               *mine, mesh, RowwiseParallel({.overlap_chunks = 0}));
         }),
-        "[RowwiseParallel] the module itself, a torch::nn::LinearImpl, cannot "
+        "[RowwiseParallel] the module itself of type torch::nn::LinearImpl "
+        "cannot "
         "be computed in 0 chunks. Set overlap_chunks to 1, or to more for a "
         "torch::nn::Linear.");
     torch::nn::Embedding embedding(5, 7);
@@ -256,7 +257,7 @@ TEST(OverlappedLinear, ChunksThatMakeNoSenseAreAnError) {
           parallelize_module(
               *embedding, mesh, RowwiseParallel({.overlap_chunks = 2}));
         }),
-        "[RowwiseParallel] the module itself, a torch::nn::EmbeddingImpl, "
+        "[RowwiseParallel] the module itself of type torch::nn::EmbeddingImpl "
         "cannot be computed in 2 chunks. Set overlap_chunks to 1, or to more "
         "for a torch::nn::Linear.");
   });

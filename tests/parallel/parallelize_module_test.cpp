@@ -4,6 +4,7 @@
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
+#include <dtensor/parallel/tie_weights.h>
 #include <tests/parallel/modules.h>
 
 namespace dtensor {
@@ -145,22 +146,39 @@ TEST(ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
       error_of([&] {
         parallelize_module(*model, mesh, {{"0", ColwiseParallel()}});
       }),
-      "[ColwiseParallel] cannot style module \"0\", a "
+      "[ColwiseParallel] cannot style module \"0\" of type "
       "torch::nn::LayerNormImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead.");
   EXPECT_EQ(
       error_of([&] { parallelize_module(*model, mesh, RowwiseParallel()); }),
-      "[RowwiseParallel] cannot style the module itself, a "
+      "[RowwiseParallel] cannot style the module itself of type "
       "torch::nn::SequentialImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead.");
   EXPECT_EQ(
       error_of([&] {
         parallelize_module(*model, mesh, {{"1", SequenceParallel()}});
       }),
-      "[SequenceParallel] module \"1\", a torch::nn::DropoutImpl, has neither "
-      "a weight nor hooks. Declare it with DTENSOR_MODULE instead of "
-      "TORCH_MODULE (dtensor::hooked::Dropout for torch::nn::Dropout, "
-      "dtensor::hooked::LayerNorm).");
+      "[SequenceParallel] module \"1\" of type torch::nn::DropoutImpl has no "
+      "hooks, and is not a torch::nn::LayerNorm. Declare it with "
+      "DTENSOR_MODULE instead of TORCH_MODULE (dtensor::hooked::Dropout for "
+      "torch::nn::Dropout, dtensor::hooked::LayerNorm), or set fused_norm if "
+      "its weight goes into torch::rms_norm or torch::layer_norm.");
+  torch::nn::Embedding limited(torch::nn::EmbeddingOptions(8, 4).max_norm(1.0));
+  for (const bool by_rows : {false, true}) {
+    EXPECT_EQ(
+        error_of([&] {
+          if (by_rows) {
+            parallelize_module(*limited, mesh, RowwiseParallel());
+          } else {
+            parallelize_module(*limited, mesh, ColwiseParallel());
+          }
+        }),
+        std::string(by_rows ? "[RowwiseParallel]" : "[ColwiseParallel]") +
+            " cannot style the module itself of type torch::nn::EmbeddingImpl "
+            "with max_norm = 1: forward would write to rows of a sharded "
+            "weight. Leave max_norm out, or leave the module as it is.");
+    EXPECT_FALSE(is_dtensor(limited->weight));
+  }
 }
 
 TEST(ParallelizeModuleTest, AModuleIsStyledOnce) {
@@ -188,7 +206,7 @@ TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     Mlp mlp(4, 4);
-    mlp->w2->weight = mlp->w1->weight;
+    tie_weights(*mlp->w2, *mlp->w1);
     EXPECT_EQ(
         error_of([&] { parallelize_module(*mlp, mesh, mlp_plan()); }),
         "[parallelize_module] module \"w2\": its weight is a DTensor already, "

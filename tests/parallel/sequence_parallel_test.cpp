@@ -20,7 +20,7 @@ struct RmsNormImpl : torch::nn::Module {
 TORCH_MODULE(RmsNorm);
 
 template <class Make>
-void expect_like_plain(const Make& make) {
+void expect_like_plain(const Make& make, bool fused_norm = false) {
   const auto whole = uniform({2, 5, 6}, 3); // 5 rows divide by neither 2 nor 3
   auto plain = make();
   const auto leaf = whole.clone().requires_grad_(true);
@@ -34,7 +34,10 @@ void expect_like_plain(const Make& make) {
           const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"tp"});
           auto mine = make();
           parallelize_module(
-              *mine, mesh, SequenceParallel({.use_local_output = local}));
+              *mine,
+              mesh,
+              SequenceParallel(
+                  {.use_local_output = local, .fused_norm = fused_norm}));
           const at::Tensor x =
               distribute_tensor(whole, mesh, {given}, std::nullopt)
                   .requires_grad_(true);
@@ -64,7 +67,7 @@ TEST(SequenceParallelTest, LayerNormIsThePlainOne) {
 }
 
 TEST(SequenceParallelTest, RmsNormIsThePlainOne) {
-  expect_like_plain([] { return filled(RmsNorm(6)); });
+  expect_like_plain([] { return filled(RmsNorm(6)); }, true);
 }
 
 TEST(SequenceParallelTest, PlainInputIsThisRanksPart) {
@@ -72,7 +75,8 @@ TEST(SequenceParallelTest, PlainInputIsThisRanksPart) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     auto plain = filled(RmsNorm(6));
     auto mine = filled(RmsNorm(6));
-    parallelize_module(*mine, mesh, SequenceParallel({.sequence_dim = 0}));
+    parallelize_module(
+        *mine, mesh, SequenceParallel({.sequence_dim = 0, .fused_norm = true}));
     const auto x = uniform({4, 6}, 3);
     const auto y = mine(part(x, mesh, Shard(0)));
     EXPECT_EQ(layout_of(y), Shard(0));
@@ -104,6 +108,56 @@ TEST(SequenceParallelTest, DropoutDrawsByGlobalPosition) {
   EXPECT_TRUE(at::equal(results[0], results[2]));
   EXPECT_GT(results[0].eq(0).sum().item<int64_t>(), 0);
   EXPECT_GT(results[0].eq(2).sum().item<int64_t>(), 0);
+}
+
+// Of plain operators, which the style does not see.
+struct WrittenOutImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    const auto mean = x.pow(2).mean(-1, /*keepdim=*/true);
+    return x * torch::rsqrt(mean + 1e-6) * weight;
+  }
+  at::Tensor weight = register_parameter("weight", torch::ones({6}));
+};
+TORCH_MODULE(WrittenOut);
+DTENSOR_MODULE_IMPL(HookedWrittenOut, WrittenOutImpl);
+
+TEST(SequenceParallelTest, AModuleThatCannotWorkIsRefusedByThePlan) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
+    const auto refusal = [&](auto module) {
+      torch::nn::Sequential model(module);
+      const auto text = error_of([&] {
+        parallelize_module(*model, mesh, {{"0", SequenceParallel()}});
+      });
+      for (const auto& parameter : model->parameters()) {
+        EXPECT_FALSE(is_dtensor(parameter));
+      }
+      return text;
+    };
+    const std::string advice =
+        " has no hooks, and is not a torch::nn::LayerNorm. Declare it with "
+        "DTENSOR_MODULE instead of TORCH_MODULE (dtensor::hooked::Dropout for "
+        "torch::nn::Dropout, dtensor::hooked::LayerNorm), or set fused_norm if "
+        "its weight goes into torch::rms_norm or torch::layer_norm.";
+    const std::string of = "[SequenceParallel] module \"0\" of type ";
+    EXPECT_EQ(
+        refusal(torch::nn::Linear(6, 6)),
+        of + "torch::nn::LinearImpl" + advice);
+    EXPECT_EQ(
+        refusal(torch::nn::Embedding(6, 6)),
+        of + "torch::nn::EmbeddingImpl" + advice);
+    EXPECT_EQ(
+        refusal(torch::nn::GroupNorm(2, 6)),
+        of + "torch::nn::GroupNormImpl" + advice);
+    EXPECT_EQ(
+        refusal(torch::nn::BatchNorm1d(6)),
+        of + "torch::nn::BatchNorm1dImpl" + advice);
+    EXPECT_EQ(refusal(WrittenOut()), of + WrittenOut()->name() + advice);
+  });
+}
+
+TEST(SequenceParallelTest, ANormOfPlainOperatorsWithHooksIsThePlainOne) {
+  expect_like_plain([] { return filled(HookedWrittenOut()); });
 }
 
 } // namespace TEST_SOURCE

@@ -332,7 +332,7 @@ TEST(SharedUnits, ThatCannotBeAreErrors) {
         begin + plain + "R" + end);
     EXPECT_EQ(
         refused({.unit = 4, .shared_by = 9}, *nn::Embedding(5, 12)),
-        "[ColwiseParallel] cannot share the module itself, a "
+        "[ColwiseParallel] cannot share the module itself of type "
         "torch::nn::EmbeddingImpl: shared_by is for a torch::nn::Linear. Leave "
         "it out.");
     EXPECT_FALSE(is_dtensor(k->weight));

@@ -529,26 +529,26 @@ TEST(Torch20ParallelizeModuleTest, TheMeshHasTheDimension) {
 TEST(Torch20ParallelizeModuleTest, StylesSayWhatTheyCannotDo) {
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"first", tp::ColwiseParallel()}}),
-      "[ColwiseParallel] cannot style module \"first\", a "
+      "[ColwiseParallel] cannot style module \"first\" of type "
       "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead, or give it "
       "PairwiseParallel.");
   EXPECT_EQ(
       error_of_plan<c10::Error>({{"rest", tp::RowwiseParallel()}}),
-      "[RowwiseParallel] cannot style module \"rest\", a "
+      "[RowwiseParallel] cannot style module \"rest\" of type "
       "torch::nn::SequentialImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead, or give it "
       "PairwiseParallel.");
   EXPECT_EQ(
       error_of_plan<c10::NotImplementedError>({{"first", ColwiseParallel()}}),
-      "[ColwiseParallel] cannot style module \"first\", a "
+      "[ColwiseParallel] cannot style module \"first\" of type "
       "dtensor::test_modules::MlpImpl: it does torch::nn::Linear and "
       "torch::nn::Embedding. Style its children instead.");
   EXPECT_EQ(
       error_of_plan<c10::Error>(
           {{"first", tp::PairwiseParallel()},
            {"head", tp::PairwiseParallel()}}),
-      "[PairwiseParallel] module \"head\", a torch::nn::LinearImpl, has "
+      "[PairwiseParallel] module \"head\" of type torch::nn::LinearImpl has "
       "nothing to pair: a pair is two torch::nn::Linear children of one "
       "module. Use ColwiseParallel or RowwiseParallel for a single one.");
 }
@@ -586,8 +586,8 @@ TEST(Torch20ParallelizeModuleTest, TorchsAttentionReadsTheSizesOfItsInputs) {
       test::error_of<c10::NotImplementedError>([&] {
         tp::parallelize_module(*model, mesh, tp::SequenceParallel());
       }),
-      "[PairwiseParallel] module \"attn\", a "
-      "torch::nn::MultiheadAttention, "
+      "[PairwiseParallel] module \"attn\" of type "
+      "torch::nn::MultiheadAttention "
       "reads the sizes of its inputs, which are cut, S(0). Use "
       "torch_2_0::TensorParallelMultiheadAttention, which can copy() it.");
   for (const auto& parameter : model->parameters()) {

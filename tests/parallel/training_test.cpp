@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parallel modules in use: optimizers, tied and frozen parameters, other
 // dtypes, autocast, and forward without gradients.
+#include <dtensor/parallel/tie_weights.h>
 #include <tests/parallel/modules.h>
 
 #include <ATen/autocast_mode.h>
@@ -40,7 +41,7 @@ struct TiedHeadImpl : torch::nn::Module {
             "head",
             torch::nn::Linear(torch::nn::LinearOptions(6, 11).bias(false)))) {}
   void tie() {
-    head->weight = embedding->weight;
+    tie_weights(*head, *embedding);
   }
   at::Tensor forward(const at::Tensor& tokens) {
     return head(embedding(tokens));
@@ -138,7 +139,7 @@ TEST(TrainingTest, TiedLinearsStayTied) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto make = [] {
       auto model = filled(Mlp(6, 6));
-      model->w2->weight = model->w1->weight;
+      tie_weights(*model->w2, *model->w1);
       return model;
     };
     const auto step = [&](Mlp& model) {
@@ -305,7 +306,11 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
         "[aten::mul_.Tensor] got mixed plain tensor and DTensor: argument "
         "\"self\" is a plain f64[6, 8] next to f64[] on (tp=2): R. Make it a "
         "DTensor with distribute_tensor or DTensor::from_local, or take the "
-        "local part of the others with to_local().");
+        "local part of the others with to_local(). If it is the same on every "
+        "rank: distribute_module makes what a module holds distributed, "
+        "implicit_replication() lets plain operands stand. Gradients to clip: "
+        "call dtensor::clip_grad_norm_, which takes plain ones beside "
+        "distributed ones.");
   });
 }
 

@@ -116,15 +116,7 @@ at::Tensor local_in(
     return redistribute_local(
         local_of(t), spec_of(t), spec_of(t)->with_placements(placements));
   }
-  DTENSOR_CHECK(
-      t.numel() == 1 || loss_parallel_depth() > 0 ||
-          at::get_dtensor_allow_implicit_replication(),
-      kCrossEntropy,
-      "got mixed plain tensor and DTensor: ",
-      argument,
-      " is plain next to ",
-      logits,
-      ". Make it a DTensor with distribute_tensor.");
+  check_may_be_plain(argument, t, logits);
   DTENSOR_CHECK_VALUE(
       placements == whole_placements(logits.mesh()),
       kCrossEntropy,
@@ -330,6 +322,23 @@ void say_what_moves(
 int& loss_parallel_depth() {
   static constinit RankLocal<int> depth;
   return depth.get();
+}
+
+void check_may_be_plain(
+    const char* argument,
+    const at::Tensor& t,
+    const Spec& logits) {
+  DTENSOR_CHECK(
+      t.numel() == 1 || loss_parallel_depth() > 0 ||
+          at::get_dtensor_allow_implicit_replication(),
+      kCrossEntropy,
+      "got mixed plain tensor and DTensor: ",
+      argument,
+      " is plain next to ",
+      logits,
+      ". Make it a DTensor with distribute_tensor, or open loss_parallel(), in "
+      "which a plain one counts as the same on every rank and the classes may "
+      "stay sharded.");
 }
 
 at::Tensor cross_entropy(

@@ -10,11 +10,20 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <dtensor/layout/spec.h>
 
 namespace dtensor::detail {
 
 /// How many loss_parallel() are active in this rank.
 int& loss_parallel_depth();
+
+/// Throws unless `t`, a plain `argument` next to the logits, may count as the
+/// same on every rank: one number, or under loss_parallel() or
+/// implicit_replication().
+void check_may_be_plain(
+    const char* argument,
+    const at::Tensor& t,
+    const Spec& logits);
 
 struct CrossEntropyOptions {
   at::Tensor weight;     // may be undefined

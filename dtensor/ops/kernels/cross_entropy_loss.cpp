@@ -2,17 +2,85 @@
 // cross_entropy of DTensors: with class indices see cross_entropy_impl.h, with
 // probabilities it is written with DTensor operators.
 #include <dtensor/error.h>
+#include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/cross_entropy_impl.h>
 #include <dtensor/ops/kernels/kernel_args_impl.h>
-#include <dtensor/tensor/is_dtensor.h>
+#include <dtensor/redistribute/execute.h>
+#include <dtensor/tensor/autograd_impl.h>
+#include <dtensor/tensor/meta_impl.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/log_softmax.h>
 
+#include <algorithm>
+
 namespace dtensor {
 namespace {
+
+using detail::spec_of;
+
+// `t`, or the DTensor that a plain one is on every rank.
+at::Tensor
+as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
+  if (is_dtensor(t)) {
+    return t;
+  }
+  detail::check_may_be_plain(argument, t, logits);
+  return detail::from_local_autograd(
+      t,
+      Spec::make(
+          logits.mesh(),
+          detail::whole_placements(logits.mesh()),
+          t.sizes(),
+          t.strides(),
+          t.scalar_type(),
+          "cross_entropy"));
+}
+
+// Of sharded classes: one number per sample is reduced, twice, and no logit
+// moves. In float32 at least.
+at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
+  const auto dtype = logits.scalar_type();
+  const auto x = dtype == at::kHalf || dtype == at::kBFloat16
+      ? logits.to(at::kFloat)
+      : logits;
+  const auto shifted = x - x.detach().amax(class_dim, /*keepdim=*/true);
+  const auto sum = shifted.exp().sum(class_dim, /*keepdim=*/true);
+  return shifted - sum.log();
+}
+
+at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
+  const auto placements = spec_of(logits)->placements();
+  const bool is_sharded = detail::loss_parallel_depth() > 0 &&
+      std::any_of(placements.begin(), placements.end(), [&](const auto& p) {
+                            return p.cuts(class_dim);
+                          });
+  return is_sharded ? sharded_log_softmax(logits, class_dim)
+                    : at::log_softmax(logits, class_dim);
+}
+
+// The result is replicated, but along the batch: its samples stay where they
+// are, and a sum of them is Partial, as with class indices.
+at::Tensor placed_loss(
+    const at::Tensor& loss,
+    const Spec& logits,
+    int64_t class_dim,
+    int64_t reduction) {
+  Placements placements;
+  for (const auto& p : logits.placements()) {
+    const bool cuts_batch = p.cuts() && !p.cuts(class_dim);
+    placements.push_back(
+        !cuts_batch || reduction == at::Reduction::Mean ? Placement(Replicate())
+            : reduction == at::Reduction::Sum
+            ? Placement(Partial(ReduceOp::kSum))
+            : p.dim() > class_dim ? p.with_dim(p.dim() - 1)
+                                  : p);
+  }
+  return detail::redistribute_autograd(
+      loss, spec_of(loss)->with_placements(placements));
+}
 
 at::Tensor apply_reduction(
     const at::Tensor& products,
@@ -40,19 +108,21 @@ at::Tensor with_probabilities(const detail::KernelArgs& args) {
       "cross_entropy",
       "ignore_index is not supported for floating point targets. Leave it "
       "out.");
-  auto target = args.tensor("target");
+  const auto& spec = *spec_of(logits);
+  auto target = as_distributed("the target", args.tensor("target"), spec);
   if (smoothing > 0) {
     target =
         target * (1 - smoothing) + smoothing / static_cast<double>(classes);
   }
-  auto products = at::log_softmax(logits, class_dim) * target;
+  auto products = log_probabilities(logits, class_dim) * target;
   if (auto weight = args.tensor("weight"); weight.defined()) {
     std::vector<int64_t> shape(static_cast<size_t>(logits.dim()), 1);
     shape[static_cast<size_t>(class_dim)] = classes;
-    products = products * weight.view(shape);
+    products = products * as_distributed("weight", weight, spec).view(shape);
   }
-  return apply_reduction(
-      products, class_dim, classes, args.integer("reduction"));
+  const auto reduction = args.integer("reduction");
+  const auto loss = apply_reduction(products, class_dim, classes, reduction);
+  return placed_loss(loss, spec, class_dim, reduction).to(logits.dtype());
 }
 
 void cross_entropy(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

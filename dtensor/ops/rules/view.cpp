@@ -43,6 +43,9 @@ std::string as_code(PlacementsRef placements) {
 refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
   const auto& input = call.inputs[0];
   const auto lost = layout.lost_mesh_dim;
+  const auto& cut = input.placement(lost);
+  const bool may_be_heads = cut.dim() == input.spec->dim() - 1 &&
+      static_cast<int64_t>(to.size()) > input.spec->dim();
   DTENSOR_CHECK(
       false,
       call.name(),
@@ -51,13 +54,16 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
       " as ",
       at::IntArrayRef(to),
       ": what each rank has of dim ",
-      input.placement(lost).dim(),
+      cut.dim(),
       ", cut by mesh dim ",
       call.mesh.dim_label(lost),
       ", is no part of a dim of the new shape. Redistribute to Replicate "
       "first: redistribute(",
       as_code(layout.inputs),
-      ").");
+      ").",
+      may_be_heads ? " Where the dim holds heads, shard whole ones: set `unit` "
+                     "of ColwiseParallel to the features of a head."
+                   : "");
 }
 
 // Gradients may be redistributed: whoever called backward() cannot do it.

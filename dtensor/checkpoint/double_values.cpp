@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/checkpoint/double_values_impl.h>
+
+#include <dtensor/checkpoint/manifest_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/parallel/tied_names_impl.h>
+#include <dtensor/tensor/become_impl.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <ATen/ops/empty_like.h>
+#include <c10/util/StringUtil.h>
+
+namespace dtensor::detail {
+
+void DoubleValues::compare(PartReader& reader) {
+  for (const auto& pair : pairs_) {
+    const auto read = [&](const std::string& name) {
+      const auto value = empty_like_target(pair.target);
+      reader.read(name, value);
+      return is_dtensor(value) ? local_of(value) : value;
+    };
+    reader.check(pair.again, pair.target);
+    const auto first = read(pair.first);
+    if (!have_same_values(first, read(pair.again))) {
+      differing_.push_back(
+          c10::str(pair.first, " and ", pair.again, " have different values"));
+    }
+  }
+}
+
+void DoubleValues::check() const {
+  DTENSOR_CHECK_VALUE(
+      differing_.empty(),
+      kLoadCheckpoint,
+      c10::Join("; ", differing_),
+      ", and are one tensor in the model. Load the one to keep by "
+      "load_weights(), whose `names` leave out the other.");
+}
+
+at::Tensor empty_like_target(const at::Tensor& target) {
+  auto like = at::empty_like(target.detach());
+  if (target.is_meta()) {
+    allocate(like);
+  }
+  return like;
+}
+
+} // namespace dtensor::detail

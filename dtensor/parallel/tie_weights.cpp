@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/parallel/tie_weights.h>
+
+#include <dtensor/error.h>
+#include <dtensor/parallel/module_members_impl.h>
+#include <dtensor/parallel/state_values_impl.h>
+
+#include <torch/nn/module.h>
+
+#include <unordered_set>
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kWeight = "weight";
+
+// The parameter of that name, which may be undefined.
+at::Tensor& registered(
+    const char* where,
+    torch::nn::Module& module,
+    const std::string& name) {
+  auto* const found = detail::registered_parameters(module).find(name);
+  DTENSOR_CHECK_VALUE(
+      found != nullptr,
+      where,
+      "the ",
+      module.name(),
+      " has no parameter \"",
+      name,
+      "\". Register it first.");
+  return *found;
+}
+
+at::Tensor& member_of(
+    const char* where,
+    torch::nn::Module& module,
+    const std::string& name) {
+  at::Tensor* found = nullptr;
+  detail::for_each_member(module, [&](const char* member, at::Tensor& tensor) {
+    found = name == member ? &tensor : found;
+  });
+  DTENSOR_CHECK_NOT_IMPLEMENTED(
+      found != nullptr,
+      where,
+      "the member for parameter \"",
+      name,
+      "\" of the ",
+      module.name(),
+      ", which is not a module of torch::nn, is not known. Pass it: "
+      "tie_parameter(module, \"",
+      name,
+      "\", module.",
+      name,
+      ", parameter).");
+  return *found;
+}
+
+void tie(
+    const char* where,
+    at::Tensor& registered,
+    at::Tensor& member,
+    const at::Tensor& parameter) {
+  DTENSOR_CHECK_VALUE(
+      !registered.defined() || !parameter.defined() ||
+          registered.sizes() == parameter.sizes(),
+      where,
+      "the parameter is ",
+      detail::state_text(registered),
+      ", and the one to share is ",
+      detail::state_text(parameter),
+      ". Tie parameters of one shape.");
+  registered = parameter;
+  member = parameter;
+}
+
+} // namespace
+
+void tie_weights(torch::nn::Module& module, const torch::nn::Module& source) {
+  constexpr const char* kWhere = "tie_weights";
+  detail::check_members(kWhere, source);
+  auto& weight = registered(kWhere, module, kWeight);
+  const auto& shared =
+      registered(kWhere, const_cast<torch::nn::Module&>(source), kWeight);
+  DTENSOR_CHECK_VALUE(
+      shared.defined(),
+      kWhere,
+      "the weight of the ",
+      source.name(),
+      " is undefined. Share a weight that is there.");
+  tie(kWhere, weight, member_of(kWhere, module, kWeight), shared);
+}
+
+void tie_parameter(
+    torch::nn::Module& module,
+    const std::string& name,
+    const at::Tensor& parameter) {
+  constexpr const char* kWhere = "tie_parameter";
+  auto& known = registered(kWhere, module, name);
+  tie(kWhere, known, member_of(kWhere, module, name), parameter);
+}
+
+void tie_parameter(
+    torch::nn::Module& module,
+    const std::string& name,
+    at::Tensor& member,
+    const at::Tensor& parameter) {
+  constexpr const char* kWhere = "tie_parameter";
+  tie(kWhere, registered(kWhere, module, name), member, parameter);
+}
+
+std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module) {
+  std::vector<at::Tensor> found;
+  std::unordered_set<const void*> known;
+  for (auto& parameter : module.parameters()) {
+    if (known.insert(parameter.unsafeGetTensorImpl()).second) {
+      found.push_back(std::move(parameter));
+    }
+  }
+  return found;
+}
+
+} // namespace dtensor

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Arguments of examples that take numbers by their place: "long_context 8192
+// 4".
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+namespace arguments {
+
+/// Ends the program after "usage: <program> <what>": with 0 for --help, with 2
+/// for an argument that was not understood.
+[[noreturn]] inline void
+end_with_usage(char** argv, const std::string& what, bool is_error) {
+  (is_error ? std::cerr : std::cout)
+      << "usage: " << argv[0] << " " << what << "\n";
+  std::exit(is_error ? 2 : 0);
+}
+
+/// Ends the program for --help, and for more than `most` arguments.
+inline void check(int argc, char** argv, int most, const std::string& what) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    if (text == "--help" || text == "-h") {
+      end_with_usage(argv, what, /*is_error=*/false);
+    }
+    if (i > most || text.starts_with("-")) {
+      std::cerr << argv[0] << ": unknown argument " << text << "\n";
+      end_with_usage(argv, what, /*is_error=*/true);
+    }
+  }
+}
+
+/// The argument at `place`, a whole number above 0; `otherwise` without it.
+inline int64_t positive(
+    int argc,
+    char** argv,
+    int place,
+    int64_t otherwise,
+    const std::string& what) {
+  if (argc <= place) {
+    return otherwise;
+  }
+  const std::string text = argv[place];
+  const bool is_number = !text.empty() && text.size() < 16 &&
+      text.find_first_not_of("0123456789") == std::string::npos;
+  const int64_t number = is_number ? std::atoll(text.c_str()) : 0;
+  if (number < 1) {
+    std::cerr << argv[0] << ": not a number above 0: " << text << "\n";
+    end_with_usage(argv, what, /*is_error=*/true);
+  }
+  return number;
+}
+
+/// Ends the program with 2 where a launcher has started several processes of
+/// it: `program` runs its ranks as threads of one process.
+inline void refuse_launcher(const std::string& program) {
+  const char* world = std::getenv("WORLD_SIZE");
+  if (world != nullptr && std::atoll(world) > 1) {
+    std::cerr << program
+              << ": runs its ranks as threads of one process, and a launcher "
+                 "started "
+              << world << ". Start it without the launcher, with --ranks "
+              << world << ".\n";
+    std::exit(2);
+  }
+}
+
+} // namespace arguments
