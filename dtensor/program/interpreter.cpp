@@ -33,7 +33,7 @@ std::string describe(const GraphNode& node, const std::string& path) {
 }
 
 // The operators check most of what a file gives them, and assert the rest.
-std::string reason_of(const std::string& text) {
+std::string condition_of(const std::string& text) {
   return text.substr(0, text.find(" INTERNAL ASSERT FAILED"));
 }
 
@@ -99,7 +99,7 @@ void Interpreter::call(const GraphNode& node) {
     std::visit([&](const auto& what) { carry_out(what, node); }, node.call);
   } catch (c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    if (const auto reason = reason_of(text); reason.size() < text.size()) {
+    if (const auto reason = condition_of(text); reason.size() < text.size()) {
       refuse_call(node, reason);
     }
     error.add_context(describe(node, state_.path));
