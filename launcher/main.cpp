@@ -75,7 +75,10 @@ int run(const Options& options) {
   Guard guard; // forks, so before any thread
   const auto store = options.node == 0
       ? Store::serve(options.host, options.port)
-      : Store::join(options.host, options.port);
+      : Store::join(
+            options.host,
+            options.port,
+            std::chrono::seconds(options.join_timeout));
   const auto key = agree_on_key(options, *store);
   // Before this a signal ends the launcher, as nothing is to be ended.
   Signals signals;

@@ -28,8 +28,15 @@ std::string encode(const Outcome& outcome) {
 Outcome decode(const std::string& text) {
   Outcome outcome;
   std::istringstream in(text);
-  in >> outcome.code >> outcome.again >> std::ws;
-  std::getline(in, outcome.text, '\0');
+  in >> outcome.code >> outcome.again;
+  if (in.fail() || outcome.code < 0 || outcome.code > 255) {
+    return {
+        1,
+        false,
+        "the store at node 0 has no outcome of this job. The ranks were "
+        "ended."};
+  }
+  std::getline(in >> std::ws, outcome.text, '\0');
   return outcome;
 }
 

@@ -74,12 +74,24 @@ void check_at_least(const char* option, int value, int least) {
   }
 }
 
+void check_between(const char* option, int value, int least, int most) {
+  check_at_least(option, value, least);
+  if (value > most) {
+    throw UsageError(fmt::format(
+        "{} is too large: {}. Pass at most {}.", option, value, most));
+  }
+}
+
 void check_numbers(const Options& options) {
-  check_at_least("-n", options.ranks, 1);
-  check_at_least("--nnodes", options.nodes, 1);
+  constexpr int kMostRanks = 4096; // of a node
+  constexpr int kMostWorld = 1 << 20;
+  constexpr int kMostSeconds = 365 * 24 * 3600;
+  check_between("-n", options.ranks, 1, kMostRanks);
+  check_between("--nnodes", options.nodes, 1, kMostWorld / options.ranks);
   check_at_least("--max-restarts", options.max_restarts, 0);
-  check_at_least("--grace", options.grace, 0);
-  check_at_least("--node-timeout", options.node_timeout, 1);
+  check_between("--grace", options.grace, 0, kMostSeconds);
+  check_between("--node-timeout", options.node_timeout, 1, kMostSeconds);
+  check_between("--join-timeout", options.join_timeout, 1, kMostSeconds);
   if (options.node < 0 || options.node >= options.nodes) {
     throw UsageError(fmt::format(
         "--node-rank is out of range: {} of {} nodes. Pass 0 to {}.",
@@ -151,6 +163,10 @@ Options parse_options(int argc, char** argv) {
       "--node-timeout",
       options.node_timeout,
       "seconds until a silent node counts as dead, 30");
+  app.add_option(
+      "--join-timeout",
+      options.join_timeout,
+      "seconds that other nodes wait for node 0, 300");
   app.add_flag("--no-bind", no_bind, "do not bind ranks to cores");
   app.add_flag("--no-prefix", no_prefix, "do not put [rank] before lines");
   parse(app, argc, argv);

@@ -16,8 +16,9 @@ struct Options {
   std::string host = "127.0.0.1"; // where node 0 has the store
   uint16_t port = 0;              // 0: a free one
   int max_restarts = 0;
-  int grace = 5;         // seconds from SIGTERM to SIGKILL
-  int node_timeout = 30; // seconds until a silent node counts as dead
+  int grace = 5;          // seconds from SIGTERM to SIGKILL
+  int node_timeout = 30;  // seconds until a silent node counts as dead
+  int join_timeout = 300; // seconds that other nodes wait for node 0
   bool bind = true;
   bool prefix = true;
   std::string program;              // the path of what is run

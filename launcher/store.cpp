@@ -10,6 +10,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <stdexcept>
+#include <thread>
 
 #include "fd.h"
 #include "options.h"
@@ -18,7 +21,6 @@
 namespace launcher {
 namespace {
 
-constexpr auto kJoinTimeout = std::chrono::minutes(5);
 constexpr const char* kPrefix = "dtensor_run/";
 
 [[noreturn]] void
@@ -83,6 +85,26 @@ c10d::TCPStoreOptions store_options(uint16_t port) {
   return options;
 }
 
+// c10d's client waits for ever for one that accepts and says nothing, so it
+// connects in a thread that is left behind then.
+std::shared_ptr<c10d::Store> connect(
+    const std::string& host,
+    const c10d::TCPStoreOptions& options) {
+  constexpr auto kGrace = std::chrono::seconds(1);
+  std::packaged_task<std::shared_ptr<c10d::Store>()> task([host, options] {
+    return std::make_shared<c10d::TCPStore>(host, options);
+  });
+  auto store = task.get_future();
+  {
+    const AllSignalsBlocked blocked;
+    std::thread(std::move(task)).detach();
+  }
+  if (store.wait_for(options.timeout + kGrace) != std::future_status::ready) {
+    throw std::runtime_error("silent");
+  }
+  return store.get();
+}
+
 } // namespace
 
 std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
@@ -96,13 +118,15 @@ std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
       host, options.port, std::make_shared<c10d::TCPStore>(host, options));
 }
 
-std::shared_ptr<Store> Store::join(const std::string& host, uint16_t port) {
+std::shared_ptr<Store> Store::join(
+    const std::string& host,
+    uint16_t port,
+    std::chrono::seconds timeout) {
   quieten_c10d();
   auto options = store_options(port);
-  options.timeout = kJoinTimeout;
+  options.timeout = timeout;
   try {
-    return std::make_shared<Store>(
-        host, port, std::make_shared<c10d::TCPStore>(host, options));
+    return std::make_shared<Store>(host, port, connect(host, options));
   } catch (const std::exception&) {
     throw UsageError(fmt::format(
         "node 0 does not answer at {}:{}. Start dtensor-run there with "

@@ -4,6 +4,7 @@
 // launchers agree through it too (nodes.h), under keys of their own.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,8 +19,9 @@ class Store {
  public:
   // Listens at that address and no other; port 0 takes a free one.
   static std::shared_ptr<Store> serve(const std::string& host, uint16_t port);
-  // Waits for node 0, at most five minutes.
-  static std::shared_ptr<Store> join(const std::string& host, uint16_t port);
+  // Waits for node 0, and not longer, whatever listens there.
+  static std::shared_ptr<Store>
+  join(const std::string& host, uint16_t port, std::chrono::seconds timeout);
 
   Store(std::string host, uint16_t port, std::shared_ptr<c10d::Store> store);
 

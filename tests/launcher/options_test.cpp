@@ -25,6 +25,21 @@ TEST(Options, RefuseNumbersOutOfRange) {
       "--node-rank is out of range: 2 of 2 nodes. Pass 0 to 1.");
 }
 
+TEST(Options, RefuseNumbersThatNoMachineHas) {
+  expect_error(
+      {"-n", "100000000", "true"},
+      "-n is too large: 100000000. Pass at most 4096.");
+  expect_error(
+      {"-n", "4096", "--nnodes", "257", "--rdzv", "h:1", "true"},
+      "--nnodes is too large: 257. Pass at most 256.");
+  expect_error(
+      {"-n", "1", "--join-timeout", "0", "true"},
+      "--join-timeout is too small: 0. Pass at least 1.");
+  expect_error(
+      {"-n", "1", "--grace", "2000000000", "true"},
+      "--grace is too large: 2000000000. Pass at most 31536000.");
+}
+
 TEST(Options, RefuseWhatIsNoOption) {
   expect_error(
       {"true"},

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
 
@@ -73,6 +74,41 @@ TEST(Store, ListensOnLoopbackAlone) {
   const auto ports = job.values("port ");
   ASSERT_EQ(ports.size(), 1U);
   EXPECT_THAT(listening_at(std::stoi(ports[0])), ElementsAre("0100007F"));
+}
+
+// A listener that accepts connections and says nothing.
+TEST(Store, IsNotWaitedForLongerThanAsked) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(fd, generic, size), 0);
+  ASSERT_EQ(::listen(fd, 8), 0);
+  ASSERT_EQ(::getsockname(fd, generic, &size), 0);
+  const auto where = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const auto begin = std::chrono::steady_clock::now();
+  Launched job(
+      {"-n",
+       "1",
+       "--nnodes",
+       "2",
+       "--node-rank",
+       "1",
+       "--rdzv",
+       where,
+       "--join-timeout",
+       "1",
+       "true"});
+  EXPECT_EQ(job.finish(), 2);
+  EXPECT_EQ(
+      job.err(),
+      "[dtensor-run] node 0 does not answer at " + where +
+          ". Start dtensor-run there with --node-rank 0 and the same --rdzv."
+          "\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  ::close(fd);
 }
 
 TEST(Store, OutlivesStrangers) {
