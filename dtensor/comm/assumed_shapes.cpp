@@ -15,15 +15,39 @@ namespace {
 constexpr size_t kKept = 64;
 
 // Not the local sizes, which may differ where the global shape agrees.
-uint64_t fingerprint(const Spec& spec) {
-  size_t hash = static_cast<size_t>(spec.dtype());
-  for (const auto size : spec.sizes()) {
+uint64_t
+fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
+  size_t hash = static_cast<size_t>(dtype);
+  for (const auto size : sizes) {
     hash = c10::hash_combine(hash, static_cast<size_t>(size));
   }
-  for (const auto& placement : spec.placements()) {
+  for (const auto& placement : placements) {
     hash = c10::hash_combine(hash, placement.hash());
   }
   return hash;
+}
+
+// The tensor of the innermost AssumedTensor.
+thread_local c10::weak_intrusive_ptr<c10::TensorImpl> noted_tensor(
+    (c10::intrusive_ptr<c10::TensorImpl>()));
+
+// Whether two ranks made one tensor of shards of unlike sizes, as from_local
+// cannot see, and not two tensors at two places of the program.
+bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
+  if (a == nullptr || b == nullptr || a->placements != b->placements ||
+      a->dtype != b->dtype || a->sizes.size() != b->sizes.size()) {
+    return false;
+  }
+  for (size_t dim = 0; dim < a->sizes.size(); ++dim) {
+    const bool is_sharded = std::any_of(
+        a->placements.begin(), a->placements.end(), [&](const auto& placement) {
+          return placement.cuts(static_cast<int64_t>(dim));
+        });
+    if (a->sizes[dim] != b->sizes[dim] && !is_sharded) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::string text_of(at::ScalarType dtype, SizesRef sizes) {
@@ -103,33 +127,75 @@ bool all_agree(const std::vector<const Call*>& calls) {
 
 } // namespace
 
+AssumedTensor::AssumedTensor(const at::Tensor& tensor) {
+  noted_tensor = AssumedShapes::WeakTensor(tensor.getIntrusivePtr());
+}
+
+AssumedTensor::~AssumedTensor() {
+  noted_tensor.reset();
+}
+
 void AssumedShapes::add(const Spec& spec) {
-  hash_ = c10::hash_combine(hash_, fingerprint(spec));
-  ++count_;
   if (first_.size() < kKept) {
-    first_.push_back(
+    note(
         {{spec.sizes().begin(), spec.sizes().end()},
          {spec.local_sizes().begin(), spec.local_sizes().end()},
          {spec.placements().begin(), spec.placements().end()},
          spec.dtype(),
-         ModuleScope::current()});
+         ModuleScope::current()},
+        noted_tensor);
+    return;
   }
+  hash_ = c10::hash_combine(
+      hash_, fingerprint(spec.dtype(), spec.sizes(), spec.placements()));
+  ++count_;
+}
+
+void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
+  hash_ = c10::hash_combine(
+      hash_, fingerprint(shape.dtype, shape.sizes, shape.placements));
+  ++count_;
+  first_.push_back(std::move(shape));
+  tensors_.push_back(std::move(tensor));
+}
+
+// Of those that are not kept nothing is known, so all go then.
+void AssumedShapes::drop_ended() {
+  AssumedShapes left;
+  for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {
+    if (!tensors_[i].expired()) {
+      left.note(std::move(first_[i]), std::move(tensors_[i]));
+    }
+  }
+  left.is_told_ = !left.empty();
+  *this = std::move(left);
 }
 
 void AssumedShapes::clear() {
   hash_ = 0;
   count_ = 0;
   first_.clear();
+  tensors_.clear();
+  is_told_ = false;
 }
 
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,
-    const std::string& label) {
+    const std::string& label,
+    bool fit) {
   if (all_agree(calls)) {
     return std::nullopt;
   }
   const auto index = first_difference(calls);
+  const bool explains =
+      index == kKept ||
+      std::all_of(calls.begin(), calls.end(), [&](const Call* call) {
+        return are_of_one_tensor(at(*calls[0], index), at(*call, index));
+      });
+  if (!fit && !explains) {
+    return std::nullopt;
+  }
   return c10::str(
       "[from_local] ranks of \"",
       label,

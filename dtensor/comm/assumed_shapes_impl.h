@@ -8,6 +8,7 @@
 // notes with those of the others.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <dtensor/layout/spec.h>
 
 #include <cstdint>
@@ -32,6 +33,15 @@ struct AssumedShape {
   friend bool operator==(const AssumedShape&, const AssumedShape&) = default;
 };
 
+/// While it lives, what this thread adds to AssumedShapes is noted of `tensor`.
+class AssumedTensor {
+ public:
+  explicit AssumedTensor(const at::Tensor& tensor);
+  ~AssumedTensor();
+  AssumedTensor(const AssumedTensor&) = delete;
+  AssumedTensor& operator=(const AssumedTensor&) = delete;
+};
+
 class AssumedShapes {
  public:
   AssumedShapes() = default;
@@ -43,6 +53,17 @@ class AssumedShapes {
 
   void add(const Spec& spec);
   void clear();
+  /// Says that all ranks have thrown a contradiction of these.
+  void mark_told() {
+    is_told_ = true;
+  }
+  /// Of those that were told, drops the tensors that no longer exist: ranks
+  /// that caught the error and let go of them can go on.
+  void forget_ended() {
+    if (is_told_) {
+      drop_ended();
+    }
+  }
   bool empty() const {
     return count_ == 0;
   }
@@ -63,16 +84,26 @@ class AssumedShapes {
   }
 
  private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  friend class AssumedTensor;
+
+  void note(AssumedShape shape, WeakTensor tensor);
+  void drop_ended();
+
   uint64_t hash_ = 0;
   uint64_t count_ = 0;
   std::vector<AssumedShape> first_;
+  std::vector<WeakTensor> tensors_; // of first_
+  bool is_told_ = false;
 };
 
-/// Why the members took different things for granted; nothing if they did not.
-/// The text is the same on every rank.
+/// Why the members took different things for granted; nothing if they did not,
+/// or if the calls do not `fit` and that is the better explanation. The text is
+/// the same on every rank.
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,
-    const std::string& label);
+    const std::string& label,
+    bool fit);
 
 } // namespace dtensor::detail

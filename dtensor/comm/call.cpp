@@ -31,7 +31,8 @@ bool same_beside(const at::Tensor& a, const at::Tensor& b, int64_t dim) {
 
 bool scatter_fits(const Call& root, const Call& mine, size_t member) {
   return root.root == static_cast<int64_t>(member) ||
-      same_meta(root.inputs.at(member), mine.like);
+      (member < root.inputs.size() && mine.like.defined() &&
+       same_meta(root.inputs[member], mine.like));
 }
 
 // Whether members 0 and `member` take part in the same collective.
@@ -190,10 +191,11 @@ std::optional<std::string> disagreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,
     const std::string& label) {
-  if (auto why = contradiction(calls, ranks, label)) {
+  const bool fit = all_fit(calls);
+  if (auto why = contradiction(calls, ranks, label, fit)) {
     return why;
   }
-  if (all_fit(calls)) {
+  if (fit) {
     return std::nullopt;
   }
   std::vector<std::string> texts;

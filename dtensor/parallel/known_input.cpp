@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/known_input_impl.h>
 
+#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
@@ -19,10 +20,11 @@ bool KnownInput::is_like(const at::Tensor& x, const DeviceMesh& mesh) const {
 }
 
 at::Tensor KnownInput::enter(const at::Tensor& x) const {
+  auto whole = wrap_counted(x, from_, x);
   if (inferred_) {
+    const AssumedTensor noted(whole);
     note_inferred(*from_);
   }
-  auto whole = wrap_counted(x, from_, x);
   return from_ == to_ ? whole : cast_and_redistribute(whole, to_);
 }
 

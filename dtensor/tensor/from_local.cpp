@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/tensor/dtensor.h>
 
+#include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
@@ -186,14 +187,17 @@ at::Tensor detail::from_part(
   if (options.run_check) {
     check_ranks_agree(mine, *spec);
     mine = same_replicas(mine, *spec);
-  } else if (!options.shape) {
-    note_inferred(*spec);
   }
   std::optional<Placements> grad;
   if (options.grad_placements) {
     grad = checked_grad_placements(*spec, *options.grad_placements, kFromLocal);
   }
-  return from_local_autograd(mine, spec, grad);
+  at::Tensor result = from_local_autograd(mine, spec, grad);
+  if (!options.run_check && !options.shape) {
+    const AssumedTensor noted(result);
+    note_inferred(*spec);
+  }
+  return result;
 }
 
 at::Tensor DTensor::from_local(

@@ -113,6 +113,99 @@ TEST(UnevenFromLocal, IsAnErrorAgainAfterAnAsynchronousOne) {
       kUneven);
 }
 
+// A server refuses the request and goes on with the next.
+TEST(UnevenFromLocal, LeavesTheGroupUsableOnceTheTensorIsGone) {
+  Ranks ranks(2);
+  for (int request = 0; request < 3; ++request) {
+    ranks.run([](int64_t rank) {
+      const auto mesh = mesh_of({2});
+      const auto part = counting({3 - rank, 4});
+      EXPECT_EQ(
+          error_of<c10::ValueError>([&] {
+            whole(DTensor::from_local(part, mesh, {Shard(0)}).mean());
+          }),
+          kUneven);
+      expect_same(
+          get_group(mesh, "a").all_reduce(at::ones({2}), ReduceOp::kSum),
+          at::full({2}, 2.0F));
+      expect_same(
+          DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)}).full_tensor(),
+          at::ones({4, 4}));
+      const auto large = at::ones({3000});
+      expect_same(
+          get_group(mesh, "a").all_reduce(large, ReduceOp::kSum), large * 2);
+    });
+  }
+}
+
+TEST(UnevenFromLocal, LeavesTheGroupUsableAfterAnAsynchronousOne) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] {
+          rows(3 - rank, mesh)
+              .redistribute({Replicate()}, {.async_op = true})
+              .to_local();
+        }),
+        kUneven);
+    get_group(mesh, "a").barrier();
+    expect_same(
+        DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)}).full_tensor(),
+        at::ones({4, 4}));
+  });
+}
+
+// As where rank 0 alone evaluates, or saves: the ranks are at two places of the
+// program, and no shape is to blame.
+TEST(UnevenFromLocal, IsNotBlamedForRanksThatCallDifferentCollectives) {
+  const auto error_of_ranks = [](const std::function<void(Group&)>& on_rank_0,
+                                 const std::function<void(Group&)>& on_rank_1) {
+    std::string errors[2];
+    run_ranks(2, [&](int64_t rank) {
+      const auto mesh = mesh_of({2});
+      auto& group = get_group(mesh, "a");
+      if (rank == 0) {
+        DTensor::from_local(at::ones({8, 4}), mesh, {Replicate()});
+      }
+      errors[rank] = error_of<c10::ValueError>(
+          [&] { (rank == 0 ? on_rank_0 : on_rank_1)(group); });
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    return errors[0];
+  };
+  const auto sum = [](int64_t size) {
+    return [size](Group& group) {
+      group.all_reduce(at::ones({size}), ReduceOp::kSum);
+    };
+  };
+  EXPECT_EQ(
+      error_of_ranks(sum(8), [](Group& group) { group.barrier(); }),
+      "[all_reduce] ranks of \"a\" disagree: rank 0 calls all_reduce of f32[8] "
+      "with sum; rank 1 calls barrier. Call the same collective with the same "
+      "sizes on every rank.");
+  EXPECT_EQ(
+      error_of_ranks(sum(8), sum(6)),
+      "[all_reduce] ranks of \"a\" disagree: rank 0 calls all_reduce of f32[8] "
+      "with sum; rank 1 calls all_reduce of f32[6] with sum. Call the same "
+      "collective with the same sizes on every rank.");
+}
+
+// Other batches, of one module, on two ranks.
+TEST(UnevenFromLocal, IsNotBlamedForOtherReplicatedTensors) {
+  run_ranks(2, [&](int64_t rank) {
+    const auto mesh = mesh_of({2});
+    DTensor::from_local(at::ones({8 - rank, 4}), mesh, {Replicate()});
+    EXPECT_EQ(
+        error_of<c10::ValueError>([&] {
+          get_group(mesh, "a").all_reduce(
+              at::ones({8 - rank, 2}), ReduceOp::kSum);
+        }),
+        "[all_reduce] ranks of \"a\" disagree: rank 0 calls all_reduce of "
+        "f32[8, 2] with sum; rank 1 calls all_reduce of f32[7, 2] with sum. "
+        "Call the same collective with the same sizes on every rank.");
+  });
+}
+
 TEST(UnevenFromLocal, NamesTheFirstTensorThatDiffers) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});

@@ -113,8 +113,9 @@ class ThreadPending final : public Pending {
   void keep_contradiction(const Call& mine) {
     auto& assumed = channel_->assumed(member_);
     if (mine.assumed != nullptr && assumed.empty() &&
-        contradiction(meeting_->calls(), ranks_, label_)) {
+        contradiction(meeting_->calls(), ranks_, label_, /*fit=*/true)) {
       assumed = *mine.assumed;
+      assumed.mark_told();
     }
   }
 

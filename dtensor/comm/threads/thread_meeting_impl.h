@@ -53,6 +53,7 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
   return noting_place(call.name(), [&] {
     finish_device_work(call);
     auto& assumed = channel_->assumed(rank());
+    assumed.forget_ended();
     call.assumed = assumed.empty() ? nullptr : &assumed;
     channel_->arrive(rank(), label(), call);
     struct Departure {
@@ -62,8 +63,9 @@ auto ThreadBackend::meet(Call& call, const Body& body) {
       ~Departure() {
         finish_device_work(call);
         backend.channel_->sync(backend.rank());
-        if (agreed && call.assumed != nullptr) {
-          backend.channel_->assumed(backend.rank()).clear();
+        if (call.assumed != nullptr) {
+          auto& noted = backend.channel_->assumed(backend.rank());
+          agreed ? noted.clear() : noted.mark_told();
         }
       }
     } departure{*this, call};
@@ -80,7 +82,9 @@ auto ThreadBackend::meet_small(
     const Make& make,
     const Combine& combine) -> std::optional<decltype(make())> {
   using Result = std::optional<decltype(make())>;
-  if (signature.small == 0 || !channel_->assumed(rank()).empty()) {
+  auto& assumed = channel_->assumed(rank());
+  assumed.forget_ended();
+  if (signature.small == 0 || !assumed.empty()) {
     return std::nullopt;
   }
   return noting_place(to_string(signature.kind), [&]() -> Result {
