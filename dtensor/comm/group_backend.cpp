@@ -9,6 +9,9 @@
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
+#include <dtensor/error.h>
+
+#include <exception>
 
 namespace dtensor {
 
@@ -27,6 +30,33 @@ std::vector<int64_t> values_of(const at::Tensor& longs) {
   const at::Tensor here = longs.cpu();
   const auto* begin = here.const_data_ptr<int64_t>();
   return {begin, begin + here.numel()};
+}
+
+// Of the shapes that `member` says, each after its number of dimensions, that
+// for this rank.
+Sizes told_shape(const GroupMembers& members, size_t member, SizesRef numbers) {
+  for (int64_t to = 0; !numbers.empty(); ++to) {
+    const auto dims = static_cast<size_t>(numbers.front());
+    if (dims >= numbers.size()) {
+      break;
+    }
+    const SizesRef shape = numbers.slice(1, dims);
+    if (to == members.rank) {
+      return Sizes(shape);
+    }
+    numbers = numbers.slice(1 + dims);
+  }
+  DTENSOR_CHECK(
+      false,
+      "all_to_all",
+      "rank ",
+      members.ranks[member],
+      " of \"",
+      members.label,
+      "\" does not say the shape of its part for rank ",
+      members.ranks[static_cast<size_t>(members.rank)],
+      ". Run the same program on all ranks.");
+  std::terminate(); // not reached
 }
 
 } // namespace
@@ -179,7 +209,9 @@ Sizes GroupBackend::ask_sizes(int64_t mine) {
   const Sizes one_each(static_cast<size_t>(size()), 1);
   const auto all =
       values_of(all_gather(longs_on(needs_.device, {mine}), one_each));
-  return {all.begin(), all.end()};
+  Sizes sizes(all.begin(), all.end());
+  check_told_sizes(members(), sizes);
+  return sizes;
 }
 
 // Every member says for each of its tensors how many dimensions it has, and
@@ -195,13 +227,11 @@ std::vector<Sizes> GroupBackend::ask_shapes(const Tensors& sent) {
       values_of(all_gather(longs_on(needs_.device, mine), lengths));
   std::vector<Sizes> shapes;
   auto member = all.begin();
-  for (const int64_t length : lengths) {
-    auto at = member;
-    for (int64_t i = 0; i < rank(); ++i) {
-      at += 1 + *at;
-    }
-    shapes.emplace_back(at + 1, at + 1 + *at);
-    member += length;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const auto end = member + lengths[i];
+    shapes.push_back(told_shape(members(), i, Sizes(member, end)));
+    check_told_shape(members(), i, shapes.back());
+    member = end;
   }
   return shapes;
 }

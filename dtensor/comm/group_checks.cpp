@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/group_checks_impl.h>
 
+#include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/error.h>
@@ -201,6 +202,50 @@ void check_shapes(
       ", and by the shapes given one of ",
       at::IntArrayRef(shapes[me]),
       ". Give every rank the part that the layout describes.");
+}
+
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 48;
+
+} // namespace
+
+void check_told_shape(
+    const GroupMembers& members,
+    size_t member,
+    SizesRef shape) {
+  int64_t most = kMostElements;
+  for (const int64_t size : shape) {
+    DTENSOR_CHECK(
+        size >= 0 && size <= most,
+        "all_to_all",
+        "rank ",
+        members.ranks[member],
+        " of \"",
+        members.label,
+        "\" says that its part has shape [",
+        c10::Join(", ", shape),
+        "]. Run the same program on all ranks.");
+    most = size > 0 ? most / size : most;
+  }
+}
+
+void check_told_sizes(const GroupMembers& members, SizesRef sizes) {
+  int64_t sum = 0;
+  for (size_t member = 0; member < sizes.size(); ++member) {
+    const int64_t size = sizes[member];
+    DTENSOR_CHECK(
+        size >= 0 && size <= kMostElements - sum,
+        "all_gather",
+        "rank ",
+        members.ranks[member],
+        " of \"",
+        members.label,
+        "\" says that its part has ",
+        size,
+        " elements. Run the same program on all ranks.");
+    sum += size;
+  }
 }
 
 void check_received(

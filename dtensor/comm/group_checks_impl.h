@@ -95,6 +95,16 @@ void check_shapes(
     int64_t total,
     int64_t wanted);
 
+/// Throws RuntimeError unless each member said a size that a tensor can have,
+/// and their sum is one. Sizes of other ranks are checked before anything of
+/// them is allocated.
+void check_told_sizes(const GroupMembers& members, SizesRef sizes);
+/// The same for the shape that `member` said.
+void check_told_shape(
+    const GroupMembers& members,
+    size_t member,
+    SizesRef shape);
+
 /// Throws ValueError unless the message that came from member `from` has the
 /// dtype of `like`, and fits its shape.
 void check_received(

@@ -2,8 +2,10 @@
 #include <dtensor/comm/packed_call_impl.h>
 
 #include <ATen/ops/empty.h>
+#include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -42,39 +44,80 @@ class Packer {
 /// Reads them in the same order.
 class Unpacker {
  public:
-  explicit Unpacker(const std::string& text) : rest_(text) {}
+  Unpacker(const std::string& text, int64_t rank) : rest_(text), rank_(rank) {}
 
+  void check(bool is_sound) const {
+    DTENSOR_CHECK(
+        is_sound,
+        "checks",
+        "what rank ",
+        rank_,
+        " told of its call cannot be read. Run the same program, with one "
+        "version of dtensor, on all ranks.");
+  }
   int64_t number() {
     int64_t value = 0;
+    check(rest_.size() >= sizeof(value));
     std::memcpy(&value, rest_.data(), sizeof(value));
     rest_.remove_prefix(sizeof(value));
     return value;
   }
+  int64_t number_below(int64_t bound) {
+    const int64_t value = number();
+    check(value >= 0 && value < bound);
+    return value;
+  }
+  /// How many follow, of at least `bytes` each.
+  size_t count(size_t bytes) {
+    const auto value = static_cast<size_t>(number());
+    check(value <= rest_.size() / bytes);
+    return value;
+  }
+  at::ScalarType dtype() {
+    return static_cast<at::ScalarType>(
+        number_below(static_cast<int64_t>(at::ScalarType::NumOptions)));
+  }
+  /// Whether nothing is left.
+  bool is_done() const {
+    return rest_.empty();
+  }
   std::string text() {
-    const auto length = static_cast<size_t>(number());
+    const size_t length = count(1);
     std::string value(rest_.substr(0, length));
     rest_.remove_prefix(length);
     return value;
   }
   Sizes sizes() {
-    Sizes values(static_cast<size_t>(number()));
+    Sizes values(count(sizeof(int64_t)));
     for (int64_t& value : values) {
       value = number();
     }
     return values;
   }
+  /// Sizes that a tensor can have.
+  Sizes shape() {
+    Sizes values = sizes();
+    int64_t most = int64_t{1} << 56;
+    for (const int64_t value : values) {
+      check(value >= 0 && value <= most);
+      most = value > 0 ? most / value : most;
+    }
+    return values;
+  }
   at::Tensor tensor() {
     const int64_t dtype = number();
-    const Sizes shape = sizes();
+    check(dtype < static_cast<int64_t>(at::ScalarType::NumOptions));
+    const Sizes sizes = shape();
     return dtype < 0 ? at::Tensor()
                      : at::empty(
-                           shape,
+                           sizes,
                            at::TensorOptions(at::kMeta).dtype(
                                static_cast<at::ScalarType>(dtype)));
   }
 
  private:
   std::string_view rest_;
+  int64_t rank_;
 };
 
 void pack_assumed(Packer& to, const AssumedShapes& assumed) {
@@ -93,12 +136,12 @@ void pack_assumed(Packer& to, const AssumedShapes& assumed) {
 AssumedShapes unpack_assumed(Unpacker& from) {
   const auto hash = static_cast<uint64_t>(from.number());
   const auto count = static_cast<uint64_t>(from.number());
-  std::vector<AssumedShape> shapes(static_cast<size_t>(from.number()));
+  std::vector<AssumedShape> shapes(from.count(5 * sizeof(int64_t)));
   for (AssumedShape& shape : shapes) {
     shape.sizes = from.sizes();
     shape.local_sizes = from.sizes();
     shape.placements = parse_placements(from.text());
-    shape.dtype = static_cast<at::ScalarType>(from.number());
+    shape.dtype = from.dtype();
     shape.module = keep_module_name(from.text());
   }
   return {hash, count, std::move(shapes)};
@@ -133,6 +176,35 @@ void pack_what_is_alike(Packer& to, const Call& call) {
   }
 }
 
+// Whether the call has the tensors that comparing it looks at.
+bool has_what_it_needs(const Call& call, int64_t members) {
+  const auto each = static_cast<size_t>(members);
+  const auto is_defined = [](const at::Tensor& tensor) {
+    return tensor.defined();
+  };
+  if (!std::all_of(call.inputs.begin(), call.inputs.end(), is_defined)) {
+    return false;
+  }
+  switch (call.kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kGather:
+    case CollectiveKind::kBroadcast:
+      return call.inputs.size() == 1;
+    case CollectiveKind::kAllGather:
+      return call.inputs.size() == 1 && call.dim >= 0 &&
+          call.dim < call.input().dim();
+    case CollectiveKind::kAllToAll:
+      return call.shard_dim >= 0 ? call.inputs.size() == 1
+                                 : call.inputs.size() == each &&
+              (call.shapes.empty() || call.shapes.size() == each);
+    case CollectiveKind::kScatter:
+      return call.like.defined() || call.inputs.size() == each;
+    default:
+      return true;
+  }
+}
+
 } // namespace
 
 std::string pack(const Call& call) {
@@ -159,31 +231,35 @@ std::string pack(const Call& call) {
   return to.done();
 }
 
-ToldCall unpack(const std::string& packed) {
-  Unpacker from(packed);
+ToldCall unpack(const std::string& packed, int64_t rank, int64_t members) {
+  Unpacker from(packed, rank);
   ToldCall told;
   Call& call = told.call;
   if (const int64_t kind = from.number(); kind >= 0) {
+    from.check(kind <= static_cast<int64_t>(CollectiveKind::kBarrier));
     call.kind = static_cast<CollectiveKind>(kind);
   }
-  call.inputs.resize(static_cast<size_t>(from.number()));
+  call.inputs.resize(from.count(2 * sizeof(int64_t)));
   for (at::Tensor& input : call.inputs) {
     input = from.tensor();
   }
   call.like = from.tensor();
-  call.op = static_cast<ReduceOp>(from.number());
+  call.op = static_cast<ReduceOp>(
+      from.number_below(1 + static_cast<int64_t>(ReduceOp::kBxor)));
   call.dim = from.number();
   call.shard_dim = from.number();
   call.sizes = from.sizes();
-  call.shapes.resize(static_cast<size_t>(from.number()));
+  call.shapes.resize(from.count(sizeof(int64_t)));
   for (Sizes& shape : call.shapes) {
     shape = from.sizes();
   }
   call.gathered_size = from.number();
-  call.root = from.number();
-  call.device = static_cast<c10::DeviceType>(from.number());
+  call.root = from.number_below(members);
+  call.device = static_cast<c10::DeviceType>(from.number_below(
+      static_cast<int64_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)));
   call.purpose = from.text();
   told.assumed = unpack_assumed(from);
+  from.check(from.is_done() && has_what_it_needs(call, members));
   return told;
 }
 

@@ -16,9 +16,11 @@ struct ToldCall {
 };
 
 std::string pack(const Call& call);
+/// Returns what global rank `rank` told, of a group of `members`. Throws
+/// RuntimeError for bytes that are no call, or the call of a larger group.
 /// `call.assumed` is null where nothing was assumed, else to be pointed at
 /// `assumed` by whoever keeps it.
-ToldCall unpack(const std::string& packed);
+ToldCall unpack(const std::string& packed, int64_t rank, int64_t members);
 
 /// The same number on ranks whose calls fit, and another one where they do not;
 /// but of what is sent to whom it knows nothing (has_more_to_compare).

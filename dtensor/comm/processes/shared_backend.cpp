@@ -91,9 +91,10 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
 void SharedBackend::disagree(const Call& call) {
   channel_->next();
   std::vector<ToldCall> told;
-  for (const std::string& text : gather_texts(pack(call))) {
-    if (!text.empty()) {
-      told.push_back(unpack(text));
+  const auto texts = gather_texts(pack(call));
+  for (size_t member = 0; member < texts.size(); ++member) {
+    if (!texts[member].empty()) {
+      told.push_back(unpack(texts[member], members().ranks[member], size()));
     }
   }
   Calls calls;

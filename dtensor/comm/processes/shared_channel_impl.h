@@ -53,6 +53,9 @@ class SharedChannel {
     return layout_;
   }
 
+  /// Returns "rank 2 (process 4711)".
+  std::string rank_text(int64_t member) const;
+
   /// Begins a collective or a message. Throws if the group cannot go on.
   void enter(CollectiveKind kind);
   /// Says that this member did not get through what it entered.
@@ -122,7 +125,6 @@ class SharedChannel {
   int64_t global(int64_t member) const {
     return members_.ranks[static_cast<size_t>(member)];
   }
-  std::string rank_text(int64_t member) const;
   std::string place() const;
 
   const std::shared_ptr<SharedSegment> segment_;

@@ -38,6 +38,12 @@ class Table {
     }
     return offset;
   }
+  /// Whether no number is one that another process cannot have meant.
+  bool is_sound() const {
+    return std::all_of(numbers_, numbers_ + 2 * members_, [](int64_t bytes) {
+      return bytes >= 0 && bytes <= (int64_t{1} << 52);
+    });
+  }
   bool has_parts() const {
     const auto room =
         kNoticeBytes - 2 * members_ * static_cast<int64_t>(sizeof(int64_t));
@@ -72,6 +78,9 @@ void fill(
 bool fit(const std::vector<Table>& tables) {
   const auto members = static_cast<int64_t>(tables.size());
   for (int64_t from = 0; from < members; ++from) {
+    if (!tables[static_cast<size_t>(from)].is_sound()) {
+      return false;
+    }
     for (int64_t to = 0; to < members; ++to) {
       if (tables[static_cast<size_t>(from)].sent(to) !=
           tables[static_cast<size_t>(to)].expected(from)) {

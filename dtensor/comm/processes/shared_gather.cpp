@@ -3,6 +3,8 @@
 // writes to the results of all, where these are in arenas.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
+#include <dtensor/comm/group_checks_impl.h>
+
 #include <c10/util/accumulate.h>
 #include <c10/util/safe_numerics.h>
 #include <dtensor/comm/part_buffers_impl.h>
@@ -76,6 +78,7 @@ Sizes SharedBackend::told_sizes(
     sizes.push_back(theirs);
   }
   channel_->next();
+  check_told_sizes(members(), sizes);
   return sizes;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <dtensor/comm/processes/rows_impl.h>
+#include <dtensor/error.h>
 
 #include <algorithm>
 
@@ -110,6 +111,7 @@ void SharedMail::take_in_from(int64_t from) {
         return;
       }
       const Envelope& envelope = next.envelope;
+      check_envelope(from, envelope);
       next.tensor = at::empty(
           {envelope.sizes.data(), static_cast<size_t>(envelope.dims)},
           envelope.dtype);
@@ -121,6 +123,29 @@ void SharedMail::take_in_from(int64_t from) {
     arrived_[{from, next.envelope.tag}].push_back(std::move(next.tensor));
     next = Incoming();
   }
+}
+
+void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
+  constexpr auto kDtypes = static_cast<int64_t>(at::ScalarType::NumOptions);
+  int64_t most = int64_t{1} << 48;
+  bool is_sound = envelope.dims >= 0 && envelope.dims <= kEnvelopeDims &&
+      static_cast<int64_t>(envelope.dtype) >= 0 &&
+      static_cast<int64_t>(envelope.dtype) < kDtypes;
+  for (int64_t dim = 0; is_sound && dim < envelope.dims; ++dim) {
+    const int64_t size = envelope.sizes[static_cast<size_t>(dim)];
+    is_sound = size >= 0 && size <= most;
+    most = size > 0 ? most / size : most;
+  }
+  DTENSOR_CHECK(
+      is_sound,
+      "recv",
+      "what came from ",
+      channel_.rank_text(from),
+      " is no message: it has ",
+      envelope.dims,
+      " dimensions and dtype ",
+      static_cast<int64_t>(envelope.dtype),
+      ". Start all ranks again.");
 }
 
 // Of a message, the bytes [begin, begin + bytes) into `data`, as far as they
@@ -136,6 +161,16 @@ bool SharedMail::take(
   auto* to = static_cast<std::byte*>(data) + (message.taken - begin);
   const int64_t read = ring.read.load(std::memory_order_relaxed);
   const int64_t come = ring.written.load(std::memory_order_acquire) - read;
+  DTENSOR_CHECK(
+      come >= 0 && come <= kMailBytes,
+      "recv",
+      "the messages of ",
+      channel_.rank_text(from),
+      " have ",
+      come,
+      " bytes under way, of at most ",
+      kMailBytes,
+      ". Start all ranks again.");
   const int64_t now = std::min(come, begin + bytes - message.taken);
   if (now > 0) {
     in_ring(

@@ -50,6 +50,8 @@ class SharedMail {
     int64_t taken = 0;
   };
 
+  /// Throws RuntimeError unless a message can begin so.
+  void check_envelope(int64_t from, const Envelope& envelope) const;
   static Envelope envelope_of(const at::Tensor& input, int64_t tag);
   void put(int64_t to, const void* data, int64_t bytes);
   void take_in();
