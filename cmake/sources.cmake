@@ -82,6 +82,10 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/collective_timeout.cpp
   dtensor/comm/fake_backend.cpp
   dtensor/comm/fake_backend_impl.h
+  dtensor/comm/fork_count.cpp
+  dtensor/comm/fork_count_impl.h
+  dtensor/comm/gloo_threads.cpp
+  dtensor/comm/gloo_threads_impl.h
   dtensor/comm/group.cpp
   dtensor/comm/group_async.cpp
   dtensor/comm/group_backend.cpp
@@ -96,6 +100,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/mesh_groups_impl.h
   dtensor/comm/mesh_scope.cpp
   dtensor/comm/message_of_impl.h
+  dtensor/comm/most_ranks_impl.h
   dtensor/comm/mpi/module_impl.h
   dtensor/comm/observer.cpp
   dtensor/comm/owner.cpp
@@ -109,8 +114,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h
-  dtensor/comm/processes/broken_pipes.cpp
-  dtensor/comm/processes/broken_pipes_impl.h
+  dtensor/comm/processes/connections.cpp
+  dtensor/comm/processes/connections_impl.h
   dtensor/comm/processes/descriptor_impl.h
   dtensor/comm/processes/flight_record.cpp
   dtensor/comm/processes/flight_record_impl.h
@@ -120,21 +125,31 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/gloo_impl.h
   dtensor/comm/processes/gpu_claim.cpp
   dtensor/comm/processes/gpu_claim_impl.h
+  dtensor/comm/processes/greeting.cpp
+  dtensor/comm/processes/greeting_impl.h
   dtensor/comm/processes/hierarchical.cpp
   dtensor/comm/processes/hierarchical_impl.h
   dtensor/comm/processes/init_process_group.cpp
   dtensor/comm/processes/launch_env.cpp
   dtensor/comm/processes/launch_env_impl.h
+  dtensor/comm/processes/local_meeting.cpp
+  dtensor/comm/processes/local_meeting_impl.h
+  dtensor/comm/processes/meeting_file.cpp
+  dtensor/comm/processes/meeting_file_impl.h
   dtensor/comm/processes/membership.cpp
   dtensor/comm/processes/membership_impl.h
   dtensor/comm/processes/mpi.cpp
   dtensor/comm/processes/mpi_impl.h
   dtensor/comm/processes/nccl_impl.h
+  dtensor/comm/processes/open_store.cpp
+  dtensor/comm/processes/open_store_impl.h
   dtensor/comm/processes/peers.cpp
   dtensor/comm/processes/peers_impl.h
   dtensor/comm/processes/process_id.cpp
   dtensor/comm/processes/process_id_impl.h
   dtensor/comm/processes/process_world_impl.h
+  dtensor/comm/processes/record_folder.cpp
+  dtensor/comm/processes/record_folder_impl.h
   dtensor/comm/processes/rendezvous.cpp
   dtensor/comm/processes/rendezvous_impl.h
   dtensor/comm/processes/rows_impl.h
@@ -161,6 +176,9 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/processes/sockets.cpp
   dtensor/comm/processes/sockets_impl.h
   dtensor/comm/processes/where_impl.h
+  dtensor/comm/processes/within_deadline_impl.h
+  dtensor/comm/processes/write_signals.cpp
+  dtensor/comm/processes/write_signals_impl.h
   dtensor/comm/rank_generator.cpp
   dtensor/comm/rank_generator_impl.h
   dtensor/comm/rank_local.cpp
@@ -186,6 +204,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/threads/channel_impl.h
   dtensor/comm/threads/combine.cpp
   dtensor/comm/threads/combine_impl.h
+  dtensor/comm/threads/exit_guard.cpp
+  dtensor/comm/threads/exit_guard_impl.h
   dtensor/comm/threads/failure_report.cpp
   dtensor/comm/threads/failure_report_impl.h
   dtensor/comm/threads/rank_threads.cpp

@@ -8,6 +8,7 @@
 #include <dtensor/comm/processes/nccl_impl.h>
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 #include <dtensor/error.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
@@ -28,6 +29,28 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
+// By `otherwise` where this host gives no shared memory, as under ulimit -f.
+GroupBackendPtr make_shm_or(
+    const GroupMembers& members,
+    const MeetingPlace& place,
+    const MakeBackend& otherwise) {
+  try {
+    return make_shm(members, place);
+  } catch (const detail::NoSharedMemory& error) {
+    if (members.rank == 0) {
+      TORCH_WARN(
+          error.what_without_backtrace(),
+          " \"",
+          members.label,
+          "\" goes over the backend that is for several hosts.");
+    }
+  }
+  MeetingPlace own = place;
+  own.store =
+      c10::make_intrusive<c10d::PrefixStore>("without memory", place.store);
+  return otherwise(members, own);
+}
+
 // Shared memory where members are on one host, `between_hosts` between them.
 GroupBackendPtr make_in_levels(
     GroupMembers members,
@@ -35,7 +58,7 @@ GroupBackendPtr make_in_levels(
     const MakeBackend& between_hosts) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   if (place.is_on_one_host() && size <= detail::kMostMembers) {
-    return make_shm(std::move(members), place);
+    return make_shm_or(std::move(members), place, between_hosts);
   }
   if (!detail::is_regular(place)) {
     return between_hosts(std::move(members), place);

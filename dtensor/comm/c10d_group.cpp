@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
+#include <dtensor/comm/gloo_threads_impl.h>
 #include <dtensor/comm/group_checks_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/part_buffers_impl.h>
@@ -18,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 namespace dtensor {
@@ -80,7 +82,7 @@ Options limited() {
   return options;
 }
 
-class C10dTransfer final : public Transfer {
+class C10dTransfer : public Transfer {
  public:
   explicit C10dTransfer(c10::intrusive_ptr<c10d::Work> work)
       : work_(std::move(work)) {}
@@ -88,19 +90,64 @@ class C10dTransfer final : public Transfer {
     work_->wait();
   }
 
- private:
+ protected:
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// Nothing where c10d had nothing to do.
-std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) {
-  return work == nullptr ? nullptr
-                         : std::make_shared<C10dTransfer>(std::move(work));
-}
+// Of Gloo, whose thread may have stopped and then never completes the work.
+class GlooTransfer final : public C10dTransfer {
+ public:
+  using C10dTransfer::C10dTransfer;
+  void wait() override {
+    while (!work_->isCompleted() && !wait_for_a_moment()) {
+      const std::string failure = gloo_thread_failure();
+      DTENSOR_CHECK(
+          failure.empty(),
+          "gloo",
+          "a message has another size than this rank expects, so the ranks "
+          "call different collectives: ",
+          failure);
+    }
+    work_->wait();
+  }
+
+ private:
+  // Returns whether the work has ended.
+  bool wait_for_a_moment() {
+    constexpr std::chrono::milliseconds kMoment(500);
+    try {
+      work_->wait(kMoment);
+      return true;
+    } catch (const std::exception&) {
+      return work_->isCompleted(); // by an exception that it throws again
+    }
+  }
+};
 
 } // namespace
 
 namespace detail {
+
+C10dGroup::~C10dGroup() {
+  abandon("");
+}
+
+// Messages are not works that are waited for in turns: a wait that ends without
+// them ends the group.
+std::shared_ptr<Transfer> C10dGroup::message(
+    c10::intrusive_ptr<c10d::Work> work) {
+  return work == nullptr ? nullptr
+                         : std::make_shared<C10dTransfer>(std::move(work));
+}
+
+// Nothing where c10d had nothing to do.
+std::shared_ptr<Transfer> C10dGroup::transfer(
+    c10::intrusive_ptr<c10d::Work> work) const {
+  if (work != nullptr && name_ == "gloo") {
+    return std::make_shared<GlooTransfer>(std::move(work));
+  }
+  return message(std::move(work));
+}
 
 void C10dGroup::barrier() {
   constexpr const char* kName = "barrier";
@@ -113,6 +160,9 @@ void C10dGroup::barrier() {
 
 // Its connections close with it, which the others notice.
 void C10dGroup::abandon(const std::string& /*why*/) {
+  if (name_ == "gloo" && !gloo_thread_failure().empty()) {
+    static_cast<void>(backend_.release()); // its thread has stopped
+  }
   backend_.reset();
 }
 
@@ -287,7 +337,7 @@ Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
 Begun C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   Tensors buffers{as_bytes(input.to(needs().device))};
   return {
-      transfer(
+      message(
           backend_->send(buffers, static_cast<int>(to), static_cast<int>(tag))),
       [] { return at::Tensor(); }};
 }
@@ -297,7 +347,7 @@ Begun C10dGroup::begin_recv(const at::Tensor& like, int64_t from, int64_t tag) {
       at::empty(like.sizes(), like.options().device(needs().device));
   Tensors buffers{as_bytes(result)};
   return {
-      transfer(backend_->recv(
+      message(backend_->recv(
           buffers, static_cast<int>(from), static_cast<int>(tag))),
       [=, device = like.device()] { return result.to(device); }};
 }

@@ -6,6 +6,7 @@
 #include <dtensor/comm/c10d_group.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,9 @@ class C10dGroup final : public BegunBackend {
       : BegunBackend(std::move(members), {.device = device}),
         backend_(std::move(backend)),
         name_(backend_->getBackendName()) {}
+  ~C10dGroup() override;
+  C10dGroup(const C10dGroup&) = delete;
+  C10dGroup& operator=(const C10dGroup&) = delete;
 
   void barrier() override;
   /// By Gloo's threads, and by the streams of those of GPUs.
@@ -57,6 +61,9 @@ class C10dGroup final : public BegunBackend {
  private:
   Begun begin_even_all_gather(const at::Tensor& input);
   Begun begin_even_reduce_scatter(const at::Tensor& input, ReduceOp op);
+
+  static std::shared_ptr<Transfer> message(c10::intrusive_ptr<c10d::Work> work);
+  std::shared_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) const;
 
   bool is_nccl() const {
     return name_ == "nccl";

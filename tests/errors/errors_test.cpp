@@ -1534,11 +1534,19 @@ std::string joining_twice() {
   return text;
 }
 
-std::string half_of_the_variables() {
-  setenv("RANK", "1", 1);
+std::string joining_with(const char* variable, const char* value) {
+  setenv(variable, value, 1);
   const auto text = joining({});
-  unsetenv("RANK");
+  unsetenv(variable);
   return text;
+}
+
+std::string rank_that_has_come() {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int session = 0; session < 100; ++session) {
+    store->add(c10::str("dtensor/0/", session, "/seat/0"), 1);
+  }
+  return joining({.rank = 0, .world_size = 2, .store = store});
 }
 
 // That one has left its greeting in the store before.
@@ -1572,8 +1580,22 @@ void provoke_processes(std::map<std::string, std::string>& texts) {
   texts["a rank outside of its world"] = joining({.rank = 2, .world_size = 2});
   texts["an init_method that does not exist"] =
       joining({.init_method = "udp://oak:1", .rank = 0, .world_size = 2});
-  texts["half of a launcher's variables"] = half_of_the_variables();
+  texts["half of a launcher's variables"] = joining_with("RANK", "1");
+  texts["a number of ranks without a rank"] = joining_with("WORLD_SIZE", "2");
+  texts["a launcher's variable out of range"] =
+      joining_with("DTENSOR_RANKS_PER_PROCESS", "1000000000");
   texts["a rank of another job"] = rank_of_another_job();
+  texts["a rank that has come before"] = rank_that_has_come();
+  texts["an address without a port"] =
+      joining({.init_method = "tcp://oak:99999", .rank = 0, .world_size = 2});
+  texts["a file to meet in without its folder"] = joining(
+      {.init_method = "file:///no/such/folder/file",
+       .rank = 0,
+       .world_size = 2});
+  texts["a timeout that is not positive"] = joining(
+      {.rank = 0, .world_size = 1, .timeout = std::chrono::milliseconds(-1)});
+  texts["a world that is too large"] =
+      joining({.rank = 0, .world_size = 100'000'000});
   texts["ranks that do not know where to meet"] =
       joining({.rank = 0, .world_size = 2});
 }
@@ -1590,6 +1612,7 @@ std::map<std::string, std::string> provoke_all() {
   texts["run_ranks inside a rank"] =
       error_text([] { run_ranks(1, [] { run_ranks(2, [] {}); }); });
   texts["no ranks"] = error_text([] { run_ranks(0, [] {}); });
+  texts["too many ranks"] = error_text([] { run_ranks(1'000'000'000, [] {}); });
   texts["Ranks that failed before"] = ranks_that_failed();
   texts["Ranks that are running"] = ranks_that_are_running();
   texts["a thread that is a rank already"] = rank_of_two_worlds();

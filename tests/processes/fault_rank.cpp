@@ -18,6 +18,9 @@
 #include <string>
 #include <thread>
 
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -39,6 +42,24 @@ struct Options {
 // As if a model did.
 dtensor::GroupPtr kept;
 
+// A child does what only its parent can, and ends.
+void use_in_child(dtensor::Group& group) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    try {
+      group.barrier();
+    } catch (const c10::Error& error) {
+      std::cout << error.what_without_backtrace() << std::endl;
+    }
+    dtensor::destroy_process_group();
+    std::exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::cout << "the child ended with " << status << std::endl;
+}
+
 void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
   kept = options.keeps ? group : nullptr;
   if (options.fault == "throw") {
@@ -50,6 +71,18 @@ void do_wrong(const Options& options, const dtensor::GroupPtr& group) {
     std::raise(SIGSEGV);
   } else if (options.fault == "exit") {
     _exit(3);
+  } else if (options.fault == "long") {
+    group->all_reduce(at::ones({700'000}), dtensor::ReduceOp::kSum);
+  } else if (options.fault == "short") {
+    group->all_reduce(at::ones({1}), dtensor::ReduceOp::kSum);
+  } else if (options.fault == "int") {
+    throw 7;
+  } else if (options.fault == "pthread_exit") {
+    pthread_exit(nullptr);
+  } else if (options.fault == "stop") {
+    std::raise(SIGSTOP);
+  } else if (options.fault == "fork") {
+    use_in_child(*group);
   } else if (options.fault == "hang") {
     std::this_thread::sleep_for(std::chrono::hours(1));
   } else if (options.fault == "other") {
@@ -80,6 +113,9 @@ void steps(const Options& options) {
     group->all_reduce(at::ones({3}), dtensor::ReduceOp::kSum);
     group->all_gather(large, 0);
   }
+  if (options.round >= kRounds && is_culprit) {
+    do_wrong(options, group); // before destroy_process_group
+  }
 }
 
 } // namespace
@@ -93,6 +129,8 @@ int main(int argc, char** argv) {
   app.add_option("--round", options.round, "When; -1: before the group");
   app.add_flag(
       "--keep", options.keeps, "It keeps the group, and goes on a while");
+  int64_t file_bytes = -1;
+  app.add_option("--file-bytes", file_bytes, "As ulimit -f, in bytes");
   app.add_option("--times", options.times, "Worlds, one after the other");
   app.add_option("--timeout-ms", timeout_ms, "Of a collective");
   int64_t of_group = 0;
@@ -114,6 +152,12 @@ int main(int argc, char** argv) {
   options.of_group = given(of_group);
   options.of_call = given(of_call);
   at::set_num_threads(1);
+  if (file_bytes >= 0) {
+    rlimit limit{};
+    limit.rlim_cur = static_cast<rlim_t>(file_bytes);
+    limit.rlim_max = limit.rlim_cur;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
   if (options.fault == "absent" &&
       dtensor::launched()->rank == options.culprit) {
     return 3;
@@ -132,6 +176,8 @@ int main(int argc, char** argv) {
       std::this_thread::sleep_for(std::chrono::milliseconds(3 * timeout_ms));
     }
     return 7;
+  } catch (int) {
+    return 8;
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdio>
@@ -85,7 +86,8 @@ class Faults : public ::testing::TestWithParam<std::string> {
     for (const bool wait_for_culprit : {false, true}) {
       for (int rank = 0; rank < kRanks; ++rank) {
         if ((rank == culprit) == wait_for_culprit) {
-          if (wait_for_culprit && others_have && fault == "hang") {
+          if (wait_for_culprit && others_have &&
+              (fault == "hang" || fault == "stop")) {
             kill(pids[static_cast<size_t>(rank)], SIGKILL);
           }
           ended[static_cast<size_t>(rank)] =
@@ -136,10 +138,11 @@ class Faults : public ::testing::TestWithParam<std::string> {
         "--ranks-per-process",
         std::to_string(threads_),
         "--round",
-        std::to_string(round_),
-        "--backend",
-        GetParam()};
+        std::to_string(round_)};
     words.insert(words.end(), more_.begin(), more_.end());
+    if (std::find(words.begin(), words.end(), "--backend") == words.end()) {
+      words.insert(words.end(), {"--backend", GetParam()});
+    }
     std::vector<char*> arguments;
     for (std::string& word : words) {
       arguments.push_back(word.data());

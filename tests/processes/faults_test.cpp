@@ -3,6 +3,8 @@
 // watches, does wrong, and the others end with an error that names it.
 #include <tests/processes/faults.h>
 
+#include <chrono>
+
 namespace TEST_SOURCE {
 
 using namespace dtensor::test_faults;
@@ -20,6 +22,92 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
             HasSubstr("It was number 11 of the collectives of rank "),
             HasSubstr("on \"tp\"")));
   }
+}
+
+// The others do not wait for it until the timeout, nor does the rank of the
+// store when a rank has thrown by then.
+TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
+  for (const std::string fault : {"exit", "kill", "throw"}) {
+    for (const int culprit : {0, 1}) {
+      SCOPED_TRACE(fault + " of rank " + std::to_string(culprit));
+      const auto begin = std::chrono::steady_clock::now();
+      const auto ended =
+          run(fault, culprit, "OFF", /*round=*/20, {"--timeout-ms", "120000"});
+      for (int rank = 0; rank < kRanks; ++rank) {
+        if (rank != culprit) {
+          EXPECT_EQ(ended[static_cast<size_t>(rank)].code, 0)
+              << ended[static_cast<size_t>(rank)].output;
+        }
+      }
+      EXPECT_LT(
+          std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
+    }
+  }
+}
+
+TEST_P(Faults, ARankThatThrowsNoExceptionIsNamed) {
+  const auto ended = run("int", 1);
+  EXPECT_EQ(ended[1].code, 8);
+  expect_told(
+      ended, 1, HasSubstr(") failed: an exception that is no std::exception"));
+}
+
+TEST_P(Faults, ARankWhoseThreadEndsIsNamed) {
+  threads_ = 2;
+  const auto ended = run("pthread_exit", 1);
+  EXPECT_EQ(ended[1].code, 7);
+  EXPECT_THAT(
+      ended[1].output,
+      HasSubstr("rank 3: the thread of this rank was ended by pthread_exit."));
+  expect_told(
+      ended, 1, HasSubstr(") failed: its thread was ended by pthread_exit"));
+}
+
+// Its store, too: what others ask of it is not answered.
+TEST_P(Faults, AStoppedRankOfTheStoreIsToldInTime) {
+  const auto ended = run("stop", 0);
+  expect_told(ended, 0, HasSubstr("the store does not answer"));
+}
+
+TEST_P(Faults, AForkedChildCannotCommunicate) {
+  const auto ended = run("fork", 1);
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, 0) << rank.output;
+  }
+  EXPECT_THAT(
+      ended[1].output,
+      AllOf(
+          HasSubstr("[barrier] this process was forked from rank 1 (process "),
+          HasSubstr(", whose connections it cannot use."),
+          HasSubstr("the child ended with 0")));
+}
+
+// As under `ulimit -f`: shared memory is a file too.
+TEST_P(Faults, ALimitOfFileSizesKillsNobody) {
+  const bool by_memory = GetParam() == "shm";
+  const auto ended = run("none", 1, "OFF", 5, {"--file-bytes", "65536"});
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, by_memory ? 7 : 0) << rank.output;
+    if (by_memory) {
+      EXPECT_THAT(
+          rank.output,
+          AllOf(
+              HasSubstr("bytes of shared memory: a file may have 65536. Raise "
+                        "that limit (ulimit -f)"),
+              Not(HasSubstr("did not come"))));
+    }
+  }
+}
+
+TEST_P(Faults, ALimitOfFileSizesLeavesGloo) {
+  const auto ended =
+      run("none", 1, "OFF", 5, {"--file-bytes", "65536", "--backend", "auto"});
+  for (const Ended& rank : ended) {
+    EXPECT_EQ(rank.code, 0) << rank.output;
+  }
+  EXPECT_THAT(
+      ended[0].output,
+      HasSubstr("goes over the backend that is for several hosts"));
 }
 
 TEST_P(Faults, ARankThatThrowsSaysWhy) {
@@ -154,6 +242,26 @@ TEST_P(Faults, AnotherCollectiveIsNamedWhereRanksCompare) {
         AllOf(
             HasSubstr("ranks of \"tp\" disagree"),
             HasSubstr("rank 1 calls broadcast")));
+  }
+}
+
+// Gloo throws in a thread of its own, where nothing could catch it.
+TEST_P(Faults, AMessageOfAnotherSizeEndsNoProcess) {
+  for (const std::string fault : {"long", "short"}) {
+    SCOPED_TRACE(fault);
+    const auto ended = run(fault, 1);
+    bool names_checks = false;
+    for (const Ended& rank : ended) {
+      EXPECT_EQ(rank.code, 7) << rank.output;
+      names_checks |= rank.output.find(
+                          "TORCH_DISTRIBUTED_DEBUG=DETAIL or "
+                          "ProcessGroupOptions::checks") != std::string::npos;
+      EXPECT_THAT(
+          rank.output,
+          HasSubstr(
+              GetParam() == "gloo" ? "gloo failed on \"tp\"" : "disagree: "));
+    }
+    EXPECT_EQ(names_checks, GetParam() == "gloo");
   }
 }
 

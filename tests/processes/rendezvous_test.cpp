@@ -77,7 +77,7 @@ TEST(Rendezvous, RefusesAWorldOfAnotherSize) {
 TEST(Rendezvous, RefusesWhatIsNoGreeting) {
   EXPECT_EQ(told_to(""), refusal("", kVersion));
   EXPECT_EQ(
-      told_to("GET / HTTP/1.1\r\n"), refusal("GET / HTTP/1.1\r", kVersion));
+      told_to("GET / HTTP/1.1\r\n"), refusal("GET / HTTP/1.1?", kVersion));
   EXPECT_EQ(
       told_to(std::string(100'000, 'x')),
       refusal(std::string(80, 'x'), kVersion));

@@ -6,6 +6,8 @@
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/threads/rank_threads_impl.h>
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -46,6 +48,12 @@ void run_rank(
     throw;
   } catch (const std::exception& error) {
     abandon(world, message_of(error), /*is_cause=*/true);
+    throw;
+  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+    abandon(world, "its thread was ended by pthread_exit", /*is_cause=*/true);
+    throw;
+  } catch (...) {
+    abandon(world, "an exception that is no std::exception", /*is_cause=*/true);
     throw;
   }
 }

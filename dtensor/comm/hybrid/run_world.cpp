@@ -2,9 +2,12 @@
 #include <dtensor/comm/run_world.h>
 
 #include <dtensor/comm/hybrid/run_hybrid_impl.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/error.h>
+
+#include <cxxabi.h>
 
 #include <algorithm>
 
@@ -18,7 +21,13 @@ void run_processes(
   try {
     fn();
   } catch (const std::exception& error) {
-    detail::abandon_process_group(error);
+    detail::abandon_process_group(detail::message_of(error));
+    throw;
+  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+    detail::abandon_process_group("its thread was ended by pthread_exit");
+    throw;
+  } catch (...) {
+    detail::abandon_process_group("an exception that is no std::exception");
     throw;
   }
   destroy_process_group();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/flight_record_impl.h>
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/processes/record_folder_impl.h>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
@@ -9,13 +11,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 namespace dtensor::detail {
 namespace {
 
-namespace fs = std::filesystem;
 using TimePoint = std::chrono::system_clock::time_point;
 
 // "13:05:01.123456", UTC.
@@ -32,15 +31,6 @@ double seconds_since_epoch(TimePoint time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// Empty: nothing is to be written.
-fs::path folder() {
-  const char* wanted = std::getenv("DTENSOR_FLIGHT_RECORD");
-  if (wanted != nullptr) {
-    return std::string_view(wanted) == "off" ? "" : wanted;
-  }
-  return fs::temp_directory_path() / c10::str("dtensor-flight-", geteuid());
-}
-
 // What may be in a file's name.
 std::string file_name(std::string text) {
   std::replace_if(
@@ -49,6 +39,14 @@ std::string file_name(std::string text) {
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; },
       '_');
   return text;
+}
+
+void warn(const char* what, const std::string& why) noexcept {
+  try {
+    TORCH_WARN("[flight record] ", what, ": ", why);
+  } catch (const std::exception&) {
+    // A warning may not hide the error that is being told.
+  }
 }
 
 } // namespace
@@ -150,18 +148,19 @@ std::string FlightRecord::as_json(const std::string& why) const {
 
 std::string FlightRecord::write(const std::string& why) const noexcept {
   try {
-    const fs::path place = folder();
-    if (place.empty()) {
+    const char* const wanted = std::getenv("DTENSOR_FLIGHT_RECORD");
+    if (wanted != nullptr && std::string_view(wanted) == "off") {
       return "";
     }
-    fs::create_directories(place);
+    const auto folder = wanted != nullptr && *wanted != '\0'
+        ? RecordFolder::named(wanted)
+        : RecordFolder::of_user();
     const std::string name =
         c10::str(file_name(job_.empty() ? "job" : job_), ".rank", rank_);
-    const fs::path text_file = place / (name + ".txt");
-    std::ofstream(text_file) << as_text(why);
-    std::ofstream(place / (name + ".json")) << as_json(why) << "\n";
-    return text_file.string();
-  } catch (const std::exception&) {
+    folder.write(name + ".json", as_json(why) + "\n");
+    return folder.write(name + ".txt", as_text(why));
+  } catch (const std::exception& error) {
+    warn("the record of the last collectives was not written", error.what());
     return "";
   }
 }

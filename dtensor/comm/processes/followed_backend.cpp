@@ -58,6 +58,13 @@ class FollowedBackend final
 
  protected:
   void enter(const Entered& entered, MakeCall /*call*/) override {
+    DTENSOR_CHECK(
+        following_.forks == fork_count(),
+        entered.name,
+        "this process was forked from ",
+        following_.peers->name(global_rank()),
+        ", whose connections it cannot use. Communicate in the rank's own "
+        "process.");
     number_ = following_.record->begin(label(), entered.name, entered.bytes);
     ends_here_ = true;
   }
@@ -73,6 +80,10 @@ class FollowedBackend final
   PendingPtr started(const Entered& entered, PendingPtr pending) override;
 
  private:
+  int64_t global_rank() const {
+    return members().ranks[static_cast<size_t>(rank())];
+  }
+
   Following following_;
   int64_t number_ = 0;
   bool ends_here_ = true;
@@ -118,7 +129,7 @@ PendingPtr FollowedBackend::started(
 void FollowedBackend::explain(std::string_view name, int64_t number) const {
   const std::string text = text_of_caught();
   Peers& peers = *following_.peers;
-  const auto me = members().ranks[static_cast<size_t>(rank())];
+  const auto me = global_rank();
   peers.tell(text, /*is_cause=*/false);
   const std::string became = peers.what_became_of(members().ranks);
   const std::string record = following_.record->write(text + " " + became);

@@ -3,6 +3,7 @@
 // the cause.
 #pragma once
 
+#include <dtensor/comm/fork_count_impl.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/processes/flight_record_impl.h>
 #include <dtensor/comm/processes/peers_impl.h>
@@ -17,6 +18,8 @@ namespace dtensor::detail {
 struct Following {
   std::shared_ptr<Peers> peers;
   std::shared_ptr<FlightRecord> record;
+  /// fork_count() in the process that is the rank.
+  int64_t forks = fork_count();
 };
 
 /// `backend`, but that each collective is noted in the record, and that a

@@ -2,6 +2,7 @@
 #include <dtensor/comm/processes/gloo_impl.h>
 
 #include <dtensor/comm/c10d_group.h>
+#include <dtensor/comm/gloo_threads_impl.h>
 #include <dtensor/comm/message_of_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -24,6 +25,7 @@ auto make_device(const MeetingPlace& place) {
 } // namespace
 
 GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place) {
+  stop_failing_gloo_threads();
   try {
     auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
     options->devices.push_back(make_device(place));

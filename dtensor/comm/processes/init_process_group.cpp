@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/init_process_group.h>
 
-#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/fork_count_impl.h>
 #include <dtensor/comm/processes/process_world_impl.h>
 #include <dtensor/comm/processes/session_impl.h>
 #include <dtensor/comm/world_impl.h>
@@ -11,6 +11,8 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace dtensor {
 namespace {
@@ -21,6 +23,7 @@ struct Session {
   std::shared_ptr<detail::ProcessWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
+  int64_t forks = 0; // at its beginning
 };
 
 // Not destroyed at the end of the program: what was made in the world may
@@ -28,6 +31,21 @@ struct Session {
 Session& session() {
   static auto* const only = new Session;
   return *only;
+}
+
+// Whether the session is that of the process that this one was forked from.
+bool is_parents(const Session& mine) {
+  return mine.world != nullptr && mine.forks != detail::fork_count();
+}
+
+// Lets go of the parent's session: its connections and threads are not this
+// process's to close.
+void forget(Session& mine) {
+  static std::vector<std::shared_ptr<detail::ProcessWorld>>* const kept =
+      new std::vector<std::shared_ptr<detail::ProcessWorld>>;
+  kept->push_back(std::exchange(mine.world, nullptr));
+  detail::set_default_world(nullptr);
+  mine.scope.reset();
 }
 
 // The rank is one no more.
@@ -44,13 +62,15 @@ int64_t detail::next_session() {
   return begun++;
 }
 
-void detail::abandon_process_group(const std::exception& error) {
+void detail::abandon_process_group(const std::string& why) {
   auto& mine = session();
   const std::lock_guard lock(mine.mutex);
-  if (mine.world != nullptr) {
+  if (is_parents(mine)) {
+    forget(mine);
+  } else if (mine.world != nullptr) {
     end(mine);
     auto& membership = mine.world->membership();
-    membership.abandon(message_of(error), /*is_cause=*/true);
+    membership.abandon(why, /*is_cause=*/true);
     membership.linger();
     mine.world = nullptr;
   }
@@ -64,7 +84,9 @@ void init_process_group(const ProcessGroupOptions& options) {
       mine.world == nullptr && !detail::is_rank(),
       kWhere,
       "this process is ",
-      mine.world != nullptr ? "a rank already" : "running ranks",
+      is_parents(mine)            ? "forked from a rank"
+          : mine.world != nullptr ? "a rank already"
+                                  : "running ranks",
       ". Call it once, outside of run_ranks, and destroy_process_group before "
       "the next.");
   auto env = detail::who_am_i(options);
@@ -80,6 +102,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   mine.scope.emplace(world);
   detail::set_default_world(world.get());
   mine.thread = std::this_thread::get_id();
+  mine.forks = detail::fork_count();
   mine.world = std::move(world);
 }
 
@@ -87,6 +110,10 @@ void destroy_process_group() {
   auto& mine = session();
   const std::lock_guard lock(mine.mutex);
   if (mine.world == nullptr) {
+    return;
+  }
+  if (is_parents(mine)) {
+    forget(mine);
     return;
   }
   DTENSOR_CHECK(

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/launch_env_impl.h>
 
+#include <dtensor/comm/most_ranks_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
 
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <limits>
+#include <utility>
 
 namespace dtensor::detail {
 namespace {
@@ -45,6 +53,26 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_JOB_ID"},
 };
 
+// A name of a job as a part of a line and of a socket's name.
+std::string one_line(std::string job) {
+  constexpr size_t kMost = 128;
+  if (job.size() > kMost) {
+    const size_t hash = std::hash<std::string>()(job);
+    job = c10::str(job.substr(0, kMost / 2), "-", hash);
+  }
+  std::replace_if(
+      job.begin(),
+      job.end(),
+      [](unsigned char c) { return std::iscntrl(c) != 0; },
+      '_');
+  return job;
+}
+
+struct Range {
+  int64_t first;
+  int64_t last;
+};
+
 class Variables {
  public:
   explicit Variables(const Lookup& lookup) : lookup_(lookup) {}
@@ -56,27 +84,52 @@ class Variables {
     const char* value = lookup_(name);
     return value == nullptr ? "" : value;
   }
-  int64_t number(const char* name) const {
+  int64_t number(const char* name, const Range& range) const {
     const std::string value = text(name);
     int64_t result = 0;
     const char* const end = value.data() + value.size();
     const auto [rest, wrong] = std::from_chars(value.data(), end, result);
     DTENSOR_CHECK_VALUE(
-        wrong == std::errc() && rest == end && result >= 0,
+        wrong == std::errc() && rest == end && result >= range.first &&
+            result <= range.last,
         kInitProcessGroup,
         name,
-        " is not a number: \"",
-        value,
-        "\". Start the program by a launcher, or set it to a number from 0.");
+        " is not a number from ",
+        range.first,
+        " to ",
+        range.last,
+        ": ",
+        quoted(value),
+        ". Start the program by a launcher, or set it to such a number.");
     return result;
   }
-  int64_t number(const char* name, int64_t otherwise) const {
-    return has(name) ? number(name) : otherwise;
+  int64_t number(const char* name, const Range& range, int64_t otherwise)
+      const {
+    return has(name) ? number(name, range) : otherwise;
   }
 
  private:
   const Lookup& lookup_;
 };
+
+// Throws where a launcher's number of ranks is set without the rank.
+void check_rank_is_set(const Variables& variables) {
+  for (const Launcher& launcher : kLaunchers) {
+    const bool marks_itself =
+        std::strcmp(launcher.mark, launcher.rank) == 0; // Slurm does not
+    DTENSOR_CHECK_VALUE(
+        !marks_itself || !variables.has(launcher.size),
+        kInitProcessGroup,
+        launcher.size,
+        " is ",
+        quoted(variables.text(launcher.size)),
+        " and ",
+        launcher.rank,
+        " is not set. Set both, start the program by a launcher, or unset ",
+        launcher.size,
+        " to run one rank.");
+  }
+}
 
 void read_who(
     const Variables& variables,
@@ -90,8 +143,8 @@ void read_who(
       launcher.size,
       " is not. Set both, or start the program by a launcher.");
   env.launcher = launcher.name;
-  env.rank = variables.number(launcher.rank);
-  env.size = variables.number(launcher.size);
+  env.rank = variables.number(launcher.rank, {0, kMostRanks - 1});
+  env.size = variables.number(launcher.size, {1, kMostRanks});
   DTENSOR_CHECK_VALUE(
       env.rank < env.size,
       kInitProcessGroup,
@@ -106,48 +159,92 @@ void read_who(
   env.job = variables.text(launcher.job);
 }
 
-// Slurm says how many hosts a step has.
+// Slurm has the number of a step's hosts in place of that of a host's ranks.
 int64_t local_size(const Variables& variables, const Launcher& launcher) {
   if (std::strcmp(launcher.name, "Slurm") == 0) {
-    return variables.number("SLURM_STEP_NUM_NODES", 0) == 1
-        ? variables.number(launcher.size)
+    return variables.number("SLURM_STEP_NUM_NODES", {1, kMostRanks}, 0) == 1
+        ? variables.number(launcher.size, {1, kMostRanks})
         : 0;
   }
-  return variables.number(launcher.local_size, 0);
+  return variables.number(launcher.local_size, {1, kMostRanks}, 0);
+}
+
+// Reads what the launcher that started this process says of it, if one did.
+void read_launcher(const Variables& variables, LaunchEnv& env) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (!variables.has(launcher.mark) || !variables.has(launcher.rank)) {
+      continue;
+    }
+    read_who(variables, launcher, env);
+    env.local_size = local_size(variables, launcher);
+    DTENSOR_CHECK_VALUE(
+        env.local_size <= env.size,
+        kInitProcessGroup,
+        launcher.local_size,
+        " is ",
+        env.local_size,
+        " and ",
+        launcher.size,
+        " is ",
+        env.size,
+        ". A host cannot have more ranks than the world.");
+    if (env.launcher == "Slurm") {
+      env.job += "." + variables.text(launcher.mark); // of several steps
+    }
+    env.job = one_line(std::move(env.job));
+    return;
+  }
+  check_rank_is_set(variables);
 }
 
 void read_place(const Variables& variables, LaunchEnv& env) {
-  constexpr int64_t kLastPort = 65535;
   env.master_addr = variables.text("MASTER_ADDR");
-  const int64_t port = variables.number("MASTER_PORT", 0);
+  const int64_t port = variables.number("MASTER_PORT", {1, kLastPort}, 0);
   DTENSOR_CHECK_VALUE(
-      env.master_addr.empty() == (port == 0) && port <= kLastPort,
+      env.master_addr.empty() == (port == 0),
       kInitProcessGroup,
-      "MASTER_ADDR is \"",
-      env.master_addr,
-      "\" and MASTER_PORT ",
+      "MASTER_ADDR is ",
+      quoted(env.master_addr),
+      " and MASTER_PORT ",
       port,
       ". Set both, to where rank 0 can listen, or neither.");
   env.master_port = static_cast<int>(port);
   env.launcher_has_store =
       variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  env.attempt = variables.number("TORCHELASTIC_RESTART_COUNT", 0);
+  env.attempt = variables.number(
+      "TORCHELASTIC_RESTART_COUNT",
+      {0, std::numeric_limits<int32_t>::max()},
+      0);
 }
 
 } // namespace
 
+std::string quoted(const std::string& value) {
+  constexpr size_t kMost = 80;
+  return value.size() <= kMost
+      ? c10::str("\"", value, "\"")
+      : c10::str("\"", value.substr(0, kMost), "...\"");
+}
+
+void check_world_size(int64_t ranks) {
+  DTENSOR_CHECK_VALUE(
+      ranks <= kMostRanks,
+      kInitProcessGroup,
+      "the world has ",
+      ranks,
+      " ranks, and at most ",
+      kMostRanks,
+      " can meet. Start fewer.");
+}
+
 LaunchEnv read_launch_env(const Lookup& lookup) {
   const Variables variables(lookup);
   LaunchEnv env;
-  for (const Launcher& launcher : kLaunchers) {
-    if (variables.has(launcher.mark) && variables.has(launcher.rank)) {
-      read_who(variables, launcher, env);
-      env.local_size = local_size(variables, launcher);
-      break;
-    }
-  }
+  read_launcher(variables, env);
   read_place(variables, env);
-  env.ranks_per_process = variables.number("DTENSOR_RANKS_PER_PROCESS", 1);
+  env.ranks_per_process =
+      variables.number("DTENSOR_RANKS_PER_PROCESS", {1, kMostThreadRanks}, 1);
+  check_world_size(env.size * env.ranks_per_process);
   return env;
 }
 

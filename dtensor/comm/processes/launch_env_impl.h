@@ -8,6 +8,8 @@
 
 namespace dtensor::detail {
 
+inline constexpr int64_t kLastPort = 65535;
+
 struct LaunchEnv {
   /// "torchrun" (and dtensor-run, which says the same), "OpenMPI", "PMI" (MPICH
   /// and its kin) or "Slurm"; empty: the program was started by itself.
@@ -21,7 +23,7 @@ struct LaunchEnv {
   int master_port = 0;
   /// The launcher keeps the store there; otherwise rank 0 does.
   bool launcher_has_store = false;
-  /// What tells this job from others; may be empty.
+  /// What tells this job from others, on one line; may be empty.
   std::string job;
   /// How often the launcher has started the job before.
   int64_t attempt = 0;
@@ -39,7 +41,14 @@ struct LaunchEnv {
 /// The variable's value; null if it is not set.
 using Lookup = std::function<const char*(const char* name)>;
 
-/// Throws ValueError where variables are missing or contradict each other.
+/// Throws ValueError unless so many ranks can meet.
+void check_world_size(int64_t ranks);
+
+/// `value` in quotation marks, for an error: its first bytes if it is long.
+std::string quoted(const std::string& value);
+
+/// Throws ValueError where variables are missing, out of range, or contradict
+/// each other.
 LaunchEnv read_launch_env(const Lookup& lookup);
 LaunchEnv read_launch_env();
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <cstdlib>
-#include <thread>
+#include <string_view>
 
 namespace dtensor::detail {
 namespace {
@@ -32,7 +32,7 @@ std::string mpi_among(const ChosenBackends& chosen) {
 Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
     : chosen_(choose_backends(options.backend)),
       memory_(options.keep_freed_memory),
-      timeout_(options.timeout),
+      timeout_(with_checked_timeout(options).timeout),
       checks_(options.checks || asks_for_checks()),
       mpi_(env.size > 1 ? mpi_among(chosen_) : "") {
   DTENSOR_CHECK_VALUE(
@@ -53,7 +53,7 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
     load_mpi(mpi_); // where it cannot, before others wait for this rank
   }
   Rendezvous rendezvous = meet(env, options);
-  has_store_ = rendezvous.store != nullptr && env.keeps_store();
+  has_store_ = rendezvous.keeps_store;
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
@@ -67,16 +67,7 @@ void Membership::leave() {
   if (following_.peers->store_ptr() == nullptr) {
     return;
   }
-  constexpr auto kRetry = std::chrono::milliseconds(2);
-  constexpr const char* kLeft = "left";
-  auto& store = following_.peers->store();
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  int64_t left = store.add(kLeft, 1);
-  while (has_store_ && left < following_.peers->size() &&
-         std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kRetry);
-    left = store.add(kLeft, 0);
-  }
+  following_.peers->leave(timeout_);
 }
 
 void Membership::disconnect() {
@@ -86,7 +77,7 @@ void Membership::disconnect() {
 }
 
 void Membership::abandon(const std::string& why, bool is_cause) {
-  IgnoreBrokenPipes::for_good(); // what others do now comes late
+  IgnoreWriteSignals::for_good(); // what others do now comes late
   following_.peers->tell(why, is_cause);
   end_mpi(/*has_failed=*/true);
   const std::lock_guard lock(mutex_);

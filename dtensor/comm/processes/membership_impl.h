@@ -4,9 +4,9 @@
 #pragma once
 
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/broken_pipes_impl.h>
 #include <dtensor/comm/processes/followed_backend_impl.h>
 #include <dtensor/comm/processes/rendezvous_impl.h>
+#include <dtensor/comm/processes/write_signals_impl.h>
 #include <dtensor/comm/rank_memory_impl.h>
 
 #include <map>
@@ -51,7 +51,7 @@ class Membership {
 
   ChosenBackends chosen_;
   KeepFreedMemory memory_;
-  IgnoreBrokenPipes pipes_;
+  IgnoreWriteSignals signals_;
   std::chrono::milliseconds timeout_;
   bool checks_;
   /// The name of the backend that communicates by MPI, if one does.

@@ -3,6 +3,8 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/call_impl.h>
+#include <dtensor/comm/processes/connections_impl.h>
+#include <dtensor/comm/processes/within_deadline_impl.h>
 
 #include <algorithm>
 #include <numeric>
@@ -16,11 +18,30 @@ namespace {
 constexpr auto kMoment = std::chrono::milliseconds(1500);
 constexpr auto kRetry = std::chrono::milliseconds(20);
 
+constexpr const char* kHowToCompare =
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL or ProcessGroupOptions::checks compares "
+    "the collectives of all ranks";
+
+constexpr const char* kLeft = "left";
 constexpr char kCause = 'c';
 constexpr char kConsequence = 's';
 
 std::string note_key(int64_t rank) {
   return c10::str("failed/", rank);
+}
+
+std::string left_key(int64_t rank) {
+  return c10::str("left/", rank);
+}
+
+// Calls of the store, which throw where it is gone and never return where its
+// process is stopped. `fn` owns what it uses.
+void try_briefly(std::chrono::milliseconds longest, std::function<void()> fn) {
+  within_deadline<bool>(
+      std::chrono::steady_clock::now() + longest, [fn = std::move(fn)] {
+        fn();
+        return true;
+      });
 }
 
 } // namespace
@@ -67,14 +88,21 @@ void Peers::tell(const std::string& text, bool is_cause) noexcept {
   try {
     std::vector<uint8_t> note(text.begin(), text.end());
     note.insert(note.begin(), is_cause ? kCause : kConsequence);
-    store().set(note_key(rank_), note);
+    try_briefly(
+        kMoment, [store = rendezvous_.store, key = note_key(rank_), note] {
+          store->set(key, note);
+        });
   } catch (const std::exception&) {
     // The store is gone with rank 0, which the others notice too.
   }
 }
 
 bool Peers::runs(int64_t rank) const {
-  return of(rank).host != host(rank_) || !has_ended(of(rank).process);
+  if (of(rank).host == host(rank_)) {
+    return !has_ended(of(rank).process);
+  }
+  return !rendezvous_.keeps_store || rendezvous_.store_port == 0 ||
+      has_remote_connections(rendezvous_.store_port);
 }
 
 bool Peers::has_told(int64_t rank) const {
@@ -84,7 +112,7 @@ bool Peers::has_told(int64_t rank) const {
 std::string Peers::what_became_of(int64_t rank) const {
   if (has_told(rank)) {
     const auto note = store().get(note_key(rank));
-    return note.front() == kConsequence
+    return note.empty() || note.front() == kConsequence
         ? ""
         : c10::str(
               name(rank),
@@ -115,45 +143,122 @@ std::vector<int64_t> Peers::silent(const std::vector<int64_t>& ranks) const {
   return result;
 }
 
+std::string Peers::look_for_causes(const std::vector<int64_t>& ranks) const {
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  std::vector<int64_t> quiet;
+  do {
+    std::string known = causes(ranks);
+    if (!known.empty()) {
+      return known;
+    }
+    std::this_thread::sleep_for(kRetry);
+    quiet = silent(ranks);
+  } while (!quiet.empty() && std::chrono::steady_clock::now() < deadline);
+  return quiet.empty()
+      ? c10::str(
+            "all of its ranks failed alike. They may have called different "
+            "collectives: ",
+            kHowToCompare)
+      : c10::str(
+            names(quiet),
+            quiet.size() == 1 ? " runs and says" : " run and say",
+            " nothing: busy, hanging, or in another collective. ",
+            kHowToCompare);
+}
+
 std::string Peers::what_became_of(
     const std::vector<int64_t>& ranks) const noexcept {
-  const auto deadline = std::chrono::steady_clock::now() + kMoment;
   try {
-    std::vector<int64_t> quiet;
-    do {
-      std::string known = causes(ranks);
-      if (!known.empty()) {
-        return known;
-      }
-      std::this_thread::sleep_for(kRetry);
-      quiet = silent(ranks);
-    } while (!quiet.empty() && std::chrono::steady_clock::now() < deadline);
-    return quiet.empty()
-        ? "all of its ranks failed alike. They may have called different "
-          "collectives: TORCH_DISTRIBUTED_DEBUG=DETAIL compares them"
-        : names(quiet) +
-            (quiet.size() == 1 ? " runs and says" : " run and say") +
-            " nothing: busy, hanging, or in another collective";
+    const auto known = within_deadline<std::string>(
+        std::chrono::steady_clock::now() + 2 * kMoment,
+        [self = shared_from_this(), ranks] {
+          return self->look_for_causes(ranks);
+        });
+    return known ? *known
+                 : "the store does not answer, so the process that keeps it, " +
+            name(0) + " or the launcher, is stopped or cannot be reached";
   } catch (const std::exception&) {
     return "the store cannot be reached, so the process that kept it, " +
         name(0) + " or the launcher, has ended";
   }
 }
 
-void Peers::linger() const noexcept {
+void Peers::await_telling() const {
   std::vector<int64_t> everybody(rendezvous_.peers.size());
   std::iota(everybody.begin(), everybody.end(), 0);
   // They tell before they look, and look for some milliseconds.
   constexpr auto kLook = std::chrono::milliseconds(500);
   const auto deadline = std::chrono::steady_clock::now() + 3 * kMoment;
-  try {
-    while (!silent(everybody).empty() &&
-           std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(kRetry);
-    }
+  const auto lives = [&](int64_t rank) {
+    return runs(rank) && !has_left(rank);
+  };
+  const auto is_awaited = [&](const std::vector<int64_t>& ranks) {
+    return std::any_of(ranks.begin(), ranks.end(), lives);
+  };
+  while (is_awaited(silent(everybody)) &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kRetry);
+  }
+  everybody.erase(everybody.begin() + rank_);
+  if (is_awaited(everybody)) {
     std::this_thread::sleep_for(kLook);
+  }
+}
+
+void Peers::linger() const noexcept {
+  try {
+    try_briefly(
+        4 * kMoment, [self = shared_from_this()] { self->await_telling(); });
   } catch (const std::exception&) {
-    // No store, nobody to wait for.
+    // Without a store there is nothing to wait for.
+  }
+}
+
+bool Peers::has_left(int64_t rank) const {
+  return store().check({left_key(rank)});
+}
+
+std::vector<int64_t> Peers::staying() const {
+  std::vector<int64_t> result;
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    if (rank != rank_ && !has_left(rank) && !has_told(rank) && runs(rank)) {
+      result.push_back(rank);
+    }
+  }
+  return result;
+}
+
+// Asks the store how many have left, and only now and then of each rank.
+void Peers::await_leaving(std::chrono::milliseconds timeout) const {
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  constexpr auto kLook = std::chrono::milliseconds(100);
+  auto now = std::chrono::steady_clock::now();
+  const auto deadline = now + timeout;
+  auto next_look = now + kLook;
+  while (store().add(kLeft, 0) < size() && now < deadline) {
+    std::this_thread::sleep_for(kPause);
+    now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      if (staying().empty()) {
+        await_telling(); // where some have failed, and look for the cause
+        return;
+      }
+      next_look = std::chrono::steady_clock::now() + kLook;
+    }
+  }
+}
+
+void Peers::leave(std::chrono::milliseconds timeout) noexcept {
+  try {
+    try_briefly(timeout + kMoment, [self = shared_from_this(), timeout] {
+      self->store().set(left_key(self->rank_), std::vector<uint8_t>{'1'});
+      self->store().add(kLeft, 1);
+      if (self->rendezvous_.keeps_store) {
+        self->await_leaving(timeout);
+      }
+    });
+  } catch (const std::exception&) {
+    // The store is gone with a rank that has ended.
   }
 }
 

@@ -5,12 +5,14 @@
 
 #include <dtensor/comm/processes/rendezvous_impl.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace dtensor::detail {
 
-class Peers {
+class Peers : public std::enable_shared_from_this<Peers> {
  public:
   Peers(int64_t rank, Rendezvous rendezvous);
 
@@ -38,6 +40,11 @@ class Peers {
   /// follows from what others did, a collective that failed. The first counts.
   void tell(const std::string& text, bool is_cause) noexcept;
 
+  /// Says that this rank goes. In the process that keeps the store, returns
+  /// once every other rank has said so, has failed or has ended, or after
+  /// `timeout`.
+  void leave(std::chrono::milliseconds timeout) noexcept;
+
   /// Which of these ranks have ended, and what they told, as far as it is known
   /// within a moment; else which of them say nothing.
   std::string what_became_of(const std::vector<int64_t>& ranks) const noexcept;
@@ -51,6 +58,12 @@ class Peers {
     return rendezvous_.peers[static_cast<size_t>(rank)];
   }
   bool has_told(int64_t rank) const;
+  bool has_left(int64_t rank) const;
+  /// The ranks that still need the store.
+  std::vector<int64_t> staying() const;
+  void await_leaving(std::chrono::milliseconds timeout) const;
+  std::string look_for_causes(const std::vector<int64_t>& ranks) const;
+  void await_telling() const;
   /// Why it failed of itself, or that it has ended; empty: it has not.
   std::string what_became_of(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;

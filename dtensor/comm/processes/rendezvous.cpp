@@ -3,166 +3,23 @@
 
 #include <dtensor/comm/call_impl.h>
 #include <dtensor/comm/collective_timeout.h>
-#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
-#include <dtensor/comm/processes/sockets_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
+#include <dtensor/comm/processes/within_deadline_impl.h>
 #include <dtensor/error.h>
-#include <dtensor/version.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string_view>
 #include <thread>
 
 namespace dtensor::detail {
 namespace {
-
-constexpr const char* kLoopback = "127.0.0.1";
-
-// A store in the process of rank 0.
-StorePtr serve(const std::string& host, int port) {
-  Descriptor socket = listen_at(host, port);
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.masterListenFd = socket.release();
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
-}
-
-// LibTorch would try once more after its timeout, and print why it does.
-StorePtr reach(const std::string& host, int port, Deadline deadline) {
-  constexpr std::chrono::milliseconds kToAnswer(1000);
-  await_listener(host, port, deadline);
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.waitWorkers = false;
-  options.timeout = std::max(
-      kToAnswer,
-      std::chrono::ceil<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now()));
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(host, options);
-  } catch (const std::exception& error) {
-    DTENSOR_CHECK(
-        false,
-        kInitProcessGroup,
-        "the store at ",
-        host,
-        ":",
-        port,
-        " does not answer: ",
-        message_of(error),
-        " Look whether MASTER_ADDR and MASTER_PORT are those of this job.");
-  }
-}
-
-StorePtr at_address(
-    const std::string& host,
-    int port,
-    const LaunchEnv& env,
-    Deadline deadline) {
-  return env.keeps_store() ? serve(host, port) : reach(host, port, deadline);
-}
-
-// A name for this job among those of the host. Ranks have one parent, unless
-// the launcher starts them by shells.
-std::string local_name(const LaunchEnv& env) {
-  return c10::str(
-      "dtensor/",
-      geteuid(),
-      "/",
-      env.launcher,
-      "/",
-      env.job.empty() ? std::to_string(getppid()) : env.job,
-      "/",
-      env.attempt,
-      "/",
-      env.session);
-}
-
-StorePtr within_host(const LaunchEnv& env, Deadline deadline) {
-  const std::string name = local_name(env);
-  if (env.rank != 0) {
-    const std::string port = fetch(name, deadline);
-    return reach(kLoopback, std::stoi(port), deadline);
-  }
-  auto store = serve(kLoopback, 0);
-  const auto& tcp = static_cast<const c10d::TCPStore&>(*store);
-  hand_out(name, std::to_string(tcp.getPort()), env.size - 1, deadline);
-  return store;
-}
-
-// host and port of "tcp://host:port".
-std::pair<std::string, int> parse_tcp(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const char* const end = address.data() + address.size();
-  if (colon != std::string::npos) {
-    std::from_chars(address.data() + colon + 1, end, port);
-  }
-  DTENSOR_CHECK_VALUE(
-      port > 0 && colon > 0,
-      kInitProcessGroup,
-      "no host and port in \"tcp://",
-      address,
-      "\". Write tcp://host:port.");
-  return {address.substr(0, colon), port};
-}
-
-StorePtr
-by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
-  constexpr std::string_view kTcp = "tcp://";
-  constexpr std::string_view kFile = "file://";
-  if (method.starts_with(kTcp)) {
-    const auto [host, port] = parse_tcp(method.substr(kTcp.size()));
-    return at_address(host, port, env, deadline);
-  }
-  if (method.starts_with(kFile)) {
-    return c10::make_intrusive<c10d::FileStore>(
-        method.substr(kFile.size()), static_cast<int>(env.size));
-  }
-  DTENSOR_CHECK_VALUE(
-      method.empty() || method == "env://",
-      kInitProcessGroup,
-      "no such init_method: \"",
-      method,
-      "\". Use \"env://\", \"tcp://host:port\" or \"file:///path\".");
-  if (!env.master_addr.empty()) {
-    return at_address(env.master_addr, env.master_port, env, deadline);
-  }
-  DTENSOR_CHECK_VALUE(
-      env.local_size == env.size,
-      kInitProcessGroup,
-      "nothing says where the ",
-      env.size,
-      " ranks meet: ",
-      env.launcher.empty() ? "the program was not started by a launcher"
-                           : env.launcher + " runs them on several hosts",
-      ". Set MASTER_ADDR and MASTER_PORT, or use an init_method.");
-  return within_host(env, deadline);
-}
-
-StorePtr open_store(const LaunchEnv& env, const ProcessGroupOptions& options) {
-  auto store = options.store != nullptr
-      ? options.store
-      : by_method(
-            options.init_method,
-            env,
-            std::chrono::steady_clock::now() +
-                std::min(options.timeout, kLongestTimeout));
-  store->setTimeout(options.timeout);
-  return c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("dtensor/", env.attempt, "/", env.session), std::move(store));
-}
 
 std::string link_text(const char* path) {
   std::error_code wrong;
@@ -181,71 +38,75 @@ Peer myself() {
   return me;
 }
 
-// Peers write it a field a line; the first lines have to be equal.
-std::string greeting(const LaunchEnv& env, const Peer& peer) {
-  return c10::str(
-      "dtensor ",
-      DTENSOR_VERSION_MAJOR,
-      ".",
-      DTENSOR_VERSION_MINOR,
-      ".",
-      DTENSOR_VERSION_PATCH,
-      "\njob ",
-      env.job,
-      "\n",
-      env.size,
-      " ranks\n",
-      peer.host_name,
-      "\n",
-      peer.host,
-      "\n",
-      peer.process.pid,
-      " ",
-      peer.process.started,
-      "\n");
-}
-
-// Throws unless rank `rank` is one of ours.
-Peer check_greeting(
-    const std::string& theirs,
-    const std::string& mine,
-    int64_t rank) {
-  std::istringstream their_lines(theirs.substr(0, 4096));
-  std::istringstream my_lines(mine);
-  std::string their_line;
-  std::string my_line;
-  for (int i = 0; i < 3; ++i) {
-    std::getline(their_lines, their_line);
-    std::getline(my_lines, my_line);
-    DTENSOR_CHECK(
-        their_line == my_line,
-        kInitProcessGroup,
-        "what came as rank ",
-        rank,
-        " is none of these ranks: it says \"",
-        their_line.substr(0, 80),
-        "\", and this process \"",
-        my_line,
-        "\". Start all ranks of one job, with one version of dtensor, and no "
-        "other at its address.");
-  }
-  Peer peer;
-  std::getline(their_lines, peer.host_name);
-  std::getline(their_lines, peer.host);
-  their_lines >> peer.process.pid >> peer.process.started;
-  return peer;
-}
-
 std::string rank_key(int64_t rank) {
   return c10::str("rank/", rank);
 }
 
-std::vector<int64_t> missing_ranks(c10d::Store& store, int64_t size) {
-  std::vector<int64_t> missing;
+std::vector<uint8_t> to_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_at(c10d::Store& store, const std::string& key) {
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+// "process 4711 on oak, which has ended", of the one that came before.
+std::string first_comer(
+    c10d::Store& store,
+    int64_t rank,
+    const std::string& mine,
+    const Peer& me) {
+  if (!store.check({rank_key(rank)})) {
+    return "another process";
+  }
+  const Peer first = check_greeting(text_at(store, rank_key(rank)), mine, rank);
+  return c10::str(
+      "process ",
+      first.process.pid,
+      " on ",
+      first.host_name,
+      first.host == me.host && has_ended(first.process) ? ", which has ended"
+                                                        : "");
+}
+
+// Two jobs at one address do not mix: of those that come as one rank, the first
+// is let in.
+void take_seat(
+    c10d::Store& store,
+    const LaunchEnv& env,
+    const std::string& mine,
+    const Peer& me) {
+  DTENSOR_CHECK(
+      store.add(c10::str("seat/", env.rank), 1) == 1,
+      kInitProcessGroup,
+      "rank ",
+      env.rank,
+      " has come before: ",
+      first_comer(store, env.rank, mine, me),
+      ". Start each rank once, and give each job an address, or a file that "
+      "does not exist yet, of its own.");
+}
+
+struct MissingRanks {
+  std::vector<int64_t> first;
+  bool all = true; // no other is missing
+};
+
+// Looks for a moment, as a large world takes long.
+MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
+  constexpr size_t kMost = 16;
+  const auto deadline = std::chrono::steady_clock::now() + kGrace / 2;
+  MissingRanks missing;
   try {
     for (int64_t rank = 0; rank < size; ++rank) {
+      if (missing.first.size() == kMost ||
+          std::chrono::steady_clock::now() > deadline) {
+        missing.all = false;
+        break;
+      }
       if (!store.check({rank_key(rank)})) {
-        missing.push_back(rank);
+        missing.first.push_back(rank);
       }
     }
   } catch (const std::exception&) {
@@ -271,7 +132,8 @@ void throw_missing(
   DTENSOR_CHECK(
       false,
       kInitProcessGroup,
-      rank_list(missing),
+      missing.first.empty() ? "some ranks" : rank_list(missing.first),
+      missing.all ? "" : " and perhaps more",
       " of ",
       env.size,
       " did not come within ",
@@ -283,8 +145,10 @@ std::vector<Peer> greet(
     c10d::Store& store,
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
-  const std::string mine = greeting(env, myself());
-  store.set(rank_key(env.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
+  const Peer me = myself();
+  const std::string mine = greeting(env, me);
+  take_seat(store, env, mine, me);
+  store.set(rank_key(env.rank), to_bytes(mine));
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < env.size; ++rank) {
     keys.push_back(rank_key(rank));
@@ -296,17 +160,72 @@ std::vector<Peer> greet(
   }
   std::vector<Peer> peers;
   for (int64_t rank = 0; rank < env.size; ++rank) {
-    const auto bytes = store.get(keys[static_cast<size_t>(rank)]);
-    peers.push_back(check_greeting({bytes.begin(), bytes.end()}, mine, rank));
+    peers.push_back(check_greeting(
+        text_at(store, keys[static_cast<size_t>(rank)]), mine, rank));
   }
   return peers;
 }
 
+// A store whose process is stopped would hold this one for ever.
+std::vector<Peer> greet_in_time(
+    const StorePtr& store,
+    const LaunchEnv& env,
+    const ProcessGroupOptions& options) {
+  // What greet() does when its own wait has ended.
+  constexpr auto kAfterwards = 2 * kGrace;
+  auto peers = within_deadline<std::vector<Peer>>(
+      std::chrono::steady_clock::now() + options.timeout + kAfterwards,
+      [store, env, timeout = options.timeout] {
+        return greet(*store, env, timeout);
+      });
+  DTENSOR_CHECK(
+      peers.has_value(),
+      kInitProcessGroup,
+      store_text(env, options),
+      " does not answer any more. Look whether the process that keeps it, rank "
+      "0 or the launcher, runs.");
+  return *std::move(peers);
+}
+
+// What the program says of this process goes before what variables say.
+LaunchEnv read_with(const ProcessGroupOptions& options) {
+  const auto text = [](const std::optional<int64_t>& number) {
+    return number ? std::to_string(*number) : std::string();
+  };
+  const std::string rank = text(options.rank);
+  const std::string size = text(options.world_size);
+  const auto lacks = [](const char* one, const char* other) {
+    return std::getenv(one) == nullptr && std::getenv(other) != nullptr;
+  };
+  return read_launch_env([&](const char* name) -> const char* {
+    const std::string_view which(name);
+    if (which == "RANK" && options.rank && lacks("RANK", "WORLD_SIZE")) {
+      return rank.c_str();
+    }
+    if (which == "WORLD_SIZE" && options.world_size &&
+        lacks("WORLD_SIZE", "RANK")) {
+      return size.c_str();
+    }
+    return std::getenv(name);
+  });
+}
+
 } // namespace
+
+ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options) {
+  DTENSOR_CHECK_VALUE(
+      options.timeout.count() > 0,
+      kInitProcessGroup,
+      "the timeout must be positive: ",
+      options.timeout.count(),
+      " ms. Leave it out to wait half an hour.");
+  options.timeout = std::min(options.timeout, kLongestTimeout);
+  return options;
+}
 
 LaunchEnv who_am_i(const ProcessGroupOptions& options) {
   const bool says_all = options.rank && options.world_size;
-  LaunchEnv env = says_all ? LaunchEnv() : read_launch_env();
+  LaunchEnv env = says_all ? LaunchEnv() : read_with(options);
   env.rank = options.rank.value_or(env.rank);
   env.size = options.world_size.value_or(env.size);
   DTENSOR_CHECK_VALUE(
@@ -317,17 +236,22 @@ LaunchEnv who_am_i(const ProcessGroupOptions& options) {
       " in a world of ",
       env.size,
       ". Pass both, rank and world_size, or neither.");
+  check_world_size(env.size);
   return env;
 }
 
-Rendezvous meet(const LaunchEnv& env, const ProcessGroupOptions& options) {
+Rendezvous meet(const LaunchEnv& env, const ProcessGroupOptions& given) {
+  const ProcessGroupOptions options = with_checked_timeout(given);
   if (env.size == 1 || are_fake(choose_backends(options.backend))) {
     std::vector<Peer> peers(static_cast<size_t>(env.size));
     peers[static_cast<size_t>(env.rank)] = myself();
-    return {nullptr, std::move(peers)};
+    return {.peers = std::move(peers)};
   }
-  Rendezvous result{open_store(env, options), {}};
-  result.peers = greet(*result.store, env, options.timeout);
+  const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
+  Rendezvous result{.store = open_store(env, options, deadline)};
+  result.peers = greet_in_time(result.store, env, options);
+  result.keeps_store = env.keeps_store() && !is_file(*result.store);
+  result.store_port = port_of(*result.store);
   return result;
 }
 

@@ -3,34 +3,31 @@
 #pragma once
 
 #include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
-#include <dtensor/comm/processes/process_id_impl.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <dtensor/comm/processes/open_store_impl.h>
 
 #include <string>
 #include <vector>
 
 namespace dtensor::detail {
 
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
+/// Returns the options with a timeout that can be added to a time. Throws
+/// ValueError unless the timeout is positive.
+ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options);
 
 /// Who a process is and where its peers meet, of its launcher's variables and
 /// of what the program says, which comes first.
 LaunchEnv who_am_i(const ProcessGroupOptions& options);
 
-/// What ranks tell each other when they meet.
-struct Peer {
-  /// Where it runs: its name, and a text that is equal for two processes that
-  /// can share memory and reach each other's loopback interface.
-  std::string host_name;
-  std::string host;
-  ProcessId process;
-};
-
 struct Rendezvous {
   /// With keys of this job alone. Null in a world of one, and in a fake one.
-  StorePtr store;
-  std::vector<Peer> peers;
+  StorePtr store = nullptr;
+  std::vector<Peer> peers = {};
+  /// Whether the store ends with this process, and the port at which other
+  /// hosts reach it, if it is known.
+  bool keeps_store = false;
+  int store_port = 0;
 };
 
 /// Returns when all ranks have come; at once if nobody else is to come, as in a

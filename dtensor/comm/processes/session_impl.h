@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
+#include <string>
 
 namespace dtensor::detail {
 
 /// destroy_process_group() of a rank that has failed: tells the others why, and
 /// waits for none of them.
-void abandon_process_group(const std::exception& error);
+void abandon_process_group(const std::string& why);
 
 /// How often this process has been a rank before: stores outlive a session.
 int64_t next_session();

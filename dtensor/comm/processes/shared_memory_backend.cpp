@@ -6,6 +6,7 @@
 
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/shared_backend_impl.h>
 #include <dtensor/comm/processes/where_impl.h>
 #include <dtensor/error.h>
@@ -15,6 +16,7 @@
 #include <new>
 #include <random>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace dtensor::detail {
@@ -43,14 +45,23 @@ std::vector<uint8_t> to_bytes(const Address& address) {
   return {text.begin(), text.end()};
 }
 
+constexpr std::string_view kRefusal = "refused: ";
+
+[[noreturn]] void throw_refusal(const std::string& why) {
+  throw NoSharedMemory({__func__, __FILE__, uint32_t{__LINE__}}, why);
+}
+
 Address from_bytes(const std::vector<uint8_t>& bytes) {
   const std::string text(bytes.begin(), bytes.end());
+  if (text.starts_with(kRefusal)) {
+    throw_refusal(text.substr(kRefusal.size(), 1024));
+  }
   std::istringstream words(text);
   Address address;
   words >> address.pid >> address.descriptor >> address.key[0] >>
       address.key[1];
   DTENSOR_CHECK(
-      !words.fail(),
+      !words.fail() && address.pid > 0 && address.descriptor >= 0,
       kSharedMemory,
       "the store does not say where the memory is, but \"",
       text.substr(0, 40),
@@ -81,12 +92,24 @@ SharedHead& head_of(const SharedSegment& segment) {
   return *reinterpret_cast<SharedHead*>(segment.data());
 }
 
+// Where it cannot be made, the other members need not wait for it.
+SharedSegment create_or_refuse(c10d::Store& store, size_t bytes) {
+  try {
+    return SharedSegment::create(bytes);
+  } catch (const c10::Error& error) {
+    const std::string why = message_of(error);
+    const std::string text = std::string(kRefusal) + why;
+    store.set(kStoreKey, std::vector<uint8_t>(text.begin(), text.end()));
+    throw_refusal(why);
+  }
+}
+
 SharedSegment make_segment(
     const GroupMembers& members,
     c10d::Store& store,
     const SharedMemoryOptions& options,
     size_t bytes) {
-  SharedSegment segment = SharedSegment::create(bytes);
+  SharedSegment segment = create_or_refuse(store, bytes);
   Address address{this_process().pid, segment.descriptor(), draw_key()};
   auto* const head = new (segment.data()) SharedHead;
   head->identity = identity_of(members, options, address.key);

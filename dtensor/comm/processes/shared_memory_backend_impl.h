@@ -13,6 +13,7 @@
 // RuntimeError, in this and in all later calls.
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <c10/util/intrusive_ptr.h>
 #include <dtensor/comm/group_backend.h>
 
@@ -37,8 +38,14 @@ struct SharedMemoryOptions {
   int64_t block_bytes = 256 << 10;
 };
 
+/// The first member cannot make the memory. Every member throws it.
+class NoSharedMemory : public c10::Error {
+  using Error::Error;
+};
+
 /// Every member calls it. `store`, whose keys are this group's alone, is used
-/// until it returns. Throws RuntimeError where the members cannot meet.
+/// until it returns. Throws NoSharedMemory, or another RuntimeError where the
+/// members cannot meet.
 GroupBackendPtr shared_memory_backend(
     GroupMembers members,
     const c10::intrusive_ptr<c10d::Store>& store,

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cerrno>
@@ -21,6 +22,12 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string last_error() {
   return std::system_category().message(errno);
+}
+
+// Of any file, which shared memory is too: more of it would be SIGXFSZ.
+rlim_t file_size_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
 // Why the open file is no segment of ours; empty if it is.
@@ -63,6 +70,14 @@ SharedSegment SharedSegment::create(size_t bytes) {
   // The name is what /proc/PID/maps shows.
   SharedSegment result(
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
+  DTENSOR_CHECK(
+      bytes <= file_size_limit(),
+      kSharedMemory,
+      "cannot make ",
+      bytes,
+      " bytes of shared memory: a file may have ",
+      file_size_limit(),
+      ". Raise that limit (ulimit -f), or use another backend.");
   const int descriptor = result.descriptor();
   const bool made = descriptor >= 0 &&
       fchmod(descriptor, S_IRUSR | S_IWUSR) == 0 &&

@@ -7,12 +7,9 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -21,7 +18,7 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr auto kRetry = std::chrono::milliseconds(5);
+constexpr auto kFirstPause = std::chrono::milliseconds(5);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -47,40 +44,6 @@ Addresses resolve(const std::string& host, int port) {
       gai_strerror(wrong),
       ". Set MASTER_ADDR to the name or address of rank 0's host.");
   return std::move(found);
-}
-
-// In the abstract namespace, which has no files.
-std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return {
-      address,
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
-}
-
-bool is_of_this_user(const Descriptor& peer) {
-  ucred who{};
-  socklen_t length = sizeof(who);
-  return getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
-      who.uid == geteuid();
-}
-
-int milliseconds_to(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-      deadline - std::chrono::steady_clock::now());
-  return static_cast<int>(
-      std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
-}
-
-bool is_ready(const Descriptor& socket, int16_t events, Deadline deadline) {
-  pollfd poll_of{socket.get(), events, 0};
-  return poll(&poll_of, 1, milliseconds_to(deadline)) == 1;
-}
-
-bool readable(const Descriptor& socket, Deadline deadline) {
-  return is_ready(socket, POLLIN, deadline);
 }
 
 // 0, or what is wrong.
@@ -157,7 +120,7 @@ Descriptor listen_at(const std::string& host, int port) {
 
 void await_listener(const std::string& host, int port, Deadline deadline) {
   constexpr auto kLongestPause = std::chrono::milliseconds(200);
-  auto pause = kRetry;
+  auto pause = kFirstPause;
   std::string wrong;
   while (!has_listener(host, port, deadline, wrong)) {
     DTENSOR_CHECK(
@@ -177,66 +140,16 @@ void await_listener(const std::string& host, int port, Deadline deadline) {
   }
 }
 
-void hand_out(
-    const std::string& name,
-    const std::string& text,
-    int64_t readers,
-    Deadline deadline) {
-  const Descriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto [address, length] = abstract_address(name);
-  DTENSOR_CHECK(
-      bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) ==
-              0 &&
-          listen(door.get(), SOMAXCONN) == 0,
-      kInitProcessGroup,
-      "rank 0 cannot listen at the local name \"",
-      name,
-      "\": ",
-      std::strerror(errno),
-      ". Set MASTER_ADDR and MASTER_PORT.");
-  for (int64_t served = 0; served < readers;) {
-    DTENSOR_CHECK(
-        readable(door, deadline),
-        kInitProcessGroup,
-        readers - served,
-        " of ",
-        readers + 1,
-        " ranks of this host did not come in time. Look whether they run; if "
-        "they were started apart, set MASTER_ADDR and MASTER_PORT.");
-    const Descriptor reader(
-        accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (reader.get() >= 0 && is_of_this_user(reader) &&
-        send(reader.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(text.size())) {
-      ++served;
-    }
-  }
+int milliseconds_to(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(
+      std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
 }
 
-std::string fetch(const std::string& name, Deadline deadline) {
-  const auto [address, length] = abstract_address(name);
-  while (std::chrono::steady_clock::now() < deadline) {
-    const Descriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (connect(
-            door.get(), reinterpret_cast<const sockaddr*>(&address), length) ==
-            0 &&
-        is_of_this_user(door) && readable(door, deadline)) {
-      std::string text(256, '\0');
-      const ssize_t got = recv(door.get(), text.data(), text.size(), 0);
-      if (got > 0) {
-        text.resize(static_cast<size_t>(got));
-        return text;
-      }
-    }
-    std::this_thread::sleep_for(kRetry);
-  }
-  DTENSOR_CHECK(
-      false,
-      kInitProcessGroup,
-      "rank 0 was not found on this host in time. Look whether it runs; if "
-      "ranks were started apart, or on several hosts, set MASTER_ADDR and "
-      "MASTER_PORT.");
-  return {};
+bool is_ready(const Descriptor& socket, int16_t events, Deadline deadline) {
+  pollfd poll_of{socket.get(), events, 0};
+  return poll(&poll_of, 1, milliseconds_to(deadline)) == 1;
 }
 
 } // namespace dtensor::detail

@@ -19,16 +19,10 @@ Descriptor listen_at(const std::string& host, int port);
 /// Returns once somebody listens there. Throws RuntimeError at the deadline.
 void await_listener(const std::string& host, int port, Deadline deadline);
 
-/// Hands `text` to `readers` processes of this host and user that ask for
-/// `name`. Nothing of it is left when this process ends, however it does.
-/// Throws RuntimeError at the deadline.
-void hand_out(
-    const std::string& name,
-    const std::string& text,
-    int64_t readers,
-    Deadline deadline);
+/// From now on, at least 0; for poll().
+int milliseconds_to(Deadline deadline);
 
-/// What a process of this host and user hands out under `name`.
-std::string fetch(const std::string& name, Deadline deadline);
+/// Returns whether `socket` has one of poll()'s `events` by the deadline.
+bool is_ready(const Descriptor& socket, int16_t events, Deadline deadline);
 
 } // namespace dtensor::detail

@@ -5,11 +5,20 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
+#include <dtensor/comm/fork_count_impl.h>
+#include <dtensor/comm/most_ranks_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
+#include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/world_impl.h>
 #include <dtensor/error.h>
 
+#include <c10/util/ScopeExit.h>
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <system_error>
 #include <utility>
 
 namespace dtensor::detail {
@@ -43,6 +52,18 @@ std::shared_ptr<ThreadHub> make_hub(
       "the number of ranks must be positive: ",
       here.count,
       ". Pass at least 1.");
+  DTENSOR_CHECK_VALUE(
+      here.count <= kMostThreadRanks && here.of <= kMostRanks,
+      where,
+      "too many ranks: ",
+      here.count,
+      " threads of this process, of ",
+      here.of,
+      " ranks. Pass at most ",
+      kMostThreadRanks,
+      " for a process and ",
+      kMostRanks,
+      " in all.");
   check_no_rank(where);
   DTENSOR_CHECK_VALUE(
       options.timeout.count() > 0 && options.intra_op_threads >= 0,
@@ -53,6 +74,20 @@ std::shared_ptr<ThreadHub> make_hub(
       options.intra_op_threads,
       ". Leave them out to get the defaults.");
   return std::make_shared<ThreadHub>(here, options.timeout);
+}
+
+// A child that was forked inside of a rank has come to the end of the rank's
+// function: there is nothing to return to.
+[[noreturn]] void end_child(const RankFailure& failure) {
+  int status = 0;
+  try {
+    throw_if_any_failed("run_ranks", {failure});
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    status = 1;
+  }
+  std::fflush(nullptr);
+  _exit(status);
 }
 
 } // namespace
@@ -71,7 +106,8 @@ RankThreads::RankThreads(
     const MakeRank& make_rank)
     : options_(options),
       memory_(options.keep_freed_memory),
-      hub_(make_hub(where, here, options)) {
+      hub_(make_hub(where, here, options)),
+      forks_(fork_count()) {
   for (int64_t i = 0; i < here.count; ++i) {
     Rank& mine = ranks_.emplace_back();
     mine.world = make_rank(hub_, here.first + i);
@@ -80,13 +116,33 @@ RankThreads::RankThreads(
     }
   }
   try {
-    for (Rank& rank : ranks_) {
-      rank.thread = std::thread([this, &rank] { live(rank); });
-    }
-  } catch (...) { // no more threads
+    start_threads();
+  } catch (const std::system_error& error) { // no more threads
     end();
-    throw;
+    DTENSOR_CHECK(
+        false,
+        where,
+        "cannot start ",
+        here.count,
+        " threads: ",
+        error.code().message(),
+        ". Use fewer ranks, or raise the limit (ulimit -u).");
   }
+}
+
+void RankThreads::start_threads() {
+  for (Rank& rank : ranks_) {
+    rank.thread = std::thread([this, &rank] { live(rank); });
+  }
+}
+
+bool RankThreads::is_fresh() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return launches_ == 0;
+}
+
+bool RankThreads::is_forked() const {
+  return fork_count() != forks_;
 }
 
 RankThreads::~RankThreads() {
@@ -109,6 +165,8 @@ void RankThreads::end() {
 
 void RankThreads::live(Rank& rank) {
   const WorldScope scope(rank.world);
+  // Here, where what it drops was made, and also by pthread_exit.
+  const auto ended = c10::make_scope_exit([&] { rank.world->end(); });
   int64_t done = 0;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
@@ -119,14 +177,17 @@ void RankThreads::live(Rank& rank) {
     ++done;
     const Launch& launch = *launch_;
     lock.unlock();
+    const auto did = c10::make_scope_exit([&] {
+      lock.lock();
+      if (--busy_ == 0) {
+        done_.notify_one();
+      }
+    });
     run_in(rank, launch);
-    lock.lock();
-    if (--busy_ == 0) {
-      done_.notify_one();
+    if (is_forked()) {
+      end_child(rank.failure);
     }
   }
-  lock.unlock();
-  rank.world->end(); // here, where what it drops was made
 }
 
 // Everything that the function throws ends up in the rank's failure.
@@ -144,6 +205,13 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
     const RankGeneratorScope generator(rank.generator);
     launch.fn(number);
     hub_->rank_returned(number);
+  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+    rank.failure.error = std::make_exception_ptr(c10::Error(
+        {__func__, __FILE__, uint32_t{__LINE__}},
+        "the thread of this rank was ended by pthread_exit. Return from the "
+        "function instead."));
+    hub_->rank_failed(number);
+    throw; // which is not optional
   } catch (...) {
     rank.failure.error = std::current_exception();
     rank.failure.place = hub_->place(number, rank.failure.error);
@@ -152,6 +220,11 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
 }
 
 void RankThreads::begin(const char* where) {
+  DTENSOR_CHECK(
+      !is_forked(),
+      where,
+      "these ranks are threads of the process that this one was forked from. "
+      "Make Ranks in the child.");
   check_no_rank(where);
   const std::lock_guard<std::mutex> lock(mutex_);
   DTENSOR_CHECK(
@@ -170,6 +243,7 @@ void RankThreads::begin(const char* where) {
 }
 
 void RankThreads::work(const Launch& launch) {
+  const ExitGuard running;
   hub_->begin_run();
   std::unique_lock<std::mutex> lock(mutex_);
   launch_ = &launch;

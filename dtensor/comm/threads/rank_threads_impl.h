@@ -36,10 +36,15 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   void run(const char* where, const std::function<void(int64_t)>& fn);
+  /// Whether this is a child of the process that made the threads, which it
+  /// does not have.
+  bool is_forked() const;
   /// How many there are here.
   int64_t size() const {
     return hub_->here().count;
   }
+  /// Whether no function has run yet.
+  bool is_fresh();
   /// The caller's default generator goes on where that of rank 0 stopped.
   void take_over_generator() const;
 
@@ -53,6 +58,7 @@ class RankThreads {
     std::thread thread;
   };
 
+  void start_threads();
   void live(Rank& rank);
   void run_in(Rank& rank, const Launch& launch);
   void begin(const char* where);
@@ -66,6 +72,7 @@ class RankThreads {
   const RunRanksOptions options_;
   const KeepFreedMemory memory_;
   const std::shared_ptr<ThreadHub> hub_;
+  const int64_t forks_;
   std::deque<Rank> ranks_;
 
   std::mutex mutex_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/ranks.h>
 
+#include <dtensor/comm/threads/exit_guard_impl.h>
 #include <dtensor/comm/threads/rank_threads_impl.h>
 #include <dtensor/comm/threads/thread_rank_impl.h>
 
@@ -29,13 +30,21 @@ std::unique_ptr<detail::RankThreads> make_threads(
 Ranks::Ranks(int64_t n, const RunRanksOptions& options)
     : threads_(make_threads("Ranks", "set of Ranks", n, options)) {}
 
-Ranks::~Ranks() = default;
+// In a forked child, the parent's threads would be waited for for ever.
+Ranks::~Ranks() {
+  if (threads_->is_forked()) {
+    static_cast<void>(threads_.release());
+  }
+}
 
 void Ranks::run(const std::function<void()>& fn) {
   run([&fn](int64_t) { fn(); });
 }
 
 void Ranks::run(const std::function<void(int64_t)>& fn) {
+  if (!threads_->is_forked() && threads_->is_fresh()) {
+    detail::ExitGuard::register_after_ranks();
+  }
   threads_->run("Ranks::run", fn);
 }
 

@@ -3,6 +3,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/collective_timeout.h>
+#include <dtensor/comm/fork_count_impl.h>
 #include <dtensor/comm/spin_impl.h>
 #include <dtensor/comm/threads/channel_impl.h>
 #include <dtensor/error.h>
@@ -25,6 +26,7 @@ std::string Wait::place() const {
 
 ThreadHub::ThreadHub(const RanksHere& here, std::chrono::milliseconds timeout)
     : here_(here),
+      forks_(fork_count()),
       timeout_(std::min(timeout, kLongestTimeout)),
       fits_(fits_on_cores(here.count)),
       ranks_(static_cast<size_t>(here.of)) {}
@@ -39,6 +41,13 @@ std::shared_ptr<Channel> ThreadHub::channel(const std::vector<int64_t>& ranks) {
 }
 
 void ThreadHub::wait(Wait& wait) {
+  DTENSOR_CHECK(
+      fork_count() == forks_,
+      wait.name(),
+      "the other ranks of \"",
+      wait.label(),
+      "\" are threads of the process that this one was forked from. Make ranks "
+      "in the child.");
   bool ready = false;
   spin(fits_, [&] {
     ready = wait.ready();

@@ -167,6 +167,7 @@ class ThreadHub {
   std::string deadlock_text() const;
 
   const RanksHere here_;
+  const int64_t forks_;
   const std::chrono::milliseconds timeout_;
   /// Whether each rank can have a core.
   const bool fits_;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/greeting_impl.h>
+
+#include <dtensor/comm/processes/where_impl.h>
+#include <dtensor/error.h>
+#include <dtensor/version.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <sstream>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr size_t kGreetingBytes = 4096;
+constexpr char kNote = 'n';
+constexpr char kRefusal = 'r';
+
+// Text of another process as a part of an error.
+std::string printable(std::string_view text) {
+  std::string result(text);
+  std::replace_if(
+      result.begin(),
+      result.end(),
+      [](unsigned char c) { return std::iscntrl(c) != 0; },
+      '?');
+  return result;
+}
+
+std::optional<int> parse_port(std::string_view text) {
+  int port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, wrong] = std::from_chars(text.data(), end, port);
+  return wrong == std::errc() && rest == end && port >= 1 && port <= kLastPort
+      ? std::optional(port)
+      : std::nullopt;
+}
+
+} // namespace
+
+std::string greeting(const LaunchEnv& env, const Peer& peer) {
+  return c10::str(
+      "dtensor ",
+      DTENSOR_VERSION_MAJOR,
+      ".",
+      DTENSOR_VERSION_MINOR,
+      ".",
+      DTENSOR_VERSION_PATCH,
+      "\njob ",
+      env.job,
+      "\n",
+      env.size,
+      " ranks\n",
+      peer.host_name,
+      "\n",
+      peer.host,
+      "\n",
+      peer.process.pid,
+      " ",
+      peer.process.started,
+      "\n");
+}
+
+Peer check_greeting(
+    const std::string& theirs,
+    const std::string& mine,
+    int64_t rank) {
+  std::istringstream their_lines(theirs.substr(0, kGreetingBytes));
+  std::istringstream my_lines(mine);
+  std::string their_line;
+  std::string my_line;
+  for (int i = 0; i < 3; ++i) {
+    their_line.clear();
+    std::getline(their_lines, their_line);
+    std::getline(my_lines, my_line);
+    DTENSOR_CHECK(
+        their_line == my_line,
+        kInitProcessGroup,
+        "what came as rank ",
+        rank,
+        " is none of these ranks: it says \"",
+        printable(their_line.substr(0, 80)),
+        "\", and this process \"",
+        my_line,
+        "\". Start all ranks of one job, with one version of dtensor, and no "
+        "other at its address.");
+  }
+  Peer peer;
+  std::getline(their_lines, peer.host_name);
+  std::getline(their_lines, peer.host);
+  their_lines >> peer.process.pid >> peer.process.started;
+  DTENSOR_CHECK(
+      !their_lines.fail() && peer.process.pid > 0 && !peer.host.empty(),
+      kInitProcessGroup,
+      "what came as rank ",
+      rank,
+      " does not say which process it is. Start all ranks of one job, and no "
+      "other at its address.");
+  peer.host_name = printable(peer.host_name);
+  return peer;
+}
+
+std::pair<std::string, int> parse_address(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const auto port = colon == std::string::npos
+      ? std::nullopt
+      : parse_port(std::string_view(address).substr(colon + 1));
+  std::string host = port ? address.substr(0, colon) : "";
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  }
+  DTENSOR_CHECK_VALUE(
+      !host.empty(),
+      kInitProcessGroup,
+      "no host and port in ",
+      quoted("tcp://" + address),
+      ". Write tcp://host:port, with a port from 1 to ",
+      kLastPort,
+      ".");
+  return {host, *port};
+}
+
+NoteRequest note_request(int64_t rank) {
+  NoteRequest bytes{};
+  std::memcpy(bytes.data(), &rank, sizeof(rank));
+  return bytes;
+}
+
+std::optional<int64_t> parse_note_request(
+    const NoteRequest& bytes,
+    int64_t size) {
+  int64_t rank = 0;
+  std::memcpy(&rank, bytes.data(), sizeof(rank));
+  return rank >= 1 && rank < size ? std::optional(rank) : std::nullopt;
+}
+
+std::string note_answer(std::string_view port) {
+  return kNote + std::string(port);
+}
+
+std::string note_refusal(std::string_view why) {
+  return kRefusal + std::string(why.substr(0, kNoteBytes - 1));
+}
+
+int parse_note(std::string_view bytes) {
+  DTENSOR_CHECK(
+      !bytes.starts_with(kRefusal),
+      kInitProcessGroup,
+      "rank 0 of this host refuses this rank: ",
+      printable(bytes.substr(1)),
+      ". Start each rank once.");
+  const auto port =
+      bytes.starts_with(kNote) ? parse_port(bytes.substr(1)) : std::nullopt;
+  DTENSOR_CHECK(
+      port.has_value(),
+      kInitProcessGroup,
+      "rank 0 of this host does not say where its store is, but \"",
+      printable(bytes.substr(0, 40)),
+      "\". Start the same program on all ranks, or set MASTER_ADDR and "
+      "MASTER_PORT.");
+  return *port;
+}
+
+// The file is a row of keys and values, each after its length.
+std::string meeting_file_objection(std::string_view bytes) {
+  size_t texts = 0;
+  for (; !bytes.empty(); ++texts) {
+    uint32_t length = 0;
+    if (bytes.size() < sizeof(length)) {
+      return "it ends within a length";
+    }
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    bytes.remove_prefix(sizeof(length));
+    if (length > bytes.size()) {
+      return c10::str(
+          "text ", texts, " has ", length, " bytes, of ", bytes.size());
+    }
+    bytes.remove_prefix(length);
+  }
+  return texts % 2 == 0 ? "" : "its last key has no value";
+}
+
+} // namespace dtensor::detail

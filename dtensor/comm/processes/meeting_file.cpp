@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/meeting_file_impl.h>
+
+#include <dtensor/comm/processes/descriptor_impl.h>
+#include <dtensor/comm/processes/greeting_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
+#include <dtensor/error.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+namespace dtensor::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Locks the open file as stores do.
+class FileLock {
+ public:
+  FileLock(const Descriptor& file, const std::string& path, Deadline deadline)
+      : file_(file.get()) {
+    constexpr auto kLockAgain = std::chrono::milliseconds(10);
+    while (flock(file_, LOCK_SH | LOCK_NB) != 0) {
+      DTENSOR_CHECK(
+          errno == EINTR || errno == EWOULDBLOCK,
+          kInitProcessGroup,
+          "the file ",
+          quoted(path),
+          " cannot be locked: ",
+          std::strerror(errno),
+          ". Use a file system with locks, or another init_method.");
+      DTENSOR_CHECK(
+          std::chrono::steady_clock::now() < deadline,
+          kInitProcessGroup,
+          "another process keeps the file ",
+          quoted(path),
+          " locked. End that process, or give the job another file.");
+      std::this_thread::sleep_for(kLockAgain);
+    }
+  }
+  ~FileLock() {
+    flock(file_, LOCK_UN);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int file_;
+};
+
+void check_folder(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  std::error_code wrong;
+  DTENSOR_CHECK_VALUE(
+      fs::is_directory(folder.empty() ? "." : folder, wrong),
+      kInitProcessGroup,
+      "there is no folder ",
+      quoted(folder.string()),
+      " for the file of \"file://",
+      path,
+      "\". Make it, or name a file in another folder.");
+}
+
+bool can_make(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+}
+
+void check_content(const Descriptor& file, const std::string& path) {
+  constexpr size_t kMost = size_t{64} << 20;
+  std::string content;
+  std::vector<char> part(size_t{64} << 10);
+  ssize_t got = 1;
+  while (got > 0 && content.size() < kMost) {
+    got = read(file.get(), part.data(), part.size());
+    content.append(part.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  }
+  const std::string objection = content.size() >= kMost
+      ? "it has more than 64 MB"
+      : meeting_file_objection(content);
+  DTENSOR_CHECK_VALUE(
+      objection.empty(),
+      kInitProcessGroup,
+      "the file ",
+      quoted(path),
+      " is not one that ranks meet in: ",
+      objection,
+      ". Name a file that does not exist yet.");
+}
+
+} // namespace
+
+void check_meeting_file(const std::string& path, Deadline deadline) {
+  check_folder(path);
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  DTENSOR_CHECK_VALUE(
+      !exists || S_ISREG(status.st_mode),
+      kInitProcessGroup,
+      quoted(path),
+      " is not a regular file. Name a file that does not exist yet.");
+  // Without O_NONBLOCK a FIFO that has come since would hold this process.
+  const Descriptor file(
+      exists ? ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1);
+  DTENSOR_CHECK_VALUE(
+      exists ? file.get() >= 0 : can_make(path),
+      kInitProcessGroup,
+      "the file ",
+      quoted(path),
+      " cannot be opened: ",
+      std::strerror(errno),
+      ". Name one that all ranks can write.");
+  if (exists) {
+    const FileLock lock(file, path, deadline);
+    check_content(file, path);
+  }
+}
+
+} // namespace dtensor::detail

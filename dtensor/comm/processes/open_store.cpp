@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/open_store_impl.h>
+
+#include <dtensor/comm/message_of_impl.h>
+#include <dtensor/comm/processes/greeting_impl.h>
+#include <dtensor/comm/processes/local_meeting_impl.h>
+#include <dtensor/comm/processes/meeting_file_impl.h>
+#include <dtensor/comm/processes/where_impl.h>
+#include <dtensor/comm/processes/within_deadline_impl.h>
+#include <dtensor/error.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace dtensor::detail {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kFile = "file://";
+
+// A store in the process of rank 0.
+StorePtr serve(const std::string& host, int port) {
+  Descriptor socket = listen_at(host, port);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = socket.release();
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+// LibTorch would try once more after its timeout, and print why it does.
+StorePtr reach(const std::string& host, int port, Deadline deadline) {
+  constexpr std::chrono::milliseconds kToAnswer(1000);
+  await_listener(host, port, deadline);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = std::max(
+      kToAnswer,
+      std::chrono::ceil<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now()));
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& error) {
+    DTENSOR_CHECK(
+        false,
+        kInitProcessGroup,
+        "the store at ",
+        host,
+        ":",
+        port,
+        " does not answer: ",
+        message_of(error),
+        " Look whether MASTER_ADDR and MASTER_PORT are those of this job.");
+  }
+}
+
+StorePtr at_address(
+    const std::string& host,
+    int port,
+    const LaunchEnv& env,
+    Deadline deadline) {
+  return env.keeps_store() ? serve(host, port) : reach(host, port, deadline);
+}
+
+// A name for this job among those of the host. Ranks have one parent, unless
+// the launcher starts them by shells.
+std::string local_name(const LaunchEnv& env) {
+  return c10::str(
+      "dtensor/",
+      geteuid(),
+      "/",
+      env.launcher,
+      "/",
+      env.job.empty() ? std::to_string(getppid()) : env.job,
+      "/",
+      env.attempt,
+      "/",
+      env.session);
+}
+
+StorePtr within_host(const LaunchEnv& env, Deadline deadline) {
+  const std::string name = local_name(env);
+  if (env.rank != 0) {
+    return reach(kLoopback, fetch_port(name, env.rank, deadline), deadline);
+  }
+  auto store = serve(kLoopback, 0);
+  const auto& tcp = static_cast<const c10d::TCPStore&>(*store);
+  hand_out_port(name, tcp.getPort(), env.size, deadline);
+  return store;
+}
+
+StorePtr
+at_file(const std::string& path, const LaunchEnv& env, Deadline deadline) {
+  check_meeting_file(path, deadline);
+  return c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(env.size));
+}
+
+StorePtr by_variables(const LaunchEnv& env, Deadline deadline) {
+  if (!env.master_addr.empty()) {
+    return at_address(env.master_addr, env.master_port, env, deadline);
+  }
+  DTENSOR_CHECK_VALUE(
+      !env.launcher_has_store,
+      kInitProcessGroup,
+      "TORCHELASTIC_USE_AGENT_STORE is True, and nothing says where the "
+      "launcher's store is. Set MASTER_ADDR and MASTER_PORT, or unset it.");
+  DTENSOR_CHECK_VALUE(
+      env.local_size == env.size,
+      kInitProcessGroup,
+      "nothing says where the ",
+      env.size,
+      " ranks meet: ",
+      env.launcher.empty() ? "the program was not started by a launcher"
+                           : env.launcher + " runs them on several hosts",
+      ". Set MASTER_ADDR and MASTER_PORT, or use an init_method.");
+  return within_host(env, deadline);
+}
+
+StorePtr
+by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
+  if (method.starts_with(kTcp)) {
+    const auto [host, port] = parse_address(method.substr(kTcp.size()));
+    return at_address(host, port, env, deadline);
+  }
+  if (method.starts_with(kFile)) {
+    return at_file(method.substr(kFile.size()), env, deadline);
+  }
+  DTENSOR_CHECK_VALUE(
+      method.empty() || method == "env://",
+      kInitProcessGroup,
+      "no such init_method: ",
+      quoted(method),
+      ". Use \"env://\", \"tcp://host:port\" or \"file:///path\".");
+  return by_variables(env, deadline);
+}
+
+// A peer that accepts connections and says nothing would hold LibTorch's client
+// for ever.
+StorePtr found(
+    const LaunchEnv& env,
+    const ProcessGroupOptions& options,
+    Deadline deadline) {
+  auto store = within_deadline<StorePtr>(
+      deadline + kGrace, [method = options.init_method, env, deadline] {
+        return by_method(method, env, deadline);
+      });
+  DTENSOR_CHECK(
+      store.has_value(),
+      kInitProcessGroup,
+      store_text(env, options),
+      " does not answer within ",
+      static_cast<double>(options.timeout.count()) / 1000.0,
+      " s. Look whether what listens there is the store of this job.");
+  return *std::move(store);
+}
+
+const c10d::Store& without_prefixes(const c10d::Store& store) {
+  // getUnderlyingStore() is not const.
+  auto* inner = const_cast<c10d::Store*>(&store);
+  while (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) {
+    inner = prefixed->getUnderlyingStore().get();
+  }
+  return *inner;
+}
+
+} // namespace
+
+int port_of(const c10d::Store& store) {
+  const auto* tcp =
+      dynamic_cast<const c10d::TCPStore*>(&without_prefixes(store));
+  return tcp == nullptr ? 0 : tcp->getPort();
+}
+
+bool is_file(const c10d::Store& store) {
+  return dynamic_cast<const c10d::FileStore*>(&without_prefixes(store)) !=
+      nullptr;
+}
+
+StorePtr open_store(
+    const LaunchEnv& env,
+    const ProcessGroupOptions& options,
+    Deadline deadline) {
+  auto store =
+      options.store != nullptr ? options.store : found(env, options, deadline);
+  store->setTimeout(options.timeout);
+  return c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("dtensor/", env.attempt, "/", env.session), std::move(store));
+}
+
+std::string store_text(
+    const LaunchEnv& env,
+    const ProcessGroupOptions& options) {
+  if (options.store != nullptr) {
+    return "the store that the program passed";
+  }
+  const std::string& method = options.init_method;
+  if (method.starts_with(kTcp)) {
+    return "the store at " + method.substr(kTcp.size());
+  }
+  if (method.starts_with(kFile)) {
+    return "the file " + method.substr(kFile.size());
+  }
+  return env.master_addr.empty()
+      ? "the store of rank 0 on this host"
+      : c10::str("the store at ", env.master_addr, ":", env.master_port);
+}
+
+} // namespace dtensor::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/comm/processes/write_signals_impl.h>
+
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+
+namespace dtensor::detail {
+namespace {
+
+struct Ignored {
+  int signal;
+  bool is_ours = false; // that it is ignored
+};
+
+struct SignalUsers {
+  std::mutex mutex;
+  int64_t count = 0;
+  std::array<Ignored, 2> signals = {Ignored{SIGPIPE}, Ignored{SIGXFSZ}};
+};
+
+SignalUsers& signal_users() {
+  static auto* const all = new SignalUsers;
+  return *all;
+}
+
+void ignore_signals() {
+  SignalUsers& all = signal_users();
+  const std::lock_guard lock(all.mutex);
+  if (all.count++ > 0) {
+    return;
+  }
+  for (Ignored& one : all.signals) {
+    struct sigaction now {};
+    sigaction(one.signal, nullptr, &now);
+    one.is_ours = now.sa_handler == SIG_DFL;
+    if (one.is_ours) {
+      std::signal(one.signal, SIG_IGN);
+    }
+  }
+}
+
+} // namespace
+
+IgnoreWriteSignals::IgnoreWriteSignals() {
+  ignore_signals();
+}
+
+IgnoreWriteSignals::~IgnoreWriteSignals() {
+  SignalUsers& all = signal_users();
+  const std::lock_guard lock(all.mutex);
+  if (--all.count > 0) {
+    return;
+  }
+  for (const Ignored& one : all.signals) {
+    if (one.is_ours) {
+      std::signal(one.signal, SIG_DFL);
+    }
+  }
+}
+
+void IgnoreWriteSignals::for_good() {
+  ignore_signals();
+}
+
+} // namespace dtensor::detail

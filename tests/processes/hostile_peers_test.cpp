@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank says, and when, where what it meets is silent, speaks garbage, is
+// another job, or is not there.
+#include <dtensor/comm/init_process_group.h>
+#include <dtensor/comm/processes/greeting_impl.h>
+#include <dtensor/comm/processes/local_meeting_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
+#include <dtensor/comm/world.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tests/error_of.h>
+#include <tests/free_port.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTimeout(500);
+// Beyond the timeout: what a rank then looks for, on a machine that is busy.
+constexpr std::chrono::seconds kSlack(15);
+
+detail::Deadline soon() {
+  return Clock::now() + kTimeout;
+}
+
+// The error of `fn`, which comes in time.
+template <typename Fn>
+std::string error_in_time(const Fn& fn) {
+  const auto begin = Clock::now();
+  const auto text = test_text::error_of(fn);
+  EXPECT_LT(Clock::now() - begin, kTimeout + kSlack);
+  EXPECT_FALSE(is_initialized());
+  destroy_process_group();
+  return text;
+}
+
+std::string error_at(
+    const std::string& init_method,
+    int64_t rank,
+    milliseconds timeout = kTimeout) {
+  return error_in_time([&] {
+    init_process_group(
+        {.init_method = init_method,
+         .rank = rank,
+         .world_size = 2,
+         .timeout = timeout});
+  });
+}
+
+// Listens at a port, and treats each connection by `serve`.
+class Server {
+ public:
+  explicit Server(std::function<void(int)> serve)
+      : port_(free_port()),
+        door_(detail::listen_at("127.0.0.1", port_)),
+        thread_([this, serve = std::move(serve)] { run(serve); }) {}
+  ~Server() {
+    stop_ = true;
+    shutdown(door_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(port_);
+  }
+
+ private:
+  void run(const std::function<void(int)>& serve) {
+    while (!stop_) {
+      connections_.emplace_back(accept(door_.get(), nullptr, nullptr));
+      if (connections_.back().get() >= 0) {
+        serve(connections_.back().get());
+      }
+    }
+  }
+
+  std::atomic<bool> stop_{false};
+  int port_;
+  detail::Descriptor door_;
+  std::vector<detail::Descriptor> connections_;
+  std::thread thread_;
+};
+
+TEST(HostilePeers, AListenerThatSaysNothing) {
+  const Server server([](int) {});
+  EXPECT_THAT(
+      error_at("tcp://" + server.address(), 1),
+      AllOf(
+          HasSubstr("[init_process_group] the store at " + server.address()),
+          HasSubstr(" does not answer")));
+}
+
+TEST(HostilePeers, AListenerThatSpeaksSomethingElse) {
+  for (const std::string& text :
+       {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        std::string(4096, '\0'),
+        std::string(4096, '\xff'),
+        std::string("\0\0\0\0", 4)}) {
+    const Server server([&](int connection) {
+      static_cast<void>(
+          !send(connection, text.data(), text.size(), MSG_NOSIGNAL));
+    });
+    EXPECT_THAT(
+        error_at("tcp://" + server.address(), 1),
+        AllOf(HasSubstr("[init_process_group]"), HasSubstr(server.address())));
+  }
+}
+
+TEST(HostilePeers, AListenerThatHangsUp) {
+  const Server server([](int connection) { shutdown(connection, SHUT_RDWR); });
+  EXPECT_THAT(
+      error_at("tcp://" + server.address(), 1),
+      AllOf(HasSubstr("[init_process_group]"), HasSubstr(server.address())));
+}
+
+TEST(HostilePeers, APortThatIsInUse) {
+  const Server server([](int) {});
+  EXPECT_THAT(
+      error_at("tcp://" + server.address(), 0),
+      HasSubstr(
+          "[init_process_group] rank 0 cannot listen at " + server.address() +
+          ": Address already in use. Set MASTER_ADDR to an address of rank 0's "
+          "host and MASTER_PORT to a free port."));
+}
+
+TEST(HostilePeers, AddressesThatAreNone) {
+  for (const std::string address :
+       {"h:99999",
+        "h:65536",
+        "h:0",
+        "h:-1",
+        "h:",
+        "h",
+        ":80",
+        "h:80x",
+        "h: 80",
+        "h:80/",
+        "h:80?rank=0",
+        "[]:80",
+        ""}) {
+    EXPECT_EQ(
+        test_text::error_of<c10::ValueError>([&] {
+          init_process_group(
+              {.init_method = "tcp://" + address, .rank = 0, .world_size = 2});
+        }),
+        "[init_process_group] no host and port in \"tcp://" + address +
+            "\". Write tcp://host:port, with a port from 1 to 65535.");
+  }
+  using Address = std::pair<std::string, int>;
+  EXPECT_EQ(detail::parse_address("[::1]:80"), Address("::1", 80));
+  EXPECT_EQ(detail::parse_address("oak:65535"), Address("oak", 65535));
+}
+
+TEST(HostilePeers, TimeoutsThatAreNone) {
+  for (const int64_t count : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
+    for (const int64_t size : {1, 2}) {
+      EXPECT_EQ(
+          test_text::error_of<c10::ValueError>([&] {
+            init_process_group(
+                {.init_method = "tcp://127.0.0.1:1",
+                 .rank = size - 1,
+                 .world_size = size,
+                 .timeout = milliseconds(count)});
+          }),
+          "[init_process_group] the timeout must be positive: " +
+              std::to_string(count) +
+              " ms. Leave it out to wait half an hour.");
+    }
+  }
+}
+
+TEST(HostilePeers, TimeoutsThatAreAsLongAsTheyCanBe) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_EQ(
+      test_text::error_of([&] {
+        init_process_group(
+            {.init_method = "tcp://127.0.0.1:" + std::to_string(free_port()),
+             .rank = 0,
+             .world_size = 1,
+             .timeout = milliseconds::max()});
+      }),
+      "nothing was thrown");
+  destroy_process_group();
+}
+
+// Its own folder for files to meet in.
+class MeetingFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) /
+        ("dtensor_meeting_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+  }
+  std::string path() const {
+    return (folder_ / "file").string();
+  }
+  std::string error() const {
+    return error_at("file://" + path(), 1);
+  }
+  void write(const std::string& content) const {
+    std::ofstream(path()) << content;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(MeetingFile, InNoFolder) {
+  EXPECT_EQ(
+      error_at("file:///no/such/folder/file", 0),
+      "[init_process_group] there is no folder \"/no/such/folder\" for the "
+      "file of \"file:///no/such/folder/file\". Make it, or name a file in "
+      "another folder.");
+}
+
+TEST_F(MeetingFile, ThatIsAFifo) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_EQ(
+      error(),
+      "[init_process_group] \"" + path() +
+          "\" is not a regular file. Name a file that does not exist yet.");
+}
+
+TEST_F(MeetingFile, ThatIsAFolderOrADevice) {
+  EXPECT_THAT(
+      error_at("file://" + folder_.string(), 0),
+      HasSubstr(" is not a regular file."));
+  EXPECT_THAT(
+      error_at("file:///dev/null", 0), HasSubstr(" is not a regular file."));
+  EXPECT_THAT(
+      error_at("file:///dev/zero", 0), HasSubstr(" is not a regular file."));
+}
+
+TEST_F(MeetingFile, OfSomethingElse) {
+  const std::string huge(
+      "\xff\xff\xff\x7f"
+      "key",
+      7);
+  for (const std::string& content :
+       {std::string("some text of another program"),
+        std::string("abc"),
+        huge,
+        std::string("\1\0\0\0k", 5)}) {
+    write(content);
+    EXPECT_THAT(
+        error(),
+        HasSubstr(
+            "[init_process_group] the file \"" + path() +
+            "\" is not one that ranks meet in: "));
+  }
+}
+
+TEST_F(MeetingFile, ThatAnotherProcessKeepsLocked) {
+  write("");
+  const detail::Descriptor file(::open(path().c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(file.get(), LOCK_EX), 0);
+  EXPECT_EQ(
+      error(),
+      "[init_process_group] another process keeps the file \"" + path() +
+          "\" locked. End that process, or give the job another file.");
+}
+
+TEST_F(MeetingFile, WhereNobodyElseComes) {
+  EXPECT_THAT(
+      error(),
+      HasSubstr("[init_process_group] rank 0 of 2 did not come within 0.5 s."));
+}
+
+// The file of a job that failed, and left it. Children have one session.
+TEST_F(MeetingFile, OfAnEarlierJob) {
+  const auto error_of_child = [&] {
+    const auto out = folder_ / "out";
+    const pid_t child = fork();
+    if (child == 0) {
+      std::ofstream(out) << error();
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    std::ifstream file(out);
+    return std::pair(
+        child, std::string(std::istreambuf_iterator<char>(file), {}));
+  };
+  const auto [first, missing] = error_of_child();
+  EXPECT_THAT(missing, HasSubstr("rank 0 of 2 did not come within"));
+  const auto [second, taken] = error_of_child();
+  EXPECT_THAT(
+      taken,
+      AllOf(
+          HasSubstr(
+              "[init_process_group] rank 1 has come before: process " +
+              std::to_string(first) + " on "),
+          HasSubstr(
+              ", which has ended. Start each rank once, and give each job an "
+              "address, or a file that does not exist yet, of its own.")));
+}
+
+// A store in which rank 1 has come already, with each number of a session.
+std::string seat_taken_by(const std::string& greeting) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int session = 0; session < 200; ++session) {
+    const auto keys = "dtensor/0/" + std::to_string(session);
+    store->add(keys + "/seat/1", 1);
+    if (!greeting.empty()) {
+      store->set(
+          keys + "/rank/1",
+          std::vector<uint8_t>(greeting.begin(), greeting.end()));
+    }
+  }
+  return error_in_time([&] {
+    init_process_group(
+        {.backend = "shm",
+         .rank = 1,
+         .world_size = 2,
+         .store = store,
+         .timeout = kTimeout});
+  });
+}
+
+TEST(SecondJob, AtTheSameStoreIsRefused) {
+  detail::LaunchEnv env;
+  env.rank = 1;
+  env.size = 2;
+  detail::Peer peer;
+  peer.host_name = "oak";
+  peer.host = "another host";
+  peer.process = {4711, 1};
+  constexpr const char* kAdvice =
+      ". Start each rank once, and give each job an address, or a file that "
+      "does not exist yet, of its own.";
+  EXPECT_EQ(
+      seat_taken_by(detail::greeting(env, peer)),
+      std::string("[init_process_group] rank 1 has come before: process 4711 "
+                  "on oak") +
+          kAdvice);
+  EXPECT_EQ(
+      seat_taken_by(""),
+      std::string(
+          "[init_process_group] rank 1 has come before: another process") +
+          kAdvice);
+}
+
+TEST(Greeting, IsReadAsItWasWritten) {
+  detail::LaunchEnv env;
+  env.job = "blue";
+  env.size = 4;
+  detail::Peer peer;
+  peer.host_name = "oak";
+  peer.host = "here";
+  peer.process = {4711, 12};
+  const auto text = detail::greeting(env, peer);
+  const auto read = detail::check_greeting(text, text, 3);
+  EXPECT_EQ(read.host_name, "oak");
+  EXPECT_EQ(read.host, "here");
+  EXPECT_EQ(read.process.pid, 4711);
+  EXPECT_EQ(read.process.started, 12);
+}
+
+TEST(Greeting, WithoutAProcessIsRefused) {
+  detail::LaunchEnv env;
+  env.size = 4;
+  const auto whole = detail::greeting(env, {"oak", "here", {4711, 12}});
+  for (const std::string end :
+       {"", "x 1\n", "-1 1\n", "0 1\n", "99999999999999999999 1\n", "1\n"}) {
+    const auto text = whole.substr(0, whole.find("4711")) + end;
+    EXPECT_EQ(
+        test_text::error_of([&] { detail::check_greeting(text, whole, 3); }),
+        "[init_process_group] what came as rank 3 does not say which process "
+        "it is. Start all ranks of one job, and no other at its address.")
+        << end;
+  }
+}
+
+std::string local_name(const std::string& end) {
+  return "dtensor test/" + std::to_string(getpid()) + "/" + end;
+}
+
+TEST(LocalMeeting, GivesEachRankTheJobsPort) {
+  const auto name = local_name("three");
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 1, Clock::now() + kSlack);
+  });
+  auto two = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 2, Clock::now() + kSlack);
+  });
+  detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
+  EXPECT_EQ(one.get(), 4711);
+  EXPECT_EQ(two.get(), 4711);
+}
+
+// A socket's name has 107 bytes.
+TEST(LocalMeeting, KeepsLongNamesApart) {
+  const auto prefix = local_name(std::string(200, 'x'));
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(prefix + "one", 1, Clock::now() + kSlack);
+  });
+  auto two = std::async(std::launch::async, [&] {
+    return detail::fetch_port(prefix + "two", 1, Clock::now() + kSlack);
+  });
+  auto first = std::async(std::launch::async, [&] {
+    detail::hand_out_port(prefix + "one", 1001, 2, Clock::now() + kSlack);
+  });
+  detail::hand_out_port(prefix + "two", 1002, 2, Clock::now() + kSlack);
+  first.get();
+  EXPECT_EQ(one.get(), 1001);
+  EXPECT_EQ(two.get(), 1002);
+}
+
+// Asks as rank `rank` in a process of its own; returns that process.
+pid_t ask_in_child(const std::string& name, int64_t rank) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      detail::fetch_port(name, rank, Clock::now() + kSlack);
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  return child;
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(LocalMeeting, GivesNoRanksPortToAnother) {
+  const auto name = local_name("twice");
+  auto desk = std::async(std::launch::async, [&] {
+    detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
+  });
+  EXPECT_EQ(status_of(ask_in_child(name, 1)), 0);
+  // The same rank again, of another process, and ranks that there are not.
+  EXPECT_EQ(status_of(ask_in_child(name, 1)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 0)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 3)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, -1)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 2)), 0);
+  desk.get();
+}
+
+TEST(LocalMeeting, NamesTheRanksThatDidNotCome) {
+  const auto name = local_name("alone");
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 1, Clock::now() + kSlack);
+  });
+  EXPECT_EQ(
+      error_in_time([&] {
+        detail::hand_out_port(name, 4711, 4, Clock::now() + 2 * kTimeout);
+      }),
+      "[init_process_group] ranks 2, 3 of 4 ranks of this host did not come in "
+      "time. Look whether they run; if they were started apart, set "
+      "MASTER_ADDR and MASTER_PORT.");
+  EXPECT_EQ(one.get(), 4711);
+}
+
+// A socket at a local name, whose owner does as the test says.
+class LocalServer {
+ public:
+  LocalServer(const std::string& name, int backlog)
+      : door_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    EXPECT_EQ(
+        bind(
+            door_.get(),
+            reinterpret_cast<const sockaddr*>(&address),
+            static_cast<socklen_t>(length)),
+        0);
+    EXPECT_EQ(listen(door_.get(), backlog), 0);
+  }
+  int door() const {
+    return door_.get();
+  }
+
+ private:
+  detail::Descriptor door_;
+};
+
+TEST(LocalMeeting, AtASilentSocketEndsInTime) {
+  const auto name = local_name("silent");
+  const LocalServer server(name, 8);
+  EXPECT_EQ(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      "[init_process_group] rank 0 was not found on this host in time: "
+      "process " +
+          std::to_string(getpid()) +
+          " listens at its local name and does not answer. Look whether it "
+          "runs; if ranks were started apart, or on several hosts, set "
+          "MASTER_ADDR and MASTER_PORT.");
+}
+
+TEST(LocalMeeting, AtASocketWithoutRoomEndsInTime) {
+  const auto name = local_name("full");
+  const LocalServer server(name, 0);
+  std::vector<std::future<std::string>> waiting;
+  for (int i = 0; i < 3; ++i) { // the backlog is one more than it says
+    waiting.push_back(std::async(std::launch::async, [&] {
+      return test_text::error_of([&] { detail::fetch_port(name, 1, soon()); });
+    }));
+  }
+  bool found_no_room = false;
+  for (auto& one : waiting) {
+    const auto text = one.get();
+    EXPECT_THAT(text, HasSubstr("rank 0 was not found on this host in time"));
+    found_no_room |= text.find("takes no more connections") < text.size();
+  }
+  EXPECT_TRUE(found_no_room);
+}
+
+TEST(LocalMeeting, WithGarbageIsNamed) {
+  const auto name = local_name("garbage");
+  const LocalServer server(name, 8);
+  std::thread answer([&] {
+    const detail::Descriptor one(accept(server.door(), nullptr, nullptr));
+    static_cast<void>(!send(one.get(), "\xff\x1b[2Jx", 6, MSG_NOSIGNAL));
+  });
+  EXPECT_THAT(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      HasSubstr("rank 0 of this host does not say where its store is, but \""));
+  answer.join();
+}
+
+TEST(LocalMeeting, AtATakenNameIsNamed) {
+  const auto name = local_name("taken");
+  const LocalServer server(name, 8);
+  EXPECT_EQ(
+      error_in_time([&] { detail::hand_out_port(name, 1, 2, soon()); }),
+      "[init_process_group] rank 0 cannot listen at the local name \"" + name +
+          "\": Address already in use. End the job that has the name, or set "
+          "MASTER_ADDR and MASTER_PORT.");
+}
+
+TEST(LocalMeeting, IsNotHeldByVisitorsThatSayNothing) {
+  const auto name = local_name("visitors");
+  std::vector<detail::Descriptor> visitors;
+  auto desk = std::async(std::launch::async, [&] {
+    detail::hand_out_port(name, 4711, 2, Clock::now() + kSlack);
+  });
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  for (int i = 0; i < 20; ++i) {
+    visitors.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    for (int tries = 0; tries < 1000 &&
+         connect(
+             visitors.back().get(),
+             reinterpret_cast<const sockaddr*>(&address),
+             length) != 0;
+         ++tries) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+  EXPECT_EQ(detail::fetch_port(name, 1, Clock::now() + kSlack), 4711);
+  desk.get();
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
