@@ -100,6 +100,7 @@ LISTED = {
     "a thread_local": (
         re.compile(r"\bthread_local\b"),
         {
+            "comm/assumed_shapes.cpp": "follows the calls: the tensor that is noted",
             "comm/checked_backend.cpp": "follows the calls: operators that it is told of",
             "comm/collective_timeout.cpp": "follows the calls: how long they wait",
             "comm/rank_generator.cpp": "follows the calls: what must not draw",

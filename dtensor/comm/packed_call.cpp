@@ -182,9 +182,15 @@ bool has_what_it_needs(const Call& call, int64_t members) {
   const auto is_defined = [](const at::Tensor& tensor) {
     return tensor.defined();
   };
-  if (!std::all_of(call.inputs.begin(), call.inputs.end(), is_defined)) {
+  const bool gathers = call.kind == CollectiveKind::kAllGather;
+  if (!std::all_of(call.inputs.begin(), call.inputs.end(), is_defined) ||
+      (call.gathered_size >= 0 && !gathers)) {
     return false;
   }
+  const auto has_dim = [&] {
+    return call.inputs.size() == 1 && call.dim >= 0 &&
+        call.dim < call.input().dim();
+  };
   switch (call.kind.value_or(CollectiveKind::kBarrier)) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
@@ -192,12 +198,13 @@ bool has_what_it_needs(const Call& call, int64_t members) {
     case CollectiveKind::kBroadcast:
       return call.inputs.size() == 1;
     case CollectiveKind::kAllGather:
-      return call.inputs.size() == 1 && call.dim >= 0 &&
-          call.dim < call.input().dim();
+      return has_dim();
     case CollectiveKind::kAllToAll:
-      return call.shard_dim >= 0 ? call.inputs.size() == 1
-                                 : call.inputs.size() == each &&
-              (call.shapes.empty() || call.shapes.size() == each);
+      if (call.shard_dim >= 0) {
+        return has_dim();
+      }
+      return call.inputs.size() == each &&
+          (call.shapes.empty() || call.shapes.size() == each);
     case CollectiveKind::kScatter:
       return call.like.defined() || call.inputs.size() == each;
     default:

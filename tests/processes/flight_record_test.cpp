@@ -169,9 +169,8 @@ TEST_F(FlightRecords, ThatCannotBeWrittenAreAWarning) {
     EXPECT_THAT(
         warnings.texts()[0],
         HasSubstr(
-            "[flight record] the record of the last collectives was not "
-            "written: cannot open the folder \"" +
-            folder.string() + "\": "));
+            "[flight record] cannot open the folder \"" + folder.string() +
+            "\": "));
   }
 }
 

@@ -129,7 +129,7 @@ TEST(UnevenFromLocal, LeavesTheGroupUsableOnceTheTensorIsGone) {
           get_group(mesh, "a").all_reduce(at::ones({2}), ReduceOp::kSum),
           at::full({2}, 2.0F));
       expect_same(
-          DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)}).full_tensor(),
+          whole(DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)})),
           at::ones({4, 4}));
       const auto large = at::ones({3000});
       expect_same(
@@ -143,14 +143,13 @@ TEST(UnevenFromLocal, LeavesTheGroupUsableAfterAnAsynchronousOne) {
     const auto mesh = mesh_of({2});
     EXPECT_EQ(
         error_of<c10::ValueError>([&] {
-          rows(3 - rank, mesh)
-              .redistribute({Replicate()}, {.async_op = true})
-              .to_local();
+          const auto d = rows(3 - rank, mesh);
+          DTensor(d.redistribute({Replicate()}, {.async_op = true})).to_local();
         }),
         kUneven);
     get_group(mesh, "a").barrier();
     expect_same(
-        DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)}).full_tensor(),
+        whole(DTensor::from_local(at::ones({2, 4}), mesh, {Shard(0)})),
         at::ones({4, 4}));
   });
 }

@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/message_of_impl.h>
 #include <dtensor/comm/processes/record_folder_impl.h>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -41,11 +42,12 @@ std::string file_name(std::string text) {
   return text;
 }
 
-void warn(const char* what, const std::string& why) noexcept {
+// A warning may not hide the error that is being told.
+void warn(const std::exception& error) noexcept {
   try {
-    TORCH_WARN("[flight record] ", what, ": ", why);
+    TORCH_WARN(message_of(error));
   } catch (const std::exception&) {
-    // A warning may not hide the error that is being told.
+    // Where warnings are errors.
   }
 }
 
@@ -160,7 +162,7 @@ std::string FlightRecord::write(const std::string& why) const noexcept {
     folder.write(name + ".json", as_json(why) + "\n");
     return folder.write(name + ".txt", as_text(why));
   } catch (const std::exception& error) {
-    warn("the record of the last collectives was not written", error.what());
+    warn(error);
     return "";
   }
 }

@@ -36,7 +36,7 @@ struct LocalAddress {
 };
 
 // Names that differ only behind the longest name of a socket stay apart.
-std::string short_name(const std::string& name, size_t longest) {
+std::string fitted_name(const std::string& name, size_t longest) {
   constexpr size_t kHashes = 2 * (1 + 20);
   if (name.size() <= longest) {
     return name;
@@ -55,7 +55,7 @@ LocalAddress abstract_address(const std::string& full_name) {
   LocalAddress result;
   result.address.sun_family = AF_UNIX;
   const std::string name =
-      short_name(full_name, sizeof(result.address.sun_path) - 1);
+      fitted_name(full_name, sizeof(result.address.sun_path) - 1);
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());
   result.length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());

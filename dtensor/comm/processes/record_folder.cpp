@@ -2,14 +2,15 @@
 #include <dtensor/comm/processes/record_folder_impl.h>
 
 #include <c10/util/StringUtil.h>
+#include <dtensor/error.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <filesystem>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -20,8 +21,17 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void
 fail(const std::string& what, const std::string& path, int wrong) {
-  throw std::runtime_error(c10::str(
-      what, " \"", path, "\": ", std::system_category().message(wrong)));
+  DTENSOR_CHECK(
+      false,
+      "flight record",
+      what,
+      " \"",
+      path,
+      "\": ",
+      std::system_category().message(wrong),
+      ". Set DTENSOR_FLIGHT_RECORD to a folder that this user can write, or to "
+      "\"off\".");
+  std::terminate(); // not reached
 }
 
 Descriptor open_folder(const std::string& path, int more_flags) {

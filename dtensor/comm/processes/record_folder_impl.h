@@ -13,15 +13,15 @@ class RecordFolder {
  public:
   /// Opens "dtensor-flight-<user>" where temporary files go, made with mode
   /// 0700. If that belongs to another user, is writable by others or is no
-  /// folder, makes a fresh folder beside it. Throws std::runtime_error.
+  /// folder, makes a fresh folder beside it. Throws RuntimeError.
   static RecordFolder of_user();
   /// Opens the folder that the user named, made with its parents if it is not
-  /// there. Throws std::runtime_error.
+  /// there. Throws RuntimeError.
   static RecordFolder named(const std::string& path);
 
   /// Replaces the file `name` in the folder, with mode 0600, and returns its
   /// path. Follows no link and waits for no reader.
-  /// Throws std::runtime_error.
+  /// Throws RuntimeError.
   std::string write(const std::string& name, const std::string& content) const;
 
  private:

@@ -45,7 +45,7 @@ std::vector<uint8_t> to_bytes(const Address& address) {
   return {text.begin(), text.end()};
 }
 
-constexpr std::string_view kRefusal = "refused: ";
+constexpr std::string_view kNoMemory = "refused: ";
 
 [[noreturn]] void throw_refusal(const std::string& why) {
   throw NoSharedMemory({__func__, __FILE__, uint32_t{__LINE__}}, why);
@@ -53,8 +53,8 @@ constexpr std::string_view kRefusal = "refused: ";
 
 Address from_bytes(const std::vector<uint8_t>& bytes) {
   const std::string text(bytes.begin(), bytes.end());
-  if (text.starts_with(kRefusal)) {
-    throw_refusal(text.substr(kRefusal.size(), 1024));
+  if (text.starts_with(kNoMemory)) {
+    throw_refusal(text.substr(kNoMemory.size(), 1024));
   }
   std::istringstream words(text);
   Address address;
@@ -98,7 +98,7 @@ SharedSegment create_or_refuse(c10d::Store& store, size_t bytes) {
     return SharedSegment::create(bytes);
   } catch (const c10::Error& error) {
     const std::string why = message_of(error);
-    const std::string text = std::string(kRefusal) + why;
+    const std::string text = std::string(kNoMemory) + why;
     store.set(kStoreKey, std::vector<uint8_t>(text.begin(), text.end()));
     throw_refusal(why);
   }

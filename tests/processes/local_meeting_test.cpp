@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How ranks of one host find rank 0 by a local name, and what they say where
+// the name is another's, or what is behind it is silent or speaks garbage.
+#include <dtensor/comm/processes/local_meeting_impl.h>
+#include <dtensor/comm/processes/sockets_impl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tests/error_of.h>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTimeout(500);
+// Beyond the timeout, on a machine that is busy.
+constexpr std::chrono::seconds kSlack(15);
+
+detail::Deadline soon() {
+  return Clock::now() + kTimeout;
+}
+
+// The error of `fn`, which comes in time.
+template <typename Fn>
+std::string error_in_time(const Fn& fn) {
+  const auto begin = Clock::now();
+  const auto text = test_text::error_of(fn);
+  EXPECT_LT(Clock::now() - begin, kTimeout + kSlack);
+  return text;
+}
+
+std::string local_name(const std::string& end) {
+  return "dtensor test/" + std::to_string(getpid()) + "/" + end;
+}
+
+TEST(LocalMeeting, GivesEachRankTheJobsPort) {
+  const auto name = local_name("three");
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 1, Clock::now() + kSlack);
+  });
+  auto two = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 2, Clock::now() + kSlack);
+  });
+  detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
+  EXPECT_EQ(one.get(), 4711);
+  EXPECT_EQ(two.get(), 4711);
+}
+
+// A socket's name has 107 bytes.
+TEST(LocalMeeting, KeepsLongNamesApart) {
+  const auto prefix = local_name(std::string(200, 'x'));
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(prefix + "one", 1, Clock::now() + kSlack);
+  });
+  auto two = std::async(std::launch::async, [&] {
+    return detail::fetch_port(prefix + "two", 1, Clock::now() + kSlack);
+  });
+  auto first = std::async(std::launch::async, [&] {
+    detail::hand_out_port(prefix + "one", 1001, 2, Clock::now() + kSlack);
+  });
+  detail::hand_out_port(prefix + "two", 1002, 2, Clock::now() + kSlack);
+  first.get();
+  EXPECT_EQ(one.get(), 1001);
+  EXPECT_EQ(two.get(), 1002);
+}
+
+// Asks as rank `rank` in a process of its own; returns that process.
+pid_t ask_in_child(const std::string& name, int64_t rank) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      detail::fetch_port(name, rank, Clock::now() + kSlack);
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  return child;
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(LocalMeeting, GivesNoRanksPortToAnother) {
+  const auto name = local_name("twice");
+  auto desk = std::async(std::launch::async, [&] {
+    detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
+  });
+  EXPECT_EQ(status_of(ask_in_child(name, 1)), 0);
+  // The same rank again, of another process, and ranks that there are not.
+  EXPECT_EQ(status_of(ask_in_child(name, 1)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 0)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 3)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, -1)), 1);
+  EXPECT_EQ(status_of(ask_in_child(name, 2)), 0);
+  desk.get();
+}
+
+TEST(LocalMeeting, NamesTheRanksThatDidNotCome) {
+  const auto name = local_name("alone");
+  auto one = std::async(std::launch::async, [&] {
+    return detail::fetch_port(name, 1, Clock::now() + kSlack);
+  });
+  EXPECT_EQ(
+      error_in_time([&] {
+        detail::hand_out_port(name, 4711, 4, Clock::now() + 2 * kTimeout);
+      }),
+      "[init_process_group] ranks 2, 3 of 4 ranks of this host did not come in "
+      "time. Look whether they run; if they were started apart, set "
+      "MASTER_ADDR and MASTER_PORT.");
+  EXPECT_EQ(one.get(), 4711);
+}
+
+// A socket at a local name, whose owner does as the test says.
+class LocalServer {
+ public:
+  LocalServer(const std::string& name, int backlog)
+      : door_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    EXPECT_EQ(
+        bind(
+            door_.get(),
+            reinterpret_cast<const sockaddr*>(&address),
+            static_cast<socklen_t>(length)),
+        0);
+    EXPECT_EQ(listen(door_.get(), backlog), 0);
+  }
+  int door() const {
+    return door_.get();
+  }
+
+ private:
+  detail::Descriptor door_;
+};
+
+TEST(LocalMeeting, AtASilentSocketEndsInTime) {
+  const auto name = local_name("silent");
+  const LocalServer server(name, 8);
+  EXPECT_EQ(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      "[init_process_group] rank 0 was not found on this host in time: "
+      "process " +
+          std::to_string(getpid()) +
+          " listens at its local name and does not answer. Look whether it "
+          "runs; if ranks were started apart, or on several hosts, set "
+          "MASTER_ADDR and MASTER_PORT.");
+}
+
+TEST(LocalMeeting, AtASocketWithoutRoomEndsInTime) {
+  const auto name = local_name("full");
+  const LocalServer server(name, 0);
+  std::vector<std::future<std::string>> waiting;
+  for (int i = 0; i < 3; ++i) { // the backlog is one more than it says
+    waiting.push_back(std::async(std::launch::async, [&] {
+      return test_text::error_of([&] { detail::fetch_port(name, 1, soon()); });
+    }));
+  }
+  bool found_no_room = false;
+  for (auto& one : waiting) {
+    const auto text = one.get();
+    EXPECT_THAT(text, HasSubstr("rank 0 was not found on this host in time"));
+    found_no_room |= text.find("takes no more connections") < text.size();
+  }
+  EXPECT_TRUE(found_no_room);
+}
+
+TEST(LocalMeeting, WithGarbageIsNamed) {
+  const auto name = local_name("garbage");
+  const LocalServer server(name, 8);
+  std::thread answer([&] {
+    const detail::Descriptor one(accept(server.door(), nullptr, nullptr));
+    static_cast<void>(!send(one.get(), "\xff\x1b[2Jx", 6, MSG_NOSIGNAL));
+  });
+  EXPECT_THAT(
+      error_in_time([&] { detail::fetch_port(name, 1, soon()); }),
+      HasSubstr("rank 0 of this host does not say where its store is, but \""));
+  answer.join();
+}
+
+TEST(LocalMeeting, AtATakenNameIsNamed) {
+  const auto name = local_name("taken");
+  const LocalServer server(name, 8);
+  EXPECT_EQ(
+      error_in_time([&] { detail::hand_out_port(name, 1, 2, soon()); }),
+      "[init_process_group] rank 0 cannot listen at the local name \"" + name +
+          "\": Address already in use. End the job that has the name, or set "
+          "MASTER_ADDR and MASTER_PORT.");
+}
+
+TEST(LocalMeeting, IsNotHeldByVisitorsThatSayNothing) {
+  const auto name = local_name("visitors");
+  std::vector<detail::Descriptor> visitors;
+  auto desk = std::async(std::launch::async, [&] {
+    detail::hand_out_port(name, 4711, 2, Clock::now() + kSlack);
+  });
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  for (int i = 0; i < 20; ++i) {
+    visitors.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    for (int tries = 0; tries < 1000 &&
+         connect(
+             visitors.back().get(),
+             reinterpret_cast<const sockaddr*>(&address),
+             length) != 0;
+         ++tries) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+  EXPECT_EQ(detail::fetch_port(name, 1, Clock::now() + kSlack), 4711);
+  desk.get();
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
