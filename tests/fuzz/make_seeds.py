@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the seeds of fuzz targets that read files: small files of every kind.
+"""Writes the seeds of fuzz targets that read files: small files of every kind, launch
+variables and messages.
 
     tests/fuzz/make_seeds.py
 """
@@ -118,11 +119,70 @@ def write_checkpoint():
         {"metadata": {"total_size": 4}, "weight_map": {"w": "a"}}))
 
 
+def write_launch_env():
+    for name, variables in {
+            "torchrun": {
+                "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
+                "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "oak",
+                "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "blue",
+                "TORCHELASTIC_RESTART_COUNT": "2",
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "DTENSOR_RANKS_PER_PROCESS": "2"},
+            "openmpi": {
+                "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "17"},
+            "pmi": {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4",
+                    "PMI_ID": "0"},
+            "slurm": {"SLURM_PROCID": "1", "SLURM_NTASKS": "4",
+                      "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1",
+                      "SLURM_JOB_ID": "77"},
+            "size_alone": {"WORLD_SIZE": "2"}}.items():
+        write("launch_env", name, "".join(
+            f"{variable}={value}\n" for variable, value in variables.items()))
+
+
+def longs(*values):
+    return b"".join(struct.pack("<q", value) for value in values)
+
+
+def short_texts(*values):
+    return b"".join(struct.pack("<I", len(value)) + value for value in values)
+
+
+# The first letter chooses the message (rendezvous_fuzz.cpp).
+def write_rendezvous():
+    end = b"oak\nhere\n4711 12\n"
+    # all_reduce of f32[4]; all_gather of f32[2, 4]; a tensor taken for granted
+    reduction = longs(0, 1, 6, 1, 4, -1, 0, 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0)
+    gathering = longs(
+        1, 1, 6, 2, 2, 4, -1, 0, 0, 0, -1, 2, 2, 2, 0, 4, 0, 0, 0, 0, 0, 0)
+    assumed = reduction[:-24] + longs(
+        5, 1, 1, 1, 8, 1, 4, 4) + b"S(0)" + longs(6, 0)
+    for name, message in {
+            "greeting": b"0dtensor 0.1.0\njob \n2 ranks\n" + end,
+            "rest_of_greeting": b"1" + end,
+            "address": b"2oak:29500",
+            "address_6": b"2[::1]:80",
+            "request": b"3" + longs(1),
+            "note": b"4n29500",
+            "refusal": b"4rprocess 12 has come as rank 1 before",
+            "file": b"5" + short_texts(b"/key", b"value", b"+", b""),
+            "table": b"6  sl  local_address rem_address   st\n"
+                     b"   0: 0101000A:733C 0201000A:8000 01 0 0\n",
+            "call": b"7" + reduction,
+            "assumed": b"7" + assumed,
+            "two_reductions": b"8" + reduction,
+            "two_gatherings": b"8" + gathering}.items():
+        write("rendezvous", name, message)
+
+
 def main():
     write_safetensors()
     write_gguf()
     write_archive()
     write_checkpoint()
+    write_launch_env()
+    write_rendezvous()
 
 
 if __name__ == "__main__":
