@@ -71,8 +71,8 @@ Step through_local(bool says_gradients, bool nonlinear) {
           says_gradients ? " with grad_placements" : ""),
       fn,
       [=](const DTensor& given) {
-        const auto t =
-            nonlinear ? given.redistribute(gradient_of(given)) : given;
+        const auto t = nonlinear ? given.redistribute(gradient_of(given))
+                                 : at::Tensor(given);
         auto options = shape_of(t);
         std::optional<Placements> grad;
         if (says_gradients) {
@@ -94,7 +94,7 @@ Step columns(const at::Tensor& w) {
       [w](const at::Tensor& t) { return t.matmul(w); },
       [w](const DTensor& given) {
         const DTensor t = is_whole(given)
-            ? given
+            ? at::Tensor(given)
             : given.redistribute(all(given, Replicate()));
         const auto& mesh = t.device_mesh();
         auto layout = all(t, Replicate());
