@@ -15,7 +15,10 @@ bool is_term_of(const Spec& grad, const Spec& whole) {
 
 } // namespace
 
-LocalGradient local_gradient(const at::Tensor& grad, const SpecPtr& whole) {
+LocalGradient local_gradient(
+    const at::Tensor& grad,
+    const SpecPtr& whole,
+    at::ScalarType dtype) {
   if (!grad.defined()) {
     return {};
   }
@@ -28,8 +31,13 @@ LocalGradient local_gradient(const at::Tensor& grad, const SpecPtr& whole) {
   if (is_term_of(*given, *whole)) {
     return {local_of(distributed), /*is_term=*/true};
   }
+  const auto summed = given->has_partial()
+      ? c10::promoteTypes(given->dtype(), dtype)
+      : given->dtype();
   return {redistribute_local(
-      local_of(distributed), given, whole->with_dtype(given->dtype()))};
+      local_of(distributed).to(summed),
+      given->with_dtype(summed),
+      whole->with_dtype(summed))};
 }
 
 SpecPtr gradient_layout(const SpecPtr& spec, bool is_term) {

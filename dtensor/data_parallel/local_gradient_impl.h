@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 #include <dtensor/layout/spec.h>
 
 namespace dtensor::detail {
@@ -18,8 +19,12 @@ struct LocalGradient {
 };
 
 /// Of a parameter that operators have in layout `whole`; null: as a plain
-/// tensor. Throws TypeError for a gradient of the other sort.
-LocalGradient local_gradient(const at::Tensor& grad, const SpecPtr& whole);
+/// tensor. Partial terms are summed in `dtype`, if that is wider than their
+/// own. Throws TypeError for a gradient of the other sort.
+LocalGradient local_gradient(
+    const at::Tensor& grad,
+    const SpecPtr& whole,
+    at::ScalarType dtype);
 
 /// The layout of the gradient of a parameter of `spec`, whose last dimension is
 /// that of tensor parallelism.

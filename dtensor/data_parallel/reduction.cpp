@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/ScalarType.h>
 #include <dtensor/tensor/wrap_impl.h>
 
 #include <algorithm>
@@ -41,6 +42,19 @@ class PartOfSum final : public Pending {
   at::Tensor part_;
 };
 
+// Sums of many passes in bfloat16 would stop growing at 256 times a term.
+std::vector<LocalGradient> in_wider_dtype(
+    std::vector<LocalGradient> locals,
+    at::ScalarType dtype) {
+  for (auto& local : locals) {
+    if (local.value.defined()) {
+      local.value =
+          local.value.to(c10::promoteTypes(local.value.scalar_type(), dtype));
+    }
+  }
+  return locals;
+}
+
 } // namespace
 
 // Gradients of one parameter are terms in all passes of a model, or in none.
@@ -52,7 +66,7 @@ void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
       local = kept[i];
     } else if (kept[i].value.defined()) {
       TORCH_INTERNAL_ASSERT(local.is_term == kept[i].is_term);
-      local.value = local.value.add(kept[i].value);
+      local.value = kept[i].value.add(local.value);
     }
   }
 }
@@ -142,12 +156,12 @@ std::pair<variable_list, PendingPtr> Reduction::run(
   std::vector<LocalGradient> locals;
   std::vector<CutTensor> cuts;
   for (const auto& [number, layout] : parameters) {
-    locals.push_back(local_gradient(gradients[number], layout->whole));
+    locals.push_back(local_gradient(gradients[number], layout->whole, dtype));
     cuts.push_back(layout->cut);
   }
   add_unsummed(locals);
   if (!requires_sync_) {
-    unsummed_ = std::move(locals);
+    unsummed_ = in_wider_dtype(std::move(locals), dtype);
     return {std::move(results), nullptr};
   }
   const FlatLayout layout(

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/observer.h>
@@ -14,6 +15,7 @@
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/grad_layout_impl.h>
+#include <dtensor/parallel/hook_list.h>
 #include <dtensor/parallel/module_claim_impl.h>
 #include <dtensor/parallel/shared_ranks_impl.h>
 #include <dtensor/tensor/meta_impl.h>
@@ -70,11 +72,12 @@ at::Tensor part_of(const at::Tensor& parameter) {
 Replication::Replication(
     GroupPtr group,
     const std::vector<at::Tensor>& parameters,
-    int64_t bucket_bytes)
-    : group_(std::move(group)) {
+    int64_t bucket_bytes,
+    std::optional<at::ScalarType> reduce_dtype)
+    : group_(std::move(group)),
+      reduce_dtype_(reduce_dtype) {
   for (const auto& parameter : parameters) {
-    parameters_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(
-        parameter.getIntrusivePtr())});
+    parameters_.emplace_back(parameter);
   }
   int64_t bytes = 0;
   auto dtype = at::ScalarType::Undefined;
@@ -124,9 +127,57 @@ void Replication::begin_pass() {
       });
 }
 
+void Replication::share_buffers(SharedBuffers buffers) {
+  buffers.share();
+  shared_buffers_ = std::move(buffers);
+}
+
+void Replication::begin_forward() {
+  if (shared_buffers_ && requires_sync_ && buffers_may_differ_) {
+    shared_buffers_->share();
+  }
+  buffers_may_differ_ = true;
+}
+
+at::ScalarType Replication::dtype_of_sum(at::ScalarType dtype) const {
+  return reduce_dtype_ ? c10::promoteTypes(dtype, *reduce_dtype_) : dtype;
+}
+
+// Adds the parameter's gradient to what waits of earlier passes.
+LocalGradient Replication::gradient_of(const Parameter& parameter) const {
+  const at::Tensor tensor(parameter.tensor.lock());
+  const auto dtype = dtype_of_sum(tensor.scalar_type());
+  auto local =
+      local_gradient(tensor.grad(), spec_if_distributed(tensor), dtype);
+  const auto& waiting = parameter.waiting;
+  if (!waiting.value.defined()) {
+    return local;
+  }
+  if (!local.value.defined()) {
+    return waiting;
+  }
+  TORCH_INTERNAL_ASSERT(local.is_term == waiting.is_term);
+  local.value = waiting.value.add(local.value);
+  return local;
+}
+
+// In bfloat16 a sum of many passes would stop growing at 256 times a term.
+void Replication::keep_wide(Parameter& parameter) const {
+  const at::Tensor tensor(parameter.tensor.lock());
+  const auto dtype = dtype_of_sum(tensor.scalar_type());
+  if (dtype == tensor.scalar_type() || !tensor.grad().defined()) {
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  parameter.waiting = gradient_of(parameter);
+  parameter.waiting.value = parameter.waiting.value.to(dtype);
+  tensor.mutable_grad() = at::Tensor();
+}
+
 bool Replication::take(size_t i) {
   auto& parameter = parameters_[i];
   parameter.is_changed = true;
+  keep_wide(parameter);
   if (!requires_sync_) {
     return false;
   }
@@ -162,13 +213,12 @@ void Replication::send(Bucket& bucket) {
   std::vector<at::Tensor> values(1);
   for (const auto i : bucket.parameters) {
     const auto& parameter = parameters_[i];
-    const at::Tensor tensor(parameter.tensor.lock());
-    const auto [value, is_term] =
-        local_gradient(tensor.grad(), spec_if_distributed(tensor));
-    const auto part = part_of(tensor);
+    const auto part = part_of(at::Tensor(parameter.tensor.lock()));
+    const auto options = part.options().dtype(dtype_of_sum(part.scalar_type()));
+    const auto [value, is_term] = gradient_of(parameter);
     values.push_back(
-        value.defined() ? value.reshape({-1})
-                        : at::zeros({part.numel()}, part.options()));
+        value.defined() ? value.reshape({-1}).to(options.dtype())
+                        : at::zeros({part.numel()}, options));
     header.push_back(parameter.is_changed && value.defined() ? 1 : 0);
     header.push_back(is_term ? 1 : 0);
   }
@@ -185,6 +235,10 @@ void Replication::finish() {
     receive(bucket);
   }
   alive_.reset();
+  if (shared_buffers_) {
+    shared_buffers_->share();
+    buffers_may_differ_ = false;
+  }
 }
 
 void Replication::receive(const Bucket& bucket) {
@@ -199,11 +253,13 @@ void Replication::receive(const Bucket& bucket) {
     const auto mine = averages.narrow(0, begin, part.numel());
     begin += part.numel();
     parameter.is_changed = false;
+    parameter.waiting = {};
     if (header[2 * k].item<double>() == 0) {
       continue;
     }
     // No view to autograd: optimizers detach gradients in place.
-    auto average = mine.view(part.sizes()).variable_data();
+    auto average =
+        mine.view(part.sizes()).to(part.scalar_type()).variable_data();
     if (const auto spec = spec_if_distributed(tensor)) {
       average = wrap(
           std::move(average),
@@ -259,6 +315,26 @@ void ReplicatedModule::set_requires_gradient_sync(bool requires_sync) {
   replication_->set_requires_gradient_sync(requires_sync);
 }
 
+namespace {
+
+// Hooks a module that says when its forward begins.
+void share_before_forward(
+    torch::nn::Module& module,
+    const std::weak_ptr<detail::Replication>& replication) {
+  auto* hooks = dynamic_cast<ModuleHooks*>(&module);
+  if (hooks == nullptr) {
+    return;
+  }
+  hooks->add_forward_pre_hook([replication](const std::vector<at::Tensor*>&) {
+    const auto alive = replication.lock();
+    if (alive != nullptr && c10::GradMode::is_enabled()) {
+      alive->begin_forward();
+    }
+  });
+}
+
+} // namespace
+
 ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& given,
@@ -273,7 +349,14 @@ ReplicatedModule replicate(
   const detail::ModuleClaim claim(detail::kReplicate, module);
   const auto parameters = parameters_of(module, mesh);
   const auto replication = std::make_shared<detail::Replication>(
-      get_all_groups(mesh)[0], parameters, options.bucket_cap_bytes);
+      get_all_groups(mesh)[0],
+      parameters,
+      options.bucket_cap_bytes,
+      options.reduce_dtype);
+  if (options.broadcast_buffers) {
+    replication->share_buffers({get_all_groups(mesh), module});
+    share_before_forward(module, replication);
+  }
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto hook = std::make_unique<detail::TakeGradient>(replication, i);
     auto& place =

@@ -10,11 +10,13 @@
 // Python: torch.distributed._composable.replicate, DistributedDataParallel.
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <dtensor/api.h>
 #include <dtensor/layout/mesh.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace torch::nn {
 class Module;
@@ -30,6 +32,19 @@ class Replication;
 struct ReplicateOptions {
   /// Gradients of so many bytes go by one all-reduce.
   int64_t bucket_cap_bytes = 25 << 20;
+  /// Dtype in which gradients are averaged, and in which those of several
+  /// backward passes add up until then: `.grad` is undefined meanwhile. A
+  /// wider dtype of the gradient itself is kept. Default: that of the
+  /// gradient. Python: MixedPrecisionPolicy.reduce_dtype of replicate.
+  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
+  /// All ranks take the module's buffers (the statistics of batch norms) from
+  /// rank 0 of the mesh: now, at the end of every backward pass that averages
+  /// gradients, and, if the module is declared with DTENSOR_MODULE, before a
+  /// forward with gradients that follows another one without such a pass. A
+  /// buffer that a graph has saved is then written: false, or one backward
+  /// pass for all losses of a step, for graphs that are used again.
+  /// Python: DistributedDataParallel(broadcast_buffers=True).
+  bool broadcast_buffers = true;
 };
 
 /// A model that replicate() prepared. A handle.
@@ -59,5 +74,14 @@ DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ReplicateOptions& options = {});
+
+/// Gives the buffers of `module` the values that the first rank of `mesh`
+/// (default: the current one) has. All ranks of the mesh call it. replicate()
+/// does so by itself; call it for units of fully_shard, whose batch norms see
+/// other data on every rank, before a checkpoint.
+/// Python: what DistributedDataParallel does before each forward.
+DTENSOR_API void broadcast_buffers(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh = {});
 
 } // namespace dtensor

@@ -12,9 +12,11 @@
 #include <c10/util/intrusive_ptr.h>
 #include <dtensor/comm/group.h>
 #include <dtensor/data_parallel/local_gradient_impl.h>
+#include <dtensor/data_parallel/shared_buffers_impl.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,13 @@ class Replication : public std::enable_shared_from_this<Replication> {
   Replication(
       GroupPtr group,
       const std::vector<at::Tensor>& parameters,
-      int64_t bucket_bytes);
+      int64_t bucket_bytes,
+      std::optional<at::ScalarType> reduce_dtype);
+
+  /// Buffers that all ranks take from the first one after each average.
+  void share_buffers(SharedBuffers buffers);
+  /// The module begins a forward that records gradients.
+  void begin_forward();
 
   /// Parameter `i` has its gradient of this pass. Returns whether it becomes
   /// an average at the end of it.
@@ -38,10 +46,13 @@ class Replication : public std::enable_shared_from_this<Replication> {
  private:
   // The parameter owns it, through the hook on its gradient.
   struct Parameter {
+    explicit Parameter(const at::Tensor& t) : tensor(t.getIntrusivePtr()) {}
+
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     size_t bucket = 0;
     bool is_counted = false; // among those that are not missing
     bool is_changed = false; // by a pass since it was an average
+    LocalGradient waiting;   // in the dtype of averages, if that is wider
   };
   struct Bucket {
     std::vector<size_t> parameters;
@@ -51,6 +62,9 @@ class Replication : public std::enable_shared_from_this<Replication> {
 
   bool is_inside() const;
   void begin_pass();
+  at::ScalarType dtype_of_sum(at::ScalarType dtype) const;
+  void keep_wide(Parameter& parameter) const;
+  LocalGradient gradient_of(const Parameter& parameter) const;
   void send_complete();
   void send(Bucket& bucket);
   void finish();
@@ -59,6 +73,9 @@ class Replication : public std::enable_shared_from_this<Replication> {
   GroupPtr group_;
   std::vector<Parameter> parameters_;
   std::vector<Bucket> buckets_;
+  std::optional<at::ScalarType> reduce_dtype_;
+  std::optional<SharedBuffers> shared_buffers_;
+  bool buffers_may_differ_ = false;
   bool requires_sync_ = true;
   size_t next_ = 0; // bucket to send
   // The backward pass, of those inside of one another the first that came by,

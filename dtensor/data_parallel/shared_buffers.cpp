@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dtensor/data_parallel/shared_buffers_impl.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/mesh_scope.h>
+#include <dtensor/comm/observer.h>
+#include <dtensor/data_parallel/replicate.h>
+#include <dtensor/tensor/meta_impl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtensor {
+namespace detail {
+namespace {
+
+// The memory of a buffer on this rank.
+at::Tensor local_of_buffer(const at::Tensor& buffer) {
+  return is_dtensor(buffer) ? local_of(buffer) : buffer;
+}
+
+bool can_be_sent(const at::Tensor& local) {
+  return local.defined() && local.layout() == at::kStrided &&
+      !local.is_meta() && local.numel() > 0;
+}
+
+// Tensors of one dtype on one device, which go by one broadcast.
+std::vector<std::vector<at::Tensor>> buckets_of(
+    const std::vector<at::Tensor>& tensors) {
+  std::vector<std::vector<at::Tensor>> buckets;
+  for (const auto& t : tensors) {
+    const auto fits = [&](const auto& bucket) {
+      return bucket[0].scalar_type() == t.scalar_type() &&
+          bucket[0].device() == t.device();
+    };
+    const auto known = std::find_if(buckets.begin(), buckets.end(), fits);
+    if (known == buckets.end()) {
+      buckets.push_back({t});
+    } else {
+      known->push_back(t);
+    }
+  }
+  return buckets;
+}
+
+void write_if_different(const at::Tensor& to, const at::Tensor& flat) {
+  const auto from = flat.view(to.sizes());
+  if (!at::equal(to, from)) {
+    to.copy_(from);
+  }
+}
+
+void broadcast_bucket(Group& group, const std::vector<at::Tensor>& bucket) {
+  std::vector<at::Tensor> flat;
+  for (const auto& t : bucket) {
+    flat.push_back(t.reshape({-1}));
+  }
+  const auto all = group.broadcast(at::cat(flat), 0);
+  int64_t begin = 0;
+  for (const auto& t : bucket) {
+    write_if_different(t, all.narrow(0, begin, t.numel()));
+    begin += t.numel();
+  }
+}
+
+} // namespace
+
+SharedBuffers::SharedBuffers(
+    std::vector<GroupPtr> groups,
+    const torch::nn::Module& module)
+    : groups_(std::move(groups)) {
+  for (const auto& buffer : module.buffers()) {
+    if (buffer.defined()) {
+      buffers_.emplace_back(buffer.getIntrusivePtr());
+    }
+  }
+}
+
+void SharedBuffers::share() const {
+  const c10::NoGradGuard no_grad;
+  const ModuleScope scope("buffers");
+  std::vector<at::Tensor> locals;
+  for (const auto& weak : buffers_) {
+    if (auto impl = weak.lock()) {
+      const auto local = local_of_buffer(at::Tensor(std::move(impl)));
+      if (can_be_sent(local)) {
+        locals.push_back(local);
+      }
+    }
+  }
+  const auto buckets = buckets_of(locals);
+  for (const auto& group : groups_) {
+    for (const auto& bucket : buckets) {
+      if (group->size() > 1) {
+        broadcast_bucket(*group, bucket);
+      }
+    }
+  }
+}
+
+} // namespace detail
+
+void broadcast_buffers(
+    const torch::nn::Module& module,
+    const DeviceMesh& mesh) {
+  detail::SharedBuffers(
+      get_all_groups(detail::mesh_or_current(mesh, "broadcast_buffers")),
+      module)
+      .share();
+}
+
+} // namespace dtensor
