@@ -36,8 +36,8 @@ using CheckpointValue =
 using CheckpointExtra = std::map<std::string, CheckpointValue>;
 
 /// What is saved or loaded; what is null is left out. All ranks pass the same
-/// names in the same layouts. A plain tensor is taken to be the same on all
-/// ranks.
+/// names in the same layouts. A plain tensor, and a value of `extra`, is the
+/// same on all ranks: save_checkpoint() compares checksums.
 struct CheckpointState {
   /// Parameters and buffers, under their names in the module.
   torch::nn::Module* model = nullptr;
@@ -63,6 +63,9 @@ struct SaveOptions {
   /// Takes the place of a checkpoint, of an empty folder, or of a link to one
   /// of these. Anything else that is there is an error, and stays.
   bool overwrite = false;
+  /// Saves what rank 0 has of plain tensors and values of `extra` that differ
+  /// between ranks; else that is an error.
+  bool allow_differences = false;
   /// Who saves; by default all ranks of the world.
   GroupPtr group = nullptr;
   /// How long a rank waits for files of the others when its own are written:
@@ -77,8 +80,9 @@ struct SaveOptions {
 /// throws on all, and leaves what was there.
 /// Throws ValueError for a Partial tensor, a dtype that safetensors does not
 /// have, a name twice, a mesh with ranks that do not save, ranks that do not
-/// save the same, and a path that exists (without overwrite, or if it is no
-/// checkpoint); RuntimeError for what the file system refuses.
+/// save the same, plain tensors and values of `extra` that differ between ranks
+/// (without allow_differences), and a path that exists (without overwrite, or
+/// if it is no checkpoint); RuntimeError for what the file system refuses.
 /// Python: torch.distributed.checkpoint.save.
 DTENSOR_API void save_checkpoint(
     const std::string& path,

@@ -3,6 +3,7 @@
 // where training goes on beside, a copy of them.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
+#include <dtensor/checkpoint/compare_plain_impl.h>
 #include <dtensor/checkpoint/copy_room_impl.h>
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/checkpoint/save_run_impl.h>
@@ -92,9 +93,9 @@ std::vector<int64_t> holders(const SavedTensor& item, const Group& group) {
   return ranks;
 }
 
-detail::HeldTensor held(
-    const SavedTensor& item,
-    std::vector<std::vector<int64_t>> meshes) {
+using Meshes = std::vector<std::vector<int64_t>>;
+
+detail::HeldTensor held(const SavedTensor& item, Meshes meshes) {
   const auto& t = item.tensor;
   detail::HeldTensor result;
   result.dtype = t.scalar_type();
@@ -135,6 +136,8 @@ struct Prepared {
   std::vector<std::string> lines;
   std::vector<std::vector<int64_t>> meshes;
   std::vector<size_t> mesh_of;
+  std::vector<std::string> compared; // names, and this rank's digests
+  std::vector<std::string> digests;
 
   Prepared(
       const std::string& path,
@@ -180,17 +183,41 @@ struct Prepared {
     for (const auto& [name, first] : tied) {
       lines.push_back(c10::str(name, " is ", first));
     }
+    const auto extra =
+        state.extra == nullptr ? CheckpointExtra{} : *state.extra;
+    compared = detail::comparable_names(tensors, extra);
+    lines.insert(lines.end(), compared.begin(), compared.end());
+    digests = detail::digests_of(tensors, extra);
+  }
+
+  // JSON that other ranks read of this one.
+  std::string text() const {
+    return nlohmann::json{{"meshes", meshes}, {"digests", digests}}.dump();
   }
 };
 
-// The layouts of all tensors, of which each rank knows its own meshes:
-// `theirs` has those of every rank as JSON.
+// Names of tensors that rank 0 writes, since ranks differ.
+std::vector<std::string> different_names(
+    const Prepared& prepared,
+    const std::vector<nlohmann::json>& theirs,
+    const SaveOptions& options) {
+  std::vector<std::vector<std::string>> digests;
+  for (const auto& other : theirs) {
+    digests.push_back(other.at("digests").get<std::vector<std::string>>());
+  }
+  return detail::names_that_differ(
+      prepared.compared, digests, options.allow_differences);
+}
+
+// The layouts of all tensors, of which each rank knows its own meshes: `theirs`
+// has the text() of every rank.
 std::vector<detail::HeldTensor> layouts_of(
     const Prepared& prepared,
-    const std::vector<std::string>& theirs) {
-  std::vector<std::vector<std::vector<int64_t>>> alike(prepared.meshes.size());
-  for (const auto& text : theirs) {
-    const auto meshes = nlohmann::json::parse(text);
+    const std::vector<nlohmann::json>& theirs,
+    const std::vector<std::string>& different) {
+  std::vector<Meshes> alike(prepared.meshes.size());
+  for (const auto& other : theirs) {
+    const auto& meshes = other.at("meshes");
     for (size_t i = 0; i < alike.size(); ++i) {
       auto ranks = meshes.at(i).get<std::vector<int64_t>>();
       if (std::find(alike[i].begin(), alike[i].end(), ranks) ==
@@ -201,7 +228,12 @@ std::vector<detail::HeldTensor> layouts_of(
   }
   std::vector<detail::HeldTensor> layouts;
   for (size_t i = 0; i < prepared.tensors.size(); ++i) {
-    layouts.push_back(held(prepared.tensors[i], alike[prepared.mesh_of[i]]));
+    const auto& item = prepared.tensors[i];
+    const bool differs = !is_dtensor(item.tensor) &&
+        std::find(different.begin(), different.end(), item.name) !=
+            different.end();
+    layouts.push_back(
+        held(item, differs ? Meshes{{0}} : alike[prepared.mesh_of[i]]));
   }
   return layouts;
 }
@@ -283,13 +315,13 @@ std::unique_ptr<detail::SaveRun> begin_save(
   const auto error =
       detail::error_in([&] { prepared.emplace(path, state, options, group); });
   detail::check_none_failed(group, error, what, kSaveCheckpoint);
+  std::vector<nlohmann::json> theirs;
+  for (const auto& text : detail::check_all_alike(
+           group, prepared->lines, prepared->text(), kSaveCheckpoint)) {
+    theirs.push_back(nlohmann::json::parse(text));
+  }
   const auto layouts = layouts_of(
-      *prepared,
-      detail::check_all_alike(
-          group,
-          prepared->lines,
-          nlohmann::json(prepared->meshes).dump(),
-          kSaveCheckpoint));
+      *prepared, theirs, different_names(*prepared, theirs, options));
   detail::SaveTask task;
   const auto refused = detail::error_in([&] {
     task = task_of(path, state, options, group, *prepared, layouts, room);
