@@ -3,6 +3,7 @@
 
 #include <ATen/core/List_inl.h>
 #include <ATen/core/jit_type.h>
+#include <dtensor/ops/plain_operand_impl.h>
 
 namespace dtensor::detail {
 namespace {
@@ -58,6 +59,14 @@ void add_item_to_key(
 }
 
 } // namespace
+
+uint64_t word_of_plain(const at::Tensor& t) {
+  const bool wrapped = t.unsafeGetTensorImpl()->is_wrapped_number();
+  const bool may_split = !wrapped && may_split_plain();
+  return (static_cast<uint64_t>(t.scalar_type()) << 8) |
+      (static_cast<uint64_t>(may_split) << 5) |
+      (static_cast<uint64_t>(wrapped) << 2) | 3;
+}
 
 void add_to_key(
     LongKey& key,

@@ -13,8 +13,7 @@
 //   optional           whether it has a value, that
 //   list               the length (but for bool[3] and the like), the items
 //
-// Words need no tags: the operator's signature fixes the type at every
-// position. Ids are never reused, so a key cannot mean another spec later.
+// The signature fixes the type at every position. Ids are never reused.
 #pragma once
 
 #include <ATen/DTensorState.h>
@@ -36,18 +35,19 @@
 
 namespace dtensor::detail {
 
+/// Its dtype, whether it is a number, and whether it may become Partial.
+uint64_t word_of_plain(const at::Tensor& t);
+
 template <class Key>
 void add_plain_to_key(Key& key, const at::Tensor& t) {
-  const bool wrapped = t.unsafeGetTensorImpl()->is_wrapped_number();
-  auto word = (static_cast<uint64_t>(t.scalar_type()) << 8) |
-      (static_cast<uint64_t>(wrapped) << 2) | 3;
-  if (t.dim() == 0) { // means the same on every rank
+  auto word = word_of_plain(t);
+  if (t.dim() == 0) { // means the same on every rank, but beside Partial
     key.push(word);
   } else if constexpr (Key::kOfUnboxed) {
     key.make_unusable();
   } else {
-    word |= static_cast<uint64_t>(at::get_dtensor_allow_implicit_replication())
-        << 3;
+    const bool allows = at::get_dtensor_allow_implicit_replication();
+    word |= static_cast<uint64_t>(allows) << 3;
     word |= static_cast<uint64_t>(in_view_backward()) << 4;
     key.push(word | (static_cast<uint64_t>(t.dim()) << 16));
     for (const auto size : t.sizes()) {

@@ -277,6 +277,7 @@ std::shared_ptr<const Decision> decide_anew(
   }
   auto decision = std::make_shared<Decision>(
       propagate(call, *info.rule, constraints, choices));
+  check_plain_is_not_split(info, call, *decision);
   if (info.is_region) {
     decision->grads = gradient_layouts(call, *decision);
     decision->parts_are_equal = all_have_equal_parts(call, *decision);

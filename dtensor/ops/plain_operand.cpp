@@ -2,6 +2,7 @@
 #include <dtensor/ops/plain_operand_impl.h>
 
 #include <ATen/DTensorState.h>
+#include <ATen/core/jit_type.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <dtensor/comm/init_device_mesh.h>
@@ -13,6 +14,7 @@
 #include <dtensor/ops/replicated_impl.h>
 #include <dtensor/ops/stack_impl.h>
 #include <dtensor/tensor/meta_impl.h>
+#include <dtensor/tensor/replication_key_impl.h>
 
 #include <algorithm>
 #include <string>
@@ -109,6 +111,13 @@ bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   return may;
 }
 
+// The tensors of cat and stack, but no indices.
+bool is_list_of_tensors(const c10::Argument& argument) {
+  return argument.type()->kind() == c10::TypeKind::ListType &&
+      argument.type()->expectRef<c10::ListType>().getElementType()->kind() ==
+      c10::TypeKind::TensorType;
+}
+
 // What is often meant where one is written and the other not.
 const char* advice(
     const c10::FunctionSchema& schema,
@@ -155,6 +164,45 @@ void check_plain_operand(
       "every rank: distribute_module makes what a module holds distributed, "
       "implicit_replication() lets plain operands stand.",
       advice(schema, plain, arg, beside));
+}
+
+bool may_split_plain() {
+  return in_backward() || in_implicit_replication() ||
+      at::get_dtensor_allow_implicit_replication();
+}
+
+void check_plain_is_not_split(
+    const OpInfo& info,
+    const OpCall& call,
+    const Decision& decision) {
+  const auto partial = std::find_if(
+      call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
+        return input.spec->has_partial();
+      });
+  // LibTorch makes a tensor of the number in `x[i] = number`, and copies it.
+  if (partial == call.inputs.end() || info.traits.takes_plain ||
+      may_split_plain()) {
+    return;
+  }
+  size_t index = 0;
+  visit_tensors(call.args, [&](const at::Tensor& t, size_t arg, int) {
+    const auto& wanted = decision.inputs[index++];
+    const auto& argument = call.schema.arguments()[arg];
+    const bool joins = is_list_of_tensors(argument) ||
+        (wanted != nullptr && wanted->has_partial());
+    DTENSOR_CHECK_VALUE(
+        is_dtensor(t) || !joins || t.unsafeGetTensorImpl()->is_wrapped_number(),
+        info.name,
+        "argument \"",
+        argument.name(),
+        "\", a plain ",
+        describe(t),
+        ", would be a term of the sum over ranks of ",
+        *partial->spec,
+        ", and ranks may have different values of it. Call full_tensor() on "
+        "the DTensor first, or pass replicate(value, mesh) if all ranks have "
+        "the same value.");
+  });
 }
 
 void place_same_plain(const OpInfo& info, c10::IValue* args) {

@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <dtensor/layout/spec.h>
+#include <dtensor/ops/op_call.h>
 #include <dtensor/ops/op_info_impl.h>
+#include <dtensor/ops/strategy.h>
 
 namespace dtensor::detail {
 
@@ -17,6 +19,18 @@ void check_plain_operand(
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside);
+
+/// True where a plain tensor may become a term of a sum over ranks: in an
+/// implicit_replication() scope, and in a gradient formula.
+bool may_split_plain();
+
+/// Throws for a plain tensor that `decision` brings to Partial: rank 0 would
+/// have all of it, and what other ranks have would be lost. A number that the
+/// program has as a Scalar may be split.
+void check_plain_is_not_split(
+    const OpInfo& info,
+    const OpCall& call,
+    const Decision& decision);
 
 /// For an operator of OpTraits::takes_plain: among its arguments, all
 /// distributed ones replicated, those plain ones become DTensors that would be

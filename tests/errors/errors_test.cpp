@@ -593,6 +593,8 @@ const std::map<std::string, Provocation>& provocations() {
       {"a negative size",
        [](const DeviceMesh& mesh) { zeros({-4}, mesh, {Shard(0)}); }},
       // Operators.
+      {"a plain number of a rank beside a sum over ranks",
+       [](const DeviceMesh& mesh) { partial(mesh) + at::ones({}); }},
       {"a plain tensor beside a DTensor",
        [](const DeviceMesh& mesh) {
          at::add(rows(mesh), at::ones({4, 6}));
@@ -1366,6 +1368,10 @@ const std::map<std::string, Provocation>& provocations() {
       {"ranks that save different tensors",
        [](const auto& mesh) {
          save_one(at::ones({3 + mesh.get_local_rank()}));
+       }},
+      {"a plain tensor in a checkpoint that differs between ranks",
+       [](const auto& mesh) {
+         save_one(at::full({3}, mesh.get_local_rank()));
        }},
       {"two tensors of one name in a checkpoint",
        [](const auto&) {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A plain tensor of one element beside a sum over ranks: it may differ between
+// ranks, so that no rank knows which term it would be.
+#include <dtensor/ops/implicit_replication.h>
+#include <tests/ops/against_plain.h>
+
+namespace dtensor {
+namespace TEST_SOURCE {
+
+using namespace dtensor::against_plain;
+
+// A sum over two ranks; of the whole, 3 times `sizes` ones.
+at::Tensor partial_ones(const DeviceMesh& mesh, at::IntArrayRef sizes) {
+  return DTensor::from_local(
+      at::full(sizes, static_cast<double>(mesh.get_rank() + 1), at::kDouble),
+      mesh,
+      {Partial()});
+}
+
+using Call = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+
+struct NamedCall {
+  const char* name;
+  Call call;
+};
+
+std::vector<NamedCall> additive_calls() {
+  using T = const at::Tensor&;
+  return {
+      {"add", [](T p, T x) { return p + x; }},
+      {"added", [](T p, T x) { return x + p; }},
+      {"alpha", [](T p, T x) { return at::add(p, x, 0.5); }},
+      {"sub", [](T p, T x) { return p - x; }},
+      {"subtracted", [](T p, T x) { return x - p; }},
+      {"rsub", [](T p, T x) { return at::rsub(p, x); }},
+      {"lerp", [](T p, T x) { return at::lerp(p, x, 0.25); }},
+      {"addcmul", [](T p, T x) { return at::addcmul(p, x, x); }},
+      {"addcdiv", [](T p, T x) { return at::addcdiv(p, x, x); }},
+      {"where",
+       [](T p, T x) {
+         return at::where(
+             replicate(at::ones({}, at::kBool), DTensor(p).device_mesh()),
+             p,
+             x);
+       }},
+      {"in place", [](T p, T x) { return p.clone().add_(x); }},
+      {"sub in place", [](T p, T x) { return p.clone().sub_(x); }},
+      {"lerp in place", [](T p, T x) { return p.clone().lerp_(x, 0.5); }},
+  };
+}
+
+std::string
+error_or_value(const Call& call, const at::Tensor& p, at::Tensor x) {
+  return error_of([&] { full_tensor(call(p, x)); });
+}
+
+TEST(PlainBesidePartial, IsRefusedInSums) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    const auto mine = at::full({}, static_cast<double>(rank + 1), at::kDouble);
+    for (const auto& sizes : {std::vector<int64_t>{}, {4}}) {
+      const auto sum = partial_ones(mesh, sizes);
+      for (const auto& [name, call] : additive_calls()) {
+        EXPECT_NE(
+            error_or_value(call, sum, mine).find("Call full_tensor() on"),
+            std::string::npos)
+            << name << ": " << error_or_value(call, sum, mine);
+      }
+    }
+    EXPECT_EQ(
+        error_of([&] { mine + partial_ones(mesh, {}); }),
+        "[aten::add.Tensor] argument \"self\", a plain f64[], would be a term "
+        "of the sum over ranks of f64[] on (dp=2): P(sum), and ranks may have "
+        "different values of it. Call full_tensor() on the DTensor first, or "
+        "pass replicate(value, mesh) if all ranks have the same value.");
+  });
+}
+
+TEST(PlainBesidePartial, IsRefusedInLists) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    const auto mine = at::full({1}, static_cast<double>(rank + 1), at::kDouble);
+    const auto sum = partial_ones(mesh, {1});
+    for (const auto& call : std::vector<std::function<at::Tensor()>>{
+             [&] {
+               return at::cat({sum, mine});
+             },
+             [&] {
+               return at::stack({mine, sum});
+             },
+             [&] {
+               return at::hstack({mine, sum});
+             },
+             [&] {
+               return at::stack({sum.squeeze(0), mine.squeeze(0)});
+             }}) {
+      EXPECT_NE(
+          error_of([&] { full_tensor(call()); }).find("Call full_tensor() on"),
+          std::string::npos);
+    }
+  });
+}
+
+// On every run, whatever was decided before by a gradient formula, in a scope,
+// or for a number.
+TEST(PlainBesidePartial, IsRefusedAfterOthersWereTaken) {
+  run_ranks(2, [](int64_t rank) {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    const auto sum = partial_ones(mesh, {3});
+    const auto mine = at::full({}, static_cast<double>(rank + 1), at::kDouble);
+    for (int pass = 0; pass < 2; ++pass) {
+      {
+        const auto scope = implicit_replication();
+        const auto same = at::full({}, 2., at::kDouble);
+        EXPECT_TRUE(full_tensor(sum + same).eq(5).all().item<bool>());
+      }
+      EXPECT_TRUE(full_tensor(sum + 2.).eq(5).all().item<bool>());
+      EXPECT_TRUE(full_tensor(2. + sum).eq(5).all().item<bool>());
+      EXPECT_TRUE(full_tensor(1. - sum).eq(-2).all().item<bool>());
+      EXPECT_NE(error_of([&] { sum + mine; }), "nothing was thrown");
+    }
+  });
+}
+
+TEST(PlainBesidePartial, IsTakenWhereAllRanksHaveIt) {
+  run_ranks(3, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
+    const auto sum =
+        DTensor::from_local(at::ones({2}, at::kDouble), mesh, {Partial()});
+    const auto same = replicate(at::full({}, 4., at::kDouble), mesh);
+    EXPECT_TRUE(full_tensor(sum + same).eq(7).all().item<bool>());
+    EXPECT_TRUE(full_tensor(sum * 2.).eq(6).all().item<bool>());
+    EXPECT_TRUE(full_tensor(sum * at::full({}, 2., at::kDouble))
+                    .eq(6)
+                    .all()
+                    .item<bool>());
+    auto written = sum.clone();
+    written.index_put_({0}, 5.);
+    EXPECT_EQ(full_tensor(written)[0].item<double>(), 5);
+    written.fill_(2.);
+    EXPECT_TRUE(full_tensor(written).eq(2).all().item<bool>());
+  });
+}
+
+// Plain numbers that gradient formulas make are the same on all ranks.
+TEST(PlainBesidePartial, IsTakenInGradients) {
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    const auto whole = at::arange(6, at::kDouble).view({3, 2}) - 2;
+    auto plain = whole.clone().requires_grad_();
+    auto x = distribute_tensor(whole, mesh, {Shard(0)}).requires_grad_();
+    const auto loss = [](const at::Tensor& t) {
+      const auto sum = t.sum(0);
+      return (sum.clamp_min(0.5).pow(2) + sum.nan_to_num(0.)).sum();
+    };
+    loss(plain).backward();
+    loss(x).backward();
+    EXPECT_TRUE(at::allclose(full_tensor(x.grad()), plain.grad()));
+  });
+}
+
+} // namespace TEST_SOURCE
+} // namespace dtensor
