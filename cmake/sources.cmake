@@ -354,6 +354,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/decide_impl.h
   dtensor/ops/decision_cache.cpp
   dtensor/ops/decision_cache_impl.h
+  dtensor/ops/derived_whole.cpp
+  dtensor/ops/derived_whole_impl.h
   dtensor/ops/dim_map.cpp
   dtensor/ops/dispatch.cpp
   dtensor/ops/dispatch_impl.h
@@ -468,6 +470,8 @@ set(DTENSOR_OPS_SOURCES
   dtensor/ops/variants_impl.h
   dtensor/ops/view_result.cpp
   dtensor/ops/view_result_impl.h
+  dtensor/ops/whole_call.cpp
+  dtensor/ops/whole_call_impl.h
   dtensor/ops/whole_source_impl.h
   dtensor/ops/with_boundary_impl.h
 )
@@ -594,6 +598,8 @@ set(DTENSOR_DATA_PARALLEL_SOURCES
   dtensor/data_parallel/schedule_impl.h
   dtensor/data_parallel/shard_parameter.cpp
   dtensor/data_parallel/shard_parameter_impl.h
+  dtensor/data_parallel/shared_buffers.cpp
+  dtensor/data_parallel/shared_buffers_impl.h
   dtensor/data_parallel/unique_parameters_impl.h
   dtensor/data_parallel/unit.cpp
   dtensor/data_parallel/unit_impl.h
@@ -656,6 +662,8 @@ set(DTENSOR_CHECKPOINT_HEADERS
 )
 set(DTENSOR_CHECKPOINT_SOURCES
   dtensor/checkpoint/checkpoint_folder.cpp
+  dtensor/checkpoint/compare_plain.cpp
+  dtensor/checkpoint/compare_plain_impl.h
   dtensor/checkpoint/copy_room_impl.h
   dtensor/checkpoint/double_values.cpp
   dtensor/checkpoint/double_values_impl.h

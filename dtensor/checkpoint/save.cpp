@@ -148,7 +148,18 @@ struct Prepared {
             detail::saved_tensors(state, kSaveCheckpoint),
             path,
             options,
-            group) {}
+            group) {
+    const auto extra =
+        state.extra == nullptr ? CheckpointExtra{} : *state.extra;
+    compared = detail::comparable_names(tensors, extra);
+    lines.insert(lines.end(), compared.begin(), compared.end());
+    digests = detail::digests_of(tensors, extra);
+  }
+
+  // JSON that other ranks read of this one.
+  std::string text() const {
+    return nlohmann::json{{"meshes", meshes}, {"digests", digests}}.dump();
+  }
 
  private:
   Prepared(
@@ -183,16 +194,6 @@ struct Prepared {
     for (const auto& [name, first] : tied) {
       lines.push_back(c10::str(name, " is ", first));
     }
-    const auto extra =
-        state.extra == nullptr ? CheckpointExtra{} : *state.extra;
-    compared = detail::comparable_names(tensors, extra);
-    lines.insert(lines.end(), compared.begin(), compared.end());
-    digests = detail::digests_of(tensors, extra);
-  }
-
-  // JSON that other ranks read of this one.
-  std::string text() const {
-    return nlohmann::json{{"meshes", meshes}, {"digests", digests}}.dump();
   }
 };
 

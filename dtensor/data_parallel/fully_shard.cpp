@@ -212,6 +212,22 @@ void hook(
   }
 }
 
+// Modules inside of the unit's that say when their forward begins, and whose
+// own parameters are the unit's.
+void hook_inside(const torch::nn::Module& module, const UnitPtr& unit) {
+  for (const auto& inner : module.modules(/*include_self=*/false)) {
+    auto* hooks = dynamic_cast<ModuleHooks*>(inner.get());
+    const auto own = inner->parameters(/*recurse=*/false);
+    const bool has_any =
+        std::any_of(own.begin(), own.end(), [&](const at::Tensor& t) {
+          return detail::unit_of(t) == unit;
+        });
+    if (hooks != nullptr && has_any) {
+      hooks->add_forward_scope([unit] { return unit->open_inside(); });
+    }
+  }
+}
+
 std::vector<detail::ParameterLayout> layouts_for(
     const detail::NamedParameters& parameters,
     const DeviceMesh& mesh,
@@ -277,6 +293,7 @@ FSDPModule fully_shard(
     join(parameters[i].second, unit, i);
   }
   put_inside(inner, unit, module);
+  hook_inside(module, unit);
   return FSDPModule(unit);
 }
 

@@ -71,7 +71,8 @@ class ReshardAfterForward {
 struct MixedPrecisionPolicy {
   /// In which parameters are gathered, and computed with.
   std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// In which gradients are summed; default: that in which they were computed.
+  /// In which gradients are summed, over ranks and over backward passes that
+  /// wait for that; default: that in which they were computed.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Of the module's floating-point results. The module has to be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
@@ -148,9 +149,9 @@ class DTENSOR_API FSDPModule {
 /// S(0)) of S(0); of a cut in units that no StridedShard can follow (S(0, u),
 /// S(0, u)), with data parallelism last. Gradients that exist are cut along.
 ///
-/// Of a parameter that operators use alone, not beside another tensor, they get
-/// views of the whole (`weight.t()`), and the DTensor otherwise, unless the
-/// module is declared with DTENSOR_MODULE: then its forward sees whole
+/// Operators on parameters alone (`1 + weight`) compute on the parts, and give
+/// DTensors; where such a result meets another tensor, operators get its whole.
+/// The forward of a module that is declared with DTENSOR_MODULE sees whole
 /// parameters. Second derivatives through a unit throw NotImplementedError.
 /// Throws ValueError: a mesh of more dimensions, or that the parameter is on
 /// already; a module that is a unit already; a placement that is no Shard(d);

@@ -31,7 +31,10 @@ Gathering::Gathering(
     const FlatLayout& layout,
     const at::TensorOptions& options,
     ParameterStates of)
-    : of_(std::move(of)) {
+    : of_(std::move(of)),
+      learns_(std::any_of(of_.begin(), of_.end(), [](const auto& state) {
+        return state.requires_grad;
+      })) {
   const c10::InferenceMode normal(false);
   elements_ = at::empty({layout.whole_size()}, options);
   bytes_ = static_cast<int64_t>(elements_.nbytes());
@@ -75,12 +78,6 @@ void Gathering::record(
   }
   torch::autograd::impl::set_gradient_edge(
       whole, {std::move(node), static_cast<uint32_t>(i)});
-}
-
-bool Gathering::learns() const {
-  return std::any_of(of_.begin(), of_.end(), [](const auto& state) {
-    return state.requires_grad;
-  });
 }
 
 void Gathering::bring_memory() {

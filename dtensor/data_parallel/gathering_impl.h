@@ -52,7 +52,9 @@ class Gathering {
       const WholeLayout& layout,
       const std::function<NodePtr()>& make_node);
   /// Whether a parameter requires grad.
-  bool learns() const;
+  bool learns() const {
+    return learns_;
+  }
 
   bool is_here() const {
     return is_here_;
@@ -85,6 +87,7 @@ class Gathering {
   at::Tensor elements_;
   std::vector<at::Tensor> parts_; // `elements_`, parameter by parameter
   ParameterStates of_;
+  bool learns_;
   WeakNode node_{NodePtr()}; // it has the parameters, and so the unit
   int64_t bytes_ = 0;
   bool is_here_ = true;

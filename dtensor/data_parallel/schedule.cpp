@@ -23,7 +23,7 @@ bool in_backward_pass() {
 
 } // namespace
 
-void Schedule::begin_forward(Unit& unit) {
+void Schedule::begin_forward(Unit& unit, std::optional<size_t> parameter) {
   // What backward computes anew is no pass.
   const bool begins = forward_ != &unit && !in_backward_pass();
   if (begins) {
@@ -31,7 +31,7 @@ void Schedule::begin_forward(Unit& unit) {
     release_others(unit, /*in_backward=*/false);
     forward_ = &unit;
   }
-  unit.gather();
+  parameter ? unit.gather_for(*parameter) : unit.gather();
   if (begins) {
     if (c10::GradMode::is_enabled() && pass_.size() < kLongestPass) {
       pass_.push_back(unit.weak_from_this());
@@ -54,7 +54,10 @@ void Schedule::begin_pass() {
   }
 }
 
-void Schedule::begin_backward(Unit& unit, Gathering& gathering) {
+void Schedule::begin_backward(
+    Unit& unit,
+    Gathering& gathering,
+    size_t parameter) {
   pass_is_over_ = true;
   finish_at_end();
   const bool begins = backward_ != &unit;
@@ -62,7 +65,7 @@ void Schedule::begin_backward(Unit& unit, Gathering& gathering) {
     release_others(unit, /*in_backward=*/true);
     backward_ = &unit;
   }
-  unit.refill(gathering);
+  unit.refill(gathering, parameter);
   if (begins) {
     gather_previous(unit);
   }

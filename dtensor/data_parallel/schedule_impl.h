@@ -9,7 +9,9 @@
 
 #include <dtensor/comm/pending.h>
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace dtensor::detail {
@@ -20,14 +22,14 @@ using UnitPtr = std::shared_ptr<Unit>;
 
 class Schedule : public std::enable_shared_from_this<Schedule> {
  public:
-  /// An operator is about to use parameters of the unit, which it has
-  /// afterwards.
-  void begin_forward(Unit& unit);
+  /// An operator is about to use a parameter of the unit, or, without one, its
+  /// module begins: the unit has its parameters afterwards.
+  void begin_forward(Unit& unit, std::optional<size_t> parameter);
   /// The unit's module has said that its forward is over.
   void end_forward(Unit& unit);
-  /// A node of the graph is about to read the wholes of `gathering`, which the
-  /// unit made.
-  void begin_backward(Unit& unit, Gathering& gathering);
+  /// A node of the graph is about to read the whole of a parameter in
+  /// `gathering`, which the unit made.
+  void begin_backward(Unit& unit, Gathering& gathering, size_t parameter);
   /// The unit's gradients are there.
   void end_backward();
 

@@ -55,17 +55,19 @@ struct UnitBackward final : Node {
 
 // In front of a node that reads wholes.
 struct BeforeBackward final : torch::autograd::FunctionPreHook {
-  BeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g)
+  BeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g, size_t i)
       : unit(std::move(u)),
         schedule(unit->schedule()),
-        gathering(std::move(g)) {}
+        gathering(std::move(g)),
+        parameter(i) {}
   variable_list operator()(const variable_list& gradients) override {
-    schedule->begin_backward(*unit, *gathering);
+    schedule->begin_backward(*unit, *gathering, parameter);
     return gradients;
   }
   UnitPtr unit;
   std::shared_ptr<Schedule> schedule;
   std::shared_ptr<Gathering> gathering;
+  size_t parameter;
 };
 
 } // namespace
@@ -83,12 +85,12 @@ Unit::Unit(
       reshard_after_forward_(options.reshard_after_forward),
       schedule_(std::make_shared<Schedule>()) {}
 
-void Unit::put_inside(const UnitPtr& outer, const std::string& name) {
+void Unit::put_inside(const UnitPtr& outer, const std::string& full_name) {
   if (outer_ == nullptr) {
     outer_ = outer;
     outer->inner_.push_back(weak_from_this());
   }
-  name_ = keep_module_name(name);
+  name_ = keep_module_name(full_name);
   schedule_ = outer->schedule_;
 }
 
@@ -112,14 +114,14 @@ bool Unit::is_gathered() const {
 }
 
 at::Tensor Unit::take(size_t parameter) {
-  schedule_->begin_forward(*this);
+  schedule_->begin_forward(*this, parameter);
   ++users_;
   return current_->whole(
       parameter, parameters_[parameter].whole, [this] { return make_node(); });
 }
 
 std::shared_ptr<void> Unit::open() {
-  schedule_->begin_forward(*this);
+  schedule_->begin_forward(*this, std::nullopt);
   ++open_;
   return {nullptr, [unit = shared_from_this()](void*) {
             --unit->open_;
@@ -127,7 +129,12 @@ std::shared_ptr<void> Unit::open() {
           }};
 }
 
-void Unit::give_back(at::TensorList results) {
+std::shared_ptr<void> Unit::open_inside() {
+  ++open_;
+  return {nullptr, [unit = shared_from_this()](void*) { --unit->open_; }};
+}
+
+void Unit::give_back(size_t parameter, at::TensorList results) {
   --users_;
   const Node* hooked = nullptr;
   for (const auto& result : results) {
@@ -135,8 +142,8 @@ void Unit::give_back(at::TensorList results) {
     const auto& node = result.grad_fn();
     if (node != nullptr && node.get() != hooked) {
       hooked = node.get();
-      node->add_pre_hook(
-          std::make_unique<BeforeBackward>(shared_from_this(), current_));
+      node->add_pre_hook(std::make_unique<BeforeBackward>(
+          shared_from_this(), current_, parameter));
       awaits_gradients_ |= current_->learns();
     }
   }
@@ -192,6 +199,16 @@ void Unit::gather() {
   if (!current_->is_here()) {
     bring(*current_);
   }
+  gathered_changes_ = changes_;
+}
+
+void Unit::gather_for(size_t parameter) {
+  const bool is_here = current_ != nullptr && current_->is_here() &&
+      gathered_changes_ == changes_ &&
+      current_->of()[parameter] == state(parameter);
+  if (!is_here) {
+    gather();
+  }
 }
 
 NodePtr Unit::make_node() {
@@ -210,8 +227,8 @@ NodePtr Unit::make_node() {
   return node;
 }
 
-void Unit::refill(Gathering& gathering) {
-  check_unchanged(gathering);
+void Unit::refill(Gathering& gathering, size_t parameter) {
+  check_unchanged(gathering, parameter);
   if (c10::GradMode::is_enabled()) {
     gathering.keep_memory(); // a graph of the gradients reads it later
   }

@@ -55,10 +55,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::string_view name() const {
     return name_;
   }
-  /// To be called once, before anything is gathered.
+  /// Called once, before anything is gathered.
   void set_parameters(std::vector<UnitParameter> parameters);
-  /// `name` is the full name in the outer unit's module.
-  void put_inside(const UnitPtr& outer, const std::string& name);
+  void put_inside(const UnitPtr& outer, const std::string& full_name);
   bool is_inside(const Unit& other) const;
   const UnitPtr& outer() const {
     return outer_;
@@ -70,18 +69,27 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return schedule_;
   }
 
-  // For operators.
   at::Tensor take(size_t parameter);
-  void give_back(at::TensorList results);
+  void give_back(size_t parameter, at::TensorList results);
   void forget(size_t parameter) {
     parameters_[parameter].tensor = nullptr;
   }
   ParameterState state(size_t parameter) const;
+  /// A parameter was written or exchanged.
+  void note_change() {
+    ++changes_;
+  }
+  /// Calls of state(), for tests.
+  int64_t states_read() const {
+    return states_read_;
+  }
   /// Throws for data that is not in the parameter's layout.
   void take_data(size_t parameter, const at::Tensor& data);
   /// While what it returns lives, the module computes: every operator gets the
   /// whole of a parameter.
   std::shared_ptr<void> open();
+  /// The same for a module inside, whose end frees nothing.
+  std::shared_ptr<void> open_inside();
   bool is_open() const {
     return open_ > 0;
   }
@@ -91,8 +99,11 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   // For the schedule.
   void gather();
+  /// The same for one parameter, without a look at each of the others.
+  void gather_for(size_t parameter);
   void gather_ahead();
-  void refill(Gathering& gathering);
+  /// For a node that has the whole of `parameter`.
+  void refill(Gathering& gathering, size_t parameter);
   void release(bool after_forward);
   bool is_gathered() const;
   bool awaits_gradients() const {
@@ -145,7 +156,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   at::Tensor my_parts() const;
   NodePtr make_node();
   void bring(Gathering& gathering);
-  void check_unchanged(const Gathering& gathering) const;
+  void check_unchanged(const Gathering& gathering, size_t parameter) const;
 
   const torch::nn::Module* module_; // for identity only
   std::string_view name_;
@@ -165,13 +176,15 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::optional<Reduction> reduction_;
 
   std::shared_ptr<Gathering> current_;
-  // A gather that is under way, and of what.
-  PendingPtr ahead_;
+  PendingPtr ahead_; // a gather that is under way
   ParameterStates ahead_of_;
   at::Tensor kept_;   // this rank's piece of the wholes, for `regather`
   int64_t users_ = 0; // operators that run on the wholes
   int64_t open_ = 0;  // calls of the module
   bool awaits_gradients_ = false;
+  uint64_t changes_ = 0;
+  uint64_t gathered_changes_ = 0; // when all states were last compared
+  mutable int64_t states_read_ = 0;
 };
 
 /// The unit of a parameter, or null.

@@ -51,6 +51,7 @@ std::vector<at::Tensor> Unit::parameters() const {
 }
 
 ParameterState Unit::state(size_t i) const {
+  ++states_read_;
   const auto tensor = parameter(i);
   const auto& local = local_of(tensor);
   const auto& facts = meta_of(tensor).view_facts;
@@ -89,6 +90,7 @@ void Unit::take_data(size_t i, const at::Tensor& data) {
                        : shape_text(data.scalar_type(), data.sizes()),
       ". Copy values by set_model_state_dict.");
   ++p.replaced;
+  note_change();
 }
 
 // Of parameters that were cast, as by Module::to().
@@ -141,19 +143,16 @@ at::Tensor Unit::my_parts() const {
   return at::cat(parts); // in memory of its own
 }
 
-void Unit::check_unchanged(const Gathering& gathering) const {
-  const auto now = states();
-  for (size_t i = 0; i < now.size(); ++i) {
-    DTENSOR_CHECK(
-        gathering.of()[i] == now[i],
-        kFullyShard,
-        "parameter \"",
-        parameters_[i].name,
-        "\" of unit \"",
-        name_,
-        "\" was changed between forward and backward, whose gradients would be "
-        "wrong. Call backward before the optimizer's step.");
-  }
+void Unit::check_unchanged(const Gathering& gathering, size_t i) const {
+  DTENSOR_CHECK(
+      gathering.of()[i] == state(i),
+      kFullyShard,
+      "parameter \"",
+      parameters_[i].name,
+      "\" of unit \"",
+      name_,
+      "\" was changed between forward and backward, whose gradients would be "
+      "wrong. Call backward before the optimizer's step.");
 }
 
 std::set<UnitPtr> units_in(const torch::nn::Module& module) {

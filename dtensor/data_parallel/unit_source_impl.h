@@ -31,7 +31,7 @@ class UnitSource final : public WholeSource {
     return unit_->take(index_);
   }
   void give_back(at::TensorList results) override {
-    unit_->give_back(results);
+    unit_->give_back(index_, results);
   }
   std::optional<at::ScalarType> operand_dtype() const override {
     const auto& policy = unit_->mixed_precision();
@@ -39,6 +39,12 @@ class UnitSource final : public WholeSource {
   }
   ParameterState state() const override {
     return unit_->state(index_);
+  }
+  bool follows_parameter() const override {
+    return true;
+  }
+  void note_write() override {
+    unit_->note_change();
   }
   bool stays_with(const at::Tensor& data) override {
     unit_->take_data(index_, data);

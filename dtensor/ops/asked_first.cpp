@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/ops/asked_first_impl.h>
 
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
+#include <dtensor/ops/derived_whole_impl.h>
+#include <dtensor/ops/in_backward_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/stack_impl.h>
+#include <dtensor/ops/view_result_impl.h>
+#include <dtensor/ops/whole_call_impl.h>
 #include <dtensor/ops/whole_source_impl.h>
+#include <dtensor/tensor/dtensor.h>
 #include <dtensor/tensor/no_data_impl.h>
 
 #include <algorithm>
@@ -20,134 +28,95 @@ namespace {
 
 std::atomic<SeesOperator> sees_all{nullptr};
 
-// The parameters of one call, whose wholes it has until it is over.
-class Wholes {
- public:
-  Wholes() = default;
-  Wholes(const Wholes&) = delete;
-  Wholes& operator=(const Wholes&) = delete;
-  ~Wholes() {
-    for (const auto& source : taken_) {
-      source->give_back({});
-    }
-  }
-  at::Tensor take(const at::Tensor& parameter) {
-    auto source = held_source_of(parameter);
-    auto whole = source->take();
-    taken_.push_back(std::move(source));
-    return whole;
-  }
-  void give_back(at::TensorList results) {
-    for (const auto& source : std::exchange(taken_, {})) {
-      source->give_back(results);
-    }
-  }
-  std::optional<at::ScalarType> operand_dtype() const {
-    return taken_[0]->operand_dtype();
-  }
+// Calls that are noted one upon the other, and of them those after which it is
+// looked whether they can still be repeated. A loop over averages of parameters
+// would keep all of its calls otherwise.
+constexpr int64_t kDeepest = 4096;
+constexpr int64_t kCheckedDepth = 64;
 
- private:
-  std::vector<std::shared_ptr<WholeSource>> taken_;
-};
-
-// A plain tensor, or one of the ranks that have the whole among them.
-bool is_foreign_to(const at::Tensor& t, const DeviceMesh& mesh) {
-  return is_dtensor(t) ? spec_of(t)->mesh().identity() != mesh.identity()
-                       : t.dim() > 0;
+bool is_number(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// Who writes to a parameter, or sees nothing beside it (an optimizer), means
-// the parts.
-bool wants_wholes(
+// Facts about the operands of a call.
+struct Operands {
+  bool any_source = false;
+  bool writes = false; // to a tensor that has a source
+  bool open = false;
+  bool partial = false;
+  bool meshes_differ = false;
+  bool others = false; // DTensors without a source
+  const DeviceMesh* mesh = nullptr;
+};
+
+Operands look_at(
     const c10::FunctionSchema& schema,
     c10::ArrayRef<c10::IValue> args) {
-  const DeviceMesh* mesh = nullptr;
-  bool writes = false;
-  bool open = false;
+  Operands found;
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
-    if (auto* source = whole_source_of(t)) {
-      mesh = &spec_of(t)->mesh();
-      open |= source->is_open();
-      if (is_written(schema.arguments()[arg])) {
-        writes = true;
-        source->note_write();
-      }
+    if (!is_dtensor(t)) {
+      return;
     }
+    const auto& spec = spec_of(t);
+    found.partial |= spec->has_partial();
+    const auto* source =
+        static_cast<const WholeSource*>(meta_of(t).whole_source.get());
+    if (source == nullptr) {
+      found.others = true;
+      return;
+    }
+    found.any_source = true;
+    found.open |= source->is_open();
+    found.writes |= is_written(schema.arguments()[arg]);
+    found.meshes_differ |= found.mesh != nullptr &&
+        found.mesh->identity() != spec->mesh().identity();
+    found.mesh = &spec->mesh();
   });
-  if (mesh == nullptr || writes || open) {
-    return mesh != nullptr && !writes;
+  return found;
+}
+
+// A plain tensor, or one of the ranks that have the whole among them. A plain
+// tensor without dimensions is, if it has a gradient, or would be a term of a
+// sum over ranks.
+bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
+  if (is_dtensor(t)) {
+    return meta_of(t).whole_source == nullptr &&
+        spec_of(t)->mesh().identity() != operands.mesh->identity();
   }
-  bool foreign = false;
+  const bool records = c10::GradMode::is_enabled() && t.requires_grad();
+  return t.dim() > 0 || (!is_number(t) && (records || operands.partial));
+}
+
+// An operator that writes to a parameter, or sees nothing beside it (of an
+// optimizer), means the parts.
+bool wants_wholes(const Operands& operands, c10::ArrayRef<c10::IValue> args) {
+  if (!operands.any_source || operands.writes) {
+    return false;
+  }
+  bool foreign = operands.open || operands.meshes_differ;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
-    foreign |= whole_source_of(t) == nullptr && is_foreign_to(t, *mesh);
+    foreign |= is_foreign_to(operands, t);
   });
   return foreign;
 }
 
-// The source of a view of a parameter, as torch::nn::Linear multiplies by
-// weight.t(): the same view of the whole. Of a copy (`weight.to(dtype)`) only
-// while it has the values that the parameter has.
-class ViewOfWhole final : public WholeSource {
- public:
-  ViewOfWhole(
-      std::shared_ptr<WholeSource> base,
-      const c10::OperatorHandle& op,
-      torch::jit::Stack args,
-      bool is_copy)
-      : base_(std::move(base)),
-        op_(op),
-        args_(std::move(args)),
-        is_copy_(is_copy),
-        copied_from_(base_->state()) {
-    args_[0] = at::Tensor(); // the parameter, which has this
-  }
-  bool is_open() const override {
-    return base_->is_open();
-  }
-  at::Tensor take() override {
-    auto stack = args_;
-    stack[0] = base_->take();
-    op_.callBoxed(&stack);
-    return stack[0].toTensor();
-  }
-  void give_back(at::TensorList results) override {
-    base_->give_back(results);
-  }
-  std::optional<at::ScalarType> operand_dtype() const override {
-    return base_->operand_dtype();
-  }
-  ParameterState state() const override {
-    return base_->state();
-  }
-  bool is_lost() const override {
-    return is_lost_ || base_->is_lost() ||
-        (is_copy_ && base_->state() != copied_from_);
-  }
-  void note_write() override {
-    is_lost_ |= is_copy_;
-    if (!is_copy_) {
-      base_->note_write();
+// Drops sources that cannot give the whole any more. Returns true for any.
+bool drop_lost(c10::ArrayRef<c10::IValue> args) {
+  bool any = false;
+  visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
+    const auto source = source_if_held(t);
+    if (source != nullptr && source->is_lost()) {
+      drop_source(t);
+      any = true;
     }
-  }
-  bool stays_with(const at::Tensor&) override {
-    return false;
-  }
+  });
+  return any;
+}
 
- private:
-  std::shared_ptr<WholeSource> base_;
-  c10::OperatorHandle op_;
-  torch::jit::Stack args_;
-  bool is_copy_;
-  bool is_lost_ = false;
-  ParameterState copied_from_;
-};
-
-// Whether it gives a view of its first argument and of no other.
+// True if it gives views of its first argument.
 bool is_view_of_first(const c10::FunctionSchema& schema) {
-  const auto& returns = schema.returns();
-  return returns.size() == 1 && returns[0].alias_info() != nullptr &&
-      !returns[0].alias_info()->isWrite() &&
-      returns[0].type()->kind() == c10::TypeKind::TensorType;
+  const auto* alias = schema.arguments()[0].alias_info();
+  return alias != nullptr && !alias->isWrite() && !schema.returns().empty();
 }
 
 // Views and copies through which modules use their parameters.
@@ -156,84 +125,167 @@ bool carries(const c10::OperatorHandle& op) {
   return traits != nullptr && (traits->carries || traits->carries_to_parts);
 }
 
-// Whether the parts are to be viewed, or copied, for somebody who may yet want
-// the whole of that.
-bool is_of_parts(
+bool draws(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+bool has_source(const c10::IValue& arg) {
+  return arg.isTensor() && arg.toTensor().defined() &&
+      source_if_held(arg.toTensor()) != nullptr;
+}
+
+// True if the parts are to be viewed, for an operator that may yet want the
+// whole of that.
+bool is_view_of_parts(
     const c10::OperatorHandle& op,
+    const Operands& operands,
     c10::ArrayRef<c10::IValue> args,
     bool wants) {
-  if (!args[0].isTensor() || whole_source_of(args[0].toTensor()) == nullptr) {
-    return false;
-  }
-  if (is_view_of_first(op.schema())) {
-    return !wants || carries(op);
-  }
-  const auto& returns = op.schema().returns();
-  return !wants && returns.size() == 1 && returns[0].alias_info() == nullptr &&
-      carries(op);
+  return has_source(args[0]) && is_view_of_first(op.schema()) &&
+      (wants ? carries(op) : !operands.others);
 }
 
-bool share_memory(const at::Tensor& view, const at::Tensor& parameter) {
-  const auto& local = meta_of(view).local_if_here();
-  return local.defined() && local.has_storage() &&
-      local.is_alias_of(local_of(parameter));
+// True if all operands are parameters, what was made of them, and numbers.
+// Formulas of gradients make no wholes.
+bool can_be_repeated(const c10::OperatorHandle& op, const Operands& operands) {
+  return !operands.others && !draws(op) &&
+      (!in_backward() || c10::GradMode::is_enabled());
 }
 
-// The view of the parts, which knows how to become one of the whole.
-void view_parts(
+// True if nothing is to be noted of the call.
+bool is_too_deep(const DerivedCall& call) {
+  return call.depth() > kDeepest ||
+      (call.depth() % kCheckedDepth == 0 && call.is_lost());
+}
+
+// A view of parts that cannot be viewed so: a copy of the whole, viewed, which
+// refuses writes.
+void view_copy(
     const c10::OperatorHandle& op,
+    torch::jit::Stack args,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  torch::jit::Stack args(
-      stack->end() -
-          static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
-      stack->end());
-  const auto parameter = args[0].toTensor();
-  auto source = held_source_of(parameter);
+  const DTensor self(args[0].toTensor());
+  args[0] = at::Tensor(self.redistribute(
+      Placements(static_cast<size_t>(self.device_mesh().ndim()), Replicate())));
+  stack->insert(stack->end(), args.begin(), args.end());
   go_on(op, keys, stack);
-  const auto& view = stack->back().toTensor();
-  if (!is_dtensor(view) || view.is_same(parameter)) {
+  for (const auto& t : tensors_in(last_args(*stack, 1))) {
+    note_copied_from(t, self);
+  }
+}
+
+// LibTorch's casts return the tensor itself if it has the dtype, which its
+// whole may not have: then a view of it.
+void view_parts(
+    const c10::OperatorHandle& op,
+    const at::Tensor& self,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto base = stack->size() - op.schema().arguments().size();
+  const torch::jit::Stack args(
+      stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
+  try {
+    go_on(op, keys, stack);
+  } catch (const c10::Error&) {
+    stack->resize(base);
+    view_copy(op, args, keys, stack);
+  }
+  const auto& result = stack->back();
+  const auto dtype = held_source_of(self)->operand_dtype();
+  if (result.isTensor() && result.toTensor().is_same(self) && dtype &&
+      dtype != self.scalar_type()) {
+    stack->back() = at::alias(self);
+  }
+}
+
+void go_on_and_note(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack,
+    DerivedCall::Kind kind) {
+  const auto count = op.schema().arguments().size();
+  const torch::jit::Stack args(
+      stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const auto call = std::make_shared<DerivedCall>(op, args, kind);
+  if (kind == DerivedCall::Kind::kView) {
+    view_parts(op, args[0].toTensor(), keys, stack);
+  } else {
+    go_on(op, keys, stack);
+  }
+  if (!is_too_deep(*call)) {
+    note_derived(call, args, last_args(*stack, op.schema().returns().size()));
+  }
+}
+
+// True for a parameter, a view of one, and a copy of one.
+bool stands_for_parameter(const at::Tensor& t) {
+  const auto* source = whole_source_of(t);
+  const auto* derived = dynamic_cast<const DerivedWhole*>(source);
+  return source != nullptr &&
+      (source->follows_parameter() || derived == nullptr ||
+       carries(derived->call()->op()));
+}
+
+// Computes parts of a result of parameters alone, or the whole, if there is no
+// rule on parts, or numbers are drawn for a module.
+void call_on_parts(
+    const c10::OperatorHandle& op,
+    const Operands& operands,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto count = op.schema().arguments().size();
+  if (!can_be_repeated(op, operands)) {
+    const bool is_for_module = draws(op) && !operands.others &&
+        wants_gradients(last_args(*stack, count));
+    is_for_module ? call_on_wholes(op, stack) : go_on(op, keys, stack);
     return;
   }
-  auto meta = meta_of(view).copy();
-  meta->whole_source = std::make_shared<ViewOfWhole>(
-      std::move(source), op, std::move(args), !share_memory(view, parameter));
-  view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
-  make_asked_first(view);
-}
-
-at::Tensor cast_operand(const at::Tensor& t, at::ScalarType dtype) {
-  return at::isFloatingType(t.scalar_type()) && t.scalar_type() != dtype
-      ? t.to(dtype)
-      : t;
-}
-
-void cast_operands(
-    const c10::FunctionSchema& schema,
-    c10::IValue* args,
-    at::ScalarType dtype) {
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (!is_written(schema.arguments()[i])) {
-      map_tensors(args + i, 1, [&](const at::Tensor& t, size_t) {
-        return cast_operand(t, dtype);
-      });
-    }
+  const auto base = stack->size() - count;
+  const torch::jit::Stack args(
+      stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
+  try {
+    go_on_and_note(op, keys, stack, DerivedCall::Kind::kFunction);
+  } catch (const c10::NotImplementedError&) {
+    stack->resize(base);
+    stack->insert(stack->end(), args.begin(), args.end());
+    call_on_wholes(op, stack);
   }
 }
 
-void call_on_wholes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+// Runs an operator that writes to what has a source.
+void write_to_parts(
+    const c10::OperatorHandle& op,
+    const Operands& operands,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
   const auto& schema = op.schema();
-  auto* args = stack->data() + (stack->size() - schema.arguments().size());
-  Wholes wholes;
-  map_tensors(
-      args, schema.arguments().size(), [&](const at::Tensor& t, size_t) {
-        return whole_source_of(t) != nullptr ? wholes.take(t) : t;
-      });
-  if (const auto dtype = wholes.operand_dtype()) {
-    cast_operands(schema, args, *dtype);
+  const auto args = last_args(*stack, schema.arguments().size());
+  bool can_repeat = has_source(args[0]) && can_be_repeated(op, operands);
+  size_t written = 0;
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const auto source = source_if_held(t);
+    if (is_written(schema.arguments()[arg])) {
+      ++written;
+      can_repeat = can_repeat && arg == 0 && source != nullptr &&
+          !source->follows_parameter() && !is_derived_view(*source);
+    }
+    can_repeat = can_repeat && (is_dtensor(t) || t.dim() == 0);
+  });
+  visit_tensors(args, [&](const at::Tensor& t, size_t arg, int) {
+    const auto source = source_if_held(t);
+    if (source != nullptr && is_written(schema.arguments()[arg])) {
+      source->note_write();
+      if (!can_repeat && !source->follows_parameter()) {
+        drop_source(t);
+      }
+    }
+  });
+  if (can_repeat && written == 1) {
+    go_on_and_note(op, keys, stack, DerivedCall::Kind::kInPlace);
+  } else {
+    go_on(op, keys, stack);
   }
-  op.callBoxed(stack);
-  wholes.give_back(tensors_in(last_args(*stack, schema.returns().size())));
 }
 
 } // namespace
@@ -268,13 +320,22 @@ void ask_first(
   }
   const auto& schema = op.schema();
   const auto args = last_args(*stack, schema.arguments().size());
-  const bool wants = wants_wholes(schema, args);
-  if (is_of_parts(op, args, wants)) {
-    view_parts(op, keys, stack);
+  auto operands = look_at(schema, args);
+  bool wants = wants_wholes(operands, args);
+  if ((wants || operands.writes) && drop_lost(args)) {
+    operands = look_at(schema, args);
+    wants = wants_wholes(operands, args);
+  }
+  if (!operands.any_source) {
+    go_on(op, keys, stack);
+  } else if (operands.writes) {
+    write_to_parts(op, operands, keys, stack);
+  } else if (is_view_of_parts(op, operands, args, wants)) {
+    go_on_and_note(op, keys, stack, DerivedCall::Kind::kView);
   } else if (wants) {
     call_on_wholes(op, stack);
   } else {
-    go_on(op, keys, stack);
+    call_on_parts(op, operands, keys, stack);
   }
 }
 
@@ -287,12 +348,15 @@ void before_set_data(
   const auto data = args[1].toTensor();
   auto* source = whole_source_of(self);
   DTENSOR_CHECK_VALUE(
-      source != nullptr || whole_source_of(data) == nullptr,
+      source != nullptr || !stands_for_parameter(data),
       "set_data",
       "a tensor is to take over the data of a parameter of a unit, ",
       *spec_of(data),
       ", and would not be gathered with it. Instead of cloning a module, make "
       "another one, call fully_shard for it, and set_model_state_dict.");
+  if (source == nullptr && whole_source_of(data) != nullptr) {
+    drop_source(data);
+  }
   if (source != nullptr && source->stays_with(data)) {
     auto meta = meta_of(data).copy();
     meta->whole_source = meta_of(data).whole_source;

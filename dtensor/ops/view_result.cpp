@@ -90,6 +90,18 @@ void Viewed::finish(const at::Tensor& view, const ViewPlace& place) const {
   }
 }
 
+void note_copied_from(const at::Tensor& view, const at::Tensor& base) {
+  const auto& facts = meta_of(base).view_facts;
+  const auto& counter = facts != nullptr && facts->writes.enabled()
+      ? facts->writes
+      : write_counter(base);
+  auto meta = meta_of(view).copy();
+  meta->view_facts = c10::make_intrusive<ViewFacts>();
+  meta->view_facts->copied_from = c10::make_intrusive<const CopiedFrom>(
+      counter, CopyReason::kRedistributed);
+  view.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
+}
+
 void refuse_write_to_copy(const std::string& name, const at::Tensor& self) {
   const auto* copied = copied_from(self);
   DTENSOR_CHECK(

@@ -47,6 +47,10 @@ class Viewed {
   at::Tensor base_;
 };
 
+/// Notes that `view` has the values of a view of `base`, and memory of its own,
+/// since `base` was redistributed for it.
+void note_copied_from(const at::Tensor& view, const at::Tensor& base);
+
 /// Throws if `self` is a view that is a copy: operator `name` would write to
 /// the copy alone.
 void refuse_write_to_copy(const std::string& name, const at::Tensor& self);

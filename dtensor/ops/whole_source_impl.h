@@ -40,15 +40,18 @@ class WholeSource : public Rider {
   virtual void give_back(at::TensorList results) = 0;
   /// That of the operator's other operands, if they are to be cast.
   virtual std::optional<at::ScalarType> operand_dtype() const = 0;
-  /// That of the parameter.
+  /// That of the parameter; nothing unless follows_parameter().
   virtual ParameterState state() const = 0;
-  /// Whether the tensor was copied from the parameter, and one of them written
-  /// since: then it is a DTensor as any other.
+  /// True if the tensor has the parameter's memory: it is the parameter, or a
+  /// view of it.
+  virtual bool follows_parameter() const = 0;
+  /// Whether the tensor was computed from the parameter, and one of them
+  /// written since: then it is a DTensor as any other.
   virtual bool is_lost() const {
     return false;
   }
   /// An operator writes to the tensor's parts.
-  virtual void note_write() {}
+  virtual void note_write() = 0;
   /// The tensor is about to take over the data of another one (set_data), as
   /// Module::to() has it. Whether this stays its source; throws where it has to
   /// and cannot.
@@ -60,7 +63,8 @@ inline std::shared_ptr<WholeSource> held_source_of(const at::Tensor& t) {
   return std::static_pointer_cast<WholeSource>(meta_of(t).whole_source);
 }
 
-/// That of a parameter, or of a view or copy of one; null for all others.
+/// Source of a parameter, or of what operators made of parameters alone; null
+/// for all others.
 inline WholeSource* whole_source_of(const at::Tensor& t) {
   auto* source = is_dtensor(t)
       ? static_cast<WholeSource*>(meta_of(t).whole_source.get())

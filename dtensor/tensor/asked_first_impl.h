@@ -16,5 +16,7 @@ namespace dtensor::detail {
 
 /// Gives `t` the key.
 void make_asked_first(const at::Tensor& t);
+/// Takes the key away.
+void make_not_asked_first(const at::Tensor& t);
 
 } // namespace dtensor::detail

@@ -209,6 +209,11 @@ void make_asked_first(const at::Tensor& t) {
   keys = keys.add(kAskedFirstKey);
 }
 
+void make_not_asked_first(const at::Tensor& t) {
+  auto& keys = t.unsafeGetTensorImpl()->*Keys::of();
+  keys = keys.remove(kAskedFirstKey);
+}
+
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec) {
   auto* impl = self.unsafeGetTensorImpl();
   const auto& before = meta_of(self);
