@@ -80,6 +80,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/call_impl.h
   dtensor/comm/checked_backend.cpp
   dtensor/comm/collective_timeout.cpp
+  dtensor/comm/draw_kernels.cpp
   dtensor/comm/fake_backend.cpp
   dtensor/comm/fake_backend_impl.h
   dtensor/comm/fork_count.cpp
@@ -111,6 +112,8 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/part_buffers_impl.h
   dtensor/comm/per_device_backend.cpp
   dtensor/comm/per_device_backend_impl.h
+  dtensor/comm/plain_draws.cpp
+  dtensor/comm/plain_draws_impl.h
   dtensor/comm/plain_tensors_impl.h
   dtensor/comm/processes/backend_choice.cpp
   dtensor/comm/processes/backend_choice_impl.h

@@ -2,23 +2,19 @@
 // Two things make the default generator per rank. While ranks run, the
 // process's default generator object is exchanged for one that passes seeding
 // and state on to the generator of the rank that asks. And since operators read
-// its engine directly, past any virtual function, operators with an argument
-// `Generator? generator` get a kernel at a dispatch key that only rank threads
-// include: it fills the argument in. On every other operator that key falls
-// through, which costs nothing; these kernels stay.
+// its engine directly, past any virtual function, random operators have kernels
+// that fill their argument `Generator? generator` in (draw_kernels.cpp).
+//
+// A state of the exchanged object says in its last byte, which LibTorch leaves
+// unused, how plain operators draw (plain_draws_impl.h).
 #include <dtensor/comm/rank_generator.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/comm/rank_local_impl.h>
-#include <dtensor/error.h>
-#include <dtensor/torch_internals.h>
-#include <torch/library.h>
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -26,23 +22,17 @@ namespace dtensor {
 namespace {
 
 // Undefined where the rank draws from the process's.
-detail::RankLocal<at::Generator> own_generator;
+detail::RankLocal<at::Generator> own_generators;
 detail::RankLocal<uint64_t> seedings;
 
 at::CPUGeneratorImpl* generator_of_this_rank() {
-  const at::Generator& own = own_generator.get();
+  const at::Generator& own = own_generators.get();
   return own.defined() ? own.get<at::CPUGeneratorImpl>() : nullptr;
 }
 
-// What is the same on all ranks and must not draw; null where ranks may.
-thread_local const std::string* drawless = nullptr;
-
-void check_may_draw() {
-  DTENSOR_CHECK_NOT_IMPLEMENTED(
-      drawless == nullptr,
-      *drawless,
-      "draws random numbers on replicated tensors, which every rank would draw "
-      "differently. Call it on the local tensors.");
+void note_seeding() {
+  ++seedings.get();
+  detail::end_uneven_draws();
 }
 
 void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
@@ -59,7 +49,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
  public:
   void set_current_seed(uint64_t seed) override {
-    ++seedings.get();
+    note_seeding();
     auto* mine = generator_of_this_rank();
     mine ? mine->set_current_seed(seed) : Base::set_current_seed(seed);
   }
@@ -76,20 +66,32 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
     return mine ? mine->current_seed() : Base::current_seed();
   }
   uint64_t seed() override {
-    ++seedings.get();
+    note_seeding();
     auto* mine = generator_of_this_rank();
     return mine ? mine->seed() : Base::seed();
   }
   void set_state(const c10::TensorImpl& state) override {
     auto* mine = generator_of_this_rank();
     mine ? mine->set_state(state) : Base::set_state(state);
+    const auto* bytes = static_cast<const uint8_t*>(state.data());
+    const uint8_t last = bytes[state.numel() - 1];
+    const bool is_ours = state.numel() == Base::get_state()->numel() &&
+        (last & ~kMostFlags) == kFlagsMark;
+    detail::set_draw_flags(is_ours ? last & kMostFlags : 0);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     const auto* mine = generator_of_this_rank();
-    return mine ? mine->get_state() : Base::get_state();
+    auto state = mine ? mine->get_state() : Base::get_state();
+    auto* bytes = static_cast<uint8_t*>(state->mutable_data());
+    bytes[state->numel() - 1] = kFlagsMark | detail::draw_flags();
+    return state;
   }
 
  private:
+  // In the last byte of a state, which other generators do not write.
+  static constexpr uint8_t kMostFlags = 0x0F;
+  static constexpr uint8_t kFlagsMark = 0xA0;
+
   at::CPUGeneratorImpl* clone_impl() const override {
     const auto* mine = generator_of_this_rank();
     // Not counted yet: Generator::clone() takes the first count.
@@ -146,110 +148,6 @@ void end_swap() {
   }
 }
 
-// Called by a rank that has a generator of its own, so while it is exchanged.
-// The one of before is the default generator too.
-bool is_default(const at::Generator& generator) {
-  return generator == default_generator() || generator == swapped().before;
-}
-
-bool is_plain_cpu(const at::Tensor& tensor) {
-  return !tensor.defined() ||
-      (tensor.device().is_cpu() &&
-       !tensor.key_set().has_backend(detail::kDTensorBit));
-}
-
-// Whether a value leaves the choice of the generator to the CPU.
-bool allows_cpu_generator(const c10::IValue& value) {
-  if (value.isTensor()) {
-    return is_plain_cpu(value.toTensor());
-  }
-  if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (!is_plain_cpu(tensor)) {
-        return false;
-      }
-    }
-  }
-  return !value.isDevice() || value.toDevice().is_cpu();
-}
-
-/// The kernel of one operator: puts this rank's generator, if it has one of its
-/// own, where none is given.
-class FillGenerator final : public c10::OperatorKernel {
- public:
-  FillGenerator(size_t argument, size_t arguments)
-      : argument_(argument),
-        arguments_(arguments) {}
-
-  void operator()(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack) const {
-    const at::Generator& own = own_generator.get();
-    const auto values = torch::jit::last(*stack, arguments_);
-    c10::IValue& generator = (*stack)[stack->size() - arguments_ + argument_];
-    const bool not_given = generator.isNone() ||
-        (own.defined() && is_default(generator.toGenerator()));
-    if (not_given &&
-        std::all_of(values.begin(), values.end(), allows_cpu_generator)) {
-      check_may_draw();
-      if (own.defined()) {
-        generator = own;
-      }
-    }
-    op.redispatchBoxed(
-        keys &
-            c10::DispatchKeySet(
-                c10::DispatchKeySet::FULL_AFTER, detail::kRankKey),
-        stack);
-  }
-
- private:
-  size_t argument_;
-  size_t arguments_;
-};
-
-std::optional<size_t> generator_argument(const c10::FunctionSchema& schema) {
-  const auto& arguments = schema.arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto optional = arguments[i].type()->cast<c10::OptionalType>();
-    if (optional &&
-        optional->getElementType()->kind() == c10::TypeKind::GeneratorType) {
-      return i;
-    }
-  }
-  return std::nullopt;
-}
-
-void register_kernels() {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  // Registrations last as long as the process.
-  static std::vector<c10::RegistrationHandleRAII> registrations;
-  registrations.push_back(dispatcher.registerFallback(
-      detail::kRankKey,
-      c10::KernelFunction::makeFallthrough(),
-      "dtensor: the default generator per rank"));
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op) {
-      continue;
-    }
-    const auto argument = generator_argument(op->schema());
-    if (!argument) {
-      continue;
-    }
-    registrations.push_back(dispatcher.registerImpl(
-        name,
-        detail::kRankKey,
-        c10::KernelFunction::makeFromBoxedFunctor(
-            std::make_unique<FillGenerator>(
-                *argument, op->schema().arguments().size())),
-        std::nullopt,
-        nullptr,
-        "dtensor: the default generator per rank"));
-  }
-}
-
 } // namespace
 
 void seed_rank_generator(uint64_t seed) {
@@ -260,19 +158,21 @@ void seed_rank_generator(uint64_t seed) {
 
 namespace detail {
 
+const at::Generator& own_generator() {
+  return own_generators.get();
+}
+
+// The object of before the exchange is the default generator, too.
+bool is_default_generator(const at::Generator& generator) {
+  return generator == default_generator() || generator == swapped().before;
+}
+
 uint64_t rank_seedings() {
-  if (!own_generator.get().defined()) {
+  if (!own_generator().defined()) {
     static std::once_flag once;
     std::call_once(once, begin_swap);
   }
   return seedings.get();
-}
-
-SameOnAllRanks::SameOnAllRanks(const std::string& what)
-    : outer_(std::exchange(drawless, &what)) {}
-
-SameOnAllRanks::~SameOnAllRanks() {
-  drawless = outer_;
 }
 
 GeneratorSwap::GeneratorSwap(bool wanted) : wanted_(wanted) {
@@ -287,21 +187,13 @@ GeneratorSwap::~GeneratorSwap() {
   }
 }
 
-bool watch_draws(bool watched) {
-  static std::once_flag once;
-  std::call_once(once, register_kernels);
-  const bool before = c10::impl::tls_is_dispatch_key_included(detail::kRankKey);
-  c10::impl::tls_set_dispatch_key_included(detail::kRankKey, watched);
-  return before;
-}
-
 RankGeneratorScope::RankGeneratorScope(at::Generator own)
-    : outer_(std::exchange(own_generator.get(), std::move(own))),
+    : outer_(std::exchange(own_generators.get(), std::move(own))),
       was_watched_(watch_draws(true)) {}
 
 RankGeneratorScope::~RankGeneratorScope() {
   watch_draws(was_watched_);
-  own_generator.get() = std::move(outer_);
+  own_generators.get() = std::move(outer_);
 }
 
 at::Generator copy_of_default_generator() {

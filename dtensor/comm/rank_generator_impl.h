@@ -44,6 +44,14 @@ class RankGeneratorScope {
   bool was_watched_;
 };
 
+/// This rank's own default generator; undefined where the rank draws from the
+/// process's.
+const at::Generator& own_generator();
+
+/// Whether a program that passes `generator` means the default generator. To be
+/// called while the default generator is exchanged.
+bool is_default_generator(const at::Generator& generator);
+
 /// A copy of the default generator as it is, and giving the default generator
 /// the state of another.
 at::Generator copy_of_default_generator();

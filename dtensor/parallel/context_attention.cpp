@@ -4,6 +4,7 @@
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/comm/rank_generator_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -183,6 +184,10 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
+  // It draws nothing for a rank without heads, whose call counts, too.
+  const bool draws =
+      dropout > 0 && !is_dtensor(query) && query.device().is_cpu();
+  const DrawingCall call(DrawKind::kReads, draws);
   // What it calls on local tensors is no attention of parts.
   const OutsideContext outside;
   if (kAttentionNeedsHeads && has_no_heads(query)) {

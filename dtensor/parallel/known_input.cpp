@@ -3,6 +3,7 @@
 
 #include <dtensor/comm/assumed_shapes_impl.h>
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/redistribute/execute.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/from_part_impl.h>
@@ -20,6 +21,7 @@ bool KnownInput::is_like(const at::Tensor& x, const DeviceMesh& mesh) const {
 }
 
 at::Tensor KnownInput::enter(const at::Tensor& x) const {
+  note_taken_back(*from_);
   auto whole = wrap_counted(x, from_, x);
   if (inferred_) {
     const AssumedTensor noted(whole);

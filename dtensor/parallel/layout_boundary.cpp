@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/layout_boundary_impl.h>
 
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/layout/whole_layout_impl.h>
@@ -69,8 +70,12 @@ ModuleInput LayoutBoundary::take_input(const at::Tensor& input) const {
 }
 
 RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
+  const bool as_local = layouts_.use_local_output;
   if (!layouts_.output) {
-    return {nullptr, layouts_.use_local_output};
+    if (as_local) {
+      note_handed_out(*made);
+    }
+    return {nullptr, as_local};
   }
   if (exit_.made != made) {
     exit_ = {
@@ -79,7 +84,10 @@ RegionExit LayoutBoundary::exit_of(const SpecPtr& made) const {
             where_.with(made->placements(), *layouts_.output),
             "output_layouts")};
   }
-  return {exit_.to, layouts_.use_local_output};
+  if (as_local) {
+    note_handed_out(*exit_.to);
+  }
+  return {exit_.to, as_local};
 }
 
 at::Tensor LayoutBoundary::finish_output(
@@ -113,6 +121,9 @@ at::Tensor LayoutBoundary::multiply(
     const at::Tensor& weight_t,
     const at::Tensor& bias) const {
   if (layouts_.shared.users > 0 && where_.mesh.contains_this_rank()) {
+    if (const auto ranks = where_.mesh.size(); ranks > 1) {
+      note_shards(!layouts_.shared.is_even(ranks));
+    }
     return shared_linear(input, weight_t, bias, layouts_.shared);
   }
   if (layouts_.overlap_chunks == 1) {
@@ -204,6 +215,9 @@ at::Tensor to_output_layout(
       ? made->with_placements(
             where.with(made->placements(), *output), "output_layouts")
       : made;
+  if (use_local) {
+    note_handed_out(*to);
+  }
   if (!use_local || !to->mesh().contains_this_rank()) {
     const auto placed = redistribute_autograd(
         y, to, {.async_op = communicates_alone(to->mesh()) && !use_local});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/parallel/prepare_module.h>
 
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/hook_styles_impl.h>
@@ -8,6 +9,7 @@
 #include <dtensor/parallel/plan_changes_impl.h>
 #include <dtensor/tensor/autograd_impl.h>
 #include <dtensor/tensor/dtensor.h>
+#include <dtensor/tensor/meta_impl.h>
 #include <torch/nn/module.h>
 
 namespace dtensor {
@@ -93,6 +95,9 @@ void change_layouts(
           change.mesh,
           change.layouts(i),
           change.siblings.empty() ? detail::Sibling() : change.siblings[i]);
+      if (change.use_local) {
+        detail::note_handed_out(*detail::spec_of(placed));
+      }
       *tensors[i] =
           change.use_local ? detail::to_local_autograd(placed) : placed;
     }

@@ -92,6 +92,15 @@ bool SharedUnits::is_cut(int64_t ranks) const {
   return true;
 }
 
+bool SharedUnits::is_even(int64_t ranks) const {
+  for (int64_t rank = 1; rank < ranks; ++rank) {
+    if (of_rank(ranks, rank).size() != of_rank(ranks, 0).size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 at::Tensor shared_linear(
     const at::Tensor& input,
     const at::Tensor& weight_t,

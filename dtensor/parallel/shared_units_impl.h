@@ -27,6 +27,8 @@ struct DTENSOR_API SharedUnits {
   std::vector<int64_t> of_rank(int64_t ranks, int64_t rank) const;
   /// Whether every rank has what Shard(dim, unit) gives it.
   bool is_cut(int64_t ranks) const;
+  /// Whether all ranks have equally many.
+  bool is_even(int64_t ranks) const;
 
   friend bool operator==(const SharedUnits&, const SharedUnits&) = default;
 };

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -46,6 +47,7 @@ at::Tensor state_value(
     const at::Tensor& value,
     const StateDictOptions& options) {
   const c10::NoGradGuard no_grad;
+  const HandedOutScope for_saving; // the program draws nothing for it
   auto result = value.detach();
   if (is_dtensor(result) && options.full_state_dict) {
     result = DTensor(result).full_tensor();

@@ -110,6 +110,7 @@ at::Tensor get_random_state() {
 }
 
 void set_random_state(const at::Tensor& state) {
+  detail::rank_seedings(); // the generator that reads all of a state
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   {
     const std::lock_guard<std::mutex> lock(generator.mutex());

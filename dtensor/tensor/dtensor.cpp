@@ -3,6 +3,7 @@
 
 #include <ATen/core/Formatting.h>
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/layout/whole_layout_impl.h>
@@ -92,6 +93,7 @@ at::Tensor DTensor::to_local(
     const std::optional<Placements>& grad_placements) const {
   const auto& spec = checked_meta(*this).spec;
   detail::check_readable("to_local", *spec);
+  detail::note_handed_out(*spec);
   if (!grad_placements) {
     return detail::records(*this) ? detail::to_local_autograd(*this)
                                   : detail::local_counted(*this);

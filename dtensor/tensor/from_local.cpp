@@ -5,6 +5,7 @@
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/mesh_state_impl.h>
 #include <dtensor/layout/normalized_spec_impl.h>
@@ -180,6 +181,7 @@ at::Tensor detail::from_part(
       : normalize_placements(mesh, placements, ndim, kFromLocal);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
+  note_taken_back(*spec);
   if (!mesh.contains_this_rank()) {
     return from_local_autograd(nothing_of(mine), spec);
   }

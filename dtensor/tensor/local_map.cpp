@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/owner_impl.h>
+#include <dtensor/comm/plain_draws_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/layout/text.h>
@@ -83,6 +84,7 @@ struct LocalMapCall::State {
   bool even = true;         // whether all of them are cut evenly
   std::vector<at::Tensor> with_gradients = {};
   std::optional<at::NoGradGuard> no_grad = std::nullopt;
+  std::optional<HandedOutScope> handed_out = std::nullopt;
 
   MaybePlacements grad_of(size_t i) const {
     const auto& given = layouts.options.in_grad_placements;
@@ -221,6 +223,7 @@ LocalMapCall::LocalMapCall(
   call.mesh = common_mesh(args, layouts.options.device_mesh);
   check_mine(kLocalMap, call.mesh);
   call.outside = !call.mesh.contains_this_rank();
+  call.handed_out.emplace();
   call.enter(in_layouts(args, layouts));
   if (call.outside) {
     call.no_grad.emplace();

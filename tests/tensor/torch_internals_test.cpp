@@ -300,6 +300,15 @@ TEST(TorchInternals, DefaultGenerator) {
   });
   EXPECT_EQ(
       at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl(), before);
+  // The last byte of a state says nothing.
+  auto generator = at::detail::createCPUGenerator(3);
+  auto state = generator.get_state();
+  const auto truth = at::randn({5}, generator);
+  for (const int64_t last : {0, 0xAF, 0xFF}) {
+    state[-1] = last;
+    generator.set_state(state);
+    EXPECT_TRUE(at::equal(at::randn({5}, generator), truth));
+  }
 }
 
 // After all nodes, those of other leaves too, and outside of any.
