@@ -53,8 +53,8 @@ struct ProcessGroupOptions {
 };
 
 /// Makes this process a rank: this thread, and all threads that are no ranks of
-/// another world. Returns once all ranks have come. Without a launcher and
-/// without options it is rank 0 of 1.
+/// another world. Returns once all ranks have come and draw as rank 0 does
+/// (docs/concepts/random.md). Without launcher and options: rank 0 of 1.
 /// Throws ValueError for variables and options that are missing or do not fit,
 /// RuntimeError in a process that is a rank already, and where ranks do not
 /// come in time, are of another version of this library, or of another job.

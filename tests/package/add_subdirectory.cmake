@@ -3,7 +3,7 @@
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
-write_readme_program(${work}/hello.cpp)
+write_readme_program(${work}/hello.cpp ${dtensor_source})
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/subdirectory -B ${work}/build
   -D program=${work}/hello.cpp

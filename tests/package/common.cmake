@@ -15,9 +15,9 @@ function(run_against_installation folder program)
   run(${work}/build/${program})
 endfunction()
 
-# Writes the first C++ program of README.md to `path`.
-function(write_readme_program path)
-  file(READ ${dtensor_source}/README.md text)
+# Writes the first C++ program of README.md in `source` to `path`.
+function(write_readme_program path source)
+  file(READ ${source}/README.md text)
   string(FIND "${text}" "```cpp\n" begin)
   if(begin EQUAL -1)
     message(FATAL_ERROR "README.md has no ```cpp block")

@@ -16,7 +16,7 @@ if(EXISTS ${work}/prefix/bin/dtensor-run)
   run(${work}/prefix/bin/dtensor-run -n 2 true)
 endif()
 
-write_readme_program(${work}/hello.cpp)
+write_readme_program(${work}/hello.cpp ${dtensor_source})
 run(${CMAKE_COMMAND} -G ${generator}
   -S ${CMAKE_CURRENT_LIST_DIR}/installed -B ${work}/build
   -D program=${work}/hello.cpp

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <dtensor/comm/processes/membership_impl.h>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 #include <dtensor/comm/processes/mpi_impl.h>
 #include <dtensor/error.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <cstdlib>
+#include <cstring>
+#include <mutex>
 #include <string_view>
+#include <vector>
 
 namespace dtensor::detail {
 namespace {
@@ -25,6 +30,25 @@ std::string mpi_among(const ChosenBackends& chosen) {
     }
   }
   return "";
+}
+
+// Ranks that are threads begin with copies of one generator. Processes get the
+// state of rank 0's, which the seed of DTensors' random numbers is part of.
+void share_random_state(c10d::Store& store, int64_t rank) {
+  constexpr const char* kKey = "random state";
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  if (rank == 0) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    const auto state = generator.get_state();
+    const auto* const bytes = state.const_data_ptr<uint8_t>();
+    store.set(kKey, std::vector<uint8_t>(bytes, bytes + state.numel()));
+    return;
+  }
+  const auto bytes = store.get(kKey);
+  const auto state = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(state.mutable_data_ptr(), bytes.data(), bytes.size());
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
 }
 
 } // namespace
@@ -54,6 +78,9 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
   }
   Rendezvous rendezvous = meet(env, options);
   has_store_ = rendezvous.keeps_store;
+  if (rendezvous.store != nullptr) {
+    share_random_state(*rendezvous.store, env.rank);
+  }
   const auto& me = rendezvous.peers[static_cast<size_t>(env.rank)];
   following_.record =
       std::make_shared<FlightRecord>(env.rank, env.size, me.host_name, env.job);
