@@ -53,7 +53,7 @@ std::string value_of(const Replica& replica) {
 }
 
 // One replica of one rank, as its peers hear of it.
-struct Told {
+struct ReplicaLine {
   std::string title;
   std::string shape;
   std::string value;
@@ -83,10 +83,10 @@ std::string take_until(std::string_view& text, char end) {
   return part;
 }
 
-std::vector<Told> parse_lines(std::string_view text) {
-  std::vector<Told> all;
+std::vector<ReplicaLine> parse_lines(std::string_view text) {
+  std::vector<ReplicaLine> all;
   while (!text.empty()) {
-    Told told;
+    ReplicaLine told;
     told.title = take_until(text, '\t');
     told.shape = take_until(text, '\t');
     told.value = take_until(text, '\t');
@@ -96,7 +96,7 @@ std::vector<Told> parse_lines(std::string_view text) {
   return all;
 }
 
-using ToldByRank = std::vector<std::vector<Told>>;
+using LinesByRank = std::vector<std::vector<ReplicaLine>>;
 
 uint64_t fingerprint_of(const std::vector<Replica>& replicas) {
   uint64_t all = replicas.size();
@@ -119,7 +119,7 @@ bool have_one_fingerprint(Group& group, const std::vector<Replica>& replicas) {
 }
 
 // "rank 1", "ranks 1, 3".
-std::string ranks_text(const std::vector<int64_t>& ranks) {
+std::string text_of_ranks(const std::vector<int64_t>& ranks) {
   return c10::str(
       ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks));
 }
@@ -141,7 +141,7 @@ std::string text_by_value(
   }
   std::vector<std::string> parts;
   for (const auto& [value, those] : holders) {
-    parts.push_back(c10::str(value, " on ", ranks_text(those)));
+    parts.push_back(c10::str(value, " on ", text_of_ranks(those)));
   }
   return c10::Join("; ", parts);
 }
@@ -183,7 +183,7 @@ class Difference {
   Difference(
       const ReplicaRanks& where,
       Group& group,
-      const ToldByRank& all,
+      const LinesByRank& all,
       double tolerance)
       : where_(where),
         group_(group),
@@ -191,19 +191,19 @@ class Difference {
         tolerance_(tolerance) {}
 
   std::optional<std::string> text(size_t i, const Replica& mine) const {
-    const auto digests = of_all(i, &Told::digest);
+    const auto digests = of_all(i, &ReplicaLine::digest);
     if (are_equal(digests)) {
       return std::nullopt;
     }
-    const auto shapes = of_all(i, &Told::shape);
+    const auto shapes = of_all(i, &ReplicaLine::shape);
     if (!are_equal(shapes)) {
       return text_by_value(shapes, group_.ranks());
     }
-    const auto values = of_all(i, &Told::value);
+    const auto values = of_all(i, &ReplicaLine::value);
     if (shapes[0] == "state") {
       return values[0].empty()
-          ? "it is in another state on " + ranks_text(others(digests)) +
-              " than on " + ranks_text({group_.ranks()[0]})
+          ? "it is in another state on " + text_of_ranks(others(digests)) +
+              " than on " + text_of_ranks({group_.ranks()[0]})
           : text_by_value(values, group_.ranks());
     }
     const auto [distances, magnitude] =
@@ -218,7 +218,8 @@ class Difference {
   }
 
  private:
-  std::vector<std::string> of_all(size_t i, std::string Told::*field) const {
+  std::vector<std::string> of_all(size_t i, std::string ReplicaLine::*field)
+      const {
     std::vector<std::string> texts;
     for (const auto& told : all_) {
       texts.push_back(told[i].*field);
@@ -254,7 +255,7 @@ class Difference {
         "the ",
         shape,
         " of ",
-        ranks_text(ranks),
+        text_of_ranks(ranks),
         ranks.size() == 1 ? " is" : " are",
         " up to ",
         largest,
@@ -264,18 +265,18 @@ class Difference {
 
   const ReplicaRanks& where_;
   Group& group_;
-  const ToldByRank& all_;
+  const LinesByRank& all_;
   double tolerance_;
 };
 
-std::string place_text(const std::vector<Told>& told, size_t i) {
+std::string place_text(const std::vector<ReplicaLine>& told, size_t i) {
   return i < told.size() ? told[i].title : "nothing more";
 }
 
 void check_same_places(
     const ReplicaRanks& where,
     const Group& group,
-    const ToldByRank& all,
+    const LinesByRank& all,
     size_t i) {
   std::vector<std::string> places;
   for (const auto& told : all) {
@@ -304,7 +305,7 @@ void compare_replicas(
   if (group.size() == 1 || have_one_fingerprint(group, replicas)) {
     return;
   }
-  ToldByRank all;
+  LinesByRank all;
   size_t most = 0;
   for (const auto& text : group.all_gather_texts(lines_of(replicas))) {
     all.push_back(parse_lines(text));
