@@ -14,10 +14,9 @@ RankLocal<HandedOut> handed_out;
 namespace {
 
 enum Flag : uint8_t {
-  kShards = 1,
-  kUneven = 2,
-  kInUse = 4,
-  kTakenBack = 8,
+  kUneven = 1,
+  kInUse = 2,
+  kTakenBack = 4,
 };
 
 RankLocal<at::Generator> seeded_by_call;
@@ -140,14 +139,13 @@ void end_uneven_draws() {
 uint8_t draw_flags() {
   const HandedOut& mine = handed_out.get();
   return static_cast<uint8_t>(
-      (mine.shards ? kShards : 0) | (mine.uneven ? kUneven : 0) |
-      (mine.in_use ? kInUse : 0) | (mine.taken_back ? kTakenBack : 0));
+      (mine.uneven ? kUneven : 0) | (mine.in_use ? kInUse : 0) |
+      (mine.taken_back ? kTakenBack : 0));
 }
 
 void set_draw_flags(uint8_t flags) {
   end_uneven_draws();
   HandedOut& mine = handed_out.get();
-  mine.shards |= (flags & kShards) != 0;
   mine.uneven = (flags & kUneven) != 0;
   mine.in_use = (flags & kInUse) != 0;
   mine.taken_back = (flags & kTakenBack) != 0;
