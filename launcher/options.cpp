@@ -135,24 +135,12 @@ std::vector<std::string> command_in(std::vector<std::string> rest) {
   return rest;
 }
 
-} // namespace
-
-Options parse_options(int argc, char** argv) {
-  CLI::App app(
-      "Starts PROGRAM [ARGUMENTS...], which follow the options, as the ranks "
-      "of one job.",
-      "dtensor-run");
-  app.prefix_command();
-  Options options;
-  std::string rendezvous;
-  bool no_bind = false;
-  bool no_prefix = false;
+void add_numbers(CLI::App& app, Options& options) {
   app.add_option("-n,--nproc-per-node", options.ranks, "ranks on each node")
       ->required();
   app.add_option(
       "--nnodes", options.nodes, "nodes; start one launcher on each");
   app.add_option("--node-rank", options.node, "which node this is, from 0");
-  app.add_option("--rdzv", rendezvous, "HOST:PORT of node 0, where it listens");
   app.add_option(
       "--max-restarts",
       options.max_restarts,
@@ -167,6 +155,22 @@ Options parse_options(int argc, char** argv) {
       "--join-timeout",
       options.join_timeout,
       "seconds that other nodes wait for node 0, 300");
+}
+
+} // namespace
+
+Options parse_options(int argc, char** argv) {
+  CLI::App app(
+      "Starts PROGRAM [ARGUMENTS...], which follow the options, as the ranks "
+      "of one job.",
+      "dtensor-run");
+  app.prefix_command();
+  Options options;
+  std::string rendezvous;
+  bool no_bind = false;
+  bool no_prefix = false;
+  add_numbers(app, options);
+  app.add_option("--rdzv", rendezvous, "HOST:PORT of node 0, where it listens");
   app.add_flag("--no-bind", no_bind, "do not bind ranks to cores");
   app.add_flag("--no-prefix", no_prefix, "do not put [rank] before lines");
   parse(app, argc, argv);

@@ -57,6 +57,19 @@ void check_may_be_replaced(const std::string& path) {
       ". Choose another name, or move it.");
 }
 
+void check_path_to_save(const std::string& path, bool overwrite) {
+  DTENSOR_CHECK_VALUE(
+      !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
+      kSaveCheckpoint,
+      "an empty path. Say what the folder is to be called.");
+  DTENSOR_CHECK_VALUE(
+      overwrite || !is_there(path),
+      kSaveCheckpoint,
+      path,
+      " is there already. Choose another name, or overwrite = true.");
+  check_may_be_replaced(path);
+}
+
 } // namespace
 
 std::string folder_of_save(const std::string& path) {
@@ -69,16 +82,7 @@ std::string folder_of_save(const std::string& path) {
 std::unique_ptr<FolderLock> make_folder_of_save(
     const std::string& path,
     bool overwrite) {
-  DTENSOR_CHECK_VALUE(
-      !fs::path(path).filename().empty() || fs::path(path).has_parent_path(),
-      kSaveCheckpoint,
-      "an empty path. Say what the folder is to be called.");
-  DTENSOR_CHECK_VALUE(
-      overwrite || !is_there(path),
-      kSaveCheckpoint,
-      path,
-      " is there already. Choose another name, or overwrite = true.");
-  check_may_be_replaced(path);
+  check_path_to_save(path, overwrite);
   const auto folder = folder_of_save(path);
   const auto check_is_ours = [&](bool is_ours) {
     DTENSOR_CHECK(

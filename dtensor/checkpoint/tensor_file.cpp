@@ -46,7 +46,18 @@ size_t alignment_for(int64_t bytes) {
   return bytes < (int64_t{1} << 20) ? 8 : 4096;
 }
 
-// The length, and JSON that ends in as many spaces as the bytes want.
+// Returns the length of `text`, then `text` and as many spaces as bring the
+// bytes after it to a multiple of `alignment`.
+std::string padded_header(std::string text, size_t alignment) {
+  uint64_t length = text.size();
+  std::string bytes(sizeof(length), '\0');
+  const auto over = (bytes.size() + text.size()) % alignment;
+  text.append(over == 0 ? 0 : alignment - over, ' ');
+  length = text.size();
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + text;
+}
+
 std::string header_of(
     const std::vector<WrittenTensor>& tensors,
     const Checksums& checksums,
@@ -80,15 +91,7 @@ std::string header_of(
   for (const auto& [key, text] : added) {
     metadata.emplace(key, text); // unless the key is taken
   }
-  auto text = header.dump();
-  uint64_t length = text.size();
-  std::string bytes(sizeof(length), '\0');
-  const auto alignment = alignment_for(at);
-  const auto over = (bytes.size() + text.size()) % alignment;
-  text.append(over == 0 ? 0 : alignment - over, ' ');
-  length = text.size();
-  std::memcpy(bytes.data(), &length, sizeof(length));
-  return bytes + text;
+  return padded_header(header.dump(), alignment_for(at));
 }
 
 std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {

@@ -28,8 +28,8 @@ fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
 }
 
 // The tensor of the innermost AssumedTensor.
-thread_local c10::weak_intrusive_ptr<c10::TensorImpl> noted_tensor(
-    (c10::intrusive_ptr<c10::TensorImpl>()));
+thread_local c10::weak_intrusive_ptr<c10::BackendMeta> noted_tensor(
+    (c10::intrusive_ptr<c10::BackendMeta>()));
 
 // Whether two ranks made one tensor of shards of unlike sizes, as from_local
 // cannot see, and not two tensors at two places of the program.
@@ -128,7 +128,8 @@ bool all_agree(const std::vector<const Call*>& calls) {
 } // namespace
 
 AssumedTensor::AssumedTensor(const at::Tensor& tensor) {
-  noted_tensor = AssumedShapes::WeakTensor(tensor.getIntrusivePtr());
+  noted_tensor = AssumedShapes::WeakTensor(
+      tensor.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
 
 AssumedTensor::~AssumedTensor() {

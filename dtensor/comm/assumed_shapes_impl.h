@@ -84,7 +84,8 @@ class AssumedShapes {
   }
 
  private:
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  // The state that a DTensor shares with its copies.
+  using WeakTensor = c10::weak_intrusive_ptr<c10::BackendMeta>;
   friend class AssumedTensor;
 
   void note(AssumedShape shape, WeakTensor tensor);

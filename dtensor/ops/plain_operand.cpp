@@ -137,8 +137,9 @@ const char* advice(
     return " What an optimizer kept of a parameter before that became a "
            "DTensor: call distribute_optimizer_state(optimizer).";
   }
-  // As a copy has it.
-  return arg == 1 && schema.arguments()[arg].name() == "src"
+  // As copy_ and set_ have it.
+  const auto& name = schema.arguments()[arg].name();
+  return arg == 1 && (name == "src" || name == "source")
       ? " The values of a model: call set_model_state_dict."
       : "";
 }

@@ -16,17 +16,6 @@ const c10::FunctionSchema* schema_of(const GraphNode& node) {
   return op == nullptr ? nullptr : &op->schema();
 }
 
-template <class Visit>
-void visit_results(const GraphNode& node, const Visit& visit) {
-  for (const auto& result : node.results) {
-    for (const auto& slot : result.slots) {
-      if (slot) {
-        visit(*slot);
-      }
-    }
-  }
-}
-
 class Writes {
  public:
   explicit Writes(Graph& graph) : graph_(graph), first_(graph.num_slots) {

@@ -123,6 +123,18 @@ struct GraphNode {
   std::string source;        // "model.py:12, in forward: x = self.fc(x)"
 };
 
+/// Calls `visit` with each slot that `node` fills.
+template <class Visit>
+void visit_results(const GraphNode& node, const Visit& visit) {
+  for (const auto& result : node.results) {
+    for (const auto& slot : result.slots) {
+      if (slot) {
+        visit(*slot);
+      }
+    }
+  }
+}
+
 /// One dimension of an input: what it was exported with, and the symbol that
 /// stands for it where it may be another.
 struct InputSize {

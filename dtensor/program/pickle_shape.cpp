@@ -263,6 +263,14 @@ class Pickle {
       case 'd':
         push_new(pop_to_mark());
         return true;
+      default:
+        return read_update(opcode);
+    }
+  }
+
+  // Adds items to the object below them.
+  bool read_update(uint8_t opcode) {
+    switch (opcode) {
       case 'a':
       case 'b': // an object's state
         put(pop_many(1));

@@ -153,14 +153,12 @@ bool Trial::run_cut(
       changed.push_back(slot);
     }
   };
-  for (const auto& [slot, placement] : cuts) {
-    const auto spec = spec_of(values[slot].toTensor())
-                          ->with_placements({placement}, "find_tp_plan");
-    values[slot] = without_data(spec);
-    note(slot);
-  }
   std::set<Slot> is_cut; // or computed from such
   for (const auto& [slot, placement] : cuts) {
+    const auto spec = spec_of(values[slot].toTensor());
+    values[slot] =
+        without_data(spec->with_placements({placement}, "find_tp_plan"));
+    note(slot);
     is_cut.insert(slot);
   }
   for (const auto index : nodes) {
@@ -172,14 +170,10 @@ bool Trial::run_cut(
       continue; // its results are known
     }
     interpreter.call(node);
-    for (const auto& result : node.results) {
-      for (const auto& slot : result.slots) {
-        if (slot) {
-          is_cut.insert(*slot);
-          note(*slot);
-        }
-      }
-    }
+    visit_results(node, [&](Slot slot) {
+      is_cut.insert(slot);
+      note(slot);
+    });
   }
   return true;
 }

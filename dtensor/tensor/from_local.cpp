@@ -157,14 +157,38 @@ void detail::note_inferred(const Spec& spec) {
   }
 }
 
+// Returns `placements`, checked; Replicate on each mesh dimension if empty.
+static Placements stated_layout(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    PlacementsRef placements,
+    const FromLocalOptions& options) {
+  const auto ndim =
+      options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
+  return placements.empty()
+      ? placements_or_whole(mesh, placements)
+      : normalize_placements(mesh, placements, ndim, kFromLocal);
+}
+
+// Returns the layout in which the gradient arrives, if the caller states one.
+static std::optional<Placements> stated_grad_layout(
+    const Spec& spec,
+    const FromLocalOptions& options) {
+  if (!options.grad_placements) {
+    return std::nullopt;
+  }
+  return detail::checked_grad_placements(
+      spec, *options.grad_placements, kFromLocal);
+}
+
 at::Tensor detail::from_part(
     const at::Tensor& local,
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options) {
   if (!mesh.defined()) {
-    const auto current = mesh_or_current(mesh, kFromLocal);
-    return from_part(local, current, placements, options);
+    return from_part(
+        local, mesh_or_current(mesh, kFromLocal), placements, options);
   }
   if (!is_of_this_thread(mesh)) {
     check_mine(kFromLocal, mesh);
@@ -174,11 +198,7 @@ at::Tensor detail::from_part(
       kFromLocal,
       "the local tensor is a DTensor already. Use redistribute() to change "
       "its layout.");
-  const auto ndim =
-      options.shape ? static_cast<int64_t>(options.shape->size()) : local.dim();
-  const auto layout = placements.empty()
-      ? placements_or_whole(mesh, placements)
-      : normalize_placements(mesh, placements, ndim, kFromLocal);
+  const auto layout = stated_layout(local, mesh, placements, options);
   auto mine = on_device_of(mesh, local);
   const auto spec = global_spec(mine, mesh, layout, options);
   note_taken_back(*spec);
@@ -190,11 +210,8 @@ at::Tensor detail::from_part(
     check_ranks_agree(mine, *spec);
     mine = same_replicas(mine, *spec);
   }
-  std::optional<Placements> grad;
-  if (options.grad_placements) {
-    grad = checked_grad_placements(*spec, *options.grad_placements, kFromLocal);
-  }
-  at::Tensor result = from_local_autograd(mine, spec, grad);
+  at::Tensor result =
+      from_local_autograd(mine, spec, stated_grad_layout(*spec, options));
   if (!options.run_check && !options.shape) {
     const AssumedTensor noted(result);
     note_inferred(*spec);

@@ -74,6 +74,18 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
             reinterpret_cast<uintptr_t>(view_facts.get())) != 0;
   }
 
+  // A weak reference outlives all tensors and keeps none of what they held.
+  void release_resources() override {
+    local_.reset();
+    spec = nullptr;
+    boundaries = nullptr;
+    shared_input = nullptr;
+    view_facts.reset();
+    whole_source = nullptr;
+    source_of_next = nullptr;
+    pending_ = nullptr;
+  }
+
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
   /// What the tensor was turned into as the input of a module, kept for the

@@ -54,8 +54,9 @@ class Pt2Archive {
 };
 
 /// A record of an archive that is itself a record, `bytes`, of the file `path`.
-/// Throws ValueError if its records together are larger than `bytes`: compressed
-/// ones, and ones that share their bytes, may be many times as large.
+/// Throws ValueError if its records together are larger than `bytes`:
+/// compressed ones, and ones that share their bytes, may be many times as
+/// large.
 std::string record_in_archive(
     const std::string& bytes,
     const std::string& name,

@@ -142,7 +142,10 @@ TEST(View, TakesGradientsInAnyLayout) {
 }
 
 TEST(View, SaysWhatItCannotKeep) {
-  run_ranks(4, [] {
+  const std::string heads =
+      " Where the dim holds heads, shard whole ones: set `unit` of "
+      "ColwiseParallel to the features of a head.";
+  run_ranks(4, [&] {
     const auto tp = init_device_mesh(at::kCPU, {4}, {"tp"});
     const at::Tensor x = place(numbers({12}, 1), tp, {Shard(0)});
     EXPECT_EQ(
@@ -152,7 +155,8 @@ TEST(View, SaysWhatItCannotKeep) {
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
         "[3, 4]: what each rank has of dim 0, cut by mesh dim \"tp\", is no "
         "part of a dim of the new shape. Redistribute to Replicate first: "
-        "redistribute({Replicate()}).");
+        "redistribute({Replicate()})." +
+            heads);
     EXPECT_EQ(
         error_of([&] {
           x.unflatten(0, {3, -1});
@@ -160,7 +164,8 @@ TEST(View, SaysWhatItCannotKeep) {
         "[aten::view] cannot keep the sharding of f64[12] on (tp=4): S(0) as "
         "[3, 4]: what each rank has of dim 0, cut by mesh dim \"tp\", is no "
         "part of a dim of the new shape. Redistribute to Replicate first: "
-        "redistribute({Replicate()}).");
+        "redistribute({Replicate()})." +
+            heads);
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const at::Tensor y = place(numbers({4, 6}, 1), mesh, {Shard(0), Shard(1)});
     EXPECT_EQ(
@@ -170,7 +175,8 @@ TEST(View, SaysWhatItCannotKeep) {
         "[aten::view] cannot keep the sharding of f64[4, 6] on (dp=2, tp=2): "
         "S(0) S(1) as [4, 3, 2]: what each rank has of dim 1, cut by mesh dim "
         "\"tp\", is no part of a dim of the new shape. Redistribute to "
-        "Replicate first: redistribute({Shard(0), Replicate()}).");
+        "Replicate first: redistribute({Shard(0), Replicate()})." +
+            heads);
   });
 }
 

@@ -294,10 +294,9 @@ TEST(AsyncRedistribute, UnlikeTensorsAreAnErrorAtFirstUse) {
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_EQ(
       texts[0],
-      "[from_local] ranks of \"a\" disagree about a tensor made without a "
-      "global shape: rank 0 makes f32[3, 2] in P(sum) of its f32[3, 2]; rank 1 "
-      "makes f32[4, 2] in P(sum) of its f32[4, 2]. Pass the global shape to "
-      "from_local on every rank.");
+      "[all_reduce] ranks of \"a\" disagree: rank 0 calls all_reduce of "
+      "f32[3, 2] with sum; rank 1 calls all_reduce of f32[4, 2] with sum. Call "
+      "the same collective with the same sizes on every rank.");
 }
 
 } // namespace TEST_SOURCE

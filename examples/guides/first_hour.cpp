@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Habits from single-device programs that throw here, and what to write
+// instead.
+#include "../check.h"
+
+#include <dtensor/dtensor.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include <unistd.h>
+
+using namespace dtensor;
+using torch::Tensor;
+
+template <class Function>
+std::string error_of(const Function& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+template <class Function>
+void throws(const Function& function, const std::string& text) {
+  const std::string error = error_of(function);
+  if (error.find(text) == std::string::npos) {
+    std::cerr << "expected \"" << text << "\", got: " << error << "\n";
+    std::abort();
+  }
+}
+
+void plain_operands(const DeviceMesh& mesh) {
+  Tensor x = distribute_tensor(torch::ones({4, 6}), mesh, {Shard(0)});
+  Tensor bias = torch::ones({6});
+  throws([&] { return x + bias; }, "got mixed plain tensor and DTensor");
+  // [plain]
+  Tensor y = x + replicate(bias, mesh); // bias is equal on all ranks
+  {
+    const auto scope = implicit_replication(); // for a block of code
+    y = x + bias;
+  }
+  // [/plain]
+  CHECK_THAT(torch::equal(full_tensor(y), torch::full({4, 6}, 2.0)));
+}
+
+void values(const DeviceMesh& mesh) {
+  Tensor x = distribute_tensor(torch::ones({4, 6}), mesh, {Shard(0)});
+  std::ostringstream out;
+  throws([&] { return x.data_ptr(); }, "data_ptr() and storage() do not exist");
+  throws([&] { out << x; }, "DTensor(t) to print it");
+  // [values]
+  out << DTensor(x);                     // the layout, then the local shard
+  Tensor unsharded = full_tensor(x);     // plain, all values, on every rank
+  Tensor local = DTensor(x).to_local();  // plain, the local shard
+  double total = x.sum().item<double>(); // the sum over all ranks
+  // [/values]
+  CHECK_THAT(unsharded.size(0) == 4);
+  CHECK_THAT(local.size(0) <= 4);
+  CHECK_THAT(total == 24);
+}
+
+void writes(const DeviceMesh& mesh) {
+  // [writes]
+  Tensor x = distribute_tensor(torch::ones({4, 6}), mesh, {Shard(0)});
+  Tensor rows = DTensor(x).redistribute({Replicate()});
+  rows[0].zero_(); // writes `rows`, not `x`
+  x = DTensor(rows).redistribute({Shard(0)});
+  // [/writes]
+  CHECK_THAT(x.sum().item<double>() == 18);
+}
+
+void missing_rules(const DeviceMesh& mesh) {
+  Tensor x = distribute_tensor(torch::eye(4), mesh, {Shard(0)});
+  throws([&] { return torch::inverse(x); }, "no sharding rule");
+  // [missing]
+  // 1. Replicate the operands: each rank computes all of the result.
+  Tensor y = torch::inverse(DTensor(x).redistribute({Replicate()}));
+  // 2. The same for every operator without a rule in a block, with a warning.
+  {
+    const auto scope = on_missing_rule(Replicate());
+    y = torch::inverse(x);
+  }
+  // 3. Samples are independent of each other: compute on local shards.
+  const auto inverse_of_each = local_map(
+      [](const Tensor& local) { return torch::inverse(local); },
+      {Shard(0)},    // layout of the result
+      {{Shard(0)}}); // layout of the argument
+  Tensor batch = distribute_tensor(
+      torch::eye(4).expand({6, 4, 4}).contiguous(), mesh, {Shard(0)});
+  Tensor z = inverse_of_each(batch);
+  // [/missing]
+  CHECK_THAT(torch::equal(full_tensor(y), torch::eye(4)));
+  CHECK_THAT(torch::equal(full_tensor(z), full_tensor(batch)));
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    register_module("embedding", embedding);
+    register_module("head", head);
+  }
+  torch::nn::Embedding embedding{8, 4};
+  torch::nn::Linear head{torch::nn::LinearOptions(4, 8).bias(false)};
+};
+TORCH_MODULE(Tied);
+
+void tied_weights(const DeviceMesh& mesh) {
+  Tied wrong;
+  wrong->head->weight = wrong->embedding->weight;
+  throws(
+      [&] {
+        parallelize_module(*wrong, mesh, {{"embedding", RowwiseParallel()}});
+      },
+      "tie_weights");
+  // [tied]
+  Tied model;
+  tie_weights(*model->head, *model->embedding);
+  // [/tied]
+  CHECK_THAT(model->head->named_parameters()["weight"].is_same(
+      model->embedding->weight));
+}
+
+void one_model_per_rank() {
+  torch::nn::Linear shared(4, 4);
+  throws(
+      [&] {
+        run_ranks(2, [&] {
+          const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+          parallelize_module(*shared, mesh, ColwiseParallel());
+        });
+      },
+      "Build one model per rank");
+  // [models]
+  double first = 0; // plain values leave by reference
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
+    torch::manual_seed(0);
+    torch::nn::Linear model(4, 4); // inside: one model per rank
+    parallelize_module(*model, mesh, ColwiseParallel());
+    const Tensor loss = model(torch::ones({2, 4})).sum();
+    if (get_rank() == 0) {
+      first = loss.item<double>();
+    }
+  });
+  // [/models]
+  CHECK_THAT(first != 0);
+}
+
+void evaluate_on_rank_0(const DeviceMesh& mesh) {
+  torch::manual_seed(0);
+  torch::nn::Linear model(4, 4);
+  parallelize_module(
+      *model, mesh, ColwiseParallel({.output_layouts = Replicate()}));
+  // [rank0]
+  // Wrong: if (get_rank() == 0) std::cout << model(x).sum();
+  // All ranks compute, one prints.
+  const auto sum = model(torch::ones({2, 4})).sum().item<double>();
+  if (get_rank() == 0) {
+    std::cout << "sum of the output " << sum << "\n";
+  }
+  // [/rank0]
+}
+
+void files(const DeviceMesh& mesh, const std::string& folder) {
+  torch::nn::Linear model(4, 4);
+  parallelize_module(*model, mesh, ColwiseParallel());
+  throws(
+      [&] {
+        std::ostringstream out;
+        torch::save(model, out);
+      },
+      "save_checkpoint");
+  // [files]
+  save_checkpoint(folder, {.model = model.get()}); // all ranks call it
+  load_checkpoint(folder, {.model = model.get()});
+  // [/files]
+}
+
+void gradients(const DeviceMesh& mesh) {
+  torch::nn::Linear model(4, 4);
+  parallelize_module(*model, mesh, ColwiseParallel());
+  model(torch::ones({2, 4})).sum().backward();
+  // [clip]
+  dtensor::clip_grad_norm_(model->parameters(), 1.0);
+  // [/clip]
+}
+
+int main(int argc, char** argv) {
+  const int64_t ranks = argc > 1 ? std::atoll(argv[1]) : 2;
+  const std::string folder = std::filesystem::temp_directory_path() /
+      ("first-hour-" + std::to_string(getpid()));
+  run_ranks(ranks, [&] {
+    const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
+    plain_operands(mesh);
+    values(mesh);
+    writes(mesh);
+    missing_rules(mesh);
+    tied_weights(mesh);
+    evaluate_on_rank_0(mesh);
+    files(mesh, folder);
+    gradients(mesh);
+  });
+  one_model_per_rank();
+  std::filesystem::remove_all(folder);
+}
