@@ -58,7 +58,7 @@ GroupBackendPtr make_in_levels(
     const MakeBackend& between_hosts) {
   const auto size = static_cast<int64_t>(members.ranks.size());
   if (place.is_on_one_host() && size <= detail::kMostMembers) {
-    return make_shm_or(std::move(members), place, between_hosts);
+    return make_shm_or(members, place, between_hosts);
   }
   if (!detail::is_regular(place)) {
     return between_hosts(std::move(members), place);

@@ -151,7 +151,7 @@ std::optional<size_t> argument(
 }
 
 // Without the library's.
-std::string short_name(const c10::FunctionSchema& schema) {
+std::string unqualified_name(const c10::FunctionSchema& schema) {
   const auto& name = schema.name();
   const auto colon = name.rfind(':');
   return colon == std::string::npos ? name : name.substr(colon + 1);
@@ -168,7 +168,7 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
       "rrelu_with_noise",
       "rrelu_with_noise_",
       "rrelu_with_noise_functional"};
-  const auto name = short_name(schema);
+  const auto name = unqualified_name(schema);
   if (by_value.count(name) == 1) {
     return DrawKind::kByValue;
   }
@@ -185,7 +185,7 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
 // Operators that draw by others, and by none where their tensor is empty; and
 // those whose tensor only says how much to draw.
 bool draws_by_others(const c10::OperatorHandle& op) {
-  const auto name = short_name(op.schema());
+  const auto name = unqualified_name(op.schema());
   return op.hasTag(at::Tag::nondeterministic_seeded) &&
       (name.find("dropout") != std::string::npos || name.ends_with("_like")) &&
       name[0] != '_';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Habits from single-device programs that throw here, and what to write
 // instead.
+#include "../arguments.h"
 #include "../check.h"
 
 #include <dtensor/dtensor.h>
@@ -192,7 +193,10 @@ void gradients(const DeviceMesh& mesh) {
 }
 
 int main(int argc, char** argv) {
-  const int64_t ranks = argc > 1 ? std::atoll(argv[1]) : 2;
+  const std::string usage = "[RANKS]";
+  arguments::check(argc, argv, 1, usage);
+  arguments::refuse_launcher("first_hour");
+  const int64_t ranks = arguments::positive(argc, argv, 1, 2, usage);
   const std::string folder = std::filesystem::temp_directory_path() /
       ("first-hour-" + std::to_string(getpid()));
   run_ranks(ranks, [&] {

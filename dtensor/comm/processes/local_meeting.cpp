@@ -37,7 +37,7 @@ struct LocalAddress {
 
 // Names that differ only behind the longest name of a socket stay apart.
 std::string fitted_name(const std::string& name, size_t longest) {
-  constexpr size_t kHashes = 2 * (1 + 20);
+  constexpr size_t kHashes = size_t{2} * (1 + 20);
   if (name.size() <= longest) {
     return name;
   }

@@ -22,7 +22,7 @@ constexpr const char* kHowToCompare =
     "TORCH_DISTRIBUTED_DEBUG=DETAIL or ProcessGroupOptions::checks compares "
     "the collectives of all ranks";
 
-constexpr const char* kLeft = "left";
+constexpr const char* kMembersLeft = "left";
 constexpr char kCause = 'c';
 constexpr char kConsequence = 's';
 
@@ -235,7 +235,7 @@ void Peers::await_leaving(std::chrono::milliseconds timeout) const {
   auto now = std::chrono::steady_clock::now();
   const auto deadline = now + timeout;
   auto next_look = now + kLook;
-  while (store().add(kLeft, 0) < size() && now < deadline) {
+  while (store().add(kMembersLeft, 0) < size() && now < deadline) {
     std::this_thread::sleep_for(kPause);
     now = std::chrono::steady_clock::now();
     if (now >= next_look) {
@@ -252,7 +252,7 @@ void Peers::leave(std::chrono::milliseconds timeout) noexcept {
   try {
     try_briefly(timeout + kMoment, [self = shared_from_this(), timeout] {
       self->store().set(left_key(self->rank_), std::vector<uint8_t>{'1'});
-      self->store().add(kLeft, 1);
+      self->store().add(kMembersLeft, 1);
       if (self->rendezvous_.keeps_store) {
         self->await_leaving(timeout);
       }

@@ -13,12 +13,12 @@
 namespace dtensor::detail {
 namespace {
 
-std::atomic<int64_t> running{0};
+std::atomic<int64_t> running_worlds{0};
 
 // Runs before what was registered earlier, destructors of static objects among
 // it.
 void end_process(int status, void* /*unused*/) {
-  if (running.load() > 0) {
+  if (running_worlds.load() > 0) {
     std::cout.flush();
     std::clog.flush();
     std::fflush(nullptr);
@@ -39,11 +39,11 @@ ExitGuard::ExitGuard() {
   if (std::has_single_bit(runs.fetch_add(1) + 1)) {
     on_exit(end_process, nullptr);
   }
-  running.fetch_add(1);
+  running_worlds.fetch_add(1);
 }
 
 ExitGuard::~ExitGuard() {
-  running.fetch_sub(1);
+  running_worlds.fetch_sub(1);
 }
 
 } // namespace dtensor::detail
