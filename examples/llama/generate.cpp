@@ -3,6 +3,8 @@
 
 #include "load.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -143,9 +145,10 @@ Generated Generator::operator()(
   Generated result;
   ranks_.run([&](int64_t rank) {
     const c10::InferenceMode inference;
-    torch::manual_seed(options.seed);
+    auto seeded = options;
+    seeded.sampling.generator = at::detail::createCPUGenerator(options.seed);
     auto mine =
-        Run(models_[static_cast<size_t>(rank)], options, keep_logits)(prompts);
+        Run(models_[static_cast<size_t>(rank)], seeded, keep_logits)(prompts);
     if (rank == 0) {
       result = std::move(mine);
     }

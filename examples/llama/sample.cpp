@@ -92,7 +92,8 @@ Tensor next_tokens(const DTensor& logits, const Sampling& sampling) {
       chosen_from(candidates, sampling.top_p).logical_not(), 0);
   const auto reached = kept.cumsum(-1);
   const auto target =
-      torch::rand({kept.size(0), 1}, torch::kDouble) * reached.slice(1, -1);
+      torch::rand({kept.size(0), 1}, sampling.generator, torch::kDouble) *
+      reached.slice(1, -1);
   const auto place =
       (reached <= target).sum(-1, true).clamp_max(kept.size(1) - 1);
   return candidates.tokens.gather(-1, place).squeeze(-1);
