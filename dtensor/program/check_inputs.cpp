@@ -11,8 +11,6 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr const char* kProgram = "Program";
-
 // "f32[s77, 4]".
 std::string expected(const GraphInput& input) {
   std::vector<std::string> sizes;

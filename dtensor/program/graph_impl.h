@@ -17,6 +17,9 @@
 
 namespace dtensor::detail {
 
+/// The place that errors of a running program name.
+inline constexpr const char* kProgram = "Program";
+
 /// A place in the table of values.
 using Slot = size_t;
 

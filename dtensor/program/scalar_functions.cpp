@@ -21,13 +21,11 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-constexpr const char* kScalarFunctions = "Program";
-
 // Python's integers have any size; these have 64 bits.
 [[noreturn]] void refuse_range() {
   DTENSOR_CHECK_VALUE(
       false,
-      kScalarFunctions,
+      kProgram,
       "the graph computes an integer outside of 64 bits. Call it with sizes as "
       "it was exported for.");
   TORCH_INTERNAL_ASSERT(false);
@@ -77,7 +75,7 @@ bool is_real(const IValue& value) {
 double real(const IValue& value) {
   DTENSOR_CHECK_TYPE(
       is_real(value),
-      kScalarFunctions,
+      kProgram,
       "the graph computes with a ",
       value.tagKind(),
       " where it needs a real number. Export the program again.");
@@ -127,7 +125,7 @@ IValue compared(Args args, const F& f) {
 void check_divisor(const IValue& by) {
   DTENSOR_CHECK_VALUE(
       real(by) != 0,
-      kScalarFunctions,
+      kProgram,
       "the graph divides a size by zero. Call it with sizes as it was exported "
       "for.");
 }
@@ -183,7 +181,7 @@ IValue power(Args args) {
   const double result = std::pow(base, exponent);
   DTENSOR_CHECK_VALUE(
       std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
-      kScalarFunctions,
+      kProgram,
       "the graph computes ",
       base,
       " ** ",
@@ -196,7 +194,7 @@ int64_t check_shift(const IValue& by) {
   const auto bits = whole(by);
   DTENSOR_CHECK_VALUE(
       bits >= 0,
-      kScalarFunctions,
+      kProgram,
       "the graph shifts by ",
       bits,
       " bits. Call it with sizes as it was exported for.");
@@ -234,7 +232,7 @@ IValue square_root(Args args) {
   const double value = real(args[0]);
   DTENSOR_CHECK_VALUE(
       !(value < 0),
-      kScalarFunctions,
+      kProgram,
       "the graph takes the square root of ",
       value,
       ". Call it with sizes as it was exported for.");
