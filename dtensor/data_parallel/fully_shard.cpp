@@ -196,6 +196,12 @@ auto cast_to(at::ScalarType dtype) {
   };
 }
 
+void cast_inputs(ModuleHooks& hooks, const MixedPrecisionPolicy& policy) {
+  if (policy.param_dtype && policy.cast_forward_inputs) {
+    hooks.add_forward_pre_hook(cast_to(*policy.param_dtype));
+  }
+}
+
 void hook(
     torch::nn::Module& module,
     const UnitPtr& unit,
@@ -205,16 +211,18 @@ void hook(
         .add_forward_hook(cast_to(*dtype));
   }
   if (auto* hooks = dynamic_cast<ModuleHooks*>(&module)) {
-    if (policy.param_dtype && policy.cast_forward_inputs) {
-      hooks->add_forward_pre_hook(cast_to(*policy.param_dtype));
-    }
+    cast_inputs(*hooks, policy);
     hooks->add_forward_scope([unit] { return unit->open(); });
   }
 }
 
 // Modules inside of the unit's that say when their forward begins, and whose
-// own parameters are the unit's.
-void hook_inside(const torch::nn::Module& module, const UnitPtr& unit) {
+// own parameters are the unit's. Their forward sees whole parameters in
+// param_dtype, so its inputs have that dtype, too.
+void hook_inside(
+    const torch::nn::Module& module,
+    const UnitPtr& unit,
+    const MixedPrecisionPolicy& policy) {
   for (const auto& inner : module.modules(/*include_self=*/false)) {
     auto* hooks = dynamic_cast<ModuleHooks*>(inner.get());
     const auto own = inner->parameters(/*recurse=*/false);
@@ -223,6 +231,7 @@ void hook_inside(const torch::nn::Module& module, const UnitPtr& unit) {
           return detail::unit_of(t) == unit;
         });
     if (hooks != nullptr && has_any) {
+      cast_inputs(*hooks, policy);
       hooks->add_forward_scope([unit] { return unit->open_inside(); });
     }
   }
@@ -293,7 +302,7 @@ FSDPModule fully_shard(
     join(parameters[i].second, unit, i);
   }
   put_inside(inner, unit, module);
-  hook_inside(module, unit);
+  hook_inside(module, unit, options.mp_policy);
   return FSDPModule(unit);
 }
 

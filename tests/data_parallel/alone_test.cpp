@@ -363,6 +363,22 @@ TEST(AloneParameters, ArePlainInAHookedModuleInside) {
   }
 }
 
+// Its parameters are in param_dtype there, and its inputs become so.
+TEST(AloneParameters, CastInputsOfAHookedModuleInside) {
+  auto plain = filled(AroundHooked());
+  plain->to(at::kFloat);
+  const auto expected = plain(input.to(at::kFloat));
+  run_ranks(2, [&] {
+    const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
+    auto mine = filled(AroundHooked());
+    fully_shard(
+        *mine, {.mesh = mesh, .mp_policy = {.param_dtype = at::kFloat}});
+    const auto y = mine(input);
+    EXPECT_EQ(y.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(y, expected, 1e-5, 1e-6));
+  });
+}
+
 // A parameter used in several units and several ways.
 TEST(AloneParameters, AreWholeInNestedUnits) {
   const auto lora = products()[0].use;
