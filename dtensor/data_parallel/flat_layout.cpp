@@ -7,7 +7,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Whether a part is one range of the tensor's memory.
+// True if each shard is one contiguous range of the tensor.
 bool is_range(const CutTensor& tensor) {
   return tensor.dim == 0 || tensor.cuts.size() == 1;
 }
@@ -20,8 +20,8 @@ int64_t row_size(const CutTensor& tensor) {
   return size;
 }
 
-// Elements [from, from + count) of one to [to, to + count) of the other, both
-// contiguous.
+// Copies elements [from, from + count) of `source` to [to, to + count) of
+// `target`. Both are contiguous.
 void copy_range(
     const at::Tensor& target,
     int64_t to,
@@ -80,7 +80,7 @@ at::Tensor FlatLayout::header(const at::Tensor& buffer, size_t rank) const {
   return buffer.narrow(0, rank_begins_[rank], header_);
 }
 
-// copy(tensor, rank, begin of the part in the buffer)
+// Calls copy(tensor, rank, offset of the shard in the buffer).
 template <class Copy>
 void FlatLayout::for_each_part(const Copy& copy) const {
   for (size_t rank = 0; rank < begins_.size(); ++rank) {

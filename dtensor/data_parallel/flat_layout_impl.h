@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the parts of several tensors lie in one buffer: rank after rank, and
-// of each rank tensor after tensor, as collectives bring and take them.
+// FlatLayout: the offsets of the shards of several tensors in one flat buffer.
+// The buffer is ordered by rank, and within a rank by tensor, as collectives
+// expect.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// A tensor of these sizes, cut along `dim`: cuts[r] is rank r's.
+/// Sizes of an unsharded tensor and its shards along `dim`. cuts[r] is the
+/// range of rank r.
 struct CutTensor {
   Sizes sizes;
   int64_t dim = 0;
@@ -21,17 +23,18 @@ struct CutTensor {
 
 class FlatLayout {
  public:
-  /// Each rank's parts come after `header` elements.
+  /// Reserves `header` elements in front of each rank's shards.
   FlatLayout(std::vector<CutTensor> tensors, size_t ranks, int64_t header = 0);
 
-  /// Elements of each rank, header included, and of all of them.
+  /// Element counts: per rank (header included), and of the buffer.
   const Sizes& rank_sizes() const {
     return rank_sizes_;
   }
   int64_t size() const {
     return size_;
   }
-  /// Elements of the tensors, each whole, and where one begins among them.
+  /// Element count of all tensors unsharded, and the offset of each tensor in
+  /// them.
   int64_t whole_size() const {
     return whole_size_;
   }
@@ -45,15 +48,15 @@ class FlatLayout {
     return tensors_.size();
   }
 
-  /// Where the part of a tensor begins in its rank's piece of the buffer.
+  /// Offset of a tensor's shard within its rank's section of the buffer.
   int64_t begin_in_rank(size_t tensor, size_t rank) const {
     return begins_[rank][tensor];
   }
-  /// The header of a rank in `buffer`.
+  /// Returns the header of a rank in `buffer`.
   at::Tensor header(const at::Tensor& buffer, size_t rank) const;
 
-  /// From the buffer to contiguous tensors, and back. An undefined tensor
-  /// counts as zeros. Casts where dtypes differ.
+  /// Copy between the buffer and contiguous unsharded tensors, casting where
+  /// dtypes differ. pack() writes zeros for an undefined tensor.
   void unpack(const at::Tensor& buffer, at::TensorList wholes) const;
   void pack(at::TensorList wholes, const at::Tensor& buffer) const;
 

@@ -76,7 +76,7 @@ detail::UnitGroups groups_of(
   return result;
 }
 
-// Those without a unit.
+// Returns the parameters that are neither ignored nor in a unit.
 detail::NamedParameters parameters_for(
     const torch::nn::Module& module,
     const FullyShardOptions& options) {
@@ -118,7 +118,8 @@ void check_dtypes(
   }
 }
 
-// What deferred models know a tensor by goes along.
+// Lets deferred initialization find the origin of a local shard on the meta
+// device.
 void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
   const auto plain = is_dtensor(parameter) ? detail::plain_meta_of(parameter)
                                            : parameter.detach();
@@ -128,7 +129,7 @@ void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
   }
 }
 
-// The part where it is to stay.
+// Moves the local shard to the CPU if the offload policy says so.
 at::Tensor kept(
     const at::Tensor& part,
     const std::optional<CPUOffloadPolicy>& offload) {
@@ -139,8 +140,8 @@ at::Tensor kept(
   return offload->pin_memory ? on_cpu.pin_memory() : on_cpu;
 }
 
-// The parameter itself becomes the DTensor of its part, and its gradient that
-// of its own. Returns what operators are to get.
+// Replaces the parameter in place by a DTensor of its local shard, and shards
+// its gradient. Returns the layout of the unsharded parameter.
 detail::WholeLayout shard(
     const at::Tensor& parameter,
     const detail::ParameterLayout& layout,
@@ -216,9 +217,9 @@ void hook(
   }
 }
 
-// Modules inside of the unit's that say when their forward begins, and whose
-// own parameters are the unit's. Their forward sees whole parameters in
-// param_dtype, so its inputs have that dtype, too.
+// Hooks inner modules that are declared with DTENSOR_MODULE and have parameters
+// of this unit. Their forward pass sees unsharded parameters in param_dtype, so
+// their inputs are cast to it.
 void hook_inside(
     const torch::nn::Module& module,
     const UnitPtr& unit,
@@ -255,8 +256,8 @@ std::vector<detail::ParameterLayout> layouts_for(
   return layouts;
 }
 
-// From now on operators get the whole of the parameter from the unit, which
-// sees all writes to it.
+// Connects the parameter to its unit. From then on operators get it unsharded,
+// and writes to it are recorded (also those through views).
 void join(const at::Tensor& parameter, const UnitPtr& unit, size_t i) {
   auto& meta = detail::meta_of(parameter);
   meta.whole_source = std::make_shared<detail::UnitSource>(unit, i);

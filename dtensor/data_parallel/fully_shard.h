@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fully_shard: data parallelism in which every rank keeps a part of each
-// parameter, of its gradient and of what the optimizer knows of it.
+// fully_shard: sharded data parallelism. Every rank keeps only a shard of each
+// parameter, of its gradient and of its optimizer state.
 //
 //   for (auto& block : *model->blocks) {
 //     fully_shard(*block, {.mesh = mesh["dp"]});
 //   }
-//   fully_shard(*model, {.mesh = mesh["dp"]});      // the rest: one unit more
+//   fully_shard(*model, {.mesh = mesh["dp"]});      // remaining parameters
 //   torch::optim::AdamW optimizer(model->parameters());
-//   loss_of(model(my_batch)).backward();            // each rank its own batch
+//   loss_of(model(my_batch)).backward();            // one batch per rank
 //   optimizer.step();
 //
-// A unit's parameters become DTensors, cut over the ranks. Operators of its
-// modules get the whole of a parameter instead: the first one gathers those of
-// the unit by one collective, and the memory goes when another unit begins.
-// The backward pass gathers them once more, and sums all gradients of the unit
-// by one reduce_scatter. Modules need no hooks for that and no other classes.
+// fully_shard makes one unit per call. The parameters of a unit become
+// DTensors, sharded over the ranks. Operators in the unit's modules get
+// unsharded parameters instead: the first operator gathers all parameters of
+// the unit by one all-gather. They are freed when another unit begins. The
+// backward pass gathers them again, and reduces all gradients of the unit by
+// one reduce-scatter. Modules need no hooks for this and no other class.
 //
 // Python: torch.distributed.fsdp.fully_shard (FSDP2).
 #pragma once
@@ -42,14 +43,15 @@ namespace detail {
 class Unit;
 }
 
-/// What a unit keeps of its whole parameters between forward and backward.
+/// Unsharded parameters that a unit keeps between forward and backward pass.
 class ReshardAfterForward {
  public:
-  /// true: nothing; false: everything, which saves the second gather.
+  /// true: keeps none. false: keeps all, and so saves the second all-gather.
   template <std::same_as<bool> Bool>
   constexpr ReshardAfterForward(Bool reshards) : ranks_(reshards ? 0 : -1) {}
-  /// A part for so many neighbouring ranks, among which backward gathers. They
-  /// divide the ranks that parameters are cut over.
+  /// Keeps the parameters sharded over `ranks` neighbouring ranks; the backward
+  /// pass gathers within those. `ranks` must divide the number of ranks that
+  /// parameters are sharded over.
   template <std::integral Int>
   requires(!std::same_as<Int, bool>) constexpr ReshardAfterForward(Int ranks)
       : ranks_(ranks) {}
@@ -57,7 +59,8 @@ class ReshardAfterForward {
   bool reshards() const {
     return ranks_ >= 0;
   }
-  /// 0: nothing is kept.
+  /// Number of neighbouring ranks to reshard over. 0: all ranks; -1: does not
+  /// reshard.
   int64_t ranks() const {
     return ranks_;
   }
@@ -66,73 +69,73 @@ class ReshardAfterForward {
   int64_t ranks_;
 };
 
-/// Dtypes of a unit other than that of its parameters.
+/// Dtypes of a unit, where they differ from that of its parameters.
 /// Python: torch.distributed.fsdp.MixedPrecisionPolicy.
 struct MixedPrecisionPolicy {
-  /// In which parameters are gathered, and computed with.
+  /// Dtype of unsharded parameters, for the all-gather and for computation.
   std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// In which gradients are summed, over ranks and over backward passes that
-  /// wait for that; default: that in which they were computed.
+  /// Dtype in which gradients are reduced over ranks, and accumulated until
+  /// then over several backward passes. Default: the dtype of the gradient.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  /// Of the module's floating-point results. The module has to be declared
+  /// Dtype of the module's floating-point outputs. The module must be declared
   /// with DTENSOR_MODULE (parallel/module_hooks.h).
   std::optional<at::ScalarType> output_dtype = std::nullopt;
-  /// Floating-point operands beside a parameter are cast to param_dtype, and
-  /// so are the arguments of a module that is declared with DTENSOR_MODULE.
+  /// Casts floating-point operands beside a parameter to param_dtype, and also
+  /// the arguments of a module that is declared with DTENSOR_MODULE.
   bool cast_forward_inputs = true;
 };
 
-/// Parameters, gradients and optimizer states stay in the memory of the CPU,
-/// and the whole of a parameter is on the device of the mesh. On a mesh of the
-/// CPU nothing changes. Python: torch.distributed.fsdp.CPUOffloadPolicy.
+/// Keeps sharded parameters, gradients and optimizer states in CPU memory.
+/// Unsharded parameters are on the device of the mesh. On a CPU mesh this
+/// changes nothing. Python: torch.distributed.fsdp.CPUOffloadPolicy.
 struct CPUOffloadPolicy {
-  /// In page-locked memory, which a GPU reads faster.
+  /// Uses page-locked memory, from which copies to a GPU are faster.
   bool pin_memory = true;
 };
 
-/// Options of fully_shard.
+/// Options for fully_shard().
 struct FullyShardOptions {
-  /// 1-D: parameters are cut over its ranks. 2-D: cut over those of its second
-  /// dimension, and repeated along the first one (HSDP). Default: the current
-  /// mesh (comm/mesh_scope.h).
+  /// 1-D: parameters are sharded over the mesh. 2-D (HSDP): sharded over the
+  /// second dimension, replicated over the first. Default: the current mesh
+  /// (comm/mesh_scope.h).
   DeviceMesh mesh = {};
-  /// Default: true for a unit inside of another one, false for the outermost.
+  /// Default: true for a nested unit, false for the outermost unit.
   std::optional<ReshardAfterForward> reshard_after_forward = std::nullopt;
   MixedPrecisionPolicy mp_policy = {};
   std::optional<CPUOffloadPolicy> offload_policy = std::nullopt;
-  /// The cut of a parameter, Shard(d); nothing: Shard(0).
+  /// Returns the placement of a parameter, Shard(d). nullopt: Shard(0).
   std::function<std::optional<Placement>(const at::Tensor&)>
       shard_placement_fn = nullptr;
-  /// They stay as they are.
+  /// Parameters to leave unchanged.
   std::vector<at::Tensor> ignored_params = {};
 };
 
-/// A unit that fully_shard made, and those inside of it. A handle.
-/// Python: torch.distributed.fsdp.FSDPModule, which the module itself becomes.
+/// Handle to a unit made by fully_shard, including its nested units.
+/// Python: torch.distributed.fsdp.FSDPModule (there, the module itself).
 class DTENSOR_API FSDPModule {
  public:
-  /// The unit of a module. Throws ValueError if it is none.
+  /// The unit of a module. Throws ValueError if the module is not a unit.
   explicit FSDPModule(const torch::nn::Module& module);
   explicit FSDPModule(std::shared_ptr<detail::Unit> unit);
 
-  /// Gathers the parameters ahead of their use; `async_op`: as far as the
-  /// backend overlaps, while this rank goes on.
+  /// Gathers the parameters before their use. `async_op`: returns while the
+  /// all-gather is in flight, as far as the backend supports this.
   void unshard(bool async_op = false);
-  /// Frees what was gathered.
+  /// Frees the unsharded parameters.
   void reshard();
 
-  /// The next backward passes sum nothing over ranks: gradients are kept whole
-  /// until one that does. For accumulation over several of them.
+  /// false: the next backward passes accumulate unreduced gradients locally,
+  /// until a pass with true reduces their sum. For gradient accumulation.
   void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
-  /// HSDP: the same along the dimension that repeats.
+  /// Like set_requires_gradient_sync, for the all-reduce of HSDP only.
   void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
-  /// Python: the same names.
+  /// Setters with Python's names.
   void set_reshard_after_forward(bool reshards, bool recurse = true);
   void set_reshard_after_backward(bool reshards, bool recurse = true);
-  /// Gradients are sums over ranks, divided by this; default: their average.
+  /// Sums gradients over ranks and divides by `factor`. Default: averages.
   void set_gradient_divide_factor(double factor);
-  /// The units to gather ahead when this one begins its forward (backward)
-  /// pass, instead of the one that came next in the last step.
+  /// Sets the units to gather ahead when this unit begins its forward
+  /// (backward) pass. Default: the unit that came next in the previous step.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& units);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& units);
 
@@ -142,21 +145,23 @@ class DTENSOR_API FSDPModule {
   std::shared_ptr<detail::Unit> unit_;
 };
 
-/// Makes the parameters of `module` that no unit has yet one unit. Call it for
-/// the inner modules first. Plain parameters have to have the same values on
-/// all ranks. A parameter that parallelize_module made a DTensor becomes one on
-/// both meshes, which are slices of one: (S(0), R) of R, (StridedShard(0),
-/// S(0)) of S(0); of a cut in units that no StridedShard can follow (S(0, u),
-/// S(0, u)), with data parallelism last. Gradients that exist are cut along.
+/// Makes one unit of those parameters of `module` that have no unit yet. Call
+/// it for inner modules first. Plain parameters must have the same values on
+/// all ranks. A DTensor parameter (from parallelize_module) becomes a DTensor
+/// on both meshes, which must be slices of one mesh: R becomes (S(0), R), and
+/// S(0) becomes (StridedShard(0), S(0)). Where units S(0, u) have no such
+/// StridedShard, data parallelism comes last: (S(0, u), S(0, u)). Existing
+/// gradients are sharded too.
 ///
-/// Operators on parameters alone (`1 + weight`) compute on the parts, and give
-/// DTensors; where such a result meets another tensor, operators get its whole.
-/// The forward of a module that is declared with DTENSOR_MODULE sees whole
-/// parameters. Second derivatives through a unit throw NotImplementedError.
-/// Throws ValueError: a mesh of more dimensions, or that the parameter is on
-/// already; a module that is a unit already; a placement that is no Shard(d);
-/// parameters of different dtypes without mp_policy.param_dtype.
-/// NotImplementedError: an output_dtype for a module without hooks.
+/// Operators on parameters alone (`1 + weight`) compute on the local shards and
+/// return DTensors. Such a result is gathered where it meets another tensor.
+/// The forward pass of a module that is declared with DTENSOR_MODULE sees
+/// unsharded parameters. Second derivatives through a unit throw
+/// NotImplementedError.
+/// Throws ValueError for a mesh of more than two dimensions, a mesh that the
+/// parameter is on already, a module that is a unit already, a placement other
+/// than Shard(d), and different dtypes without mp_policy.param_dtype.
+/// Throws NotImplementedError for output_dtype of a module without hooks.
 /// Python: torch.distributed.fsdp.fully_shard.
 DTENSOR_API FSDPModule
 fully_shard(torch::nn::Module& module, const FullyShardOptions& options = {});

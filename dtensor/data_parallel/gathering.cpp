@@ -14,8 +14,9 @@
 namespace dtensor::detail {
 namespace {
 
-// A tensor of its own over the elements from `begin` on: writes to one are none
-// to another.
+// Returns a tensor over the elements from `begin` on. It shares the storage but
+// is no view for autograd: a write to it leaves the version counters of the
+// others as they are.
 at::Tensor over(const at::Tensor& elements, int64_t begin, SizesRef sizes) {
   auto t = at::empty({0}, elements.options());
   auto* impl = t.unsafeGetTensorImpl();

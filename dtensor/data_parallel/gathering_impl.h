@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gathering: the whole parameters of a unit, as operators and graphs have them.
+// Gathering: the unsharded parameters of a unit, as operators and the autograd
+// graph use them.
 //
-// Their memory comes and goes, while the tensors stay: a graph that saved one
-// finds it filled again when it needs it. A tensor that may be read by someone
-// else than an operator or a graph (a view of a whole parameter) keeps the
-// memory: then it goes when nobody has the tensors any more.
+// Their memory is allocated and freed repeatedly, while the tensors stay: when
+// a graph needs a saved tensor, its memory is filled again. A tensor that other
+// code may read at any time (such as a view of an unsharded parameter) keeps
+// the memory: then it is freed with the last such tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +21,10 @@
 
 namespace dtensor::detail {
 
-/// What the parameters of a unit were when they were gathered.
+/// States of a unit's parameters at the time of the gather.
 using ParameterStates = std::vector<ParameterState>;
 
-/// What operators are to get of a parameter.
+/// Layout of an unsharded parameter.
 struct WholeLayout {
   SpecPtr spec; // null: a plain tensor
   std::shared_ptr<const Boundaries> boundaries;
@@ -31,27 +32,27 @@ struct WholeLayout {
 
 class Gathering {
  public:
-  /// Without memory yet.
+  /// Allocates no memory yet.
   Gathering(
       const FlatLayout& layout,
       const at::TensorOptions& options,
       ParameterStates of);
 
-  /// What the unit's parameters were.
+  /// States of the unit's parameters that this gathering has the values of.
   const ParameterStates& of() const {
     return of_;
   }
-  /// Parameter number i for an operator, which reads it while there is memory;
-  /// without history.
+  /// Returns unsharded parameter i without autograd history. Operators may read
+  /// it only while the memory is allocated.
   at::Tensor bare(size_t i, const WholeLayout& layout) const;
-  /// The same with one, if it is to be recorded. `make_node` makes the node
-  /// that takes the gradients of all of them, by number, once for all that is
-  /// recorded in one graph.
+  /// Like bare(), with autograd history if the parameter requires grad.
+  /// `make_node` makes the node that receives the gradients of all parameters,
+  /// by index. It is called once per graph.
   at::Tensor whole(
       size_t i,
       const WholeLayout& layout,
       const std::function<NodePtr()>& make_node);
-  /// Whether a parameter requires grad.
+  /// Returns true if any parameter requires grad.
   bool learns() const {
     return learns_;
   }
@@ -59,20 +60,20 @@ class Gathering {
   bool is_here() const {
     return is_here_;
   }
-  /// Brings memory, and the parameters from what was gathered into it.
+  /// Allocates memory and copies the parameters from the all-gather's output.
   void fill(const FlatLayout& layout, const at::Tensor& gathered);
-  /// The same from all of its elements.
+  /// Like above, from a flat tensor of all unsharded elements.
   void fill(const at::Tensor& elements);
-  /// All of its elements.
+  /// Flat tensor of all unsharded elements.
   const at::Tensor& elements() const {
     return elements_;
   }
-  /// Frees the memory, unless it is somebody's. Returns whether it did.
+  /// Frees the memory unless it is shared. Returns true if the memory is freed.
   bool release();
 
-  /// Notes that `t` may be read at any time, if it shares the memory.
+  /// Keeps the memory if `t` shares it, as `t` may be read at any time.
   void note_sharer(const at::Tensor& t);
-  /// Notes that anyone may read the wholes.
+  /// Keeps the memory, as other code may read the unsharded parameters.
   void keep_memory() {
     is_shared_ = true;
   }
@@ -85,10 +86,10 @@ class Gathering {
       const std::function<NodePtr()>& make_node);
 
   at::Tensor elements_;
-  std::vector<at::Tensor> parts_; // `elements_`, parameter by parameter
+  std::vector<at::Tensor> parts_; // views of `elements_`, one per parameter
   ParameterStates of_;
   bool learns_;
-  WeakNode node_{NodePtr()}; // it has the parameters, and so the unit
+  WeakNode node_{NodePtr()}; // weak: it owns the parameters, hence the unit
   int64_t bytes_ = 0;
   bool is_here_ = true;
   bool is_shared_ = false;

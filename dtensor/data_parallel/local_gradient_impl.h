@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank has of a gradient before ranks that see other data are summed.
+// LocalGradient: this rank's gradient before the reduction over data-parallel
+// ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,25 +10,26 @@
 namespace dtensor::detail {
 
 struct LocalGradient {
-  /// Undefined if this rank has none.
+  /// Undefined if this rank has no gradient.
   at::Tensor value;
-  /// Whether it is a term of a sum over the one dimension of tensor
+  /// True if the gradient is Partial(sum) on the mesh dimension of tensor
   /// parallelism, along which the parameter is replicated. parallelize_module
-  /// takes that sum at the end of the backward pass, for all parameters at
-  /// once (parallel/grad_layout_impl.h).
+  /// reduces such gradients at the end of the backward pass, for all parameters
+  /// at once (parallel/grad_layout_impl.h).
   bool is_term = false;
 };
 
-/// Of a parameter that operators have in layout `whole`; null: as a plain
-/// tensor. Partial terms are summed in `dtype`, if that is wider than their
-/// own. Throws TypeError for a gradient of the other sort.
+/// Converts a gradient to layout `whole`, the layout in which operators have
+/// the parameter (null: a plain tensor). Partial values are reduced in `dtype`
+/// if that is wider than their own. Throws TypeError for a plain gradient of a
+/// DTensor, or a DTensor gradient of a plain tensor.
 LocalGradient local_gradient(
     const at::Tensor& grad,
     const SpecPtr& whole,
     at::ScalarType dtype);
 
-/// The layout of the gradient of a parameter of `spec`, whose last dimension is
-/// that of tensor parallelism.
+/// Returns the layout of the gradient of a parameter with layout `spec`, whose
+/// last mesh dimension is that of tensor parallelism.
 SpecPtr gradient_layout(const SpecPtr& spec, bool is_term);
 
 } // namespace dtensor::detail

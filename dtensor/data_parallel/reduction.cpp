@@ -13,7 +13,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Of the sums of all ranks, one parameter's, which is waited for with them.
+// One parameter's shard of the reduced buffer. Waits for the collective.
 class PartOfSum final : public Pending {
  public:
   PartOfSum(
@@ -42,7 +42,8 @@ class PartOfSum final : public Pending {
   at::Tensor part_;
 };
 
-// Sums of many passes in bfloat16 would stop growing at 256 times a term.
+// Widens the dtype for accumulation. In bfloat16 a sum would stop growing at
+// about 256 times its terms.
 std::vector<LocalGradient> in_wider_dtype(
     std::vector<LocalGradient> locals,
     at::ScalarType dtype) {
@@ -57,7 +58,8 @@ std::vector<LocalGradient> in_wider_dtype(
 
 } // namespace
 
-// Gradients of one parameter are terms in all passes of a model, or in none.
+// Adds the gradients of earlier, unreduced passes. A parameter's gradients are
+// Partial in all passes of a model or in none.
 void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
   const auto kept = std::exchange(unsummed_, {});
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -96,9 +98,10 @@ at::Tensor Reduction::pack(
   return packed;
 }
 
-// On the CPU nothing computes beside a collective, and what is under way keeps
-// its memory until the slowest rank has read it. Null where the ranks that
-// repeat this one's are left out for now.
+// Starts the reduction. Returns null while the all-reduce of HSDP is deferred.
+// On the CPU it is synchronous: no computation overlaps with it, and a
+// collective in flight would hold its memory until the slowest rank has read
+// it.
 PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   const auto op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
   if (repeat_ == nullptr && device_ != c10::kCPU) {
@@ -127,7 +130,7 @@ at::Tensor Reduction::result(
     const PendingPtr& sums,
     const FlatLayout& layout,
     size_t i) const {
-  if (!local.value.defined()) { // asks whether others have one
+  if (!local.value.defined()) { // do other ranks have one?
     const auto counts =
         sums->wait().narrow(0, static_cast<int64_t>(2 * i), 2).to(at::kDouble);
     if (counts[0].item<double>() == 0) {

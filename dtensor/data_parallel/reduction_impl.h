@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reduction: from gradients of a unit's whole parameters, which every rank has
-// of its own data, to this rank's part of their average.
+// Reduction: reduces the gradients of a unit's unsharded parameters over
+// data-parallel ranks, and returns the shard of this rank.
 //
-// They go by one reduce_scatter. In front of each rank's parts go two numbers
-// a parameter: how many ranks have a gradient of it, so that one that nobody
-// used has none afterwards, as in a plain program; and how many of these are
-// terms of a sum over tensor parallelism, which is taken later.
+// All gradients go by one reduce-scatter. Each rank's section of the buffer
+// begins with a header of two numbers per parameter. The first counts the ranks
+// that have a gradient: a parameter that no rank has used gets none, as without
+// data parallelism. The second counts the gradients that are Partial over
+// tensor parallelism, which is reduced later.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,7 @@
 
 namespace dtensor::detail {
 
-/// One that has a gradient, and its number in the unit.
+/// Parameter that requires grad, and its index in the unit.
 struct ReducedParameter {
   size_t number;
   const ParameterLayout* layout;
@@ -31,8 +32,8 @@ struct ReducedParameter {
 
 class Reduction {
  public:
-  /// Sums on `device`, over the ranks of `shard`, and of `repeat` if that is
-  /// not null; what comes out goes to `parts_device`.
+  /// Reduces on `device` over the ranks of `shard`, and of `repeat` unless
+  /// null. Results are on `parts_device`.
   Reduction(
       GroupPtr shard,
       GroupPtr repeat,
@@ -43,21 +44,21 @@ class Reduction {
         device_(device),
         parts_device_(parts_device) {}
 
-  /// Gradients of the unit's parameters, by number, summed in `dtype`, and what
-  /// is under way of them; undefined and null while nothing is to be summed.
-  /// All ranks call it.
+  /// Reduces gradients of the unit's parameters (by index) in `dtype`. Returns
+  /// them and the collective in flight, or undefined tensors and null if the
+  /// reduction is deferred. Every rank must call it.
   std::pair<torch::autograd::variable_list, PendingPtr> run(
       const std::vector<ReducedParameter>& parameters,
       const torch::autograd::variable_list& gradients,
       at::ScalarType dtype);
 
-  /// Whether gradients of several passes are one sum.
+  /// True if gradients of several backward passes are accumulated.
   bool adds_up() const {
     return !requires_sync_ || !unsummed_.empty() || !requires_all_reduce_ ||
         unrepeated_.defined();
   }
 
-  /// See FSDPModule.
+  /// Setters of FSDPModule.
   void set_requires_gradient_sync(bool requires_sync) {
     requires_sync_ = requires_sync;
   }
@@ -83,14 +84,14 @@ class Reduction {
       size_t i) const;
 
   GroupPtr shard_;
-  GroupPtr repeat_; // or null
+  GroupPtr repeat_; // null if not HSDP
   c10::DeviceType device_;
   c10::DeviceType parts_device_;
   bool requires_sync_ = true;
   bool requires_all_reduce_ = true;
   std::optional<double> divide_factor_;
-  std::vector<LocalGradient> unsummed_; // of earlier backward passes
-  at::Tensor unrepeated_;               // summed over `shard_` alone
+  std::vector<LocalGradient> unsummed_; // from earlier backward passes
+  at::Tensor unrepeated_;               // reduced over `shard_` only
 };
 
 } // namespace dtensor::detail

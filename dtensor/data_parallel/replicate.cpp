@@ -61,14 +61,15 @@ SpecPtr spec_if_distributed(const at::Tensor& t) {
   return is_dtensor(t) ? spec_of(t) : nullptr;
 }
 
-// The part of a parameter that this rank has.
+// Returns the local shard of a parameter, detached.
 at::Tensor part_of(const at::Tensor& parameter) {
   return is_dtensor(parameter) ? local_of(parameter) : parameter.detach();
 }
 
 } // namespace
 
-// Backward passes reach the last parameters first.
+// Fills buckets from the last parameter to the first, as backward passes
+// usually do.
 Replication::Replication(
     GroupPtr group,
     const std::vector<at::Tensor>& parameters,
@@ -96,8 +97,8 @@ Replication::Replication(
   }
 }
 
-// Whether the current pass was begun by a node of ours, as one that computes
-// its part of the forward pass anew.
+// True inside a nested backward pass, as in activation checkpointing, which
+// recomputes a part of the forward pass inside a node.
 bool Replication::is_inside() const {
   return !alive_.expired() &&
       torch::autograd::get_current_graph_task_id() != pass_;
@@ -143,7 +144,7 @@ at::ScalarType Replication::dtype_of_sum(at::ScalarType dtype) const {
   return reduce_dtype_ ? c10::promoteTypes(dtype, *reduce_dtype_) : dtype;
 }
 
-// Adds the parameter's gradient to what waits of earlier passes.
+// Adds the parameter's gradient to that of earlier, unaveraged passes.
 LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   const at::Tensor tensor(parameter.tensor.lock());
   const auto dtype = dtype_of_sum(tensor.scalar_type());
@@ -161,7 +162,8 @@ LocalGradient Replication::gradient_of(const Parameter& parameter) const {
   return local;
 }
 
-// In bfloat16 a sum of many passes would stop growing at 256 times a term.
+// Moves `.grad` to `waiting` if sums have a wider dtype. In bfloat16 a sum
+// would stop growing at about 256 times its terms.
 void Replication::keep_wide(Parameter& parameter) const {
   const at::Tensor tensor(parameter.tensor.lock());
   const auto dtype = dtype_of_sum(tensor.scalar_type());
@@ -191,7 +193,7 @@ bool Replication::take(size_t i) {
       " has another gradient, of a backward pass inside of this one, and the "
       "first is on its way. Use average_gradients for modules that compute "
       "anew what they share.");
-  if (!parameter.is_counted && !is_inside()) { // else others may follow
+  if (!parameter.is_counted && !is_inside()) { // a nested pass may add more
     parameter.is_counted = true;
     --buckets_[parameter.bucket].missing;
   }
@@ -205,8 +207,8 @@ void Replication::send_complete() {
   }
 }
 
-// In front of the gradients go two numbers for each: on how many ranks it has
-// changed, and on how many it is a term, as in a Reduction.
+// Sends a bucket. A header of two numbers per gradient counts the ranks on
+// which it has changed, and those on which it is Partial, as in Reduction.
 void Replication::send(Bucket& bucket) {
   const ModuleScope scope("gradients", /*backward=*/true);
   std::vector<double> header;
@@ -257,7 +259,8 @@ void Replication::receive(const Bucket& bucket) {
     if (header[2 * k].item<double>() == 0) {
       continue;
     }
-    // No view to autograd: optimizers detach gradients in place.
+    // Detaches the view: optimizers detach gradients in place, and views cannot
+    // be.
     auto average =
         mine.view(part.sizes()).to(part.scalar_type()).variable_data();
     if (const auto spec = spec_if_distributed(tensor)) {
@@ -317,7 +320,8 @@ void ReplicatedModule::set_requires_gradient_sync(bool requires_sync) {
 
 namespace {
 
-// Hooks a module that says when its forward begins.
+// Broadcasts buffers before the forward pass of a module that is declared with
+// DTENSOR_MODULE.
 void share_before_forward(
     torch::nn::Module& module,
     const std::weak_ptr<detail::Replication>& replication) {

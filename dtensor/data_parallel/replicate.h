@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// replicate: data parallelism in which every rank has the whole model, and
-// gradients are averaged while the backward pass goes on.
+// replicate: data parallelism with a full model on every rank. Gradients are
+// averaged during the backward pass.
 //
 //   replicate(*model, mesh["dp"]);
 //   loss_of(model(my_batch)).backward();     // gradients are averages now
 //
-// average_gradients (parallel/gradients.h) does it afterwards; fully_shard
-// keeps a part of the model on each rank.
+// average_gradients (parallel/gradients.h) averages after the backward pass;
+// fully_shard keeps only a shard of the model on each rank.
 // Python: torch.distributed._composable.replicate, DistributedDataParallel.
 #pragma once
 
@@ -28,32 +28,34 @@ namespace detail {
 class Replication;
 }
 
-/// Options of replicate.
+/// Options for replicate().
 struct ReplicateOptions {
-  /// Gradients of so many bytes go by one all-reduce.
+  /// Bytes of gradients per all-reduce.
   int64_t bucket_cap_bytes = 25 << 20;
-  /// Dtype in which gradients are averaged, and in which those of several
-  /// backward passes add up until then: `.grad` is undefined meanwhile. A
-  /// wider dtype of the gradient itself is kept. Default: that of the
-  /// gradient. Python: MixedPrecisionPolicy.reduce_dtype of replicate.
+  /// Dtype in which gradients are averaged, and accumulated until then over
+  /// several backward passes; `.grad` is undefined meanwhile. A wider dtype of
+  /// the gradient itself is kept. Default: the dtype of the gradient. Python:
+  /// MixedPrecisionPolicy.reduce_dtype of replicate.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  /// All ranks take the module's buffers (the statistics of batch norms) from
-  /// rank 0 of the mesh: now, at the end of every backward pass that averages
-  /// gradients, and, if the module is declared with DTENSOR_MODULE, before a
-  /// forward with gradients that follows another one without such a pass. A
-  /// buffer that a graph has saved is then written: false, or one backward
-  /// pass for all losses of a step, for graphs that are used again.
+  /// Broadcasts the module's buffers (such as batch norm statistics) from rank
+  /// 0 of the mesh: in replicate(), and at the end of every backward pass that
+  /// averages gradients. A module that is declared with DTENSOR_MODULE also
+  /// broadcasts before a forward pass with gradients, if such a forward pass
+  /// has run since the last broadcast. The broadcast writes buffers that an
+  /// autograd graph may have saved. For graphs that are used again after a
+  /// backward pass, set this to false, or run one backward pass for all losses
+  /// of a step.
   /// Python: DistributedDataParallel(broadcast_buffers=True).
   bool broadcast_buffers = true;
 };
 
-/// A model that replicate() prepared. A handle.
+/// Handle to a model that replicate() prepared.
 class DTENSOR_API ReplicatedModule {
  public:
   explicit ReplicatedModule(std::shared_ptr<detail::Replication> replication);
 
-  /// The next backward passes average nothing: gradients add up on this rank
-  /// until one that does, which averages their sum.
+  /// false: the next backward passes accumulate gradients locally, until a pass
+  /// with true averages their sum.
   /// Python: DistributedDataParallel.no_sync().
   void set_requires_gradient_sync(bool requires_sync);
 
@@ -61,25 +63,25 @@ class DTENSOR_API ReplicatedModule {
   std::shared_ptr<detail::Replication> replication_;
 };
 
-/// From now on the backward passes average the gradients of the module's
-/// parameters over the ranks of `mesh`, which has one dimension and whose ranks
-/// have the same values. Parameters that parallelize_module made DTensors keep
-/// their layout. A parameter that no rank has used gets no gradient; one that
-/// some have not used counts as zero there.
-/// torch::autograd::grad gives what it would give without this.
-/// Throws ValueError for a mesh of several dimensions, for one whose ranks a
-/// parameter is spread over, and for a module that is replicated already.
-/// Whatever distributes parameters comes before it.
+/// Averages the gradients of the module's parameters over the ranks of `mesh`
+/// in every later backward pass. `mesh` must be 1-D, and parameters must have
+/// the same values on its ranks. DTensor parameters (from parallelize_module)
+/// keep their layout. A parameter that no rank has used gets no gradient. A
+/// rank that has not used a parameter contributes zeros. torch::autograd::grad
+/// is unaffected.
+/// Throws ValueError for a mesh of several dimensions, a mesh over whose ranks
+/// a parameter is distributed already, and a module that is replicated already.
+/// Call it after everything that distributes parameters.
 DTENSOR_API ReplicatedModule replicate(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ReplicateOptions& options = {});
 
-/// Gives the buffers of `module` the values that the first rank of `mesh`
-/// (default: the current one) has. All ranks of the mesh call it. replicate()
-/// does so by itself; call it for units of fully_shard, whose batch norms see
-/// other data on every rank, before a checkpoint.
-/// Python: what DistributedDataParallel does before each forward.
+/// Broadcasts the buffers of `module` from the first rank of `mesh` (default:
+/// the current mesh). Every rank of the mesh must call it. replicate() does so
+/// itself. With fully_shard, batch norms see different data on each rank: call
+/// it before saving a checkpoint.
+/// Python: DistributedDataParallel does this before each forward.
 DTENSOR_API void broadcast_buffers(
     const torch::nn::Module& module,
     const DeviceMesh& mesh = {});

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Replication: which gradients of a model are averaged together, and what is
-// under way of them in a backward pass.
+// Replication: the gradient buckets of a replicated model, and their
+// all-reduces in flight during a backward pass.
 //
-// Gradients are accumulated as ever, and become averages at the end of the
-// pass, with what was there before it: that is an average already, or was to
-// become one. Buckets are sent in one order on all ranks, whatever order
-// gradients come in.
+// Autograd accumulates gradients in `.grad` as usual. At the end of the
+// backward pass `.grad` is replaced by its average. Values from earlier passes
+// are included: they are averages already, or still to be averaged. All ranks
+// send buckets in the same order, independent of the order in which gradients
+// arrive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,8 +51,8 @@ class Replication : public std::enable_shared_from_this<Replication> {
 
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     size_t bucket = 0;
-    bool is_counted = false; // among those that are not missing
-    bool is_changed = false; // by a pass since it was an average
+    bool is_counted = false; // has a gradient newer than its last average
+    bool is_changed = false; // accumulated in a wider dtype of averages
     LocalGradient waiting;   // in the dtype of averages, if that is wider
   };
   struct Bucket {

@@ -14,7 +14,8 @@
 namespace dtensor::detail {
 namespace {
 
-// A loop over one unit after the other that never goes backward is no pass.
+// Limit of a recorded pass: a loop of forward passes without backward pass
+// would grow the list forever.
 constexpr size_t kLongestPass = 10000;
 
 bool in_backward_pass() {
@@ -24,7 +25,7 @@ bool in_backward_pass() {
 } // namespace
 
 void Schedule::begin_forward(Unit& unit, std::optional<size_t> parameter) {
-  // What backward computes anew is no pass.
+  // Recomputation inside a backward pass is not recorded.
   const bool begins = forward_ != &unit && !in_backward_pass();
   if (begins) {
     begin_pass();
@@ -77,7 +78,7 @@ void Schedule::end_backward() {
 }
 
 void Schedule::release_others(const Unit& unit, bool in_backward) {
-  // release() may change the list.
+  // Iterates over a copy, since release() may change the list.
   for (const auto& weak : std::vector(gathered_)) {
     const auto other = weak.lock();
     if (other == nullptr || other.get() == &unit || unit.is_inside(*other)) {
@@ -126,7 +127,7 @@ void Schedule::gather_previous(Unit& unit) {
     --at;
   }
   if (at == 0) {
-    return; // it goes another way than forward did
+    return; // order differs from that of the forward pass
   }
   backward_at_ = at - 1;
   if (backward_at_ > 0) {

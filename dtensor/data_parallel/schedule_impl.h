@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Schedule: which of a model's units have their parameters when, and what is
-// gathered ahead. The units of one model share it.
+// Schedule: decides when each unit of a model gathers and frees its parameters,
+// and what is prefetched. The units of one model share it.
 //
-// Nothing tells when a module's forward ends: a unit gives its memory back when
-// one begins that is not inside of it. What came after what in the last forward
-// pass is gathered ahead in this one; backward takes this pass in reverse.
+// Plain modules do not signal the end of their forward pass. Therefore a unit
+// frees its parameters when a unit begins that is not nested in it. The order
+// of units in the last forward pass determines the prefetches of this one. The
+// backward pass prefetches in reverse order of this forward pass.
 #pragma once
 
 #include <dtensor/comm/pending.h>
@@ -22,23 +23,23 @@ using UnitPtr = std::shared_ptr<Unit>;
 
 class Schedule : public std::enable_shared_from_this<Schedule> {
  public:
-  /// An operator is about to use a parameter of the unit, or, without one, its
-  /// module begins: the unit has its parameters afterwards.
+  /// Gathers the parameters of `unit`, because an operator is about to use
+  /// `parameter`, or its module begins (nullopt).
   void begin_forward(Unit& unit, std::optional<size_t> parameter);
-  /// The unit's module has said that its forward is over.
+  /// Ends the forward pass of the unit's module.
   void end_forward(Unit& unit);
-  /// A node of the graph is about to read the whole of a parameter in
-  /// `gathering`, which the unit made.
+  /// Refills `gathering`, a gathering of `unit`, because a node of the graph is
+  /// about to read its unsharded `parameter`.
   void begin_backward(Unit& unit, Gathering& gathering, size_t parameter);
-  /// The unit's gradients are there.
+  /// Called when all gradients of a unit are computed.
   void end_backward();
 
-  /// One reduction at a time is under way, so that no more than one unit's
-  /// gradients are kept for it.
+  /// Keep track of the one reduction in flight. A new one starts after the
+  /// previous one ends, so that only one unit's gradients use memory for it.
   void follow(PendingPtr reduction);
   void wait_for_reduction();
 
-  /// Notes that the unit has its parameters.
+  /// Records that the unit's parameters are gathered or being gathered.
   void note_gathered(Unit& unit);
 
  private:
@@ -50,14 +51,14 @@ class Schedule : public std::enable_shared_from_this<Schedule> {
   void finish();
 
   std::vector<std::weak_ptr<Unit>> gathered_;
-  // Of this forward pass and the last one.
+  // Order of units in this forward pass and the last one.
   std::vector<std::weak_ptr<Unit>> pass_;
   std::vector<std::weak_ptr<Unit>> last_pass_;
-  const Unit* forward_ = nullptr; // the one that began last
+  const Unit* forward_ = nullptr; // latest to begin its forward pass
   const Unit* backward_ = nullptr;
-  size_t backward_at_ = 0; // place in `pass_` that backward has come to
+  size_t backward_at_ = 0; // position of the backward pass in `pass_`
   bool pass_is_over_ = false;
-  int task_ = -1; // the backward pass at whose end finish() is called
+  int task_ = -1; // backward pass that calls finish() at its end
   PendingPtr reduction_;
 };
 

@@ -41,8 +41,8 @@ int64_t dim_of(
   return dim;
 }
 
-// How the parts that tensor parallelism makes along `dim` are cut further: as
-// if data parallelism had come last, though its mesh dimension comes first.
+// Returns how data parallelism shards along `dim` the local shards of tensor
+// parallelism: as if its mesh dimension came last, though it comes first.
 Placement cut_of_parts(const Spec& whole, int64_t dim) {
   int64_t parts = 1;
   int64_t unit = 1;
@@ -56,8 +56,8 @@ Placement cut_of_parts(const Spec& whole, int64_t dim) {
   return parts == 1 ? Shard(dim) : StridedShard(dim, parts, unit);
 }
 
-// Whether, on every rank, `spec` says what is to be: the part that `whole`
-// gives it, cut.
+// True if on every rank `spec` yields the expected shard: the local shard of
+// `whole`, sharded again over data-parallel ranks.
 bool says_the_same(
     const Spec& spec,
     const Spec& whole,
@@ -106,8 +106,8 @@ ParameterLayout layout_of_plain(
       {Sizes(parameter.sizes().begin(), parameter.sizes().end()), dim, {}}};
 }
 
-// As Python has it, with the dimension of data parallelism first. Where heads
-// are cut unevenly no StridedShard says so; then it comes last.
+// Puts the mesh dimension of data parallelism first, as Python does. Unevenly
+// sharded heads have no such StridedShard: then it comes last.
 SpecPtr spec_over_both(
     const Spec& whole,
     const std::string& name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What fully_shard makes of one parameter.
+// Layouts of parameters that fully_shard shards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,20 +14,21 @@
 
 namespace dtensor::detail {
 
-/// What begins messages.
+/// Location named in error messages.
 constexpr const char* kFullyShard = "fully_shard";
 
-/// The ranks that parameters are cut over, and those that repeat them.
+/// Mesh of data parallelism: parameters are sharded over its last dimension,
+/// and replicated over the other one, if any.
 class DataMesh {
  public:
   explicit DataMesh(const DeviceMesh& data) : mesh(data) {}
 
   DeviceMesh mesh;
-  /// Of the mesh's dimensions, the one that cuts: the last.
+  /// Mesh dimension that parameters are sharded over: the last.
   int64_t shard_dim() const {
     return mesh.ndim() - 1;
   }
-  /// The mesh and one of tensor parallelism side by side, made once for each.
+  /// Concatenates this mesh and one of tensor parallelism, once per such mesh.
   DeviceMesh with(const DeviceMesh& model, const std::string& parameter);
 
  private:
@@ -35,26 +36,27 @@ class DataMesh {
 };
 
 struct ParameterLayout {
-  /// Of the parameter, on all of its meshes.
+  /// Layout of the parameter, on all of its meshes.
   SpecPtr spec;
-  /// Of what operators get: on the mesh of tensor parallelism, or null for a
-  /// plain tensor.
+  /// Layout of the unsharded parameter: on the mesh of tensor parallelism, or
+  /// null for a plain tensor.
   SpecPtr whole;
-  /// What this rank has of `whole`, and how it is cut.
+  /// Local tensor of `whole`, and its shards over data-parallel ranks.
   CutTensor cut;
-  /// Which of the cuts is this rank's.
+  /// Index of this rank's shard in `cut`.
   size_t rank = 0;
 };
 
-/// `wanted` is what shard_placement_fn says. Throws as fully_shard.
+/// Computes the layout of `parameter`, with the placement `wanted` of
+/// shard_placement_fn. Throws as fully_shard().
 ParameterLayout layout_of(
     const at::Tensor& parameter,
     const std::string& name,
     DataMesh& data,
     const std::optional<Placement>& wanted);
 
-/// This rank's part of `tensor`, a parameter of that layout or its gradient,
-/// in memory of its own.
+/// Returns a copy of this rank's shard of `tensor`, which is a parameter of
+/// that layout or its gradient.
 at::Tensor part_of(const at::Tensor& tensor, const ParameterLayout& layout);
 
 } // namespace dtensor::detail

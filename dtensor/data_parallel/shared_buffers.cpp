@@ -17,7 +17,7 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-// The memory of a buffer on this rank.
+// Returns the local tensor of a buffer.
 at::Tensor local_of_buffer(const at::Tensor& buffer) {
   return is_dtensor(buffer) ? local_of(buffer) : buffer;
 }
@@ -27,7 +27,7 @@ bool can_be_sent(const at::Tensor& local) {
       !local.is_meta() && local.numel() > 0;
 }
 
-// Tensors of one dtype on one device, which go by one broadcast.
+// Groups tensors by dtype and device. Each group is one broadcast.
 std::vector<std::vector<at::Tensor>> buckets_of(
     const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<at::Tensor>> buckets;

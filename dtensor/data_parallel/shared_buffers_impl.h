@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedBuffers: buffers of a module that all ranks take from rank 0.
+// SharedBuffers: buffers of a module that are broadcast from rank 0.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -13,12 +13,13 @@ namespace dtensor::detail {
 
 class SharedBuffers {
  public:
-  /// The buffers that `module` has now; those that are freed are left out.
+  /// Takes the current buffers of `module`, as weak references: freed buffers
+  /// are skipped.
   SharedBuffers(std::vector<GroupPtr> groups, const torch::nn::Module& module);
 
-  /// Gives every rank the values of the first rank of the groups. One broadcast
-  /// per group, dtype and device. All ranks call it. A buffer that has these
-  /// values already is not written.
+  /// Broadcasts all values from the first rank of the groups: one broadcast per
+  /// group, dtype and device. Every rank must call it. A buffer whose values
+  /// are equal already is not written.
   void share() const;
 
   bool empty() const {

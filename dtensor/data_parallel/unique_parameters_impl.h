@@ -13,8 +13,8 @@ namespace dtensor::detail {
 
 using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// The parameters of a module that `is_wanted`, under their full names; one
-/// that several modules share once, under the first.
+/// Returns the parameters of a module for which `is_wanted` is true, with their
+/// full names. A shared parameter appears once, under its first name.
 template <class IsWanted>
 NamedParameters unique_parameters(
     const torch::nn::Module& module,

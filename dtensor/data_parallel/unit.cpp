@@ -21,16 +21,17 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// The unit's gathering has a weak pointer to it, by which LibTorch keeps all
-// that is in a node. Its edges keep the parameters, and these the unit.
+// Node that receives the gradients of a unit's unsharded parameters. Ownership
+// must form no cycle: the Gathering holds the node weakly; the node's edges own
+// the parameters, and these own the unit.
 struct UnitBackward final : Node {
   explicit UnitBackward(const UnitPtr& u) : unit(u) {}
   variable_list apply(variable_list&& gradients) override {
     const bool keeps_none = drop_unwanted(gradients);
     return unit.lock()->reduce(gradients, keeps_none);
   }
-  // Of parameters that grad(), or backward() to some tensors, does not name.
-  // Returns whether it is grad().
+  // Drops gradients of parameters that this backward pass does not want
+  // (grad(), or backward() with `inputs`). Returns true in grad().
   bool drop_unwanted(variable_list& gradients) const {
     const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
     if (wanted == nullptr || wanted->empty()) {
@@ -53,7 +54,7 @@ struct UnitBackward final : Node {
   std::weak_ptr<Unit> unit;
 };
 
-// In front of a node that reads wholes.
+// Hook in front of a node that reads unsharded parameters.
 struct BeforeBackward final : torch::autograd::FunctionPreHook {
   BeforeBackward(UnitPtr u, std::shared_ptr<Gathering> g, size_t i)
       : unit(std::move(u)),
@@ -164,7 +165,7 @@ void Unit::gather_ahead() {
   schedule_->note_gathered(*this);
 }
 
-// Fills `gathering`, of the parameters as they are.
+// Fills `gathering` from the current parameters.
 void Unit::bring(Gathering& gathering) {
   const c10::InferenceMode normal(false);
   const c10::NoGradGuard no_grad;
@@ -230,7 +231,7 @@ NodePtr Unit::make_node() {
 void Unit::refill(Gathering& gathering, size_t parameter) {
   check_unchanged(gathering, parameter);
   if (c10::GradMode::is_enabled()) {
-    gathering.keep_memory(); // a graph of the gradients reads it later
+    gathering.keep_memory(); // a graph of gradients reads them later
   }
   if (!gathering.is_here()) {
     bring(gathering);
@@ -252,7 +253,7 @@ void Unit::release(bool after_forward) {
     kept_ = current_->elements().narrow(0, piece.begin, piece.size()).clone();
   }
   if (!current_->release()) {
-    current_ = nullptr; // whoever reads it keeps it
+    current_ = nullptr; // its other users keep it alive
     kept_ = at::Tensor();
   }
 }

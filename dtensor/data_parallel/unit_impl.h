@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Unit: parameters that are gathered and whose gradients are summed together.
+// Unit: parameters that are gathered together and whose gradients are reduced
+// together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,15 +23,15 @@
 
 namespace dtensor::detail {
 
-/// The groups of this rank that a unit communicates in.
+/// Groups of this rank in which a unit communicates.
 struct UnitGroups {
   GroupPtr shard;
   GroupPtr repeat;   // HSDP; null otherwise
   GroupPtr regather; // see ReshardAfterForward; null otherwise
 };
 
-/// A parameter of a unit. The module owns it, and it owns the unit, which it
-/// tells when it goes.
+/// Parameter of a unit. The module owns the parameter, which owns the unit. Its
+/// destruction calls Unit::forget().
 struct UnitParameter {
   c10::TensorImpl* tensor;
   std::string name;
@@ -55,7 +56,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::string_view name() const {
     return name_;
   }
-  /// Called once, before anything is gathered.
+  /// Must be called once, before the first gather.
   void set_parameters(std::vector<UnitParameter> parameters);
   void put_inside(const UnitPtr& outer, const std::string& full_name);
   bool is_inside(const Unit& other) const;
@@ -75,20 +76,20 @@ class Unit : public std::enable_shared_from_this<Unit> {
     parameters_[parameter].tensor = nullptr;
   }
   ParameterState state(size_t parameter) const;
-  /// A parameter was written or exchanged.
+  /// Records that a parameter was written or replaced.
   void note_change() {
     ++changes_;
   }
-  /// Calls of state(), for tests.
+  /// Number of calls of state(), for tests.
   int64_t states_read() const {
     return states_read_;
   }
-  /// Throws for data that is not in the parameter's layout.
+  /// Throws if `data` is not in the parameter's layout.
   void take_data(size_t parameter, const at::Tensor& data);
-  /// While what it returns lives, the module computes: every operator gets the
-  /// whole of a parameter.
+  /// Begins the module's forward pass, which lasts while the result lives:
+  /// every operator gets unsharded parameters.
   std::shared_ptr<void> open();
-  /// The same for a module inside, whose end frees nothing.
+  /// Like open(), for a module inside. Frees nothing at the end.
   std::shared_ptr<void> open_inside();
   bool is_open() const {
     return open_ > 0;
@@ -97,12 +98,12 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return mixed_precision_;
   }
 
-  // For the schedule.
+  // Called by Schedule.
   void gather();
-  /// The same for one parameter, without a look at each of the others.
+  /// Like gather(), but compares the state of one parameter only.
   void gather_for(size_t parameter);
   void gather_ahead();
-  /// For a node that has the whole of `parameter`.
+  /// Gathers again for a node that has saved `parameter` unsharded.
   void refill(Gathering& gathering, size_t parameter);
   void release(bool after_forward);
   bool is_gathered() const;
@@ -120,13 +121,13 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return backward_prefetch_;
   }
 
-  /// For the graph: gradients of the wholes in, of the parameters out.
-  /// `keeps_none`: nobody accumulates them.
+  /// Maps gradients of the unsharded parameters to those of the sharded ones.
+  /// `keeps_none`: true in autograd::grad, which accumulates none of them.
   torch::autograd::variable_list reduce(
       const torch::autograd::variable_list& gradients,
       bool keeps_none);
 
-  // For FSDPModule.
+  // Called by FSDPModule.
   void set_reshard_after_forward(ReshardAfterForward reshards) {
     reshard_after_forward_ = reshards;
   }
@@ -139,7 +140,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void set_backward_prefetch(Units units) {
     backward_prefetch_ = std::move(units);
   }
-  /// Null of a unit without parameters.
+  /// Returns null for a unit without parameters.
   Reduction* reduction() {
     return reduction_ ? &*reduction_ : nullptr;
   }
@@ -158,11 +159,11 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void bring(Gathering& gathering);
   void check_unchanged(const Gathering& gathering, size_t parameter) const;
 
-  const torch::nn::Module* module_; // for identity only
+  const torch::nn::Module* module_; // compared, never dereferenced
   std::string_view name_;
   UnitGroups groups_;
   MixedPrecisionPolicy mixed_precision_;
-  bool offloads_; // parts stay on the CPU
+  bool offloads_; // local shards stay on the CPU
   std::optional<ReshardAfterForward> reshard_after_forward_;
   bool reshards_after_backward_ = true;
   Units forward_prefetch_;
@@ -176,25 +177,25 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::optional<Reduction> reduction_;
 
   std::shared_ptr<Gathering> current_;
-  PendingPtr ahead_; // a gather that is under way
+  PendingPtr ahead_; // all-gather in flight
   ParameterStates ahead_of_;
-  at::Tensor kept_;   // this rank's piece of the wholes, for `regather`
-  int64_t users_ = 0; // operators that run on the wholes
-  int64_t open_ = 0;  // calls of the module
+  at::Tensor kept_;   // this rank's shard for `regather`
+  int64_t users_ = 0; // running operators that use unsharded parameters
+  int64_t open_ = 0;  // forward passes of the module in progress
   bool awaits_gradients_ = false;
   uint64_t changes_ = 0;
   uint64_t gathered_changes_ = 0; // when all states were last compared
   mutable int64_t states_read_ = 0;
 };
 
-/// The unit of a parameter, or null.
+/// Returns the unit of a parameter, or null.
 UnitPtr unit_of(const at::Tensor& parameter);
 
-/// Those of a module's parameters, and those around them: a unit without
-/// parameters of its own is one, too.
+/// Returns the units of a module's parameters, and the units around them (a
+/// unit may have no parameters of its own).
 std::set<UnitPtr> units_in(const torch::nn::Module& module);
 
-/// The unit that fully_shard made of a module, or null.
+/// Returns the unit that fully_shard made of a module, or null.
 UnitPtr unit_of_module(const torch::nn::Module& module);
 
 } // namespace dtensor::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters of a unit, which modules own: what they are now.
+// The part of Unit that reads the current state of its parameters, which
+// modules own.
 #include <dtensor/data_parallel/unit_impl.h>
 #include <dtensor/data_parallel/unit_source_impl.h>
 
@@ -93,7 +94,7 @@ void Unit::take_data(size_t i, const at::Tensor& data) {
   note_change();
 }
 
-// Of parameters that were cast, as by Module::to().
+// Updates dtypes after a cast, as by Module::to().
 void Unit::note_dtypes() {
   const auto all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -124,7 +125,7 @@ at::TensorOptions Unit::whole_options() const {
       .device(spec->mesh().device_type());
 }
 
-// What this rank gives to a gather.
+// Returns this rank's input of the all-gather.
 at::Tensor Unit::my_parts() const {
   std::vector<at::Tensor> parts;
   for (const auto& parameter : parameters()) {
@@ -140,7 +141,7 @@ at::Tensor Unit::my_parts() const {
         "pass.");
     parts.push_back(part.reshape({-1}).to(whole_options()));
   }
-  return at::cat(parts); // in memory of its own
+  return at::cat(parts); // a copy
 }
 
 void Unit::check_unchanged(const Gathering& gathering, size_t i) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// UnitSource: where operators get the whole of a parameter that is in a unit.
+// UnitSource: provides operators with the unsharded parameters of a unit.
 #pragma once
 
 #include <dtensor/data_parallel/unit_impl.h>
@@ -10,7 +10,7 @@
 
 namespace dtensor::detail {
 
-/// The source of one parameter of a unit.
+/// Source of one parameter of a unit.
 class UnitSource final : public WholeSource {
  public:
   UnitSource(UnitPtr unit, size_t index)
