@@ -19,46 +19,48 @@
 
 namespace dtensor {
 
-/// What a view makes of a layout.
+/// A layout carried through a view.
 struct ViewLayout {
-  /// The layout of the result.
+  /// Layout of the result.
   Placements outputs;
-  /// The layout that the input needs for it: its own, but Replicate on the
-  /// mesh dimensions whose sharding cannot be kept.
+  /// Layout that the input must have: its own layout, but Replicate on the mesh
+  /// dimensions that cannot keep their shard.
   Placements inputs;
-  /// The first mesh dimension that cannot be kept; -1: all can.
+  /// First mesh dimension that cannot be kept; -1 if all can.
   int64_t lost_mesh_dim = -1;
 };
 
-/// The layout of a tensor of sizes `from` in layout `placements`, seen in
-/// sizes `to` (as many elements, no -1). Exact for uneven and empty shards: a
-/// mesh dimension is kept if on every rank the elements are the same.
-/// Placements other than cuts are kept as they are.
+/// Returns the layout of a tensor of sizes `from` in layout `placements` when
+/// it is viewed with sizes `to`. `to` has the same number of elements and no
+/// -1. Exact for uneven and empty shards: a mesh dimension is kept if every
+/// rank has the same elements in both layouts. Replicated and partial
+/// placements are unchanged.
 DTENSOR_API ViewLayout view_layout(
     SizesRef from,
     SizesRef to,
     SizesRef mesh_shape,
     PlacementsRef placements);
 
-/// Input dimension -> output dimension that has the same elements, -1 if none.
+/// Maps each input dimension to the output dimension that has the same
+/// elements; -1 if there is none.
 using DimMap = c10::SmallVector<int64_t, 5>;
 
-/// Every dimension stays where it is.
+/// Returns the map that keeps every dimension in its position.
 DTENSOR_API DimMap identity_map(int64_t ndim);
 
-/// Strategies of an operator with one tensor input that moves elements: a
-/// mapped dimension may be sharded, and partial values stay partial. All
-/// outputs have the same layout.
+/// Returns the strategies of an operator that moves the elements of one tensor
+/// input: a mapped dimension may be sharded, and partial values stay partial.
+/// All outputs have the same layout.
 DTENSOR_API Strategies
 move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
 
-/// The same of one that also adds elements up or combines them linearly: of
-/// partial values only terms of a sum or mean stay so.
+/// Like move_strategies, for operators that also sum elements or combine them
+/// linearly: only Partial(sum) and Partial(avg) are preserved.
 DTENSOR_API Strategies
 linear_move_strategies(const OpCall& call, int64_t mesh_dim, const DimMap& map);
 
-/// A result of the shape and dtype of the first input, for operators without a
-/// meta kernel.
+/// Returns the shape and dtype of the first input as the only result, for
+/// operators without a meta kernel.
 DTENSOR_API std::vector<OutputMeta> like_first_input(const OpCall& call);
 
 } // namespace dtensor

@@ -14,7 +14,7 @@
 
 namespace dtensor {
 
-/// An equation taken apart: {"mk", "kn"} and "mn". A dimension of size 1 that
+/// A parsed equation: {"mk", "kn"} and "mn". A dimension of size 1 that
 /// broadcasts is written '1' and is never sharded.
 struct DTENSOR_API Einsum {
   std::vector<std::string> inputs;
@@ -23,8 +23,9 @@ struct DTENSOR_API Einsum {
   static Einsum parse(std::string_view equation);
 };
 
-/// One strategy per letter, then one per input that may be Partial(sum) while
-/// the others are replicated (the operator is linear in each input alone).
+/// Returns one strategy per letter, then one per input that may be Partial(sum)
+/// while the others are replicated (the operator is linear in each single
+/// input).
 DTENSOR_API Strategies einsum_strategies(const Einsum& equation);
 DTENSOR_API Strategies einsum_strategies(std::string_view equation);
 

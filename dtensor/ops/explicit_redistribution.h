@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ExplicitRedistributionContext: operators that would redistribute an operand
-// by themselves are an error, or a warning.
+// ExplicitRedistributionContext: makes the implicit redistribution of an
+// operand an error or a warning.
 //
 //   const ExplicitRedistributionContext only_explicit;
 //   at::mm(x, w);    // x S(1), w R: an error that names x and its layouts
 //
-// docs/concepts/experimental.md says what counts as implicit.
+// docs/concepts/experimental.md lists what counts as implicit.
 #pragma once
 
 #include <dtensor/api.h>
@@ -18,25 +18,29 @@ namespace dtensor {
 
 /// Options of an ExplicitRedistributionContext.
 struct ExplicitRedistributionOptions {
-  /// An error, or a warning.
+  /// Reaction to an implicit redistribution: an error or a warning.
   enum class Mode : uint8_t { kRaise, kWarn };
 
-  /// False: inside of another one, allow everything again.
+  /// False: allow implicit redistribution again inside an outer context.
   bool enable = true;
-  /// Also what sends nothing, as taking a shard of what is replicated.
+  /// True: also report redistributions that send nothing, such as Replicate to
+  /// Shard.
   bool strict = false;
-  /// kWarn: a warning instead, once in a scope for equal texts.
+  /// kWarn: warn instead of throwing, once per context for equal texts.
   Mode mode = Mode::kRaise;
 };
 
-/// While it lives, an operator of this rank that needs an operand in another
-/// layout throws RuntimeError before it communicates, or warns: it names the
-/// module, the operand and both layouts. redistribute(), full_tensor(),
-/// local_map() and the boundaries of module styles are explicit, and so are the
-/// collectives of an operator that are no redistribution (those of
-/// loss_parallel, norms, batch statistics). The scopes of a rank nest, the
-/// innermost counts, wherever a thread works for the rank: a backward pass
-/// inside of one is watched, too. Costs nothing where nothing is redistributed.
+/// Scope in which an operator of this rank that needs an operand in another
+/// layout throws RuntimeError before it communicates, or warns. The message
+/// names the module, the operand and both layouts.
+///
+/// Explicit, and therefore allowed: redistribute(), full_tensor(), local_map(),
+/// the boundaries of module styles, and collectives of an operator that are not
+/// redistributions (in loss_parallel, norms and batch statistics). Contexts of
+/// a rank nest, and the innermost applies, on every thread that works for the
+/// rank: a backward pass inside a context is checked, too. A context costs
+/// nothing where nothing is redistributed.
+///
 /// Python: torch.distributed.tensor._utils.ExplicitRedistributionContext.
 class DTENSOR_API ExplicitRedistributionContext {
  public:
@@ -50,7 +54,7 @@ class DTENSOR_API ExplicitRedistributionContext {
   const ExplicitRedistributionOptions& options() const {
     return options_;
   }
-  /// Throws or warns of what stands in `text`.
+  /// Throws RuntimeError with `text`, or warns, depending on the mode.
   void report(const std::string& where, const std::string& text);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// implicit_replication: plain tensors beside DTensors count as replicated.
+// implicit_replication: treats plain tensors beside DTensors as replicated.
 //
 //   const auto scope = implicit_replication();
 //   auto scores = at::masked_fill(x, mask, -INFINITY);   // x S(1), mask plain
@@ -11,16 +11,18 @@
 
 namespace dtensor {
 
-/// While it lives, an operator of this thread that gets DTensors takes each
-/// plain tensor beside them as one that every rank has, whole and alike, and
-/// sees it as a DTensor in layout Replicate. Nobody checks that ranks have the
-/// same. Differentiable: a plain operand gets a plain gradient, the whole one
-/// on every rank, and the backward pass needs no scope for what was computed in
-/// one. A plain tensor that the operator writes stays an error, and the plain
-/// input of a styled module means what its style says. Nests. Operators
-/// that are called in the scope go a longer way, as boxed calls.
+/// Scope in which operators of this thread that get DTensors treat each plain
+/// tensor beside them as a DTensor in layout Replicate. The values must be the
+/// same on every rank; no check is made.
+///
+/// Differentiable: a plain operand gets a plain gradient, the full one on every
+/// rank. The backward pass of operators called in the scope may run outside of
+/// it. A plain tensor that the operator writes stays an error, and the plain
+/// input of a styled module keeps the meaning that the style gives it. Scopes
+/// nest. Operators called in the scope take the boxed path, which is slower.
+///
 /// Python: torch.distributed.tensor.experimental.implicit_replication, which
-/// does not nest and whose backward pass has to be inside, too.
+/// does not nest and requires the backward pass inside the scope, too.
 class DTENSOR_API ImplicitReplication {
  public:
   ImplicitReplication();
@@ -32,7 +34,7 @@ class DTENSOR_API ImplicitReplication {
   bool outer_;
 };
 
-/// As Python's context manager is called.
+/// Returns the scope; named like Python's context manager.
 [[nodiscard]] inline ImplicitReplication implicit_replication() {
   return ImplicitReplication();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// on_missing_rule: operators without a sharding rule compute on the whole
-// tensors instead of refusing.
+// on_missing_rule: runs operators without a sharding rule on replicated
+// operands instead of refusing them.
 //
 //   const auto whole = on_missing_rule(Replicate());
 //   auto t = at::trace(x);                  // x S(0): gathered, with a warning
@@ -18,7 +18,7 @@
 
 namespace dtensor {
 
-/// What an operator without a rule cost this rank.
+/// Cost of an operator without a rule on this rank.
 struct MissingRuleCost {
   int64_t calls = 0;
   int64_t collectives = 0;
@@ -26,18 +26,22 @@ struct MissingRuleCost {
   double wire_bytes = 0;
 };
 
-/// While it lives, an operator of this rank that has no sharding rule gets its
-/// sharded operands whole: they are redistributed to Replicate, every rank
-/// computes all of it, and the results are replicated; an in-place operator
-/// keeps the layout of what it writes. Gradients are those of the plain
-/// operator. The first call of each operator in a process warns (TORCH_WARN).
-/// Operators that draw random numbers, and those that give views, refuse as
-/// ever. Composite operators without a rule run whole as well, though LibTorch
-/// might take them apart into operators with rules. Scopes of a rank nest, each
-/// counts; a thread that works for the rank, as one of a backward pass, sees
-/// them.
-/// Throws ValueError for another placement than Replicate().
-/// Python: has none; an operator without a strategy is an error.
+/// Scope in which an operator of this rank without a sharding rule runs on
+/// replicated operands. Sharded and partial operands are redistributed to
+/// Replicate, every rank computes the full result, and the results are
+/// replicated. An in-place operator keeps the layout of the tensor that it
+/// writes. Gradients are those of the plain operator. The first call of each
+/// operator in a process warns (TORCH_WARN).
+///
+/// Operators that draw random numbers and operators that return views are still
+/// refused. Composite operators without a rule run on replicated operands as
+/// well, though LibTorch might decompose them into operators with rules. Scopes
+/// of a rank nest, and each counts the calls inside it. The scope applies to
+/// every thread that works for the rank, such as one that runs a backward pass.
+///
+/// Throws ValueError for a placement other than Replicate().
+///
+/// Python: no counterpart; an operator without a strategy is an error.
 class DTENSOR_API OnMissingRule {
  public:
   explicit OnMissingRule(const Placement& operands);
@@ -45,11 +49,12 @@ class DTENSOR_API OnMissingRule {
   OnMissingRule(const OnMissingRule&) = delete;
   OnMissingRule& operator=(const OnMissingRule&) = delete;
 
-  /// By operator ("aten::trace"), those that ran whole because of this scope.
+  /// Costs by operator ("aten::trace") of the calls that this scope made run on
+  /// replicated operands.
   const std::map<std::string, MissingRuleCost>& costs() const {
     return costs_;
   }
-  /// Adds one call to this scope and those around it.
+  /// Adds one call to this scope and the enclosing ones.
   void add(const std::string& op, const MissingRuleCost& cost);
 
  private:
@@ -57,7 +62,7 @@ class DTENSOR_API OnMissingRule {
   std::map<std::string, MissingRuleCost> costs_;
 };
 
-/// The scope, named as the others are.
+/// Returns the scope; spelled like the other scopes.
 [[nodiscard]] inline OnMissingRule on_missing_rule(const Placement& operands) {
   return OnMissingRule(operands);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a call and a rule to a decision: which strategy each mesh dimension
-// takes, what that asks of the inputs and makes of the outputs.
+// Sharding propagation: turns a call and a rule into a decision, which holds
+// the strategy of each mesh dimension and the layouts of inputs and outputs.
 //
 // Mesh dimensions choose one after the other, each the strategy that moves the
-// fewest bytes (ties: that changes the fewest inputs, then the first listed).
+// fewest bytes. Ties go to the strategy that changes the fewest inputs, then to
+// the one listed first.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -13,58 +14,60 @@
 
 namespace dtensor {
 
-/// What propagation must respect besides the rule.
+/// Restrictions on propagation besides the rule.
 struct Constraints {
-  /// Flattened input that is written in place, -1: none. It keeps its layout,
-  /// and the first output has the same.
+  /// Flattened input that is written in place, -1 if none. It keeps its layout,
+  /// and the first output has the same layout.
   int written_input = -1;
 };
 
-/// Whether a mesh dimension may take a strategy.
+/// Feasibility of a strategy on a mesh dimension.
 enum class Standing : uint8_t {
   kPossible,
-  kLastResort,      // it cuts a dimension anew that has fewer elements than
-                    // ranks: taken if there is nothing else
-  kUnreachable,     // an input would go from one reduction to another
-  kChangesWritten,  // what is written in place would get another layout
+  kLastResort,      // newly shards a dimension with fewer elements than ranks:
+                    // taken only if nothing else is possible
+  kUnreachable,     // an input would change from one reduction to another
+  kChangesWritten,  // the tensor written in place would get another layout
   kMixesReductions, // a layout would have two reductions
 };
 
-/// A strategy of one mesh dimension, and what it asks for there.
+/// A strategy of one mesh dimension with its cost.
 struct Weighed {
   Strategy strategy;
   Standing standing = Standing::kPossible;
-  double bytes = 0; // the transition_cost of all inputs
+  double bytes = 0; // sum of transition_cost over all inputs
   int changes = 0;  // inputs that get another placement
   bool may_be_taken() const {
     return standing <= Standing::kLastResort;
   }
 };
 
-/// What one mesh dimension chose among, in the order of candidates().
+/// Options of one mesh dimension, in the order of candidates(), and the choice.
 struct Choice {
   std::vector<Weighed> options;
-  std::optional<size_t> taken; // nothing if none may be
+  std::optional<size_t> taken; // nullopt if no option is feasible
 };
 
-/// Decides a call. `call.outputs` holds the global shapes of the results.
-/// `choices`, unless null, gets that of each mesh dimension; none from a rule
-/// of the whole mesh. Throws RuntimeError if an in-place operator would have to
-/// change the layout of the tensor it writes.
+/// Decides a call. `call.outputs` holds the global shapes of the results. If
+/// `choices` is not null, it receives the Choice of each mesh dimension, or
+/// nothing from a rule for the whole mesh. Throws RuntimeError if an in-place
+/// operator would have to change the layout of the tensor it writes.
 DTENSOR_API Decision propagate(
     const OpCall& call,
     const OpRule& rule,
     const Constraints& constraints,
     std::vector<Choice>* choices = nullptr);
 
-/// The strategies of one mesh dimension that propagate chooses among: those of
-/// the rule, their strided variants, and "everything replicated".
+/// Returns the strategies of one mesh dimension among which propagate()
+/// chooses: those of the rule, their strided variants, and "everything
+/// replicated".
 DTENSOR_API Strategies
 candidates(const OpCall& call, const OpRule& rule, int64_t mesh_dim);
 
-/// Bytes moved to bring this mesh dimension of a tensor to `to`, infinite if it
-/// cannot be done. Partial to Shard counts as Partial to Replicate, so that
-/// results of partial sums come out whole unless asked.
+/// Returns the bytes moved to bring this mesh dimension of a tensor to `to`, or
+/// infinity if that is impossible. Partial to Shard counts as Partial to
+/// Replicate, so that partial sums become replicated results unless a rule asks
+/// otherwise.
 DTENSOR_API double
 transition_cost(const Spec& spec, int64_t mesh_dim, const Placement& to);
 

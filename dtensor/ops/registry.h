@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RuleRegistry: operator name -> rule. Programs add to the one that dispatch
-// asks by register_sharding() (ops/register_sharding.h).
+// RuleRegistry: maps operator names to rules. Programs add to the global
+// registry with register_sharding() (ops/register_sharding.h).
 //
 //   rules.einsum("mm", "mk,kn->mn");
 //   rules.einsum("bmm", "bmk,bkn->bmn");
 //
 // Names are "op" or "op.overload" in namespace aten unless they have "::".
-// In-place (op_), out and foreach variants need no entry: they follow from the
-// schema.
+// In-place (op_), out and foreach variants need no entry: their rules follow
+// from the schema.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
@@ -20,46 +20,50 @@ namespace dtensor {
 
 class DTENSOR_API RuleRegistry {
  public:
-  /// The one that dispatch asks.
+  /// Returns the registry that dispatch uses.
   static const RuleRegistry& global();
 
-  /// The generic form. Throws ValueError if the operator has a rule already.
-  /// Whether LibTorch has the operator is not asked: see unknown_names().
+  /// Adds a rule; the most general form. Throws ValueError if the operator
+  /// already has a rule. Accepts names that LibTorch lacks: see
+  /// unknown_names().
   OpRule& add(std::string_view name, OpRule rule);
-  /// The same in place of the rule that it may have.
+  /// Sets the rule of an operator, replacing any existing rule.
   void replace(std::string_view name, OpRule rule);
 
-  /// Strategies per mesh dimension.
+  /// Adds a rule with strategies per mesh dimension.
   OpRule& dim_rule(std::string_view name, DimRule rule);
-  /// One function for the whole mesh.
+  /// Adds a rule that chooses for the whole mesh at once.
   OpRule& mesh_rule(std::string_view name, MeshRule rule);
-  /// An einsum: letters are dimensions, inputs are the tensor arguments in
-  /// order. A letter of the output may be sharded everywhere it occurs; a
-  /// letter that is summed away gives Partial(sum). One input may be
+  /// Adds an einsum rule: letters are dimensions, inputs are the tensor
+  /// arguments in order. A letter of the output may be sharded everywhere it
+  /// occurs; a letter that is summed away gives Partial(sum). One input may be
   /// Partial(sum) while the others are replicated.
   OpRule& einsum(std::string_view name, std::string_view equation);
-  /// Written with DTensor operators (or by hand) instead of a local call.
+  /// Adds a kernel written with DTensor operators (or by hand) instead of a
+  /// local call.
   OpRule& kernel(std::string_view name, DTensorKernel kernel);
-  /// The operator's own composite kernel decomposes it into operators that
-  /// have rules; it keeps it.
+  /// Keeps the operator's composite kernel, which decomposes it into operators
+  /// with rules.
   void keep_composite(std::string_view name);
-  /// What is known of an operator that has no rule of its own, as an in-place
-  /// form.
+  /// Sets the traits of an operator without a rule of its own, such as an
+  /// in-place form.
   void traits(std::string_view name, const OpTraits& traits);
 
-  /// Null if there is none.
+  /// Returns the rule of an operator; null if it has none.
   const OpRule* find(const c10::OperatorName& name) const;
-  /// Whether keep_composite() was said of it.
+  /// Returns true if keep_composite() was called for the operator.
   bool keeps_composite(const c10::OperatorName& name) const;
-  /// Those said of it alone, or of its rule; null if it has neither.
+  /// Returns the traits set for the operator alone, or those of its rule; null
+  /// if it has neither.
   const OpTraits* find_traits(const c10::OperatorName& name) const;
-  /// All names with a rule of their own, sorted.
+  /// Returns the names of all operators with their own rule, sorted.
   std::vector<std::string> names() const;
-  /// Those with traits alone.
+  /// Returns the names of operators with traits but no rule.
   std::vector<std::string> names_of_traits() const;
-  /// Those that keep their composite kernel.
+  /// Returns the names of operators that keep their composite kernel.
   std::vector<std::string> composite_names() const;
-  /// Any of these that LibTorch has no operator for: misspelt, they never run.
+  /// Returns the names that match no LibTorch operator, such as misspelt ones.
+  /// Their rules never run.
   std::vector<std::string> unknown_names() const;
 
  private:
@@ -68,7 +72,7 @@ class DTENSOR_API RuleRegistry {
   std::unordered_map<c10::OperatorName, OpTraits> traits_;
 };
 
-/// "add.Tensor" -> aten::add overload Tensor.
+/// Parses an operator name: "add.Tensor" is overload Tensor of aten::add.
 DTENSOR_API c10::OperatorName parse_operator_name(std::string_view name);
 
 } // namespace dtensor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OpTraits: what is true of an operator whatever the layouts of its operands.
-// They stand in its rule, or alone for an operator that has none of its own:
+// OpTraits: properties of an operator that do not depend on the layouts of its
+// operands. They are part of its rule, or set alone for an operator without
+// one:
 //
 //   rules.dim_rule("addmm", rule).with_traits({.product = true});
 //   rules.traits("eq_.Scalar", {.gradient_of_sizes = true});
@@ -13,57 +14,59 @@
 
 namespace dtensor {
 
-/// Which operators a module style's boundary speaks to: products with a weight,
-/// look-ups in one, norms that scale by one.
+/// Operators to which the boundary of a module style applies: products with a
+/// weight, look-ups in a weight, norms that scale by a weight.
 enum class BoundaryKind : uint8_t { kLinear, kEmbedding, kNorm };
 
-/// Where an operator finds what a module style looks for among its arguments.
+/// Positions of the arguments that a module style uses.
 struct BoundaryRole {
   BoundaryKind kind = BoundaryKind::kLinear;
   size_t input = 0;
   size_t parameter = 0;
-  /// kLinear: that of the bias, if it takes one.
+  /// kLinear: position of the bias, if the operator takes one.
   std::optional<size_t> bias = std::nullopt;
-  /// kLinear: the parameter is (out, in), and not (in, out).
+  /// kLinear: true if the parameter is (out, in) instead of (in, out).
   bool transposed = false;
   friend bool operator==(const BoundaryRole&, const BoundaryRole&) = default;
 };
 
-/// None for most operators.
+/// Properties of an operator; most operators have none.
 struct OpTraits {
-  /// The argument that is the shape of the first result: the local call gets
-  /// that of this rank's part.
+  /// Argument that holds the shape of the first result. The local call gets the
+  /// local shape instead.
   std::string_view size_arg = "";
-  /// Its gradients are products of matrices, as LibTorch's formula has them. A
-  /// call on matrices that needs no communication takes that formula, which
-  /// costs fewer nodes of the graph than a region.
+  /// True if LibTorch's gradient formula consists of matrix products. A call on
+  /// matrices that needs no communication uses that formula, which takes fewer
+  /// autograd nodes than a region.
   bool product = false;
-  /// The same of a formula that is made of other operators with rules, which
-  /// find the right layouts, for operands of any shape.
+  /// True if LibTorch's gradient formula consists of other operators with
+  /// rules, which find the right layouts for operands of any shape.
   bool formula = false;
-  /// LibTorch's formula for its gradient makes plain tensors on the way: on
-  /// replicated tensors it is computed whole instead.
+  /// True if LibTorch's gradient formula creates plain tensors. On replicated
+  /// tensors the operator then runs as one region on the local tensors.
   bool plain_in_gradient = false;
-  /// LibTorch's formula makes a gradient of sizes and dtype alone, which then
-  /// becomes distributed: derivatives.yaml says zeros_like(operand), of which
-  /// only the sizes are kept, or the formula calls at::zeros(). Its in-place
-  /// form has that formula too.
+  /// True if LibTorch's formula computes a gradient from sizes and dtype alone,
+  /// which is then distributed: derivatives.yaml says zeros_like(operand),
+  /// where only the sizes are saved, or the formula calls at::zeros(). The
+  /// in-place form has the same formula.
   bool gradient_of_sizes = false;
-  /// It writes plain tensors to a replicated one if they are the same on every
-  /// rank, since LibTorch's own functions call it so.
+  /// True if the operator accepts plain tensors that it writes to a replicated
+  /// tensor, provided that they are equal on all ranks. LibTorch's own
+  /// functions make such calls.
   bool takes_plain = false;
-  /// Its result on a parameter is still that parameter: what a style has put on
-  /// the parameter is on the result too.
+  /// True if the result on a parameter still stands for that parameter: the
+  /// style attached to the parameter is attached to the result, too.
   bool carries = false;
-  /// Its result is some rows of the parameter: what a style has put on that for
-  /// its parts too is on the result.
+  /// True if the result is some rows of the parameter: a style that also
+  /// applies to rows is attached to the result, too.
   bool carries_to_parts = false;
-  /// A module's bias may be added to a plain local output by it.
+  /// True if the operator may add a module's bias to a plain local output.
   bool adds_bias = false;
-  /// The argument that a module makes itself, plain, if it is called without:
-  /// a state of zeros, where bags begin.
+  /// Argument that torch::nn creates as a plain tensor if the caller omits it:
+  /// a state of zeros, or the offsets of bags.
   std::string_view made_arg = "";
-  /// It may be what a styled module computes.
+  /// Argument positions, if the operator can be the one that a styled module
+  /// computes.
   std::optional<BoundaryRole> boundary = std::nullopt;
 
   friend bool operator==(const OpTraits&, const OpTraits&) = default;
