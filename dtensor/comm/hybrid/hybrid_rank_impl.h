@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// HybridRank: a rank that is one of several threads of one of several
-// processes. Groups within its process meet as threads do; to all others it is
-// a rank like a process, with a membership of its own.
+// HybridRank: a rank in a world of several processes with several threads each.
+// Groups inside its process meet as threads do. In all other groups the rank
+// acts like a process, with a membership of its own.
 #pragma once
 
 #include <dtensor/comm/processes/membership_impl.h>
@@ -20,7 +20,7 @@ class HybridRank final : public World {
       : World(rank, hub->size(), "run_world"),
         hub_(std::move(hub)) {}
 
-  /// In the rank's own thread, first of all: waits for all ranks.
+  /// Waits for all ranks. Call it first, in the rank's own thread.
   void join(const LaunchEnv& env, const ProcessGroupOptions& options) {
     membership_.emplace(env, options);
   }

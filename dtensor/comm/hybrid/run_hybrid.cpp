@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kRunWorld = "run_world";
 
-// Of what the launcher says of a process, that of one of its ranks.
+// Derives the environment of one rank from that of its process.
 LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
   process.rank = rank;
   process.size = here.of;
@@ -24,7 +24,7 @@ LaunchEnv env_of(LaunchEnv process, const RanksHere& here, int64_t rank) {
   return process;
 }
 
-// Lets go of what the rank has, so that those who wait for it notice.
+// Drops the rank's groups and membership, so that ranks waiting for it notice.
 void abandon(HybridRank& world, const std::string& why, bool is_cause) {
   Membership* const mine = world.membership();
   if (mine != nullptr) {
@@ -33,7 +33,7 @@ void abandon(HybridRank& world, const std::string& why, bool is_cause) {
   }
 }
 
-// What each thread does.
+// Body of each rank's thread.
 void run_rank(
     HybridRank& world,
     const LaunchEnv& env,
@@ -49,7 +49,7 @@ void run_rank(
   } catch (const std::exception& error) {
     abandon(world, message_of(error), /*is_cause=*/true);
     throw;
-  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
     abandon(world, "its thread was ended by pthread_exit", /*is_cause=*/true);
     throw;
   } catch (...) {

@@ -6,10 +6,11 @@
 
 namespace dtensor::detail {
 
-/// Runs `fn` on `here` threads of this process, each of them a rank of one
-/// world with those of the launcher's other processes, all of which call it
-/// with as many: thread i of process p is rank p * here + i.
-/// Throws as run_ranks does, and where a rank of another process has failed.
+/// Runs `fn` on `here` threads of this process. Together with the threads of
+/// the launcher's other processes they are the ranks of one world: thread i of
+/// process p is rank p * here + i. All processes must call it with the same
+/// `here`. Throws as run_ranks does, and also if a rank of another process has
+/// failed.
 void run_hybrid(
     int64_t here,
     const std::function<void()>& fn,

@@ -23,7 +23,7 @@ void run_processes(
   } catch (const std::exception& error) {
     detail::abandon_process_group(detail::message_of(error));
     throw;
-  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
     detail::abandon_process_group("its thread was ended by pthread_exit");
     throw;
   } catch (...) {

@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFailed = "failed"; // a key in the store
 
-// Of this host. A launcher binds ranks to cores of their own, so that a rank
-// may not be allowed all of them.
+// Counts the members on this host. Uses all of the host's cores, not this
+// rank's affinity mask: launchers bind each rank to cores of its own.
 bool have_cores_each(const GroupMembers& members, const MeetingPlace& place) {
   const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
   return std::count(place.hosts.begin(), place.hosts.end(), mine) <=
@@ -60,8 +60,8 @@ MpiChannel::MpiChannel(const GroupMembers& members, const MeetingPlace& place)
   mpi.listen(this);
 }
 
-// Making a communicator waits without end for members that do not come, so they
-// come together here first.
+// Waits for all members in the store first: creating a communicator would wait
+// without a timeout for members that never arrive.
 void MpiChannel::meet(const GroupMembers& members) {
   std::vector<std::string> keys;
   for (const int64_t rank : members.ranks) {
@@ -95,9 +95,9 @@ MpiChannel::~MpiChannel() {
   }
 }
 
-// MPI wakes nobody: who sleeps looks again, after an eighth of what it has
-// waited, so that it loses little by sleeping, and one that waits for a slow
-// rank leaves it the core.
+// Polls: MPI has no wake-up. Each sleep lasts an eighth of the time waited so
+// far, so sleeping adds little latency, and a rank that waits for a slow peer
+// leaves the core to it.
 void MpiChannel::wait(c10::function_ref<bool()> done) {
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
   constexpr Clock::duration kLongest = std::chrono::milliseconds(1);
@@ -136,7 +136,7 @@ void MpiChannel::tell_failure() noexcept {
   try {
     store_->set(kFailed, "");
   } catch (const std::exception&) {
-    // Nobody keeps the store any more, which the others notice too.
+    // The store is gone; the other members notice that as well.
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MpiChannel: the communicator of one group, and how its members wait.
+// MpiChannel: the communicator of one group, and the waiting of its members.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -12,7 +12,7 @@ namespace dtensor::detail {
 
 class MpiChannel final : public MpiFailureListener {
  public:
-  /// All members call it. Throws RuntimeError if they do not come in time.
+  /// All members call it. Throws RuntimeError if some do not arrive in time.
   MpiChannel(const GroupMembers& members, const MeetingPlace& place);
   ~MpiChannel() override;
   MpiChannel(const MpiChannel&) = delete;
@@ -22,11 +22,11 @@ class MpiChannel final : public MpiFailureListener {
     return communicator_;
   }
 
-  /// Returns once `done` holds, which it asks again and again. Throws
-  /// RuntimeError at the timeout, and when a member has told a failure.
+  /// Returns once `done` holds; it is polled. Throws RuntimeError at the
+  /// timeout, and if a member has reported a failure.
   void wait(c10::function_ref<bool()> done);
 
-  /// Tells the others that this rank does not go on.
+  /// Reports to the other members that this rank does not go on.
   void tell_failure() noexcept;
 
  private:
@@ -37,7 +37,7 @@ class MpiChannel final : public MpiFailureListener {
 
   c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
-  bool fits_; // each member of this host can have a core
+  bool fits_; // each member on this host can have a core of its own
   MPI_Comm communicator_ = MPI_COMM_NULL;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a module for one implementation of MPI offers the library, which loads
-// it (comm/processes/mpi_impl.h) and is not linked with any MPI.
+// Interface of a module for one implementation of MPI. The library loads the
+// module (comm/processes/mpi_impl.h) and is not itself linked with any MPI.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -10,17 +10,17 @@
 namespace dtensor::detail {
 
 struct MpiModule {
-  /// Begins MPI, if the program has not done so. All ranks call it. Throws
-  /// RuntimeError if MPI knows this process by another rank or size.
+  /// Initializes MPI unless the program has done so. All ranks call it. Throws
+  /// RuntimeError if MPI assigns this process another rank or size.
   void (*begin)(int64_t rank, int64_t size);
-  /// A world ends. If none has failed, MPI ends with the process: it cannot
-  /// begin again, and another world may come.
+  /// Ends a world. If no world has failed, MPI is finalized when the process
+  /// exits: it cannot be initialized twice, and another world may follow.
   void (*end)(bool has_failed);
-  /// All members call it.
+  /// Makes the backend of one group. All members call it.
   GroupBackendPtr (*make)(GroupMembers members, const MeetingPlace& place);
 };
 
-/// The only name that a module exports for the library.
+/// Name of the only symbol that a module exports for the library.
 inline constexpr const char* kMpiEntry = "dtensor_mpi_module";
 using MpiEntry = const MpiModule* (*)();
 

@@ -15,7 +15,8 @@
 namespace dtensor::detail {
 namespace {
 
-// What MPI only reads comes as const in its own functions, but not in a Span.
+// Returns the tensor's memory. A Span has no const; MPI's own functions take
+// memory that they only read as const.
 char* memory_of(const at::Tensor& tensor) {
   return static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
 }
@@ -56,9 +57,9 @@ void MpiGroup::note_failure() noexcept {
   channel_->tell_failure();
 }
 
-// What MPI does not reduce: each member reduces a part for all, so that the
-// bytes on the way do not grow with the group as those of the gathered terms
-// do.
+// Reductions that MPI lacks use reduce_scatter and all_gather: each member
+// reduces one chunk for all. The bytes sent do not grow with the group, as they
+// would if all terms were gathered.
 at::Tensor MpiGroup::all_reduce(const at::Tensor& input, ReduceOp op) {
   constexpr int64_t kFewBytes = 4096;
   if (mpi_reduction(input.scalar_type(), op) || bytes_of(input) <= kFewBytes) {
@@ -86,10 +87,10 @@ void MpiGroup::barrier() {
       }));
 }
 
-// The standard asks of MPI_Allreduce and its kin that all members receive
-// identical results, and implementations keep to it: what two members both
-// compute, they compute of the same two terms, and a sum or product does not
-// depend on which of the two comes first.
+// MPI_Allreduce and MPI_Reduce_scatter: the standard asks that all members
+// receive identical results, and implementations comply. If two members compute
+// the same element, they combine the same two terms, and a sum or product does
+// not depend on their order.
 Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   const bool reduces = mpi_reduction(input.scalar_type(), op).has_value();
   return begin_all_reduce_in_place(reduces ? input.clone() : input, op);
@@ -178,8 +179,9 @@ void MpiGroup::begin_gather(
   });
 }
 
-// By messages, as implementations do it themselves: MPI_Ialltoallv counts with
-// int, and of sizes that are too large for that only two members know.
+// Uses messages, as implementations do internally. MPI_Ialltoallv counts with
+// int, and only two members know if the size between them is too large for
+// that.
 Begun MpiGroup::begin_all_to_all(
     const at::Tensor& input,
     SizesRef sent,
@@ -201,7 +203,7 @@ Begun MpiGroup::begin_all_to_all(
   return {transfer, [=] { return result; }};
 }
 
-// Every member begins with its neighbours, so that not all write to one.
+// Every member starts with its neighbours, so that not all write to one member.
 void MpiGroup::begin_messages(
     MpiTransfer& transfer,
     const Spans& to,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MpiGroup: collectives by one implementation of MPI, all of them non-blocking
-// within, so that the group's timeout holds.
+// MpiGroup: collectives over one implementation of MPI. All of them use MPI's
+// non-blocking calls internally, so that the group's timeout holds.
 #pragma once
 
 #include <dtensor/comm/mpi/transfer_impl.h>
@@ -41,7 +41,7 @@ class MpiGroup final : public BegunBackend {
   void note_failure() noexcept override;
 
  private:
-  /// Bytes in memory.
+  /// Range of bytes in memory.
   struct Span {
     char* begin;
     int64_t bytes;

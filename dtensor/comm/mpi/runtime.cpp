@@ -13,7 +13,7 @@
 namespace dtensor::detail {
 namespace {
 
-// The first line, which names the implementation.
+// Returns the first line of the version text, which names the implementation.
 std::string library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
@@ -62,13 +62,14 @@ void MpiRuntime::start_mpi() {
         MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
         "MPI_Init_thread");
     is_ours_ = true;
-    // Of making a communicator; those made have it of their own.
+    // For errors in communicator creation; communicators have handlers of their
+    // own.
     check_mpi(
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");
   }
   takes_turns_ = level < MPI_THREAD_MULTIPLE;
-  // Below MPI_THREAD_SERIALIZED a helper would be one thread too many.
+  // A helper thread is not allowed below MPI_THREAD_SERIALIZED.
   if (level >= MPI_THREAD_SERIALIZED) {
     helper_ = std::thread([this] { help(); });
   }
@@ -82,7 +83,7 @@ void MpiRuntime::read_limits() {
       MPI_Comm_get_attr(
           MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&last_tag), &is_set),
       "MPI_Comm_get_attr");
-  constexpr int kLeastLastTag = 32767; // that the standard promises
+  constexpr int kLeastLastTag = 32767; // minimum of the standard
   last_tag_ = is_set != 0 ? *last_tag : kLeastLastTag;
   const char* most = std::getenv("DTENSOR_MPI_MOST_BYTES");
   constexpr int64_t kLargestElement = 16;
@@ -170,12 +171,12 @@ void MpiRuntime::help() {
   }
 }
 
-// With the mutex held.
+// Requires mutex_.
 void MpiRuntime::test_watched() {
   std::erase_if(watched_, [](const auto& work) { return work->test(); });
 }
 
-// Whether all worlds ended well and nothing is under way any more.
+// Waits for outstanding work; returns true if all worlds ended without failure.
 bool MpiRuntime::ends_well() {
   constexpr std::chrono::milliseconds kPause(1);
   constexpr std::chrono::seconds kPatience(10);
@@ -189,8 +190,9 @@ bool MpiRuntime::ends_well() {
   return !failed_ && !world_lives_ && watched_.empty();
 }
 
-// Ranks that ended their worlds well all come here. One that did not may leave
-// the others waiting in MPI_Finalize for ever, so it is not called then.
+// Finalizes MPI if all worlds ended without failure: all ranks come here then.
+// After a failure, MPI_Finalize could wait forever for a missing rank, so it is
+// not called.
 void MpiRuntime::end_at_exit() {
   MpiRuntime& mine = get();
   {

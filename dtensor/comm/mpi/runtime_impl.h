@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI in this process: when it begins and ends, who may call it, and what keeps
-// it going while nobody waits.
+// MPI in this process: initialization and finalization, thread safety, and
+// progress while no rank waits.
 #pragma once
 
 #include <mpi.h>
@@ -15,18 +15,18 @@
 
 namespace dtensor::detail {
 
-/// Throws RuntimeError, "[call] what MPI says of it", if `code` is an error.
+/// Throws RuntimeError, "[call] MPI's error text", if `code` is an error.
 void check_mpi(int code, const char* call);
 
-/// What MPI is to go on with though nobody waits for it.
+/// Outstanding MPI work that must progress even while no rank waits for it.
 class MpiWork {
  public:
   virtual ~MpiWork() = default;
-  /// Lets MPI go on; returns whether it is over. Any thread may call it.
+  /// Lets MPI make progress; returns true once the work is over. Thread-safe.
   virtual bool test() noexcept = 0;
 };
 
-/// A group that hears of a failure elsewhere in its process.
+/// A group that is notified of a failure elsewhere in its process.
 class MpiFailureListener {
  public:
   virtual ~MpiFailureListener() = default;
@@ -35,37 +35,38 @@ class MpiFailureListener {
 
 class MpiRuntime {
  public:
-  /// The one of this process. Not destroyed: see end_at_exit().
+  /// Returns the instance of this process. Never destroyed: see end_at_exit().
   static MpiRuntime& get();
 
   void begin(int64_t rank, int64_t size);
   void end(bool has_failed);
 
-  /// Held during each call of MPI. Does nothing where MPI serves several
-  /// threads at once; ranks' backward passes and the helper below have their
-  /// own.
+  /// Lock to hold during each MPI call. Empty if MPI serves several threads at
+  /// once. Ranks' backward passes and the helper thread call from threads of
+  /// their own.
   std::unique_lock<std::mutex> turn();
 
-  /// From now on MPI is not ended, since the others may never come.
+  /// Records a failure: MPI is not finalized then, as other ranks may never
+  /// join.
   void fail() noexcept;
   bool has_failed();
 
-  /// Whether communicators may still be freed.
+  /// Returns true if communicators may still be freed.
   bool is_intact();
 
-  /// Tags of messages go up to this one, which belongs to the library.
+  /// Largest tag of messages; reserved for the library.
   int last_tag() const {
     return last_tag_;
   }
-  /// Bytes of one call: MPI counts with int. The environment's
-  /// DTENSOR_MPI_MOST_BYTES makes it less, for tests.
+  /// Most bytes of one call: MPI counts with int. The environment variable
+  /// DTENSOR_MPI_MOST_BYTES lowers it, for tests.
   int64_t most_bytes() const {
     return most_bytes_;
   }
 
-  /// A helper thread tests it until it is over: implementations go on within
-  /// calls alone, and this rank may be busy elsewhere while others wait for its
-  /// part.
+  /// Hands `work` to a helper thread, which tests it until it is over. MPI
+  /// implementations make progress only inside calls, and this rank may be busy
+  /// elsewhere while others wait for its data.
   void watch(std::shared_ptr<MpiWork> work);
 
   void listen(MpiFailureListener* listener);
@@ -83,11 +84,11 @@ class MpiRuntime {
   std::mutex turns_;
   bool takes_turns_ = false; // MPI serves one thread at a time
   bool begun_ = false;
-  bool is_ours_ = false; // and not the program's
+  bool is_ours_ = false; // MPI was initialized here, not by the program
   int last_tag_ = 0;
   int64_t most_bytes_ = 0;
 
-  std::mutex mutex_; // of what follows
+  std::mutex mutex_; // guards the members below
   std::condition_variable changed_;
   bool failed_ = false;
   bool world_lives_ = false;

@@ -3,7 +3,7 @@
 
 namespace dtensor::detail {
 
-// Testing one request lets MPI go on with all of them.
+// Tests requests in order; testing one request lets MPI progress all of them.
 bool MpiRequests::test() noexcept {
   const std::lock_guard lock(mutex_);
   const auto turn = MpiRuntime::get().turn();
@@ -33,7 +33,7 @@ void MpiTransfer::leave_alone() {
   MpiRuntime::get().watch(requests_);
 }
 
-// A collective of MPI can be neither cancelled nor forgotten.
+// MPI cannot cancel a collective, so the helper thread must finish it.
 MpiTransfer::~MpiTransfer() {
   if (requests_ != nullptr && !is_watched_) {
     MpiRuntime::get().watch(requests_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MpiTransfer: calls of MPI that are under way, and the memory that they use.
+// MpiTransfer: outstanding MPI calls, and the memory that they use.
 #pragma once
 
 #include <dtensor/comm/begun_backend_impl.h>
@@ -12,7 +12,7 @@
 
 namespace dtensor::detail {
 
-/// Requests, and what MPI reads and writes until all of them are done.
+/// MPI requests, and the memory that MPI reads and writes until all are done.
 class MpiRequests final : public MpiWork {
  public:
   std::vector<at::Tensor> tensors;
@@ -23,7 +23,7 @@ class MpiRequests final : public MpiWork {
     all_.push_back(request);
   }
   bool test() noexcept override;
-  /// Of a test; MPI_SUCCESS or what has ended the work.
+  /// Result of the last test: MPI_SUCCESS, or the error that ended the work.
   int code() const {
     return code_;
   }
@@ -31,7 +31,7 @@ class MpiRequests final : public MpiWork {
  private:
   std::mutex mutex_;
   std::vector<MPI_Request> all_;
-  size_t done_ = 0; // of them, from the front
+  size_t done_ = 0; // number of finished requests, from the front
   int code_ = MPI_SUCCESS;
 };
 
@@ -44,7 +44,7 @@ class MpiTransfer final : public Transfer {
         requests_(std::make_shared<MpiRequests>()) {
     requests_->tensors = std::move(tensors);
   }
-  /// What is not done then, goes on without it.
+  /// Hands unfinished requests to the helper thread.
   ~MpiTransfer() override;
 
   /// Calls `call(communicator, request)`, a non-blocking function of MPI.
@@ -56,8 +56,8 @@ class MpiTransfer final : public Transfer {
     requests_->add(request);
   }
 
-  /// begin() for `count` elements, at most `most` at a time: `call` gets where
-  /// a piece begins, and its length, too.
+  /// Calls begin() for `count` elements in segments of at most `most`. `call`
+  /// also gets the offset and the length of its segment.
   template <typename Call>
   void begin_pieces(
       const char* name,

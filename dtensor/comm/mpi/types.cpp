@@ -8,7 +8,7 @@ namespace {
 
 MPI_Datatype mpi_type(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBool: // bytes that are 0 or 1
+    case at::kBool: // bytes 0 or 1
     case at::kByte:
       return MPI_UINT8_T;
     case at::kChar:
@@ -53,7 +53,7 @@ MPI_Op mpi_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
-// Of booleans the sum is "or", the product "and".
+// Maps reductions of booleans: a sum is a logical "or", a product an "and".
 ReduceOp meant(at::ScalarType dtype, ReduceOp op) {
   if (dtype != at::kBool) {
     return op;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which reductions MPI computes as tensors do, and what it calls them.
+// Mapping of reductions to MPI types and operations.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,11 +12,11 @@ namespace dtensor::detail {
 
 struct MpiReduction {
   MPI_Datatype type;
-  MPI_Op op; // a sum for an average
+  MPI_Op op; // MPI_SUM for an average
 };
 
-/// None where MPI lacks the type, as with half precision, or means something
-/// else: its minimum and maximum lose NaN.
+/// Returns nullopt if MPI lacks the type (half precision) or computes a
+/// different result: its minimum and maximum lose NaN.
 std::optional<MpiReduction> mpi_reduction(at::ScalarType dtype, ReduceOp op);
 
 } // namespace dtensor::detail

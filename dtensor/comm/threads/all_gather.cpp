@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank copies the parts of all.
+// all_gather for threads: every rank copies the shards of all ranks.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/threads/thread_meeting_impl.h>
@@ -38,7 +38,7 @@ at::Tensor ThreadBackend::gather_along(
     SizesRef parts) {
   Signature signature = are_all(parts, input.size(dim))
       ? sign(CollectiveKind::kAllGather, input)
-      : Signature(); // which has room for one size
+      : Signature(); // a signature holds one size only
   signature.dim = static_cast<uint8_t>(dim);
   at::DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] *= size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small tensors are reduced by every rank for itself. Larger ones are split:
-// each rank reduces its part and writes it to the results of all.
+// all_reduce for threads. Every rank reduces small tensors by itself. Larger
+// ones are split: each rank reduces one chunk and writes it to the outputs of
+// all.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/Parallel.h>
@@ -13,10 +14,11 @@
 namespace dtensor::detail {
 namespace {
 
-// Results are written block by block to all members, while they are near.
+// Size of a block: results are copied to all members while they are in the
+// cache.
 constexpr int64_t kBlockBytes = 1 << 18;
 
-// False if there is no loop for these tensors.
+// Returns false if no vectorized loop exists for these tensors.
 bool reduce_in_loop(const Calls& calls, const Call& mine, Interval range) {
   const at::ScalarType dtype = mine.output.scalar_type();
   const int64_t item = mine.output.element_size();
@@ -105,10 +107,10 @@ at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
   call.inputs = {published(input)};
   call.op = op;
   call.output = empty(input.sizes(), input);
-  finish_device_work(call.output); // peers write it
+  finish_device_work(call.output); // peers write to it
   meet(call, [&] {
     try {
-      // Together the members read every input and write every output once.
+      // Together the members read each input and write each output once.
       reduce_range(
           channel_->calls(), rank(), chunk(input.numel(), size(), rank()));
       finish_device_work(call.output);
@@ -118,7 +120,7 @@ at::Tensor ThreadBackend::all_reduce(const at::Tensor& input, ReduceOp op) {
     }
   });
   if (channel_->any_failed(rank())) {
-    throw RankEnded(); // that member throws the reason
+    throw RankEnded(); // the failed member throws the reason
   }
   return call.output;
 }

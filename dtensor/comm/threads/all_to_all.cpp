@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank copies what is for it out of the inputs of all.
+// all_to_all for threads: every rank copies its shards out of all ranks'
+// inputs.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <ATen/ops/cat.h>
@@ -12,7 +13,7 @@
 namespace dtensor::detail {
 namespace {
 
-// In the place of a dimension: of tensors that are parts already.
+// Stands in for a dimension: the inputs are one tensor per member already.
 constexpr uint8_t kOfParts = std::numeric_limits<uint8_t>::max();
 
 void exchange_small(
@@ -34,8 +35,9 @@ void exchange_small(
   at::cat_out(to, parts, signature.dim);
 }
 
-// Of parts that all have one shape, as many bytes as travel by value; not small
-// otherwise. `shapes`: those of what comes, if they are known.
+// Returns the signature of `parts` if all have one shape and fit together into
+// kSmallBytes, else a signature that is not small. `shapes`: the expected
+// shapes of the received tensors, if known.
 Signature sign_parts(
     const GroupBackend::Tensors& parts,
     GroupBackend::Shapes shapes) {
@@ -57,7 +59,7 @@ Signature sign_parts(
   return result;
 }
 
-// What the members give to `member`, on its device.
+// Returns the tensors that all members send to `member`, on its device.
 std::vector<at::Tensor> parts_given_to(const Calls& calls, int64_t member) {
   const at::Device device = call_of(calls, member).input().device();
   std::vector<at::Tensor> parts;

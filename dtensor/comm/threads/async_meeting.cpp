@@ -32,8 +32,8 @@ bool AsyncMeeting::complete() const {
   });
 }
 
-// Small enough that nobody waits long for the last one, and large enough that
-// starting one costs nothing beside it.
+// Chooses blocks small enough that the wait for the last block is short, and
+// large enough that the cost of starting a block is negligible.
 int64_t AsyncMeeting::block_size() const {
   constexpr int64_t kBytes = 1 << 16;
   const at::Tensor& output = calls_[0]->output;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // AsyncMeeting: one asynchronous collective.
 //
-// Members leave what they give, tensors that nobody will change any more, and
-// go on. Whoever wants its result and finds that all have joined computes it
-// from there; the tensors live until the last of them has done so or has lost
-// interest. An all_reduce is cut into blocks, which the members that want it
-// share between them, so that one that comes late finds its result done.
+// Members leave their inputs, which no code will change any more, and go on. A
+// member that waits computes its result from the inputs once all have joined.
+// The tensors live until every member has computed its result or dropped its
+// handle. An all_reduce is split into blocks, shared between the waiting
+// members; a member that waits late finds its result done.
 #pragma once
 
 #include <dtensor/comm/assumed_shapes_impl.h>
@@ -22,12 +22,13 @@ class AsyncMeeting {
  public:
   explicit AsyncMeeting(int64_t members);
 
-  /// Leaves `call`, with what the member took for granted so far.
+  /// Stores `call`, and the shapes that the member assumed so far.
   void join(int64_t member, Call call, AssumedShapes& assumed);
   bool has_joined(int64_t member) const {
     return seats_[static_cast<size_t>(member)].joined.load();
   }
-  /// Whether all have joined. Only then is there more than one's own call.
+  /// Returns true if all members have joined. Until then a member may read only
+  /// its own call.
   bool complete() const;
   const Call& call(int64_t member) const {
     return seats_[static_cast<size_t>(member)].call;
@@ -36,11 +37,11 @@ class AsyncMeeting {
     return calls_;
   }
 
-  /// Reduces blocks that nobody has begun, until there are none; others may
-  /// still be at theirs. Throws what a block throws, and the collective has
-  /// failed then.
+  /// Reduces blocks that no member has started, until none is left. Other
+  /// members may still be reducing theirs. Rethrows a block's error and marks
+  /// the collective as failed.
   void reduce_blocks(int64_t member);
-  /// Whether it has ended, well or not.
+  /// Returns true if the reduction has ended, successfully or not.
   bool is_reduced() const {
     return blocks_done_.load() >= blocks() || failed_.load();
   }

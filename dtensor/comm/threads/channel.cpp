@@ -10,7 +10,8 @@ constexpr int64_t kClosed = int64_t{1} << 62;
 
 } // namespace
 
-/// Waits for all members to post, or for one that says that all must arrive.
+/// Waits until every member has posted the round, or until one posts a notice
+/// that is not small: all members must arrive() then.
 class NoticeWait : public Wait {
  public:
   NoticeWait(
@@ -48,7 +49,7 @@ class NoticeWait : public Wait {
     });
   }
 
-  // The others may complete the round with what this member posted.
+  // Peers may still complete the round with this member's post.
   bool give_up() override {
     if (ready()) {
       return false;
@@ -93,7 +94,7 @@ class ArrivalWait : public Wait {
         [&](size_t i) { return channel_.seats_[i].arrivals.load() >= round_; });
   }
 
-  // After this, either all members take part in the round or none does.
+  // After this call, either all members take part in the round or none does.
   bool give_up() override {
     int64_t seen = channel_.arrivals_.load();
     while ((seen & ~kClosed) < round_ * channel_.size()) {
@@ -169,7 +170,7 @@ class JoinWait : public Wait {
     return channel_.ranks_without(
         [&](size_t i) { return meeting_.has_joined(static_cast<int64_t>(i)); });
   }
-  // What this member gave stays, so the others can do without it.
+  // This member's input stays in the meeting, so peers can complete without it.
   bool give_up() override {
     return true;
   }
@@ -220,8 +221,8 @@ bool Channel::met_small(
   Seat& seat = seats_[static_cast<size_t>(member)];
   NoticeWait wait(*this, member, to_string(signature.kind), label, seat.round);
   hub_.wait(wait);
-  // Orders our notice before the look for sleepers: whoever does not see the
-  // one registers in time for the other.
+  // Orders this member's notice before the check for sleepers: a peer that does
+  // not see the notice has registered as a sleeper in time to be woken.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   hub_.wake(ranks_, sleepers_);
   for (const Seat& other : seats_) {
@@ -334,7 +335,7 @@ void Channel::reduce(int64_t member, AsyncMeeting& meeting) {
     });
   }
   if (meeting.has_failed()) {
-    throw RankEnded(); // the member that failed throws the reason
+    throw RankEnded(); // the failed member throws the reason
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank makes of the tensors that all members of its group gave, once
-// their calls agree and while nobody changes those tensors.
+// Functions that compute a rank's result from the tensors of all members, once
+// their calls agree and while no member changes those tensors.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -24,8 +24,9 @@ inline void finish_device_work(const Call& call) {
   }
 }
 
-/// Of a tensor whose memory came from another rank's stream: it is not to be
-/// used again before this rank's current stream has come that far.
+/// Records the use of `tensor` on this rank's current stream. Its memory came
+/// from another rank's stream and must not be reused before the current stream
+/// is done.
 inline void take_over(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu()) {
     const c10::impl::VirtualGuardImpl device(tensor.device().type());
@@ -42,34 +43,37 @@ inline const Call& call_of(const Calls& calls, int64_t member) {
   return *calls[static_cast<size_t>(member)];
 }
 
-/// All inputs, on that device.
+/// Returns all inputs, copied to `device` where needed.
 std::vector<at::Tensor> inputs_on(const at::Device& device, const Calls& calls);
 
-/// Whether all sizes are this one, or none are given.
+/// Returns true if all `sizes` equal `size`, or `sizes` is empty.
 bool are_all(SizesRef sizes, int64_t size);
 
-/// The part of [0, size) that `member` is to get: by `sizes`, or its chunk.
+/// Returns the shard of [0, size) of `member`: by `sizes`, or by default its
+/// chunk.
 Interval part_of(int64_t size, int64_t parts, SizesRef sizes, int64_t member);
 
-/// What every member has of that part along `dim`, on `member`'s device.
+/// Returns that shard of every member's input along `dim`, on `member`'s
+/// device.
 std::vector<at::Tensor>
 parts_for(const Calls& calls, int64_t member, int64_t dim, SizesRef sizes);
 
-/// Where the result of `call` goes, which is of those sizes.
+/// Returns the output tensor of `call`: its `output` if defined, else a new one
+/// of these sizes.
 at::Tensor output_of(const Call& call, at::IntArrayRef sizes);
 at::Tensor concatenated(
     const Call& mine,
     const std::vector<at::Tensor>& parts,
     int64_t dim);
 
-/// The result of member `member`, on its device, in its call's `output` if
+/// Return the result for `member`, on its device, in its call's `output` if
 /// that is defined.
 at::Tensor gathered(const Calls& calls, int64_t member);
 at::Tensor exchanged(const Calls& calls, int64_t member);
 at::Tensor reduce_scattered(const Calls& calls, int64_t member);
 
-/// Reduces the elements `range` of the inputs, all of one shape, into the
-/// outputs of all members. `member` does it, on its device.
+/// Reduces the elements in `range` of the inputs, all of one shape, into the
+/// outputs of all members. `member` computes them on its device.
 void reduce_range(const Calls& calls, int64_t member, Interval range);
 
 } // namespace dtensor::detail

@@ -15,8 +15,8 @@ namespace {
 
 std::atomic<int64_t> running_worlds{0};
 
-// Runs before what was registered earlier, destructors of static objects among
-// it.
+// Ends the process if ranks are running. Exit handlers run in reverse order of
+// registration, so destructors of earlier static objects have not run yet.
 void end_process(int status, void* /*unused*/) {
   if (running_worlds.load() > 0) {
     std::cout.flush();
@@ -32,8 +32,9 @@ void ExitGuard::register_after_ranks() {
   on_exit(end_process, nullptr);
 }
 
-// Registered again after 1, 2, 4, ... runs, as static objects have been made
-// since, and exit() goes backwards.
+// Registers the handler again after 1, 2, 4, ... runs. exit() runs handlers in
+// reverse order, so static objects created since the last registration would be
+// destroyed before the handler runs.
 ExitGuard::ExitGuard() {
   static std::atomic<uint64_t> runs{0};
   if (std::has_single_bit(runs.fetch_add(1) + 1)) {

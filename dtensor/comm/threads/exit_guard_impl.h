@@ -3,13 +3,13 @@
 
 namespace dtensor::detail {
 
-/// While it lives, functions run on ranks: exit(), by any thread, then ends the
-/// process with its status at once. Destructors of static objects would take
-/// away what ranks use. Streams are flushed.
+/// While an ExitGuard lives, functions run on ranks. exit(), called by any
+/// thread, then flushes the streams and ends the process with its status at
+/// once: static destructors would destroy objects that ranks use.
 class ExitGuard {
  public:
-  /// Before the first run of ranks that may be static objects themselves: they
-  /// are destroyed after what is registered here has run.
+  /// Call it before the first run of ranks that may be static objects
+  /// themselves: handlers registered here run before their destructors.
   static void register_after_ranks();
 
   ExitGuard();

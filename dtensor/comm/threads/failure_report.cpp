@@ -13,7 +13,7 @@
 namespace dtensor::detail {
 namespace {
 
-/// A rank's error, taken apart.
+/// Contents of a rank's error.
 struct Told {
   std::string text;
   std::type_index type = typeid(void);
@@ -37,7 +37,8 @@ Told tell(const RankFailure& failure) {
   }
 }
 
-// Our own messages name the collective themselves.
+// Returns true if `text` names the collective already, as dtensor's own errors
+// do.
 bool is_named_in(const std::string& place, const std::string& text) {
   const std::string name = place.substr(0, place.find(' '));
   return place.empty() || text.rfind("[" + name + "]", 0) == 0 ||
@@ -56,7 +57,8 @@ void add(Texts& texts, const std::string& text, int64_t rank) {
   texts.push_back({text, {rank}});
 }
 
-// `text` with the collectives that the ranks met it in, which may differ.
+// Returns `text` with the collectives in which these ranks failed, if it does
+// not name them.
 std::string with_places(
     const std::string& text,
     const std::vector<int64_t>& ranks,
@@ -75,7 +77,7 @@ std::string with_places(
                         : c10::str(text, " (in ", c10::Join(", ", places), ")");
 }
 
-// What ranks met, caught and so did not fail of.
+// Returns the errors that ranks caught, so that they did not fail with them.
 Texts caught_texts(const std::vector<RankFailure>& failures) {
   Texts caught;
   for (const RankFailure& failure : failures) {
@@ -87,13 +89,13 @@ Texts caught_texts(const std::vector<RankFailure>& failures) {
   return caught;
 }
 
-// What the ranks say, each text once.
+// Error texts of all ranks, each text once.
 struct Report {
   Texts own;
   Texts ended;
   Texts caught;
   size_t failed = 0;
-  /// That of all own errors, if they have one.
+  /// Type of all own errors, if they have the same one.
   std::type_index type = typeid(void);
 };
 
@@ -144,7 +146,7 @@ std::string message_of(
       c10::Join("; ", parts));
 }
 
-// Throws the first of Errors... that is `type`.
+// Throws an error of the one type among Errors... that equals `type`.
 template <typename... Errors>
 void throw_typed(std::type_index type, const std::string& message) {
   const c10::SourceLocation here{__func__, __FILE__, uint32_t{__LINE__}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One error out of the failures of many ranks.
+// Combines the failures of many ranks into one error.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace dtensor::detail {
 
-/// How one rank ended: `error` is null if it returned. `place` is the
-/// collective that the error came out of, or empty.
+/// End of one rank: `error` is null if it returned. `place` is the collective
+/// that threw the error, or empty.
 struct RankFailure {
   int64_t rank = 0;
   std::exception_ptr error;
   std::string place;
-  /// What ended one of its waits, although it then went on.
+  /// Error that ended one of its waits and that the rank then caught.
   std::string caught = {};
 };
 
-/// Throws one error, of `where`, that tells all failures, rank by rank; those
-/// with the same text once. It has the type of the ranks' errors if they all
-/// have the same c10 type, else c10::Error.
+/// Throws one error that lists all failures, rank by rank; equal texts appear
+/// once. `where` prefixes it. The error has the type of the ranks' errors if
+/// all have the same c10 type, else c10::Error.
 void throw_if_any_failed(
     const char* where,
     const std::vector<RankFailure>& failures);

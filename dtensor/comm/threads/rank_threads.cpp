@@ -76,8 +76,8 @@ std::shared_ptr<ThreadHub> make_hub(
   return std::make_shared<ThreadHub>(here, options.timeout);
 }
 
-// A child that was forked inside of a rank has come to the end of the rank's
-// function: there is nothing to return to.
+// Ends a child process that was forked inside a rank's function. The function's
+// caller does not exist in the child, so there is nothing to return to.
 [[noreturn]] void end_child(const RankFailure& failure) {
   int status = 0;
   try {
@@ -92,7 +92,7 @@ std::shared_ptr<ThreadHub> make_hub(
 
 } // namespace
 
-/// A function to run, and what every rank takes over from the caller.
+/// A function to run, and the caller's thread-local state for every rank.
 struct RankThreads::Launch {
   at::ThreadLocalState state;
   int intra_op_threads;
@@ -117,7 +117,7 @@ RankThreads::RankThreads(
   }
   try {
     start_threads();
-  } catch (const std::system_error& error) { // no more threads
+  } catch (const std::system_error& error) { // the system has no more threads
     end();
     DTENSOR_CHECK(
         false,
@@ -159,13 +159,14 @@ void RankThreads::end() {
     if (rank.thread.joinable()) {
       rank.thread.join();
     }
-    rank.world->end(); // for one whose thread never began
+    rank.world->end(); // if its thread never started
   }
 }
 
 void RankThreads::live(Rank& rank) {
   const WorldScope scope(rank.world);
-  // Here, where what it drops was made, and also by pthread_exit.
+  // Ends the world in its own thread, also after pthread_exit: its objects were
+  // created in this thread.
   const auto ended = c10::make_scope_exit([&] { rank.world->end(); });
   int64_t done = 0;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -190,17 +191,18 @@ void RankThreads::live(Rank& rank) {
   }
 }
 
-// Everything that the function throws ends up in the rank's failure.
+// Stores every exception of the function in the rank's failure.
 void RankThreads::run_in(Rank& rank, const Launch& launch) {
   const int64_t number = rank.world->rank();
   rank.failure = {};
   try {
     const at::ThreadLocalStateGuard caller_state(launch.state);
-    // A backward of this rank stays in this thread, on CUDA too.
+    // Keeps this rank's backward pass in this thread, on CUDA too.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
     at::set_num_threads(launch.intra_op_threads);
-    // LibTorch fills the cache under a lock of the whole process, and a cast
-    // that communicates would wait there for ranks that wait for the lock.
+    // LibTorch fills the cache under a lock of the whole process. A cast that
+    // communicates would deadlock there: it waits for ranks that wait for the
+    // lock.
     at::autocast::set_autocast_cache_enabled(false);
     const RankGeneratorScope generator(rank.generator);
     launch.fn(number);
@@ -211,7 +213,7 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
         "the thread of this rank was ended by pthread_exit. Return from the "
         "function instead."));
     hub_->rank_failed(number);
-    throw; // which is not optional
+    throw; // must be rethrown
   } catch (...) {
     rank.failure.error = std::current_exception();
     rank.failure.place = hub_->place(number, rank.failure.error);
@@ -272,7 +274,8 @@ void RankThreads::run(
     const GeneratorSwap swap(options_.own_generators);
     work({at::ThreadLocalState(), threads_per_rank(size(), options_), fn});
   }
-  // What a rank sets is also the default of threads started later.
+  // Restores the caller's value: a rank's setting is also the default of
+  // threads started later.
   at::set_num_threads(callers_threads);
   const auto failures = this->failures();
   finish(std::any_of(failures.begin(), failures.end(), [](const auto& f) {

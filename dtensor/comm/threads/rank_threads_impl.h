@@ -19,13 +19,13 @@
 
 namespace dtensor::detail {
 
-/// Makes the world of a rank that is to be a thread.
+/// Makes the world of a rank that will run as a thread.
 using MakeRank = std::function<
     std::shared_ptr<World>(std::shared_ptr<ThreadHub> hub, int64_t rank)>;
 
 class RankThreads {
  public:
-  /// `where` begins messages.
+  /// `where` prefixes error messages.
   RankThreads(
       const char* where,
       const RanksHere& here,
@@ -36,23 +36,23 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   void run(const char* where, const std::function<void(int64_t)>& fn);
-  /// Whether this is a child of the process that made the threads, which it
-  /// does not have.
+  /// Returns true in a forked child of the process that made the threads; the
+  /// child does not have them.
   bool is_forked() const;
-  /// How many there are here.
+  /// Number of threads in this process.
   int64_t size() const {
     return hub_->here().count;
   }
-  /// Whether no function has run yet.
+  /// Returns true if no function has run yet.
   bool is_fresh();
-  /// The caller's default generator goes on where that of rank 0 stopped.
+  /// Sets the caller's default generator to the final state of rank 0's.
   void take_over_generator() const;
 
  private:
   struct Launch;
   struct Rank {
     std::shared_ptr<World> world;
-    /// Undefined where ranks have none of their own.
+    /// Undefined if ranks have no generators of their own.
     at::Generator generator;
     RankFailure failure;
     std::thread thread;
@@ -62,11 +62,11 @@ class RankThreads {
   void live(Rank& rank);
   void run_in(Rank& rank, const Launch& launch);
   void begin(const char* where);
-  /// Returns when all ranks have done `launch`.
+  /// Runs `launch` on all ranks and returns when all are done.
   void work(const Launch& launch);
   std::vector<RankFailure> failures();
   void finish(bool failed);
-  /// Lets the threads end, and waits for it.
+  /// Ends the threads and joins them.
   void end();
 
   const RunRanksOptions options_;
@@ -78,10 +78,10 @@ class RankThreads {
   std::mutex mutex_;
   std::condition_variable launched_;
   std::condition_variable done_;
-  // With mutex_ held.
+  // Guarded by mutex_.
   const Launch* launch_ = nullptr;
   int64_t launches_ = 0;
-  int64_t busy_ = 0; // ranks that have not done it
+  int64_t busy_ = 0; // ranks that have not finished the launch
   bool running_ = false;
   bool failed_ = false;
   bool ending_ = false;

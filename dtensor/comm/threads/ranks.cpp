@@ -10,7 +10,8 @@
 namespace dtensor {
 namespace {
 
-// Of a world that has no other ranks; `name` is what messages call it.
+// Makes the threads of a world without other processes. `name` names the world
+// in messages.
 std::unique_ptr<detail::RankThreads> make_threads(
     const char* where,
     const char* name,
@@ -30,7 +31,8 @@ std::unique_ptr<detail::RankThreads> make_threads(
 Ranks::Ranks(int64_t n, const RunRanksOptions& options)
     : threads_(make_threads("Ranks", "set of Ranks", n, options)) {}
 
-// In a forked child, the parent's threads would be waited for for ever.
+// A forked child does not have the parent's threads: joining them would never
+// end.
 Ranks::~Ranks() {
   if (threads_->is_forked()) {
     static_cast<void>(threads_.release());

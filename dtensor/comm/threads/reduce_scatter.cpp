@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank reduces the part that it is to have.
+// reduce_scatter for threads: every rank reduces its own shard.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/reduce_impl.h>
@@ -59,7 +59,7 @@ at::Tensor ThreadBackend::reduce_scatter_along(
   const Interval mine = part_of(input.size(dim), size(), given, rank());
   Signature signature = given.empty()
       ? sign(CollectiveKind::kReduceScatter, input)
-      : Signature(); // which says nothing of sizes
+      : Signature(); // a signature does not hold shard sizes
   signature.op = op;
   signature.dim = static_cast<uint8_t>(dim);
   at::DimVector sizes(input.sizes());

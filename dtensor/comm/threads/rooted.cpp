@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// broadcast, scatter, gather: from one rank, or to one.
+// broadcast, scatter and gather for threads: collectives with a root.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/threads/thread_meeting_impl.h>

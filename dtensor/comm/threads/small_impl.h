@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small tensors in collectives: they travel by value, with a signature that
-// says all that ranks must agree on, so that nobody reads a peer's tensor and
-// nobody waits for the others to have read its own.
+// Small tensors in collectives. They travel by value, with a signature of all
+// that ranks must agree on. No rank reads a peer's tensor, and no rank waits
+// until peers have read its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,20 +16,20 @@
 
 namespace dtensor::detail {
 
-/// The most that travels by value.
+/// Most bytes that travel by value.
 constexpr size_t kSmallBytes = 4096;
 
-/// What a rank calls. Ranks whose signatures are equal and small call the same
-/// collective, and no more need be compared.
+/// Description of a rank's collective call. If all ranks' signatures are small
+/// and equal, they call the same collective; no further check is needed.
 struct Signature {
-  /// 0: the collective goes the general way, and nothing else here is set.
+  /// 0: the collective takes the general path, and no other field is set.
   uint8_t small = 0;
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   at::ScalarType dtype = at::kByte;
   uint8_t dims = 0;
   uint8_t dim = 0;
-  /// In a shard_dim_alltoall the dimension that is cut.
+  /// Root rank; in a shard_dim_alltoall the dimension to shard.
   uint16_t root = 0;
   std::array<uint16_t, 8> sizes{};
 
@@ -42,38 +42,39 @@ struct Signature {
 };
 static_assert(std::has_unique_object_representations_v<Signature>);
 
-/// Whether the tensor is plain memory with numbers in it, once autograd and
-/// autocast are set aside.
+/// Returns true for a dense CPU tensor without any other dispatch key, not
+/// counting those of autograd and autocast.
 bool is_plain(const at::Tensor& tensor);
 
-/// The signature of a collective over `tensor`; not small if its bytes cannot
-/// be taken as they are: long, strided, on a device, lazily conjugated.
+/// Returns the signature of a collective over `tensor`. It is not small if the
+/// tensor is large, strided, on a device, or lazily conjugated: its bytes then
+/// cannot be copied as they are.
 Signature sign(CollectiveKind kind, const at::Tensor& tensor);
 
-/// What one member publishes in one round. What most rounds need lies in one
-/// cache line; two members' never share a pair of lines, which the hardware
-/// fetches together.
+/// Data that one member publishes in one round. The fields that most rounds
+/// need fit into one cache line. Notices of two members never share a pair of
+/// adjacent lines, as the hardware prefetches lines in pairs.
 struct alignas(128) Notice {
-  /// The round that the rest belongs to; written last.
+  /// Round of the other fields; written last.
   std::atomic<int64_t> round{0};
   Signature signature;
-  /// Aligned as vector instructions want it, without a gap before it.
+  /// Aligned for vector instructions, without a gap before it.
   alignas(32) std::array<std::byte, kSmallBytes> data;
 };
 static_assert(sizeof(std::atomic<int64_t>) + sizeof(Signature) == 32);
 
-/// The data that each member published, in rank order.
+/// Data published by each member, in rank order.
 using Published = c10::ArrayRef<const void*>;
 
 inline const void* advance(const void* data, int64_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
 
-/// A tensor over published data, which is read only.
+/// Returns a read-only tensor over published data.
 at::Tensor tensor_over(const void* data, const Signature& signature);
 
-/// A tensor as rows along its signature's `dim`: `outer` times `size` strips of
-/// `elements` of `item` bytes.
+/// Memory layout of a tensor along its signature's `dim`: `outer` times `size`
+/// strips of `elements` elements of `item` bytes.
 struct Strips {
   explicit Strips(const Signature& signature);
   int64_t outer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The asynchronous collectives of a ThreadBackend.
+// Asynchronous collectives of a ThreadBackend.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/owner_impl.h>
@@ -12,8 +12,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Peers read it after this rank has gone on, so nobody may be left who could
-// write to it.
+// Returns `tensor` if the collective owns it alone, else a copy. Peers read it
+// after this rank has gone on, so no other reference may be able to write to
+// it.
 at::Tensor given_away(at::Tensor tensor) {
   const bool is_ours = is_given_away(tensor);
   const bool is_readable =
@@ -98,7 +99,8 @@ class ThreadPending final : public Pending {
     }
   }
 
-  // Its own rank; and anybody what ranks that have ended left complete.
+  // Allows the rank that started the collective. Once that rank has ended, any
+  // thread may fetch the result if all members had joined.
   void check_may_fetch() const {
     if (!owner_->has_ended() || !meeting_->complete()) {
       check_owner(
@@ -108,8 +110,8 @@ class ThreadPending final : public Pending {
     }
   }
 
-  // The tensors whose shapes the ranks disagree about are still there, so the
-  // next collective has to say it again.
+  // Restores the assumed shapes after a contradiction: the tensors in question
+  // still exist, so the next collective must report it again.
   void keep_contradiction(const Call& mine) {
     auto& assumed = channel_->assumed(member_);
     if (mine.assumed != nullptr && assumed.empty() &&

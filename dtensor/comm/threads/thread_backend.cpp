@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages, and what moves no tensors.
+// Point-to-point messages, and collectives that move no tensors.
 #include <dtensor/comm/threads/thread_backend_impl.h>
 
 #include <dtensor/comm/group_checks_impl.h>
@@ -15,7 +15,7 @@ ThreadBackend::ThreadBackend(
       hub_(std::move(hub)),
       channel_(hub_->channel(this->members().ranks)) {}
 
-// The message is a copy, so that the sender waits for nobody.
+// Sends a copy, so the sender does not wait for the receiver.
 void ThreadBackend::send(const at::Tensor& input, int64_t to, int64_t tag) {
   const PlainTensors guard;
   noting_place(to_string(CollectiveKind::kSend), [&] {

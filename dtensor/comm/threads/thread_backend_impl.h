@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ThreadBackend: a group whose ranks are threads of this process. Collectives
-// read the peers' tensors in place; see channel_impl.h for how they meet.
+// read the peers' tensors in place; see channel_impl.h for the protocol.
 //
-// Each collective stands in a file of its own (all_reduce.cpp, ...), with what
-// a rank does on the way of small tensors and on the general one.
+// Each collective has a file of its own (all_reduce.cpp, ...), with its fast
+// path for small tensors and its general path.
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -58,23 +58,23 @@ class ThreadBackend final : public GroupBackend {
   void assume(const Spec& spec) override;
 
  private:
-  /// Runs `body` between arrival and departure, when all calls agree.
+  /// Runs `body` between arrival and departure, once all calls agree.
   template <typename Body>
   auto meet(Call& call, const Body& body);
-  /// Notes where an error of this rank came from.
+  /// Runs `body` and records `name` as the place of an error that it throws.
   template <typename Body>
   auto noting_place(std::string_view name, const Body& body);
 
-  /// The result of a collective over small tensors: `combine` writes what the
-  /// members published, this one the data of `given`, to what `make` has made.
-  /// Nothing if the members do not all call it.
+  /// Runs a collective over small tensors. Posts the data of `given`; `make`
+  /// allocates the result, and `combine` computes it from the published data of
+  /// all members. Returns nullopt unless all members make the same small call.
   template <typename Make, typename Combine>
   auto meet_small(
       const Signature& signature,
       c10::ArrayRef<at::Tensor> given,
       const Make& make,
       const Combine& combine) -> std::optional<decltype(make())>;
-  /// Where the result is a tensor of these sizes.
+  /// Overload for a result that is a tensor of these sizes.
   template <typename Combine>
   std::optional<at::Tensor> meet_small(
       const Signature& signature,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ThreadHub: what the threads of one world share. Which rank is where, how
-// ranks wait for each other, and how they are ended when one of them fails.
+// ThreadHub: state shared by the threads of one world. It records the status of
+// each rank, lets ranks wait for each other, and ends them when a rank fails.
 //
 // Every wait that another rank must complete is a Wait. A rank first spins on
-// it, then registers it with the hub and sleeps. Because the hub knows
-// every sleeping rank's wait, it sees at once when one waits for a rank that
-// has ended, and when nobody is left to wake anybody (a deadlock).
+// it, then registers it with the hub and sleeps. The hub holds every sleeping
+// rank's Wait, so it detects at once a wait for a rank that has ended, and a
+// deadlock: no rank is left to wake another.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -25,8 +25,9 @@ namespace dtensor::detail {
 
 class Channel;
 
-/// Ends a rank because another one failed; run_ranks knows it from a rank's
-/// own error. Not a c10::Error, so that nobody catches it by chance.
+/// Ends a rank because another rank failed; run_ranks tells it apart from a
+/// rank's own error. It is not a c10::Error, so handlers for c10::Error do not
+/// catch it.
 class RankEnded : public std::exception {
  public:
   const char* what() const noexcept override {
@@ -34,7 +35,7 @@ class RankEnded : public std::exception {
   }
 };
 
-/// Something that other ranks complete.
+/// A condition that other ranks make true.
 class Wait {
  public:
   Wait(
@@ -49,11 +50,11 @@ class Wait {
   virtual ~Wait() = default;
 
   virtual bool ready() const = 0;
-  /// Global ranks whose part is missing.
+  /// Global ranks that have not done their part yet.
   virtual std::vector<int64_t> missing() const = 0;
-  /// Withdraws for ever; false if the wait has become ready instead.
+  /// Withdraws permanently. Returns false if the wait has become ready instead.
   virtual bool give_up() = 0;
-  /// Whether somebody has withdrawn already, so that it never will be ready.
+  /// True if a member has withdrawn already, so the wait can never be ready.
   virtual bool broken() const = 0;
 
   int64_t rank() const {
@@ -65,7 +66,7 @@ class Wait {
   std::string_view name() const {
     return name_;
   }
-  /// `all_reduce on "tp"`.
+  /// Collective and group, for example `all_reduce on "tp"`.
   std::string place() const;
   const std::string& label() const {
     return label_;
@@ -78,8 +79,8 @@ class Wait {
   std::atomic<int64_t>& sleepers_;
 };
 
-/// Which ranks of a world are threads of this process: all, or, where the world
-/// has several processes, some.
+/// Ranks of a world that are threads of this process: all of them, or some if
+/// the world has several processes.
 struct RanksHere {
   int64_t first = 0;
   int64_t count = 0;
@@ -97,41 +98,43 @@ class ThreadHub {
   const RanksHere& here() const {
     return here_;
   }
-  /// Of the world.
+  /// Number of ranks in the world.
   int64_t size() const {
     return here_.of;
   }
-  /// The channel of these global ranks, made by whoever asks first.
+  /// Returns the channel of these global ranks, creating it at the first call.
   std::shared_ptr<Channel> channel(const std::vector<int64_t>& ranks);
 
-  /// Returns when `wait` is ready; throws when it can no longer be.
+  /// Returns when `wait` is ready. Throws once it can no longer become ready.
   void wait(Wait& wait);
-  /// Returns when `ready` holds. For waits that are certain to end: nothing
-  /// interrupts them.
+  /// Returns when `ready` holds. For waits that are certain to end: they cannot
+  /// be interrupted.
   void wait_surely(
       int64_t rank,
       std::atomic<int64_t>& sleepers,
       c10::function_ref<bool()> ready);
-  /// Wakes these ranks if any of them may sleep; call it after making their
-  /// wait ready.
+  /// Wakes the sleepers among these ranks. Call it after making their wait
+  /// ready.
   void wake(
       const std::vector<int64_t>& ranks,
       const std::atomic<int64_t>& sleepers);
 
-  /// All ranks begin a function, and have ended the one before. What an error
-  /// that a rank caught has closed stays closed.
+  /// Marks all ranks as running a new function, after all have ended the last
+  /// one. Channels that were closed by an error stay closed, even if the rank
+  /// caught the error.
   void begin_run();
-  /// How a rank's function ended. A failure ends all ranks that wait.
+  /// Records the end of a rank's function. A failure ends all waiting ranks.
   void rank_returned(int64_t rank);
   void rank_failed(int64_t rank);
 
-  /// Which collective an error of this rank came out of, and asking it: empty
-  /// for other errors. Called by the rank's thread.
+  /// set_place() records the collective that threw `failure` on this rank;
+  /// place() returns it, or an empty text for other errors. Both are called by
+  /// the rank's own thread.
   void set_place(int64_t rank, std::string place, std::exception_ptr failure);
   std::string place(int64_t rank, const std::exception_ptr& failure);
-  /// The last error of this rank's own that ended one of its waits; empty if
-  /// there was none. For a report when all ranks have ended: a rank that caught
-  /// it left the others without what it then did not do.
+  /// Last error of this rank's own that ended one of its waits; empty if there
+  /// was none. Read by the failure report once all ranks have ended: a rank
+  /// that caught the error may have skipped calls that its peers waited for.
   const std::string& gave_up(int64_t rank) const {
     return ranks_[static_cast<size_t>(rank)].gave_up;
   }
@@ -140,9 +143,9 @@ class ThreadHub {
   struct Rank {
     enum class Status { kRunning, kReturned, kFailed };
     Status status = Status::kRunning;
-    /// The wait this rank sleeps in.
+    /// The wait in which this rank sleeps; null while it runs.
     const Wait* wait = nullptr;
-    /// It failed only because a rank it waited for had returned.
+    /// True if it failed only because a rank that it waited for had returned.
     bool peer_had_returned = false;
     std::string place;
     std::exception_ptr failure;
@@ -155,10 +158,10 @@ class ThreadHub {
   }
   void end_rank(int64_t rank, Rank::Status status);
   void wake_all();
-  // All below: with mutex_ held.
+  // The functions below require mutex_.
   void sleep(Wait& wait, std::unique_lock<std::mutex>& lock);
-  /// Why the wait will never be ready: the error of the rank, or an empty text
-  /// where another rank failed. Nothing if it may yet be.
+  /// Returns the reason why the wait can never become ready: the rank's error,
+  /// or an empty text if another rank failed. nullopt if it still can.
   std::optional<std::string> hopeless(const Wait& wait);
   std::string timeout_text(const Wait& wait, std::chrono::milliseconds timeout)
       const;
@@ -169,18 +172,18 @@ class ThreadHub {
   const RanksHere here_;
   const int64_t forks_;
   const std::chrono::milliseconds timeout_;
-  /// Whether each rank can have a core.
+  /// True if every rank can have a core of its own.
   const bool fits_;
   std::mutex mutex_;
-  /// Of the world: of those that are not here nothing is known but that they
-  /// may run.
+  /// Ranks of the whole world. Ranks in other processes count as running, as
+  /// their state is not known here.
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::shared_ptr<Channel>> channels_;
   std::string deadlock_;
   int64_t failures_ = 0;
-  /// Of them, those that are nobody else's fault.
+  /// Failures that were not caused by another rank.
   int64_t own_failures_ = 0;
-  /// Set with failures_ or deadlock_; read without the mutex.
+  /// Set together with failures_ or deadlock_; read without the mutex.
   std::atomic<bool> stop_{false};
 };
 

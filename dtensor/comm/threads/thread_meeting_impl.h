@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a ThreadBackend's collectives are written: what they do between meeting
-// and parting, and what they do it with.
+// Helpers for ThreadBackend's collectives: what runs between arrival and
+// departure, and the publication of tensors to peers.
 #pragma once
 
 #include <c10/util/StringUtil.h>
@@ -13,7 +13,7 @@
 
 namespace dtensor::detail {
 
-// What peers read: row-major and complete, also on a device with a queue.
+// Returns the tensor that peers read: contiguous, also on an accelerator.
 inline at::Tensor published(const at::Tensor& tensor) {
   return tensor.contiguous();
 }
@@ -25,7 +25,7 @@ inline at::Tensor copy_to(const at::Device& device, const at::Tensor& tensor) {
   return out;
 }
 
-/// Notes where an error of `rank` came from: `name` on `label`.
+/// Runs `body`. Records `name` on `label` as the place of an error of `rank`.
 template <typename Body>
 auto placed(
     ThreadHub& hub,
@@ -89,7 +89,7 @@ auto ThreadBackend::meet_small(
   }
   return noting_place(to_string(signature.kind), [&]() -> Result {
     channel_->post(rank(), label(), signature, given);
-    auto out = make(); // while the others come
+    auto out = make(); // while other members arrive
     if (!channel_->met_small(rank(), label(), signature)) {
       return std::nullopt;
     }

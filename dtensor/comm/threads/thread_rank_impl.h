@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ThreadRank: a world of threads of this process, as one of them sees it.
+// ThreadRank: one rank's view of a world whose ranks are threads of this
+// process.
 #pragma once
 
 #include <dtensor/comm/threads/thread_backend_impl.h>
