@@ -16,7 +16,7 @@ using c10::TypeKind;
 
 using Names = std::set<std::string_view>;
 
-// Names stand one after the other, with a blank in between.
+// Splits a text of names separated by blanks.
 Names names_in(std::string_view text) {
   Names names;
   while (!text.empty()) {
@@ -60,14 +60,14 @@ constexpr std::string_view kPrivate =
     "_unsafe_index_put _unsafe_masked_index _unsafe_view _weight_norm "
     "_weight_norm_interface";
 
-// Families of such names.
+// Families of allowed private names.
 constexpr std::array<std::string_view, 3> kPrivateFamilies = {
     "_foreach_",
     "_scaled_dot_product_",
     "_upsample_"};
 
-// Public names that change a tensor's storage, its place in memory, or what
-// autograd records of it.
+// Refused public names: operators that change a tensor's storage, its place in
+// memory, or autograd's record of it.
 constexpr std::string_view kRefused =
     "data from_file get_gradients pin_memory record_stream requires_grad_ "
     "resize resize_ resize_as resize_as_ resize_as_sparse resize_as_sparse_ "
@@ -77,17 +77,18 @@ constexpr std::string_view kRefused =
 // that were not checked, and layouts of one library, opaque to others.
 constexpr std::array<std::string_view, 6> kRefusedFamilies =
     {"cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_", "sparse_"};
-// The one of them that torch.export writes, for an LSTM on the CPU.
+// The only operator of these families that torch.export writes (an LSTM on the
+// CPU).
 constexpr std::string_view kRnnOfMkldnn = "mkldnn_rnn_layer";
 
-// Arguments that are words of a few, and no names of files or devices.
+// String arguments with a few fixed values, not names of files or devices.
 constexpr std::string_view kWords =
     "UPLO api_name approximate assert_msg driver equation indexing "
     "interpolation mode norm ord p pad_mode padding padding_side reduce "
     "rounding_mode side";
 
-// Functions of TorchScript alone. Others print, warn, save files, draw seeds,
-// call other processes, or take as long as a number says.
+// Allowed functions that only TorchScript has. Other functions print, warn,
+// save files, draw seeds, start processes, or run as long as an argument says.
 constexpr std::string_view kScriptAten =
     "Bool Complex ComplexImplicit Delete Float FloatImplicit Int "
     "IntImplicit ScalarImplicit Size __and__ __contains__ __derive_index "
@@ -152,7 +153,7 @@ bool is_word(const std::string& argument) {
 }
 
 bool is_computed_with(const c10::Argument& argument) {
-  if (argument.name() == "unsafe") { // it skips checks of bounds
+  if (argument.name() == "unsafe") { // skips bounds checks
     return false;
   }
   const auto& given = *argument.type();
@@ -175,7 +176,7 @@ bool is_computed_with(const c10::Argument& argument) {
     case TypeKind::MemoryFormatType:
     case TypeKind::DeviceObjType:
       return true;
-    case TypeKind::GeneratorType: // None, as a file has no generators
+    case TypeKind::GeneratorType: // None: a file has no generators
       return given.kind() == TypeKind::OptionalType;
     case TypeKind::StringType:
       return is_word(argument.name());

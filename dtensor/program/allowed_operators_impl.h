@@ -15,9 +15,9 @@ namespace dtensor::detail {
 /// Returns true for an operator of the namespace aten that computes results
 /// from its arguments and does nothing else. The rule refuses by default:
 /// - names that begin with an underscore are allowed if they are listed,
-/// - other names unless they are listed as refused,
-/// - and an argument of a type that is not listed refuses the operator. An
-///   argument that is a string is allowed if its name is listed.
+/// - other names are allowed unless they are listed as refused,
+/// - an argument whose type is not listed refuses the operator. An argument
+///   that is a string is allowed if its name is listed.
 bool only_computes(const c10::FunctionSchema& schema);
 
 /// Returns true if `allowed` has the operator's name ("torchvision::nms") or
@@ -30,8 +30,8 @@ bool is_named_in(
 /// namespace nor a namespace with a star.
 void check_operator_names(const std::vector<std::string>& allowed);
 
-/// Returns true for a function that TorchScript has beside the dispatcher's
-/// operators ("prim::ListConstruct", "aten::len") and that computes only.
+/// Returns true for a TorchScript function that is not a dispatcher operator
+/// ("prim::ListConstruct", "aten::len") and only computes.
 bool script_function_only_computes(std::string_view kind);
 
 } // namespace dtensor::detail

@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// "f32[s77, 4]".
+// Describes the expected input, such as "f32[s77, 4]".
 std::string expected(const GraphInput& input) {
   std::vector<std::string> sizes;
   for (const auto& size : input.sizes) {
@@ -117,7 +117,8 @@ class Check {
     if (range == ranges_.end()) {
       return true;
     }
-    // torch.export always says 2, and its programs run with sizes of 0 and 1.
+    // Default lower bound of a dynamic size. torch.export always writes 2,
+    // although its programs also run with sizes 0 and 1.
     constexpr int64_t kUsualLeast = 2;
     const auto& [least, most] = range->second;
     if ((least > kUsualLeast && size < least) || (most && size > *most)) {

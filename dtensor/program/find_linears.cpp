@@ -62,7 +62,8 @@ class Decomposed {
   }
 
  private:
-  // (x, weight, bias) if the call is such a product.
+  // Returns (x, weight, bias) if the call is a product with a transposed
+  // weight.
   std::optional<std::vector<Operand>> linear_args(size_t index) const {
     const auto& node = graph_.nodes[index];
     const bool adds = node.target == "aten::addmm" && node.args.size() == 5 &&
@@ -113,15 +114,16 @@ class Decomposed {
         bias->sizes[0].value == parameter(weight)->sizes[0].value;
   }
 
-  // The call that made the value, if it is in the same scope as `user`: outside
-  // of it gradients may be recorded otherwise.
+  // Returns the call that made the value if it is in the same scope as `user`.
+  // Another scope may record gradients differently.
   const GraphNode* maker_of(Slot slot, size_t user) const {
     const auto index = maker_[slot];
     return index && scope_[*index] == scope_[user] ? &graph_.nodes[*index]
                                                    : nullptr;
   }
 
-  // The parameter whose transpose the value is, or copies of it without memory.
+  // Returns the parameter of which the value is a transpose, possibly expanded
+  // (a copy without memory).
   std::optional<Slot> weight_of(Slot slot, size_t user, bool is_batched) const {
     const auto* node = maker_of(slot, user);
     while (is_batched && node != nullptr && !node->args.empty() &&
@@ -138,7 +140,7 @@ class Decomposed {
     return held != nullptr && held->sizes.size() == 2 ? weight : std::nullopt;
   }
 
-  // Whether a view of matrices has the same ones: the last two sizes are kept.
+  // True if a view has the same matrices: the last two sizes are unchanged.
   bool keeps_matrix(const GraphNode& node) const {
     const auto from = slot_of(node.args[0]);
     const auto to = node.results.empty() || node.results[0].slots.empty()
@@ -179,7 +181,8 @@ class Decomposed {
         (first->toInt() - second->toInt()) % 2 != 0;
   }
 
-  // From the last call to the first, so that a view of a view goes as well.
+  // Removes unused views, from the last call to the first, so that a view of a
+  // view is removed too.
   void remove_unused_views() {
     std::vector<bool> used(graph_.num_slots, false);
     const auto use = [&](Slot slot) { used[slot] = true; };
@@ -221,8 +224,8 @@ class Decomposed {
   }
 
   Graph& graph_;
-  std::vector<std::optional<size_t>> maker_; // by value: the call
-  std::vector<size_t> scope_;                // by call
+  std::vector<std::optional<size_t>> maker_; // by value: the call that made it
+  std::vector<size_t> scope_;                // scope by call
   bool changed_ = false;
 };
 

@@ -20,7 +20,8 @@
 namespace dtensor::detail {
 namespace {
 
-// A plan for these numbers of ranks is one for any.
+// Numbers of ranks for which a plan is checked. A plan that holds for all of
+// these holds for any number.
 constexpr std::array<int64_t, 4> kTrialRanks = {2, 3, 5, 7};
 
 class Search {
@@ -79,21 +80,23 @@ class Search {
   // --- pairs -----------------------------------------------------------------
 
   struct Segment {
-    std::vector<size_t> sources; // products
-    std::vector<size_t> between; // calls, in order
+    std::vector<size_t> sources; // products at the start of the segment
+    std::vector<size_t>
+        between; // calls between products and row product, in order
   };
 
-  // How the weights of a pair are cut.
+  // Describes how the weights of a pair are sharded.
   struct Cut {
-    int64_t blocks = 1; // that stay whole, of each piece
-    int64_t pieces = 1; // of the columns, one after the other
+    int64_t blocks = 1; // blocks of each fused projection that stay on one rank
+    int64_t pieces = 1; // fused projections, one after the other in the columns
     int64_t unit_of(int64_t features) const {
       return features / pieces / blocks;
     }
   };
 
-  // What leads from products to the input of this one; nothing if one of these
-  // has a style already, or leads elsewhere.
+  // Collects the products and calls that lead to the input of `row`. Returns
+  // nothing if one of the products already has another style or feeds other
+  // results.
   std::optional<Segment> segment_before(const Product& row) const {
     std::set<size_t> sources;
     std::set<size_t> between;
@@ -111,7 +114,7 @@ class Search {
         } else if (!style->second.style.starts_with("rowwise")) {
           return std::nullopt;
         }
-        continue; // the result of one by rows is replicated
+        continue; // the result of a rowwise product is replicated
       }
       between.insert(*node);
       for (const auto& arg : graph_.nodes[*node].args) {
@@ -123,7 +126,8 @@ class Search {
     }
     Segment segment{{sources.begin(), sources.end()}, {}};
     for (const auto node : between) {
-      if (node > segment.sources.front()) { // others do not depend on them
+      if (node > segment.sources
+                     .front()) { // earlier calls do not depend on the sources
         segment.between.push_back(node);
       }
     }
@@ -138,8 +142,8 @@ class Search {
     if (!segment) {
       return;
     }
-    // One product may hold what is usually two or three: gate and up, or
-    // queries, keys and values.
+    // One product may fuse two or three projections: gate and up, or queries,
+    // keys and values.
     const int64_t most = segment->sources.size() == 1 ? 3 : 1;
     for (int64_t pieces = 1; pieces <= most; ++pieces) {
       if (const auto cut = cut_of(*segment, row, pieces)) {
@@ -149,7 +153,8 @@ class Search {
     }
   }
 
-  // In as many blocks as possible; nothing if it cannot be cut so.
+  // Returns the cut with the most blocks, or nothing if the segment cannot be
+  // sharded with so many fused projections.
   std::optional<Cut>
   cut_of(const Segment& segment, const Product& row, int64_t pieces) const {
     auto blocks = row.weight.size(1);
@@ -168,7 +173,8 @@ class Search {
     return std::nullopt;
   }
 
-  // Whether everything between stays cut so, and nobody else needs what is cut.
+  // Returns true if all calls of the segment keep this sharding without
+  // communication and no call outside the segment needs the sharded values.
   bool holds(const Segment& segment, const Product& row, const Cut& cut) const {
     return std::all_of(trials_.begin(), trials_.end(), [&](const auto& trial) {
       std::map<Slot, Placement> cuts;
@@ -195,7 +201,8 @@ class Search {
     });
   }
 
-  // As the weight of `row` will be; where parts are alike, units may differ.
+  // Returns true if `layout` matches the sharding that the weight of `row` will
+  // have. Units may differ if the shards are equal.
   static bool is_cut(
       const Trial& trial,
       const Product& row,
@@ -248,7 +255,7 @@ class Search {
         product.module, unit == 1 ? style : c10::str(style, " unit=", unit)};
   }
 
-  // A weight that several calls or modules share is cut in one way.
+  // A weight that several calls or modules share is sharded in one way.
   bool have_one_style_each(const std::map<size_t, PlanLine>& lines) const {
     std::map<const at::TensorImpl*, std::string> styles;
     const auto agrees = [&](const auto& one) {
@@ -260,8 +267,8 @@ class Search {
         std::all_of(styles_.begin(), styles_.end(), agrees);
   }
 
-  // A style is a module's, so all its calls have it, or none: a pair goes if a
-  // call of one of its modules is in no pair.
+  // Drops pairs of modules that have a call outside any pair: a style belongs
+  // to a module, so it applies to all of its calls or to none.
   void drop_pairs_of_some_calls() {
     for (bool again = true; again;) {
       again = false;
@@ -285,7 +292,9 @@ class Search {
     });
   }
 
-  // --- what is left ----------------------------------------------------------
+  // --- remaining products ----------------------------------------------------
+  //
+  // Shards products that give only results of the program, in all their calls.
 
   // Products that give the program's results alone, in all their calls.
   void cut_outputs() {
@@ -315,7 +324,8 @@ class Search {
     for (const auto& [node, product] : embeddings_) {
       const auto& table = product.weight;
       const auto* tied = style_of(table);
-      // By rows it is cut along dimension 0, as a product by columns is.
+      // A tied rowwise embedding is sharded along dimension 0, like the weight
+      // of a colwise product.
       const bool is_tied = tied != nullptr && *tied == "colwise";
       if (is_tied ||
           (tied == nullptr && largest > 0 && table.numel() > largest)) {
@@ -325,7 +335,7 @@ class Search {
     styles_.merge(found);
   }
 
-  // Elements of a weight.
+  // Elements of the largest weight in a pair.
   int64_t largest_in_pairs() const {
     int64_t largest = 0;
     for (const auto& [node, row] : pair_of_) {
@@ -348,12 +358,12 @@ class Search {
   const Graph& graph_;
   Products linears_;
   Products embeddings_;
-  std::vector<std::optional<size_t>> maker_; // by value: the call
+  std::vector<std::optional<size_t>> maker_; // by value: the call that made it
   std::vector<std::vector<size_t>> users_;
   std::vector<bool> in_outputs_;
   std::vector<std::unique_ptr<Trial>> trials_;
   std::map<size_t, PlanLine> styles_; // by call
-  std::map<size_t, size_t> pair_of_;  // by call: the product by rows
+  std::map<size_t, size_t> pair_of_; // by call: the rowwise product of its pair
 };
 
 } // namespace

@@ -9,8 +9,8 @@
 
 namespace dtensor::detail {
 
-/// A style for each product that is cut, in the order of the calls; what they
-/// are, find_tp_plan() says (tp_transform.h).
+/// Returns a style for each sharded product, in the order of the calls.
+/// find_tp_plan() (tp_transform.h) documents the styles.
 std::vector<PlanLine> find_pairs(const ProgramState& state);
 
 } // namespace dtensor::detail

@@ -23,7 +23,8 @@ std::optional<Slot> slot_of(const GraphNode& node, size_t arg) {
   return value == nullptr ? std::nullopt : std::optional(value->slot);
 }
 
-// The modules of a program whose weights a call may have.
+// Finds the weights in the modules of a program, each of which may be the
+// weight of a call.
 template <class Impl>
 NamedWeights weights_of(const torch::nn::Module& root) {
   NamedWeights weights;
@@ -79,7 +80,7 @@ class ProductFinder {
         taken_unread_.count(*weight) > 0) {
       return;
     }
-    // Of tied modules the one that made the call.
+    // If modules are tied, the name of the module that made the call.
     std::string name;
     for (const auto& [module, tensor] : modules) {
       if (tensor.is_same(given) && (name.empty() || module == node.module)) {

@@ -11,7 +11,7 @@
 
 namespace dtensor::detail {
 
-/// A call of linear or embedding whose weight a module of its own has.
+/// A call of linear or embedding with the weight of a module.
 struct Product {
   size_t node = 0;
   std::string module;
@@ -20,7 +20,7 @@ struct Product {
   Slot output = 0;
 };
 
-/// By the call's index in Graph::nodes.
+/// Products by the call's index in Graph::nodes.
 using Products = std::map<size_t, Product>;
 
 Products find_linear_calls(const ProgramState& state);

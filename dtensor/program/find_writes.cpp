@@ -33,7 +33,8 @@ class Writes {
   }
 
  private:
-  // Arguments that are written, or of which a result may be a view.
+  // Visits arguments that the call writes, and arguments of which a result may
+  // be a view.
   template <class Visit>
   static void visit_aliased(const GraphNode& node, const Visit& visit) {
     const auto* schema = schema_of(node);
@@ -59,7 +60,7 @@ class Writes {
 
   void join(Slot a, Slot b) {
     const auto [least, most] =
-        std::minmax({first_of(a), first_of(b)}); // copies
+        std::minmax({first_of(a), first_of(b)}); // minmax of copies
     first_[most] = least;
   }
 
@@ -70,9 +71,11 @@ class Writes {
     }
   }
 
-  // From the last call to the first: what is written after each.
+  // Walks from the last call to the first, so that `later` holds the values
+  // written after each call.
   void find_own_args() {
-    std::vector<bool> later(graph_.num_slots, false); // by the first of a set
+    std::vector<bool> later(
+        graph_.num_slots, false); // by the first slot of a set
     for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend();
          ++node) {
       visit_aliased(*node, [&](size_t arg, Slot slot, bool writes) {
@@ -91,7 +94,8 @@ class Writes {
     }
   }
 
-  // The memory of an input is its owner's.
+  // Adds an argument to own_args. An input's memory belongs to the caller, so
+  // its `sharing` is empty and it is never replaced.
   void keep_own(GraphNode& node, size_t arg, Slot slot) const {
     const auto& shared = sharing_[first_of(slot)];
     const bool is_inputs = std::any_of(
@@ -102,8 +106,9 @@ class Writes {
   }
 
   Graph& graph_;
-  std::vector<Slot> first_;                // of those with the same memory
-  std::vector<std::vector<Slot>> sharing_; // by that
+  std::vector<Slot>
+      first_; // first slot of those with the same memory (union-find)
+  std::vector<std::vector<Slot>> sharing_; // slots by that first slot
 };
 
 } // namespace

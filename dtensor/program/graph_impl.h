@@ -17,13 +17,13 @@
 
 namespace dtensor::detail {
 
-/// The place that errors of a running program name.
+/// Name of the place in errors of a running program.
 inline constexpr const char* kProgram = "Program";
 
-/// A place in the table of values.
+/// Index in the table of values.
 using Slot = size_t;
 
-/// What a value becomes on its way into an argument of another type.
+/// Conversion of a value that is passed to an argument of another type.
 enum class Conversion : uint8_t { kNone, kNumberToTensor, kIntToFloat };
 
 struct ValueOperand {
@@ -40,20 +40,20 @@ enum class ListOf : uint8_t {
   kNumber
 };
 
-/// A list with values in it, which is made anew for each call.
+/// A list that contains values. Each call gets a new list.
 struct ListOperand {
   ListOf of = ListOf::kTensor;
   std::vector<std::variant<c10::IValue, Slot>> items;
 };
 
-/// The list, of `values` by slot.
+/// Returns the list with the entries of `values` that its slots refer to.
 c10::IValue make_list(
     const ListOperand& list,
     c10::ArrayRef<c10::IValue> values);
 
 using Operand = std::variant<c10::IValue, ValueOperand, ListOperand>;
 
-/// Calls `use` with each value that the operand takes.
+/// Calls `use` with each slot of the operand.
 template <class Use>
 void visit_slots(const Operand& operand, const Use& use) {
   if (const auto* value = std::get_if<ValueOperand>(&operand)) {
@@ -67,22 +67,22 @@ void visit_slots(const Operand& operand, const Use& use) {
   }
 }
 
-/// Values that one result of a call goes to: one, those of a list, or none.
+/// Slots of one result of a call: one slot, those of a list, or none.
 struct Result {
   bool is_list = false;
   std::vector<std::optional<Slot>> slots;
 };
 
-/// A function of numbers, as the size of a tensor: arguments -> result.
+/// A function of numbers (such as the size of a tensor): arguments -> result.
 using ScalarFunction = c10::IValue (*)(c10::ArrayRef<c10::IValue> args);
 
-/// From here on, until the end of that scope, gradients are recorded or not.
+/// Turns recording of gradients on or off until the end of the scope.
 struct BeginGradMode {
   bool enabled = false;
 };
 
-/// From here on, until the end of that scope, operators cast what they are
-/// given, or do not. Without a dtype or `caches`: as it was before.
+/// Turns autocast on or off until the end of the scope. Without `dtype` or
+/// `caches`, the previous setting stays.
 struct BeginAutocast {
   c10::DeviceType device = c10::kCPU;
   std::optional<c10::ScalarType> dtype;
@@ -92,19 +92,19 @@ struct BeginAutocast {
 
 struct EndScope {};
 
-/// What nobody calls: it stands for what a graph was read without, as a branch
-/// that depends on data, and for all values that this takes.
+/// A placeholder for code that was not read, such as a branch that depends on
+/// data. It is never called. Its arguments are the values that the code uses.
 struct Unread {};
 
-/// An argument whose memory the call needs: it writes to it, or a result is a
-/// view of it and one of both is written later.
+/// An argument that must keep its memory: the call writes to it, or a result is
+/// a view of it and either is written later.
 struct OwnArg {
   size_t arg = 0;
-  /// All values that may share this memory; none if it is an input's.
+  /// All values that may share this memory. Empty if it is an input's memory.
   std::vector<Slot> sharing;
 };
 
-/// A call, and where it was written.
+/// A call and its place in the source.
 struct GraphNode {
   std::string name;
   std::string target; // "aten::linear"
@@ -119,9 +119,9 @@ struct GraphNode {
   bool is_random = false; // draws random numbers
   std::vector<Operand> args;
   std::vector<Result> results;
-  std::vector<Slot> last_uses; // values that nobody asks for after it
+  std::vector<Slot> last_uses; // values that are not used after this call
   std::vector<OwnArg> own_args;
-  std::vector<Slot> written; // values that may have changed after it
+  std::vector<Slot> written; // values that may have changed after this call
   std::string module;        // full name of the innermost module
   std::string source;        // "model.py:12, in forward: x = self.fc(x)"
 };
@@ -138,8 +138,8 @@ void visit_results(const GraphNode& node, const Visit& visit) {
   }
 }
 
-/// One dimension of an input: what it was exported with, and the symbol that
-/// stands for it where it may be another.
+/// One dimension of an input: its size at export, and the symbol if the size is
+/// dynamic.
 struct InputSize {
   int64_t value = 0;
   std::string symbol = {};
@@ -153,11 +153,12 @@ struct SymbolRange {
 
 enum class InputKind : uint8_t { kParameter, kBuffer, kConstant, kUser };
 
-/// What the graph takes. A user's input that is no tensor is a number.
+/// An input of the graph. A user's input that is not a tensor is a number.
 struct GraphInput {
   InputKind kind = InputKind::kUser;
   Slot slot = 0;
-  /// Of parameters, buffers and constants that of the model; else the graph's.
+  /// Name in the model for parameters, buffers and constants; else in the
+  /// graph.
   std::string name;
   bool is_tensor = true;
   at::ScalarType dtype = at::kFloat;
@@ -165,19 +166,19 @@ struct GraphInput {
   std::vector<InputSize> sizes;
 };
 
-/// A buffer, parameter or user's input that gets a value after the call.
+/// A buffer, parameter or user's input that is updated after the call.
 struct Mutation {
   size_t input = 0; // in Graph::inputs
   Slot value = 0;
 };
 
-/// An argument of a call that takes a value as it is.
+/// An argument of a call that uses a value unchanged.
 struct Use {
   size_t node = 0; // in Graph::nodes
   size_t arg = 0;
 };
 
-/// Sizes that a tensor had when the program was exported.
+/// Dtype and sizes of a tensor when the program was exported.
 struct ValueMeta {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
@@ -191,9 +192,9 @@ struct Graph {
   std::vector<Mutation> mutations;
   std::vector<std::pair<std::string, SymbolRange>> symbols;
   size_t num_slots = 0;
-  std::vector<std::vector<Use>> uses; // by slot, in order
-  std::map<Slot, ValueMeta> metas;    // of tensors, as far as they are known
-  bool casts = false;                 // it has scopes of autocast
+  std::vector<std::vector<Use>> uses; // by slot, in order of calls
+  std::map<Slot, ValueMeta> metas;    // of tensors, as far as known
+  bool casts = false;                 // has autocast scopes
 };
 
 } // namespace dtensor::detail

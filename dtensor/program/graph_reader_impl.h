@@ -12,11 +12,11 @@
 
 namespace dtensor::detail {
 
-/// Adds what a graph in JSON has to a Graph. Names of values are those of one
-/// graph; a graph within it has names of its own.
+/// Adds the contents of a JSON graph to a Graph. Names of values are local to
+/// one graph; a nested graph has its own names.
 class GraphReader final : public ArgumentContext {
  public:
-  /// `tensors` says what the graph's tensors are, by name.
+  /// `tensors` describes the graph's tensors, by name.
   GraphReader(
       const ProgramOrigin& origin,
       c10::DeviceType exported_for,
@@ -63,7 +63,7 @@ class GraphReader final : public ArgumentContext {
       JsonView call,
       const c10::FunctionSchema& schema,
       GraphNode& node);
-  /// The results that `returns` says; null: one number.
+  /// Reads the results listed in `returns`; null stands for one number.
   void read_results(
       JsonView call,
       const std::vector<c10::Argument>* returns,
@@ -76,15 +76,15 @@ class GraphReader final : public ArgumentContext {
   const ProgramOrigin& origin_;
   c10::DeviceType exported_for_;
   std::optional<JsonView> tensors_;
-  std::optional<JsonView> call_; // that is read
+  std::optional<JsonView> call_; // call that is being read
   Graph& graph_;
   std::map<std::string, Value> values_; // by name
 };
 
-/// The text of a member; empty if there is none.
+/// Returns the text of a member, or an empty text if there is none.
 std::string text_or_empty(JsonView object, const char* key);
 
-/// "cpu", "cuda"; throws ValueError for a text that is no device.
+/// Returns the device for "cpu" or "cuda". Throws ValueError for other texts.
 c10::Device read_device(JsonView name);
 
 } // namespace dtensor::detail

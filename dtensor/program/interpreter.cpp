@@ -20,7 +20,8 @@ namespace {
 
 using c10::IValue;
 
-// "in aten::linear of layers.0.fc at model.py:12: ..."
+// Returns the context of an error: "in aten::linear of layers.0.fc at
+// model.py:12: ...".
 std::string describe(const GraphNode& node, const std::string& path) {
   return c10::str(
       "in ",
@@ -32,7 +33,8 @@ std::string describe(const GraphNode& node, const std::string& path) {
       ")");
 }
 
-// The operators check most of what a file gives them, and assert the rest.
+// Extracts the failed condition. The operators check most values from a file
+// with messages, and only assert the rest.
 std::string condition_of(const std::string& text) {
   return text.substr(0, text.find(" INTERNAL ASSERT FAILED"));
 }

@@ -15,14 +15,15 @@ namespace dtensor::detail {
 
 class Interpreter {
  public:
-  /// With `layouts`, operands are brought to what each call wants before it.
+  /// With `layouts`, the operands of each call are first redistributed to the
+  /// layouts that the call needs.
   explicit Interpreter(
       const ProgramState& state,
       OperandLayouts* layouts = nullptr)
       : state_(state),
         layouts_(layouts),
         values_(state.graph.num_slots) {}
-  /// Ends all scopes of a run that threw.
+  /// Ends all scopes that a run left open by throwing.
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -30,12 +31,13 @@ class Interpreter {
   std::vector<c10::IValue>& values() {
     return values_;
   }
-  /// Calls it on the values that it names, and gives its results theirs. The
-  /// error of an operator says where it was called.
+  /// Calls the node on the values of its operands and stores its results. If
+  /// the operator throws, the error names the source line of the call.
   void call(const GraphNode& node);
   c10::IValue value_of(const Operand& operand) const;
-  /// Values of a program on a mesh are DTensors: what was plain is alike on all
-  /// ranks, but for random numbers, of which those of its first rank count.
+  /// Returns the value as a DTensor if the program runs on a mesh. A plain
+  /// tensor must be equal on all ranks. For random numbers, the values of the
+  /// mesh's first rank are used.
   c10::IValue placed(c10::IValue value, bool random = false) const;
 
  private:
@@ -53,7 +55,7 @@ class Interpreter {
   OperandLayouts* layouts_;
   std::vector<c10::IValue> values_;
   torch::jit::Stack stack_;
-  std::vector<std::shared_ptr<void>> scopes_; // that have begun
+  std::vector<std::shared_ptr<void>> scopes_; // open scopes
 };
 
 } // namespace dtensor::detail

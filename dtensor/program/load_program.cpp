@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kLoadProgram = "load_program";
 constexpr const char* kModels = "models/";
 
-// The name of the one graph in the archive.
+// Returns the name of the only graph in the archive.
 std::string graph_in(const detail::Pt2Archive& archive) {
   auto names = archive.names_in(kModels);
   std::erase_if(names, [](const auto& n) { return !n.ends_with(".json"); });
@@ -47,7 +47,7 @@ void read_weights(ProgramState& state) {
   if (state.is_read) {
     return;
   }
-  const c10::InferenceMode off(false); // they may be trained later
+  const c10::InferenceMode off(false); // the parameters may be trained later
   load_weights(*state.module, *state.file, {.strict = false});
   for (size_t i = 0; i < state.inputs.size(); ++i) {
     const auto& input = state.graph.inputs[i];

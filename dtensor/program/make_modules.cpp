@@ -13,7 +13,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Which argument of the operator is the weight of such a module.
+// Returns which argument of the operator is a module's weight, and the module's
+// role.
 std::pair<Role, size_t> role_in(const std::string& target) {
   if (target == "aten::linear") {
     return {Role::kLinear, 1};
@@ -30,10 +31,10 @@ std::pair<Role, size_t> role_in(const std::string& target) {
 struct Use {
   Slot slot = 0;
   Role role = Role::kNone;
-  std::string module; // that made the call
+  std::string module; // module that made the call
 };
 
-// What values are used for as weights.
+// Returns the calls that use a value as a weight.
 std::vector<Use> uses_of(const Graph& graph) {
   std::vector<Use> uses;
   for (const auto& node : graph.nodes) {
@@ -48,8 +49,8 @@ std::vector<Use> uses_of(const Graph& graph) {
   return uses;
 }
 
-// Of tied weights the graph uses one for all of them: which of these uses is
-// the module's, its name at the call tells.
+// Returns the role of an input's module. The graph uses one slot for all tied
+// weights, so the module name at each call tells its use.
 Role role_of(const GraphInput& input, const std::vector<Use>& uses) {
   const auto [path, name] = split_name(input.name);
   Role found = Role::kNone;
@@ -64,7 +65,8 @@ Role role_of(const GraphInput& input, const std::vector<Use>& uses) {
   return found;
 }
 
-// Without data; what the file has once is one tensor.
+// Creates weights without data. A weight that the file stores once becomes one
+// tensor.
 class Weights {
  public:
   explicit Weights(const WeightFile& file) : file_(file) {}

@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 namespace {
 
-// "layers.0.fc" -> "layers.*.fc".
+// Replaces numbers: "layers.0.fc" -> "layers.*.fc".
 std::string without_numbers(const std::string& name) {
   std::string pattern;
   for (const auto part : c10::split(name, '.')) {

@@ -11,7 +11,7 @@ class Module;
 
 namespace dtensor::detail {
 
-/// One line for what is alike in all layers of `root`, where numbers stand for
+/// Merges lines that are equal in all layers of `root`, where numbers stand for
 /// layers: "layers.*.fc" for "layers.0.fc" and "layers.1.fc".
 std::vector<PlanLine> merged_plan(
     const std::vector<PlanLine>& lines,

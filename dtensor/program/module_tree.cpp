@@ -19,8 +19,8 @@ struct Tensors {
   Role role = Role::kNone;
 };
 
-// A module of LibTorch without values of its own, which holds these tensors. It
-// is made with nothing in it, so that it draws no random numbers.
+// A LibTorch module without values of its own that holds the given tensors. It
+// is constructed empty so that it draws no random numbers.
 template <class Impl>
 class Holding final : public Impl {
  public:
@@ -38,7 +38,7 @@ class Holding final : public Impl {
     }
   }
 
-  // The parameters under names of their own.
+  // Renames the parameters.
   void rename(
       const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
     this->parameters_.clear();
@@ -123,7 +123,7 @@ class Tree {
   }
 
  private:
-  // Made with all above it.
+  // Returns the module at `path`, created together with its parents.
   std::shared_ptr<Module> module_of(const std::string& path) {
     if (const auto known = modules_.find(path); known != modules_.end()) {
       return known->second;
@@ -147,7 +147,8 @@ class Tree {
     return tensors.buffers.empty();
   }
 
-  // One matrix, and what may be its bias, whatever they are called.
+  // Returns a linear module if there is one matrix and possibly a bias,
+  // whatever their names are.
   static std::shared_ptr<Module> maybe_linear(const Tensors& tensors) {
     at::Tensor weight;
     at::Tensor bias;
@@ -197,7 +198,7 @@ class Tree {
   }
 
   std::vector<std::string> paths_; // of modules, in the order of the tensors
-  std::map<std::string, Tensors> tensors_; // by these
+  std::map<std::string, Tensors> tensors_; // by path
   std::map<std::string, std::shared_ptr<Module>> modules_;
 };
 

@@ -17,24 +17,26 @@ class Module;
 
 namespace dtensor::detail {
 
-/// What a module does with its weight.
+/// Use of a weight by its module.
 enum class Role : uint8_t { kNone, kLinear, kEmbedding, kLayerNorm };
 
 struct NamedTensor {
   std::string name; // "layers.0.fc.weight"
   at::Tensor tensor;
   bool is_buffer = false;
-  /// Of a module's weight; that of a product may have any name.
+  /// Role if the tensor is a module's weight. A linear's weight may have any
+  /// name.
   Role role = Role::kNone;
 };
 
 /// "layers.0.fc.weight" -> ("layers.0.fc", "weight").
 std::pair<std::string, std::string> split_name(const std::string& name);
 
-/// The root of a tree of modules in the order of the tensors. What has nothing
-/// but the weight (and bias) of a linear, an embedding or a layer norm is that
-/// module of torch::nn, also with modules below it, and where the parameters of
-/// a linear have other names, as nn.MultiheadAttention's in_proj_weight.
+/// Returns the root of a module tree, in the order of the tensors. A module
+/// that holds only the weight (and bias) of a linear, an embedding or a layer
+/// norm becomes that torch::nn module, also if it has submodules. The
+/// parameters of a linear may have other names, such as nn.MultiheadAttention's
+/// in_proj_weight.
 std::shared_ptr<torch::nn::Module> module_tree(
     const std::vector<NamedTensor>& tensors);
 

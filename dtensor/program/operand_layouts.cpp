@@ -27,10 +27,11 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-// Sizes and layouts of a call that are remembered: inputs come in several.
+// Number of remembered combinations of sizes and layouts for each call.
 constexpr size_t kMostSeen = 8;
 
-// The same call on tensors without data.
+// Returns the arguments of the call with tensors replaced by tensors without
+// data.
 torch::jit::Stack call_without_data(Args args) {
   torch::jit::Stack stack(args.begin(), args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t) {
@@ -44,7 +45,8 @@ torch::jit::Stack call_without_data(Args args) {
   return stack;
 }
 
-// With `only_local`, without redistributing anything.
+// Returns true if the call runs. With `only_local`, redistribution counts as
+// failure.
 bool runs(
     const c10::OperatorHandle& op,
     torch::jit::Stack stack,
@@ -62,7 +64,8 @@ bool runs(
   }
 }
 
-// A style sees to the input of a call with its parameter.
+// True if the call's parameter has a parallel style. The style then prepares
+// the input itself.
 bool has_style(const OpInfo& info, Args args) {
   const auto& role = info.traits.boundary;
   if (!role || !args[role->parameter].isTensor()) {
@@ -72,7 +75,8 @@ bool has_style(const OpInfo& info, Args args) {
   return t.defined() && is_dtensor(t) && meta_of(t).boundaries != nullptr;
 }
 
-// Where the rule brings each argument; nothing if none decides.
+// Returns the layout that the operator's rule wants for each argument, or
+// nothing if no rule decides.
 std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   if (info.rule == nullptr || info.rule->kernel || keeps_its_kernel(info.op) ||
       has_style(info, args)) {
@@ -91,7 +95,7 @@ std::optional<std::vector<SpecPtr>> by_rule(const OpInfo& info, Args args) {
   return wanted;
 }
 
-// All DTensors that are cut.
+// Returns the replicated layouts of all sharded DTensors.
 std::vector<SpecPtr> all_whole(Args args) {
   std::vector<SpecPtr> wanted(args.size());
   visit_tensors(args, [&](const at::Tensor& t, size_t arg, int item) {
@@ -123,17 +127,19 @@ wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
     return as_they_are;
   }
   const auto info = info_of(op);
-  if (node.is_random || info->random) { // it must be called once
+  if (node.is_random ||
+      info->random) { // a random operator must be called only once
     return info->rule == nullptr ? all_whole(args) : as_they_are;
   }
   try {
-    if (!op.schema().is_mutable()) { // what is written keeps its layout
+    if (!op.schema().is_mutable()) { // a written argument keeps its layout
       if (auto wanted = by_rule(*info, args)) {
         return *std::move(wanted);
       }
     }
   } catch (const c10::Error&) {
-    // the operator refuses it, which it says itself unless it takes it whole
+    // The operator refuses these layouts. It throws the error itself below
+    // unless it runs with replicated arguments.
   }
   auto wanted = all_whole(args);
   const bool views_are_written = !node.own_args.empty() && node.written.empty();
@@ -190,8 +196,8 @@ OperandLayouts::OperandLayouts(const Graph& graph, GraphLayouts& seen)
   seen_.resize(graph.nodes.size());
 }
 
-// From where it takes the least communication: the value, or what it was
-// brought to before.
+// Redistributes the value to `to` with the least communication, starting from
+// the value itself or from an earlier redistribution of it.
 at::Tensor
 OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   const auto version = version_of(t);
@@ -217,7 +223,8 @@ OperandLayouts::made_of(Slot slot, const at::Tensor& t, const SpecPtr& to) {
   return all.back().value;
 }
 
-// What this call and those after it want of the value, the first one first.
+// Returns the layouts that this call and later calls need of the value, this
+// call's layout first.
 std::vector<SpecPtr> OperandLayouts::wanted_from(
     size_t node,
     Slot slot,
@@ -262,7 +269,7 @@ at::Tensor OperandLayouts::brought(
   return value;
 }
 
-// Null if it takes its operands as they are.
+// Returns null if the call uses its operands unchanged.
 const CallLayouts* OperandLayouts::layouts_of(
     const GraphNode& node,
     const c10::OperatorHandle& op,
@@ -276,7 +283,7 @@ const CallLayouts* OperandLayouts::layouts_of(
     return nullptr;
   }
   if (is_computed_in_context(op.operator_name(), args)) {
-    return nullptr; // the scope of a context sees to it
+    return nullptr; // the context's scope handles it
   }
   if (known != seen.end()) {
     std::rotate(seen.begin(), known, known + 1);

@@ -19,33 +19,33 @@
 
 namespace dtensor::detail {
 
-/// What a call wants of operands in these layouts, which follows from layouts
-/// alone and is alike on all ranks.
+/// Layouts that a call needs for operands in given layouts. They depend on
+/// layouts alone, so they are equal on all ranks.
 struct CallLayouts {
-  std::vector<SpecPtr> given;  // of the DTensors among its arguments
-  std::vector<SpecPtr> wanted; // of each argument; null: as it is
-  std::vector<SpecPtr> from;   // what those came in
+  std::vector<SpecPtr> given;  // of the DTensors among the arguments
+  std::vector<SpecPtr> wanted; // by argument; null: unchanged
+  std::vector<SpecPtr> from;   // layouts of these arguments as given
   bool changes_any = false;
 };
 
-/// Of all calls of a graph: what was seen of each, the latest first.
+/// Remembered layouts of each call of a graph, the latest first.
 using GraphLayouts = std::vector<std::vector<CallLayouts>>;
 
-/// The values of one run in the layouts that they were brought to.
+/// Redistributed versions of the values of one run.
 class OperandLayouts {
  public:
   OperandLayouts(const Graph& graph, GraphLayouts& seen);
 
-  /// Brings the operands of a call, on the stack, to what it wants. Of `values`
-  /// those change layout whose memory it needs.
+  /// Redistributes the operands of a call, on the stack, to the layouts it
+  /// needs. Entries of `values` change layout if the call needs their memory.
   void place(
       const GraphNode& node,
       const c10::OperatorHandle& op,
       torch::jit::Stack& stack,
       std::vector<c10::IValue>& values);
-  /// After the call.
+  /// Must be called after the call.
   void called(const GraphNode& node, const torch::jit::Stack& results);
-  /// Nobody asks for the value again.
+  /// Releases the redistributed versions of a value that is not used again.
   void forget(Slot slot) {
     made_[slot].clear();
     views_.forget_unused();
@@ -54,8 +54,8 @@ class OperandLayouts {
  private:
   struct Made {
     at::Tensor from;
-    uint32_t version = 0;  // of `from`
-    bool recorded = false; // while gradients were
+    uint32_t version = 0;  // version counter of `from`
+    bool recorded = false; // made while gradients were recorded
     at::Tensor value;
   };
 

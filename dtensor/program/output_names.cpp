@@ -18,7 +18,7 @@ std::string text_of(JsonView key) {
   return key.is_text() ? key.text() : key.json().dump();
 }
 
-// Classes write their contexts in JSON or as any text; null for these.
+// Parses a context that a class wrote as JSON. Returns null for other texts.
 std::unique_ptr<JsonDocument> parsed(JsonView context) {
   try {
     return context.is_text()
@@ -59,7 +59,7 @@ class OutputNames {
   std::vector<std::string> names;
 
  private:
-  // Keys or fields of so many children, else positions.
+  // Returns the keys or fields of `count` children, or their positions.
   std::vector<std::string> keys_of(JsonView context, size_t count) const {
     const auto document = parsed(context);
     auto about = document ? std::optional(document->root()) : std::nullopt;
@@ -71,7 +71,8 @@ class OutputNames {
     } else if (
         about && about->is_array() && about->size() > 0 &&
         about->at(size_t{0}).is_array()) {
-      about = about->at(size_t{0}); // a dataclass; the other fields are None
+      about =
+          about->at(size_t{0}); // a dataclass; the fields not listed are None
     }
     std::vector<std::string> keys;
     for (size_t i = 0; i < count; ++i) {

@@ -21,28 +21,29 @@
 
 namespace dtensor {
 
-/// Options of parallelize_program.
+/// Options for parallelize_program().
 struct ParallelizeProgramOptions {
-  /// Of a mesh of several dimensions: the one that styles cut along.
+  /// Mesh dimension that the plan's styles shard over, if the mesh has several.
   std::string plan_dim = "tp";
 };
 
-/// Applies the styles to program.module() as parallelize_module does, and makes
-/// all other parameters, buffers and constants replicated DTensors. All values
-/// of the program are DTensors from here on, of the shapes that they have in
-/// Python: what a style does to its module's output leaves it a DTensor, also
-/// with use_local_output. A rank reads the bytes of the file alone that its
-/// parts need, unless the weights have been read before; then those of rank 0
-/// count.
+/// Applies the styles to program.module() as parallelize_module does. Makes all
+/// other parameters, buffers and constants replicated DTensors. From then on,
+/// all values of the program are DTensors with the shapes that they have in
+/// Python. The output of a styled module stays a DTensor, also with
+/// use_local_output. Each rank reads only the bytes of its local shards from
+/// the file. If the weights have been read before, the values of rank 0 are
+/// used.
 ///
-/// A mesh of several dimensions is the program's, and the plan is about one of
-/// them. On the others parameters are replicated and inputs come as they are:
-/// cut along the batch, which is data parallelism (the gradients are summed
-/// over it), or along the sequence, for whose attention context_parallel() is.
+/// If the mesh has several dimensions, the plan applies to one of them. On the
+/// others, parameters are replicated and inputs keep their layout. They may be
+/// sharded along the batch, which is data parallelism (the gradients are summed
+/// over it), or along the sequence, for which context_parallel() provides
+/// attention.
 ///
-/// Throws what parallelize_module does, IndexError for a plan_dim that the mesh
-/// does not have, and RuntimeError for a program that is parallel already.
-/// Python has no counterpart but tensor_parallel_transformation
+/// Throws the errors of parallelize_module, IndexError if the mesh has no
+/// dimension plan_dim, and RuntimeError for a program that is parallel already.
+/// The closest Python counterpart is tensor_parallel_transformation
 /// (torch.distributed.tensor.experimental._tp_transform).
 DTENSOR_API void parallelize_program(
     Program& program,

@@ -20,16 +20,19 @@ struct Module;
 
 namespace dtensor {
 
-/// Applies the plan to a scripted or traced module, by its names, and makes all
-/// other parameters and buffers replicated DTensors: the script's own tensors,
-/// so that its code runs as it is. Which of its modules are linear, embedding
-/// and layer norm their Python classes tell, which TorchScript keeps, or else
-/// what forward() does with their weights. Outputs of styled modules stay
-/// DTensors. Tensors that the script makes itself are plain and alike on all
-/// ranks, which implicit_replication() says. Parameter values of rank 0 count.
+/// Applies the plan to a scripted or traced module, by its module names. Makes
+/// all other parameters and buffers replicated DTensors. The script's own
+/// tensors are replaced, so its code runs unchanged.
+///
+/// Modules are recognized as linear, embedding or layer norm by their Python
+/// class, which TorchScript keeps, or else by the use of their weights in
+/// forward(). Outputs of styled modules stay DTensors. Tensors that the script
+/// creates are plain tensors and must be equal on all ranks (see
+/// implicit_replication()). Parameter values of rank 0 are used.
+///
 /// Returns modules that hold the same tensors, for optimizers and state
-/// dictionaries; ties between modules are known while it lives. Throws what
-/// parallelize_module does.
+/// dictionaries. Ties between modules are known while the returned module
+/// exists. Throws the errors of parallelize_module.
 DTENSOR_API std::shared_ptr<torch::nn::Module> parallelize_script(
     const torch::jit::Module& script,
     const DeviceMesh& mesh,

@@ -16,11 +16,11 @@
 namespace dtensor::detail {
 namespace {
 
-using Node = uint32_t; // in Pickle::held_
+using Node = uint32_t; // index in Pickle::held_
 constexpr Node kLeaf = 0;
 constexpr Node kMark = UINT32_MAX;
 
-// Its text is the problem.
+// An exception whose text is the problem found.
 class PickleProblem final : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -52,7 +52,8 @@ class Pickle {
     }
   }
 
-  // Lengths of the ways from each node down, found without recursion.
+  // Checks the length of the longest path down from each node, without
+  // recursion.
   void check_depth() const {
     std::vector<uint32_t> depths(held_.size(), 0); // 0: not known
     std::vector<bool> is_open(held_.size(), false);
@@ -162,7 +163,7 @@ class Pickle {
     push(static_cast<Node>(held_.size() - 1));
   }
 
-  // `held` is put into the object below.
+  // Puts the nodes in `held` into the object below them on the stack.
   void put(const std::vector<Node>& held) {
     const auto into = top();
     if (into == kLeaf) {
@@ -212,7 +213,8 @@ class Pickle {
     return true;
   }
 
-  // LibTorch's reader makes room up to an index, so it may not be far.
+  // Checks the index of a memo entry. LibTorch's reader allocates up to the
+  // index, so it must not be far.
   bool read_memo(uint8_t opcode) {
     if (opcode == 'q' || opcode == 'r') {
       const size_t index =
@@ -291,7 +293,7 @@ class Pickle {
   size_t at_ = 0;
   std::vector<Node> stack_;
   std::map<size_t, Node> memo_;
-  std::vector<std::vector<Node>> held_ = {{}}; // of kLeaf: nothing
+  std::vector<std::vector<Node>> held_ = {{}}; // held_[kLeaf] is empty
 };
 
 } // namespace

@@ -8,14 +8,15 @@
 
 namespace dtensor::detail {
 
-/// Lists, tuples and dictionaries within one another that a pickle may have.
+/// Maximum nesting of lists, tuples and dictionaries in a pickle.
 constexpr size_t kMaxPickleDepth = 100;
-/// Lists, tuples, dictionaries and tensors that a pickle may have.
+/// Maximum number of lists, tuples, dictionaries and tensors in a pickle.
 constexpr size_t kMaxPickledObjects = 1000000;
 
-/// Returns why a pickle is refused, or an empty text: it nests deeper than
-/// kMaxPickleDepth, holds itself, or is no pickle as torch.save() writes it.
-/// Takes memory and time proportional to the pickle.
+/// Returns why a pickle is refused, or an empty text. A pickle is refused if it
+/// nests deeper than kMaxPickleDepth, contains itself, or is not a pickle as
+/// torch.save() writes it. Time and memory are proportional to the pickle's
+/// size.
 std::string pickle_problem(std::string_view pickle);
 
 } // namespace dtensor::detail

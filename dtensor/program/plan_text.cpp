@@ -15,7 +15,8 @@
 namespace dtensor {
 namespace {
 
-// "colwise unit=64": a word, and numbers and layouts by name.
+// A parsed style, such as "colwise unit=64": a name, and numbers and layouts by
+// option name.
 struct StyleWords {
   std::string style;
   std::map<std::string, std::string> options;
@@ -35,7 +36,7 @@ struct StyleWords {
       "sequence (dim=n).");
 }
 
-// A layout may have a blank in it: "output=S(0, u=4)".
+// Splits at blanks. A layout may contain a blank: "output=S(0, u=4)".
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> words;
   std::string word;
@@ -66,7 +67,7 @@ StyleWords words_of(const PlanLine& line) {
   return words;
 }
 
-// Takes the option out.
+// Removes the option and returns its value.
 std::optional<std::string> taken(StyleWords& words, const std::string& name) {
   const auto found = words.options.find(name);
   if (found == words.options.end()) {
@@ -146,7 +147,7 @@ std::vector<PlanLine> parse_plan(std::string_view text) {
     for (size_t i = 1; i < words.size(); ++i) {
       entry.style += (i == 1 ? "" : " ") + words[i];
     }
-    entry_of(entry); // refuses what is no style
+    entry_of(entry); // throws if there is no such style
     lines.push_back(std::move(entry));
   }
   return lines;

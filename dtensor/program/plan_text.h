@@ -17,28 +17,30 @@
 
 namespace dtensor {
 
-/// A pattern and what its style is called: "colwise", "rowwise", with " unit=n"
-/// and " output=S(1)" (a placement as layout/text.h writes it) where they
-/// differ from the defaults, and " pieces=n" of the first; "sequence", with
-/// " dim=n".
+/// A pattern and the text of its style. The text is "colwise" or "rowwise",
+/// with " unit=n" and " output=S(1)" (a placement as in layout/text.h) if they
+/// differ from the defaults. "colwise" may also have " pieces=n". "sequence"
+/// may have " dim=n".
 struct PlanLine {
   std::string pattern;
   std::string style;
   friend bool operator==(const PlanLine&, const PlanLine&) = default;
 };
 
-/// Reads one line each; what follows a # is a remark. Throws ValueError with
-/// the line for what is no style.
+/// Parses one entry per line; text after a # is a comment. Throws ValueError,
+/// with the line, for a text that is not a style.
 DTENSOR_API std::vector<PlanLine> parse_plan(std::string_view text);
 
-/// The styles that the lines name. Throws ValueError for what is no style.
+/// Returns the plan with the styles of the lines. Throws ValueError for a text
+/// that is not a style.
 DTENSOR_API ParallelizePlan make_plan(const std::vector<PlanLine>& lines);
 
-/// The lines, one below the other, as parse_plan() reads them.
+/// Returns the lines, one below the other, in the format that parse_plan()
+/// reads.
 DTENSOR_API std::string to_string(const std::vector<PlanLine>& lines);
 
-/// Writes to_string(lines), which of a plan without lines says that all weights
-/// stay whole.
+/// Writes to_string(lines). For a plan without lines, writes that no weight is
+/// sharded.
 DTENSOR_API std::ostream& operator<<(
     std::ostream& os,
     const std::vector<PlanLine>& lines);

@@ -31,59 +31,64 @@ namespace detail {
 struct ProgramState;
 }
 
-/// Options of load_program.
+/// Options for load_program().
 struct LoadProgramOptions {
-  /// Where it runs, wherever it was exported.
+  /// Device to run on, independent of the device of the export.
   c10::Device device = c10::kCPU;
-  /// Operators that the graph may call beside those of LibTorch that compute
-  /// results from their arguments and do nothing else: "torchvision::nms" with
-  /// all its overloads, or "torchvision::*" for a namespace. An operator that
-  /// is named here does what it does with values from the file, so name one for
-  /// files that you trust.
+  /// Additional operators that the graph may call. Allowed by default are
+  /// LibTorch operators that compute results from their arguments and do
+  /// nothing else. Each item names all overloads of an operator
+  /// ("torchvision::nms") or a namespace ("torchvision::*"). Such an operator
+  /// is called with values from the file, so list it only for files that you
+  /// trust.
   std::vector<std::string> allowed_operators = {};
 };
 
-/// A graph of operators with the parameters and buffers that it uses. Copies
-/// share both. It belongs to the rank that loaded it.
+/// A graph of operators with its parameters and buffers. Copies share both. A
+/// program belongs to the rank that loaded it.
 class DTENSOR_API Program {
  public:
   explicit Program(std::shared_ptr<detail::ProgramState> state)
       : state_(std::move(state)) {}
 
-  /// Calls it with the tensors that Python's forward() took, in the order of
-  /// its signature, those of lists and dictionaries one after the other; other
-  /// arguments have the values that they were exported with. Of a program that
-  /// runs on a mesh, plain inputs are taken to be whole and alike on all ranks,
-  /// DTensors have any layout, and the result is a DTensor; gradients flow as
-  /// through any operators.
-  /// Throws ValueError for inputs of another number, dtype or shape than it was
-  /// exported for, and if it does not return one tensor. The error of an
-  /// operator says which line of the Python source called it.
+  /// Calls the program with the tensors of Python's forward(), in the order of
+  /// its signature. Tensors in lists and dictionaries are passed one after the
+  /// other. Arguments that are not tensors keep the values from the export.
+  ///
+  /// If the program runs on a mesh, plain inputs are taken to be full tensors,
+  /// equal on all ranks. DTensor inputs may have any layout, and the result is
+  /// a DTensor. Gradients flow as through any operators.
+  ///
+  /// Throws ValueError if the number, dtypes or shapes of the inputs do not
+  /// match the export, and if the program does not return one tensor. The error
+  /// of an operator names the line of Python source that called it.
   at::Tensor operator()(const std::vector<at::Tensor>& inputs);
 
-  /// The same with all that it returns, in the order of Python's result, which
-  /// output_names() tells; numbers that it takes (sizes of dynamic shapes)
-  /// stand among the inputs.
+  /// Calls the program and returns all results, in the order of Python's
+  /// result. output_names() gives their names. Numbers that the program takes
+  /// (sizes of dynamic shapes) are passed among the inputs.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
-  /// The inputs that it was exported with, if the file has them (Python:
+  /// Returns the inputs of the export, if the file has them (Python:
   /// ExportedProgram.example_inputs). Throws ValueError if it has none.
   std::vector<at::Tensor> sample_inputs() const;
-  /// Names of its inputs.
+  /// Returns the names of the inputs.
   std::vector<std::string> input_names() const;
-  /// Where each result of run() stands in what Python's forward() returned:
-  /// keys, fields and positions, joined by dots, as "logits" and
-  /// "hidden_states.0". The name of a result that is all there is is empty.
+  /// Returns the place of each result of run() in the return value of Python's
+  /// forward(): keys, fields and positions, joined by dots, such as "logits"
+  /// and "hidden_states.0". If forward() returns a single value, its name is
+  /// empty.
   std::vector<std::string> output_names() const;
-  /// How many operators one pass calls.
+  /// Returns the number of operators that one forward pass calls.
   size_t num_operators() const;
 
-  /// Parameters and buffers by their Python names, in modules that have theirs:
-  /// what holds the weight of a product, an embedding or a layer norm is a
-  /// torch::nn::Linear, Embedding or LayerNorm. Their forward() is not what
-  /// the program calls. The weights are read now if they have not been.
+  /// Returns the parameters and buffers by their Python names, in modules with
+  /// their Python names. A module that holds the weight of a product, an
+  /// embedding or a layer norm is a torch::nn::Linear, Embedding or LayerNorm.
+  /// The program does not call the forward() of these modules. Reads the
+  /// weights if they have not been read.
   torch::nn::Module& module();
-  /// Those that a gradient is computed for, for an optimizer.
+  /// Returns the parameters that require gradients, for an optimizer.
   std::vector<at::Tensor> parameters();
 
  private:
@@ -91,16 +96,18 @@ class DTENSOR_API Program {
   std::shared_ptr<detail::ProgramState> state_;
 };
 
-/// Reads the graph; weights are read when they are needed, of a parallel
-/// program the parts alone that a rank has. Throws ValueError for a file that
-/// is not there, damaged, or of a newer format; NotImplementedError for an
+/// Reads the graph of a file written by Python's torch.export.save. Weights are
+/// read when they are needed; a parallel program reads only the local shards of
+/// a rank.
+///
+/// Throws ValueError if the file is missing, damaged, or of a newer format.
+/// Throws NotImplementedError, with the line in the Python source, for an
 /// operator that cannot be run, or that does more than compute and is not in
-/// `allowed_operators`, with its line in the Python source.
-/// Python: torch.export.load.
+/// `allowed_operators`. Python: torch.export.load.
 DTENSOR_API Program
 load_program(const std::string& path, const LoadProgramOptions& options = {});
 
-/// Its inputs, outputs and parameters with their layouts, one a line.
+/// Writes the inputs, outputs and parameters with their layouts, one per line.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Program& program);
 
 } // namespace dtensor

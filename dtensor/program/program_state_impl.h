@@ -21,23 +21,24 @@ struct ProgramState {
   c10::Device device = c10::kCPU;
   Graph graph;
   WeightFilePtr file;
-  std::shared_ptr<torch::nn::Module> module; // on meta until it is read
-  /// The value of each of the graph's inputs; undefined for the user's.
+  std::shared_ptr<torch::nn::Module> module; // on the meta device until read
+  /// Value of each graph input; undefined for the user's inputs.
   std::vector<at::Tensor> inputs;
   bool is_read = false;
-  DeviceMesh mesh; // undefined: it runs on plain tensors
+  DeviceMesh mesh; // undefined: the program runs on plain tensors
   GraphLayouts layouts;
 };
 
-/// Reads the weights, whole or this rank's parts, if they have not been.
+/// Reads the weights (full tensors, or this rank's shards) if they have not
+/// been read.
 void read_weights(ProgramState& state);
 
-/// Throws ValueError for inputs that the graph was not exported for.
+/// Throws ValueError for inputs that do not match the export.
 void check_inputs(const ProgramState& state, c10::ArrayRef<c10::IValue> inputs);
 
-/// Modules with parameters and buffers of those names, on the meta device,
-/// and puts them into `inputs`. Names that stand for one weight of the file
-/// hold one tensor.
+/// Creates modules with the graph's parameters and buffers, on the meta device,
+/// and stores these in `inputs`. Names that stand for one weight of the file
+/// share one tensor.
 std::shared_ptr<torch::nn::Module> make_modules(
     const Graph& graph,
     const WeightFile& file,

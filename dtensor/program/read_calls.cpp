@@ -18,8 +18,9 @@ namespace dtensor::detail {
 namespace {
 
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
-// Says again what the calls before and after it are made for, but in a program
-// that casts: under strict=True torch.export sees other dtypes than there are.
+// An assertion of dtypes that the neighbouring calls already imply. It is
+// skipped because autocast may give other dtypes: under strict=True,
+// torch.export records the dtypes without the casts.
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
 

@@ -20,7 +20,8 @@ constexpr int64_t kSchemaMajor = 8;
 constexpr const char* kAdvice =
     "Write it with torch.export.save() of PyTorch 2.8 or newer";
 
-// The device of a graph's values: torch.export wants them on one.
+// Returns the device of the graph's values. torch.export requires a single
+// device.
 c10::DeviceType device_in(JsonView tensors, c10::DeviceType otherwise) {
   const auto all = tensors.members();
   return all.empty() ? otherwise
@@ -87,7 +88,7 @@ c10::Device read_device(JsonView name) {
   try {
     return c10::Device(name.text());
   } catch (const c10::ValueError&) {
-    throw; // the name is no text
+    throw; // the name is not a text
   } catch (const c10::Error&) {
     name.refuse("expected a device, got " + name.description());
   }
@@ -200,7 +201,7 @@ void GraphReader::throw_of(const std::string& what) const {
   refuse_call(origin_, *call_, "it has " + what);
 }
 
-// --- the whole ---------------------------------------------------------------
+// --- read_graph --------------------------------------------------------------
 
 Graph read_graph(const std::string& json, const ProgramOrigin& origin) {
   const JsonDocument document(

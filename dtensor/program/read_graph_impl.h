@@ -16,23 +16,24 @@
 
 namespace dtensor::detail {
 
-/// What messages say of the file that is read.
+/// Origin of the program, for error messages and checks.
 struct ProgramOrigin {
   std::string path;
-  /// Where the program is to run; it was exported for any device.
+  /// Device to run on. The program may have been exported for another device.
   c10::Device device = c10::kCPU;
-  /// Operators that the graph may call beside those that only compute.
+  /// Additional operators that the graph may call (see LoadProgramOptions).
   std::vector<std::string> allowed_operators = {};
-  /// The record of the file that has the graph.
+  /// Record of the file that contains the graph.
   std::string part = {};
 };
 
-/// Throws ValueError with the file's name for text that is no program, or of
-/// another version of the format; NotImplementedError, with its line in the
-/// Python source, for a call that cannot be run.
+/// Parses the graph. Throws ValueError with the file's name for text that is
+/// not a program or has another version of the format. Throws
+/// NotImplementedError, with its line in the Python source, for a call that
+/// cannot be run.
 Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 
-/// Says that the file is none, and why.
+/// Throws ValueError: the file is not a program, and why.
 [[noreturn]] void refuse_program(
     const ProgramOrigin& origin,
     const std::string& why);
@@ -41,29 +42,30 @@ Graph read_graph(const std::string& json, const ProgramOrigin& origin);
 [[noreturn]] void
 refuse_call(const ProgramOrigin& origin, JsonView call, const std::string& why);
 
-/// An input without its slot, and what the graph calls its value.
+/// An input without its slot, and the name of its value in the graph.
 struct NamedInput {
   GraphInput input;
   std::string value;
 };
 
-/// Parts that the name of a parameter or a buffer may have: modules within
-/// modules, of which LibTorch and the readers of plans call one after the
-/// other.
+/// Maximum number of parts in the name of a parameter or buffer. Each part is a
+/// nested module, and LibTorch and the readers of plans recurse into nested
+/// modules.
 constexpr size_t kMaxNameParts = 100;
 
-/// One of the signature's inputs; nothing for a constant, which calls have
-/// among their arguments. `tensors` are the graph's values by name.
+/// Parses one input of the signature. Returns nothing for a constant, because
+/// calls contain it among their arguments. `tensors` are the graph's values by
+/// name.
 std::optional<NamedInput>
 read_input(JsonView spec, JsonView tensors, const ProgramOrigin& origin);
 
-/// What a graph says of a tensor in `tensor_values`; nothing for a dtype or a
-/// number of elements that this library does not have.
+/// Parses an entry of `tensor_values`. Returns nothing for a dtype or a number
+/// of elements that this library does not support.
 std::optional<ValueMeta> read_meta(JsonView about);
 
 enum class ValueKind : uint8_t { kTensor, kNumber };
 
-/// What an argument asks of who reads the call.
+/// Information about the surrounding graph that parsing an argument needs.
 class ArgumentContext {
  public:
   ArgumentContext() = default;
@@ -71,14 +73,14 @@ class ArgumentContext {
   ArgumentContext(const ArgumentContext&) = delete;
   ArgumentContext& operator=(const ArgumentContext&) = delete;
 
-  /// The slot of the value of that name. Throws ValueError for a value of
-  /// another kind.
+  /// Returns the slot of the value with that name. Throws ValueError for a
+  /// value of another kind.
   virtual Slot find(JsonView name, ValueKind kind) const = 0;
-  /// Where the program is to run.
+  /// Device to run on.
   virtual c10::Device device() const = 0;
-  /// And what it was exported for.
+  /// Device type that the program was exported for.
   virtual c10::DeviceType exported_for() const = 0;
-  /// Says that the call has `what`, which cannot be taken.
+  /// Throws an error that says the call has `what`, which is not supported.
   [[noreturn]] void refuse(const std::string& what) const {
     throw_of(what);
     TORCH_INTERNAL_ASSERT(false, "throw_of() throws");
@@ -88,66 +90,70 @@ class ArgumentContext {
   virtual void throw_of(const std::string& what) const = 0;
 };
 
-/// The value of {"as_int": 3} for an argument of `type`. Throws for a value of
-/// another type.
+/// Parses an operand such as {"as_int": 3} for an argument of `type`. Throws
+/// for a value of another type.
 Operand read_operand(
     JsonView argument,
     const c10::TypePtr& type,
     const ArgumentContext& context);
 
-/// A graph that is called in a scope of its own.
+/// A graph that a call runs in a scope of its own.
 struct ScopedGraph {
   std::variant<BeginGradMode, BeginAutocast> begin;
-  size_t graph = 0; // which argument it is; the values for it follow
+  size_t graph =
+      0; // index of the argument that is the graph; its inputs follow
 };
 
-/// That of a call of an operator of higher order, if it is one of those that
-/// have no more than that: torch.no_grad() and torch.autocast().
+/// Returns the graph of a higher-order operator that only runs a graph in a
+/// scope: torch.no_grad() and torch.autocast(). Returns nothing for other
+/// calls.
 std::optional<ScopedGraph> scoped_graph(
     JsonView call,
     const ArgumentContext& context);
 
-/// The names of so many results in the tree that the graph module's forward()
-/// returned: {"logits": x, "states": (y, z)} has logits, states.0 and states.1.
-/// Positions where the file has no such tree of them.
+/// Returns the names of `count` results in the tree that the graph module's
+/// forward() returned. {"logits": x, "states": (y, z)} gives logits, states.0
+/// and states.1. Returns positions if the file has no such tree.
 std::vector<std::string>
 output_names(JsonView module, size_t count, const ProgramOrigin& origin);
 
-/// Makes products that torch.export has decomposed (addmm, mm and bmm by the
-/// transpose of a parameter) calls of aten::linear, which modules and plans
-/// know, and takes out the views that nothing uses then.
+/// Replaces products that torch.export has decomposed (addmm, mm and bmm with
+/// the transpose of a parameter) by calls of aten::linear, so that modules and
+/// plans recognize them. Removes views that become unused.
 void find_linears(Graph& graph);
 
-/// Sets the uses of all values, and the last ones: each is let go of after the
-/// call that uses it last, or that makes it if nobody does.
+/// Sets the uses and last uses of all values. A value is released after the
+/// call that uses it last, or after the call that makes it if it is never used.
 void find_uses(Graph& graph);
 
-/// Sets what calls write, and which arguments they must have themselves for
-/// that.
+/// Sets the values that each call writes, and the arguments that must keep
+/// their memory for these writes.
 void find_writes(Graph& graph);
 
-/// "torch.ops.aten.add.Tensor" is add.Tensor of aten; nothing for what is no
-/// operator.
+/// "torch.ops.aten.add.Tensor" -> add.Tensor of aten. Returns nothing for a
+/// text that is not an operator.
 std::optional<c10::OperatorName> operator_name(const std::string& target);
-/// "Symbol('s77', positive=True, integer=True)" -> s77; other expressions,
-/// which are of several symbols, as they are.
+/// "Symbol('s77', positive=True, integer=True)" -> s77. Expressions of several
+/// symbols are returned unchanged.
 std::string symbol_of(const std::string& expression);
-/// The innermost module of "L__self__,,M;L__self__fc,fc,torch...Linear".
+/// Returns the innermost module of
+/// "L__self__,,M;L__self__fc,fc,torch...Linear".
 std::string innermost_module(const std::string& stack);
 
-/// A function of a tensor and a dtype, or none: throws ValueError if the tensor
-/// has another one, float64 apart, to which a program may be moved.
+/// Implements a function of a tensor and an optional dtype: throws ValueError
+/// if the tensor has another dtype. float64 is accepted because a program may
+/// be converted to it.
 c10::IValue check_dtype(c10::ArrayRef<c10::IValue> args);
 
-/// A function of numbers and what it takes: `args` has a letter for each
-/// argument, "t" for a tensor and "n" for a number.
+/// A function of numbers and its signature. `args` has one letter per argument:
+/// "t" for a tensor and "n" for a number.
 struct ScalarSignature {
   ScalarFunction function = nullptr;
   std::string_view args;
 };
 
 /// Returns the function that the graph calls `target` ("_operator.mul",
-/// "torch.ops.aten.sym_size.int"); null if it is none of numbers.
+/// "torch.ops.aten.sym_size.int"), or null if it is not a function of numbers.
 const ScalarSignature* scalar_function(const std::string& target);
 
 } // namespace dtensor::detail

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// The size that it was exported with.
+// Returns the size at export.
 int64_t hint_of(JsonView expression) {
   constexpr int64_t kAny = 4;
   const auto hint = expression.find("hint");
@@ -54,7 +54,7 @@ void read_tensor(JsonView meta, GraphInput& input) {
   }
 }
 
-// "layers.0.fc.weight".
+// Checks a name such as "layers.0.fc.weight".
 void check_name(JsonView name) {
   const auto& text = name.text();
   const auto parts =

@@ -40,7 +40,7 @@ int64_t memory_format_of(JsonView number) {
 }
 
 double float_of(JsonView number) {
-  // JSON has no such numbers, so they are words there.
+  // JSON cannot express these numbers, so the file has words for them.
   static const std::map<std::string, double> words = {
       {"Infinity", std::numeric_limits<double>::infinity()},
       {"-Infinity", -std::numeric_limits<double>::infinity()},
@@ -55,8 +55,8 @@ double float_of(JsonView number) {
   return found->second;
 }
 
-// Whether a constant may be given for an argument of that type, or an element
-// of a list of that type.
+// Returns true if the constant is valid for an argument of that type, or for an
+// element of a list of that type.
 bool fits(const IValue& value, const c10::Type& given_type) {
   const bool is_optional = given_type.kind() == TypeKind::OptionalType;
   if (value.isNone()) {
@@ -87,7 +87,8 @@ bool fits(const IValue& value, const c10::Type& given_type) {
   }
 }
 
-// Whether a value of the graph may: a number is not known before the call.
+// Returns true if a graph value of this kind is valid for the type. A number is
+// not known before the call.
 bool fits(ValueKind kind, const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::AnyType:
@@ -128,7 +129,8 @@ class OperandReader {
   }
 
  private:
-  // How a file gives what is an enumerator, and a number to the operator.
+  // Returns the file's key for a type that is an enumerator in the file and a
+  // number for the operator.
   static const char* option_of(const c10::Type& type) {
     switch (type.kind()) {
       case TypeKind::ScalarTypeType:
@@ -147,7 +149,7 @@ class OperandReader {
     ValueKind kind;
   };
 
-  // What is a value of the graph.
+  // Returns the name and kind if the argument is a value of the graph.
   static std::optional<NamedValue> named_value(
       const std::string& kind,
       JsonView value) {
@@ -259,8 +261,8 @@ class OperandReader {
     return static_cast<int64_t>(c10::kStrided);
   }
 
-  // The program runs elsewhere than it was exported; what it keeps on the CPU
-  // although it was exported for another device stays there.
+  // Maps a device of the export to the device to run on. If the program was
+  // exported for another device, values on the CPU stay on the CPU.
   c10::Device device_of(JsonView value) const {
     const auto device = read_device(value.at("type"));
     return device.is_meta() ? device : context_.device();
@@ -303,7 +305,8 @@ class OperandReader {
     return constant ? Operand(make_list(list, {})) : Operand(std::move(list));
   }
 
-  // {"name": "x"} of tensors, 3 of ints, {"as_int": 3} of others.
+  // Parses an item of a list: {"name": "x"} in lists of tensors, 3 in lists of
+  // ints, {"as_int": 3} in others.
   std::variant<IValue, Slot> item_of(
       const std::string& list_kind,
       JsonView item,

@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Nothing for {"as_none": ...}.
+// Returns nothing for {"as_none": ...}.
 std::optional<JsonView> value_in(JsonView arg, const char* kind) {
   return arg.find("as_none") ? std::nullopt : std::optional(arg.at(kind));
 }
@@ -22,7 +22,8 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
   BeginAutocast mode;
   mode.device = read_device(arg(0).at("as_string")).type();
   if (mode.device == context.exported_for()) {
-    mode.device = context.device().type(); // it has moved, as its tensors have
+    mode.device = context.device()
+                      .type(); // moved to the program's device like its tensors
   }
   if (const auto number = value_in(arg(1), "as_scalar_type")) {
     const auto* format = exported_format(number->integer());
@@ -31,7 +32,7 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
     }
     mode.dtype = format->dtype;
   }
-  // As torch.autocast(), which warns of other types and does nothing.
+  // Other types are ignored, like torch.autocast() does with a warning.
   const bool is_low =
       !mode.dtype || *mode.dtype == c10::kHalf || *mode.dtype == c10::kBFloat16;
   mode.enabled = arg(2).at("as_bool").boolean() && is_low;

@@ -25,7 +25,7 @@ namespace jit = torch::jit;
 
 using c10::IValue;
 
-// Questions about a tensor that other sizes and data answer alike.
+// Queries of a tensor with the same answer for all sizes and data.
 constexpr std::array<std::string_view, 10> kFixed = {
     "aten::dim",
     "aten::__is__",
@@ -49,7 +49,7 @@ c10::OperatorHandle linear() {
   return c10::Dispatcher::singleton().findSchemaOrThrow("aten::linear", "");
 }
 
-// What it makes has no data.
+// Sets the device of new tensors to meta.
 void make_without_data(const c10::OperatorHandle& op, jit::Stack& stack) {
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < stack.size() && i < arguments.size(); ++i) {
@@ -116,12 +116,12 @@ class Reader {
           leave_unread(*node);
         }
       } catch (const std::exception&) {
-        leave_unread(*node); // it needs data, or it raises
+        leave_unread(*node); // needs data, or throws
       }
     }
   }
 
-  // Whether it could be.
+  // Returns false if the node cannot be read.
   bool read_node(const jit::Node& node) {
     const auto kind = kind_of(node);
     if (kind == "prim::Constant") {
@@ -158,7 +158,7 @@ class Reader {
     if (value) {
       values_[node.output()] = *std::move(value);
     }
-    return true; // others are functions, which have been inlined
+    return true; // other values are functions, which have been inlined
   }
 
   bool read_attribute(const jit::Node& node) {
@@ -173,7 +173,8 @@ class Reader {
     return true;
   }
 
-  // By attributes and what is None: with other inputs it is the same branch.
+  // Follows a branch decided by attributes and None alone, so that other inputs
+  // take the same branch.
   bool read_branch(const jit::Node& node) {
     const auto* condition = known(node.input());
     if (condition == nullptr || varying_.count(node.input()) > 0) {
@@ -203,7 +204,7 @@ class Reader {
     return any;
   }
 
-  // What another call of forward() may answer otherwise.
+  // Marks results that may differ in another call of forward().
   void note_whether_it_varies(const jit::Node& node, const jit::Stack& stack) {
     const bool is_fixed =
         std::find(kFixed.begin(), kFixed.end(), kind_of(node)) != kFixed.end();
@@ -237,7 +238,7 @@ class Reader {
         std::none_of(stack.begin(), stack.end(), [](const auto& value) {
           return value.isDevice();
         })) {
-      return false; // it would draw
+      return false; // would draw random numbers
     }
     op.callBoxed(&stack);
     for (auto& value : stack) {
@@ -248,7 +249,7 @@ class Reader {
     return true;
   }
 
-  // Of tensors that have places.
+  // Adds a call on tensors that have slots.
   bool
   read_call(const jit::Node& node, c10::OperatorHandle op, jit::Stack stack) {
     GraphNode call;
@@ -275,7 +276,7 @@ class Reader {
     const bool is_product =
         call.target == "aten::linear" || call.target == "aten::embedding";
     read_.num_products += is_product ? 1 : 0;
-    // Others answer a question, or give what they were given.
+    // Other calls only query a value, or return an argument.
     if (op.schema().is_mutable() || makes_tensors(stack, given)) {
       for (const auto& result : stack) {
         call.results.push_back(result_of(result));
@@ -297,7 +298,7 @@ class Reader {
     return result;
   }
 
-  // What only TorchScript has: lists, numbers, questions.
+  // Runs a function that only TorchScript has: lists, numbers, queries.
   bool read_function(const jit::Node& node, jit::Stack stack) {
     const auto given = stack;
     run_function(node, stack);
@@ -308,7 +309,7 @@ class Reader {
     return true;
   }
 
-  // --- what is not read ------------------------------------------------------
+  // --- unread code -----------------------------------------------------------
 
   void leave_unread(const jit::Node& node) {
     ++read_.num_unread;
@@ -326,7 +327,8 @@ class Reader {
     }
   }
 
-  // With what blocks in it take, and modules whose methods are called.
+  // Collects the slots that the node uses, including its blocks and the
+  // parameters of modules whose methods it calls.
   void take(const jit::Node& node, std::set<Slot>& taken) {
     for (const auto* input : node.inputs()) {
       const auto* value = known(input);
@@ -355,9 +357,9 @@ class Reader {
   const jit::Module& script_;
   ReadScript read_;
   ScriptTensors tensors_;
-  std::map<const jit::Value*, IValue> values_; // that are known
+  std::map<const jit::Value*, IValue> values_; // values known so far
   std::set<const jit::Value*> varying_;
-  std::set<std::string> written_; // attributes
+  std::set<std::string> written_; // attributes that the script sets
 };
 
 } // namespace

@@ -14,38 +14,38 @@
 
 namespace dtensor::detail {
 
-/// An argument of forward(); nothing: of which nothing is known.
+/// Arguments of forward(); nothing for an unknown argument.
 using ScriptInputs = std::vector<std::optional<c10::IValue>>;
 
 struct ReadScript {
-  ProgramState state;      // on meta
-  size_t num_products = 0; // and embeddings
+  ProgramState state;      // on the meta device
+  size_t num_products = 0; // includes embeddings
   size_t num_unread = 0;
 };
 
-/// The calls that `forward` makes for such inputs, with all numbers in place.
-/// Of conditions those are followed that attributes, None and the number of
-/// dimensions decide; for what depends on more, loops, and calls that need
-/// data, an Unread stands, and for all calls of what these give. `tensors` are
-/// all that the script has. Nothing of it is changed, and no weight read.
+/// Reads the calls that `forward` makes for such inputs, with all numbers
+/// evaluated. Follows conditions that depend on attributes, None and the number
+/// of dimensions. An Unread node stands for other conditions, loops, calls that
+/// need data, and all calls that use their results. `tensors` are all tensors
+/// of the script. The script is not changed, and no weight is read.
 ReadScript read_script(
     const torch::jit::Module& script,
     const torch::jit::Graph& forward,
     const std::vector<NamedTensor>& tensors,
     const ScriptInputs& inputs);
 
-/// Carries out what only TorchScript has: lists, tuples, numbers, questions.
+/// Runs a function that only TorchScript has: lists, tuples, numbers, queries.
 void run_function(const torch::jit::Node& node, torch::jit::Stack& stack);
 
-/// Whether the results have tensors that were not given.
+/// Returns true if the results contain tensors that were not given.
 bool makes_tensors(
     const torch::jit::Stack& results,
     const torch::jit::Stack& given);
 
-/// Of forward() for these inputs, the last of which may be left out if they
-/// have defaults; if there are none, for those of the shapes that its weights
-/// suggest for which most can be read. Throws ValueError for a script without
-/// forward() and for inputs that it does not take.
+/// Reads forward() for these inputs. Inputs at the end may be omitted if they
+/// have defaults. Without inputs, tries inputs of the shapes that the weights
+/// suggest and keeps those for which most calls can be read. Throws ValueError
+/// for a script without forward() and for inputs that it does not accept.
 ProgramState state_of_script(
     const torch::jit::Module& script,
     const std::vector<c10::IValue>& inputs);

@@ -12,10 +12,11 @@
 namespace dtensor::detail {
 namespace {
 
-// More are rare, and would be looked at in more orders than it is worth.
+// Maximum number of layouts for which all orders are tried. More layouts are
+// rare, and the number of orders grows factorially.
 constexpr size_t kMostWanted = 4;
 
-// Compares as it should: bytes, then collectives.
+// Compares lexicographically: bytes, then collectives.
 using Cost = std::pair<double, int64_t>;
 
 Cost cost_of(const SpecPtr& from, const SpecPtr& to) {
@@ -27,7 +28,8 @@ Cost sum(const Cost& a, const Cost& b) {
   return {a.first + b.first, a.second + b.second};
 }
 
-// Of a value that comes in this layout: every rank has a sum's whole gradient.
+// Returns the layout of the gradient of a value in layout `spec`. Each rank has
+// the full gradient of a sum, so partial becomes replicated.
 SpecPtr gradient_of(const SpecPtr& spec) {
   return spec->with_placements(without_partial(spec->placements()));
 }
@@ -51,7 +53,8 @@ class Routes {
     }
   }
 
-  // Each is made from the nearest of those before it.
+  // Tries all orders, where each layout is made from the nearest earlier
+  // layout.
   std::vector<SpecPtr> best() const {
     std::vector<size_t> order(layouts_.size() - 1);
     std::iota(order.begin(), order.end(), 0);
@@ -90,7 +93,7 @@ class Routes {
     return parents;
   }
 
-  std::vector<SpecPtr> layouts_; // the value's own is the last
+  std::vector<SpecPtr> layouts_; // the last is the value's own layout
   std::vector<std::vector<Cost>> costs_;
 };
 

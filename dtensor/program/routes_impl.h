@@ -9,16 +9,16 @@
 
 namespace dtensor::detail {
 
-/// On the way of a value in layout `from` to `wanted[0]`: the layouts that it
-/// is brought to one after the other, the last of which is that. What else is
-/// wanted stands among them where bringing it there first, and others from
-/// there, takes less communication in all: fewer bytes, or as many bytes in
-/// fewer collectives. With `both_ways` gradients count, which come back the
-/// same way.
+/// Returns the layouts that a value in layout `from` passes through on its way
+/// to `wanted[0]`, which is the last. The other layouts in `wanted` are
+/// included if an order through them communicates less in total: fewer bytes,
+/// or as many bytes in fewer collectives. With `both_ways`, the gradients' way
+/// back is counted too.
 ///
-///   from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, and a cut
+///     from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a local
+///     shard
 ///
-/// A function of layouts alone, the same on all ranks.
+/// The result depends on layouts alone, so it is equal on all ranks.
 DTENSOR_API std::vector<SpecPtr> cheapest_route(
     const SpecPtr& from,
     const std::vector<SpecPtr>& wanted,

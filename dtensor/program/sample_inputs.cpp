@@ -30,13 +30,14 @@ constexpr const char* kSamples = "data/sample_inputs/";
   TORCH_INTERNAL_ASSERT(false);
 }
 
-// The first line of what another library says.
+// Returns the first line of another library's message.
 std::string first_line(const char* text) {
   const std::string all = text;
   return all.substr(0, all.find('\n'));
 }
 
-// LibTorch's reader takes sizes, strides and offset as the file has them.
+// Checks that the tensor lies within its storage. LibTorch's reader takes
+// sizes, strides and offset from the file unchecked.
 void check_within_storage(const at::Tensor& t, const std::string& path) {
   if (!t.defined() || t.layout() != at::kStrided || !t.has_storage()) {
     refuse_samples(path, "there is a tensor that is not dense");

@@ -10,10 +10,11 @@
 
 namespace dtensor::detail {
 
-/// The tensors of the sample inputs, those in lists and dictionaries one after
-/// the other. Throws ValueError if the file has none, or ones that cannot be
-/// read: nested deeper than kMaxPickleDepth (pickle_shape_impl.h), larger than
-/// the record, or a tensor that reaches outside of its storage.
+/// Returns the tensors of the sample inputs; those in lists and dictionaries
+/// are listed one after the other. Throws ValueError if the file has no sample
+/// inputs or they cannot be read: nested deeper than kMaxPickleDepth
+/// (pickle_shape_impl.h), larger than the record, or a tensor that reaches
+/// outside its storage.
 std::vector<at::Tensor> read_sample_inputs(const Pt2Archive& archive);
 
 } // namespace dtensor::detail

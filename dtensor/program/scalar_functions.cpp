@@ -88,7 +88,7 @@ double real(const IValue& value) {
 // Rounds to zero.
 int64_t to_int(double value) {
   constexpr double kEnd = 9223372036854775808.0; // 2^63
-  if (!(value >= -kEnd && value < kEnd)) {       // or it is NaN
+  if (!(value >= -kEnd && value < kEnd)) {       // also true for NaN
     refuse_range();
   }
   return static_cast<int64_t>(value);
@@ -132,7 +132,7 @@ void check_divisor(const IValue& by) {
 
 // The remainder has the sign of the divisor, as in Python.
 int64_t modulo(int64_t a, int64_t b) {
-  if (b == -1) { // the least integer has no quotient
+  if (b == -1) { // the smallest integer has no quotient by -1
     return 0;
   }
   const auto rest = a % b;
@@ -156,7 +156,8 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-// As Python does: rounding may leave the quotient just below a whole number.
+// Corrects the quotient as Python does: rounding may leave it just below an
+// integer.
 double floor_divide(double a, double b) {
   const double rest = std::fmod(a, b);
   const bool is_below = rest != 0 && (rest < 0) != (b < 0);
@@ -171,7 +172,7 @@ IValue power(Args args) {
     auto factor = whole(args[0]);
     for (auto left = whole(args[1]); left > 0; left /= 2) {
       result = left % 2 != 0 ? multiply(result, factor) : result;
-      // 0, 1 and -1 have any power.
+      // Avoids overflow for the bases 0, 1 and -1, which may have any exponent.
       factor = left > 1 ? multiply(factor, factor) : factor;
     }
     return result;
@@ -202,14 +203,14 @@ int64_t check_shift(const IValue& by) {
 }
 
 IValue shift_left(Args args) {
-  constexpr int64_t kMostBits = 62; // 2^63 is no int64
+  constexpr int64_t kMostBits = 62; // 2^63 is not an int64
   const auto value = whole(args[0]);
   const auto bits = check_shift(args[1]);
   if (value == 0) {
     return int64_t{0};
   }
   if (bits > kMostBits) {
-    // -1 << 63 is the least integer.
+    // -1 << 63 is the smallest integer.
     return checked(value != -1 || bits > kMostBits + 1, INT64_MIN);
   }
   return multiply(value, int64_t{1} << bits);
@@ -220,7 +221,7 @@ IValue shift_right(Args args) {
   return whole(args[0]) >> std::min(check_shift(args[1]), kMostBits);
 }
 
-// On two bools as on words of bits.
+// Applies `f` to two bools or two integers.
 template <class F>
 IValue bitwise(Args args, const F& f) {
   const auto bits = f(whole(args[0]), whole(args[1]));
@@ -247,7 +248,7 @@ IValue rounded(Args args, const F& f) {
 int64_t dim_of(const at::Tensor& tensor, const IValue& dim) {
   return c10::maybe_wrap_dim(whole(dim), tensor.dim());
 }
-// A dimension is a number, and `t` in `args` a tensor.
+// In `args`, a dimension is a number ("n"), and "t" is a tensor.
 const std::map<std::string_view, ScalarSignature>& functions() {
   static const std::map<std::string_view, ScalarSignature> all = {
       {"torch.ops.aten.sym_size.int",

@@ -21,13 +21,13 @@ using Arguments = std::vector<Argument>;
 
 constexpr const char* kFindTpPlan = "find_tp_plan";
 
-// Of inputs that are tried: a batch, a sequence.
+// Sizes of the inputs that are tried: a batch, a sequence.
 constexpr int64_t kBatch = 2;
 constexpr int64_t kLength = 6;
 constexpr size_t kMostFeatures = 8;
 constexpr size_t kMostTries = 256;
 
-// Without the module itself.
+// Returns the arguments of forward() without the module itself.
 Arguments arguments_of(const torch::jit::Module& script) {
   const auto& all = script.get_method("forward").function().getSchema();
   return {all.arguments().begin() + 1, all.arguments().end()};
@@ -84,8 +84,8 @@ at::Tensor described(c10::IntArrayRef sizes, at::ScalarType dtype) {
   return at::empty(sizes, at::TensorOptions(dtype).device(c10::kMeta));
 }
 
-// Indices for embeddings, and rows for each product, in batches of sequences,
-// in batches, and alone.
+// Returns candidates: indices for embeddings, and rows for each product, in
+// batches of sequences, in batches, and alone.
 std::vector<IValue> likely_tensors(const std::vector<NamedTensor>& tensors) {
   std::vector<IValue> indices;
   std::vector<IValue> rows;
@@ -115,7 +115,8 @@ bool takes_tensor(const Argument& argument) {
       c10::TensorType::get()->isSubtypeOf(*argument.type());
 }
 
-// All arguments get one of them: first alike, then in any combination.
+// Returns candidate inputs: first the same tensor for all arguments, then all
+// combinations.
 std::vector<ScriptInputs> likely_inputs(
     const Arguments& arguments,
     const std::vector<IValue>& tensors) {

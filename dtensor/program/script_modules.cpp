@@ -19,7 +19,7 @@ std::optional<int64_t> int_of(const jit::Value* value) {
                                        : std::nullopt;
 }
 
-// What this is the transpose of, if it is a matrix; else null.
+// Returns the matrix that `value` is the transpose of, or null.
 const jit::Value* transposed(const jit::Value* value) {
   const auto& node = *value->node();
   const auto kind = kind_of(node);
@@ -48,8 +48,9 @@ std::optional<WeightCall> product(
       : std::optional(WeightCall{Role::kLinear, weight, input, bias});
 }
 
-// "__torch__.torch.nn.modules.linear.Linear", with a mangled name in between
-// where there are several: "linear.___torch_mangle_3.Linear".
+// Returns the role of a module by its class:
+// "__torch__.torch.nn.modules.linear.Linear". If there are several, the class
+// has a mangled name in between: "linear.___torch_mangle_3.Linear".
 Role role_of(const jit::Module& module) {
   const auto name = module.type()->name();
   if (!name) {
@@ -62,7 +63,7 @@ Role role_of(const jit::Module& module) {
                                   : Role::kNone;
 }
 
-// Of weights, by their names.
+// Roles of weights, by name.
 using Roles = std::map<std::string, Role>;
 
 void find_roles(const jit::Block& block, Roles& roles) {

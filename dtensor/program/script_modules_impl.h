@@ -19,32 +19,32 @@ struct Value;
 
 namespace dtensor::detail {
 
-/// "aten::linear".
+/// Returns the kind of a node, such as "aten::linear".
 std::string_view kind_of(const torch::jit::Node& node);
 
-/// A copy of the graph of forward() in which the calls of its functions and
-/// submodules are replaced by what they do; null if there is no forward().
+/// Returns a copy of the graph of forward() with all functions and submodules
+/// inlined, or null if there is no forward().
 std::shared_ptr<torch::jit::Graph> inlined_forward(
     const torch::jit::Module& script);
 
-/// A call with a weight, however it is written.
+/// A call with a weight, in any of its forms.
 struct WeightCall {
   Role role = Role::kNone;
   const torch::jit::Value* weight = nullptr; // of a product: (out, in)
   const torch::jit::Value* input = nullptr;
-  const torch::jit::Value* bias = nullptr; // null: none
+  const torch::jit::Value* bias = nullptr; // null: no bias
 };
 
-/// linear, embedding and layer_norm; matmul, mm and addmm by the transposed
-/// weight are linear.
+/// Recognizes linear, embedding and layer_norm. matmul, mm and addmm with a
+/// transposed weight count as linear.
 std::optional<WeightCall> weight_call(const torch::jit::Node& node);
 
-/// "layers.0.fc.weight" of a value that the script's attributes lead to; empty
-/// for others.
+/// Returns "layers.0.fc.weight" for a value reached through the script's
+/// attributes, and an empty text for other values.
 std::string attribute_name(const torch::jit::Value& value);
 
-/// Parameters and buffers. What a module does with its weight its Python class
-/// tells, or else the calls of `forward`.
+/// Returns parameters and buffers. A weight's role comes from the Python class
+/// of its module, or else from the calls of `forward`.
 std::vector<NamedTensor> script_tensors(
     const torch::jit::Module& script,
     const torch::jit::Graph* forward);

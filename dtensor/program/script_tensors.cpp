@@ -21,7 +21,7 @@ at::Tensor with_other(const at::Tensor& t, const Other& other) {
   return t.defined() ? other(t) : t;
 }
 
-// With other tensors in the place of its own.
+// Returns the value with its tensors replaced.
 IValue with_tensors(const IValue& value, const Other& other) {
   if (value.isTensor()) {
     return with_other(value.toTensor(), other);
@@ -73,7 +73,8 @@ at::Tensor ScriptTensors::add(
     const at::Tensor& t,
     InputKind kind,
     const std::string& name) {
-  // Rules know the shapes of more operators than LibTorch's meta kernels.
+  // Creates a DTensor, because sharding rules know the shapes of more operators
+  // than LibTorch's meta kernels.
   at::Tensor standing = replicate(
       at::empty(
           t.sizes(), at::TensorOptions(t.scalar_type()).device(c10::kMeta)),

@@ -24,28 +24,30 @@ void visit_tensors_in(
 
 class ScriptTensors {
  public:
-  /// Adds to the graph and the inputs of `state`, which outlives it.
+  /// Adds to the graph and the inputs of `state`, which must outlive this
+  /// object.
   explicit ScriptTensors(ProgramState& state) : state_(state) {}
 
-  /// One that the script holds, which names may share. Returns what stands for
-  /// it.
+  /// Adds a tensor that the script holds, possibly under several names. Returns
+  /// its stand-in.
   at::Tensor add_held(const NamedTensor& held);
-  /// One that forward() is given, also within lists, tuples and dictionaries.
+  /// Adds an argument of forward(), including tensors in lists, tuples and
+  /// dictionaries. Returns the value with stand-ins.
   c10::IValue add_given(const std::string& name, const c10::IValue& value);
 
-  /// Whether it stands for one, or one stands for it.
+  /// Returns true for a stand-in and for a tensor that has one.
   bool is_read(const at::Tensor& t) const;
-  /// With what stands for its tensors, which get a place as constants of the
-  /// graph if they have none.
+  /// Returns the value with stand-ins for its tensors. Tensors without a slot
+  /// become constants of the graph.
   c10::IValue described(const c10::IValue& value);
 
-  /// The place of one that stands for another, or that a call made: the latest.
+  /// Returns the latest slot of a stand-in or of the result of a call.
   Slot slot_of(const at::Tensor& t) const {
     return slots_.at(t.unsafeGetTensorImpl());
   }
-  /// A place for what a call made, or wrote.
+  /// Creates a slot for a result of a call, or for a tensor that a call wrote.
   Slot define(const at::Tensor& t);
-  /// All places of a value's tensors.
+  /// Returns all slots of a value's tensors.
   std::vector<Slot> slots_in(const c10::IValue& value) const;
 
  private:
@@ -54,12 +56,14 @@ class ScriptTensors {
   const at::Tensor* find(const at::Tensor& t) const;
 
   ProgramState& state_;
-  std::unordered_map<const void*, at::Tensor> standing_; // by what for
+  std::unordered_map<const void*, at::Tensor>
+      standing_; // stand-ins, by the tensor they represent
   std::unordered_map<const void*, Slot> slots_;
-  std::vector<at::Tensor> alive_; // so that no two have one address
+  std::vector<at::Tensor> alive_; // keeps addresses unique
 };
 
-/// An argument of a call, whose tensors have places.
+/// Returns the operand for an argument of a call. All its tensors must have
+/// slots.
 Operand operand_of(const c10::IValue& value, const ScriptTensors& tensors);
 
 } // namespace dtensor::detail

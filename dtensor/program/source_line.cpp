@@ -34,7 +34,7 @@ std::string source_line(const std::string& stack_trace) {
   std::istringstream lines(stack_trace);
   std::string found;
   std::string line;
-  bool is_ours = false; // the place before this line
+  bool is_ours = false; // of the place before this line
   while (std::getline(lines, line)) {
     if (line.find(kFile) != std::string::npos) {
       const auto place = place_of(line);

@@ -6,11 +6,11 @@
 
 namespace dtensor::detail {
 
-/// Of a stack trace as Python prints it, the innermost line that is not
-/// PyTorch's: "model.py:12: x = self.fc(x)"; empty if there is none.
+/// Returns the innermost line of a Python stack trace that is not PyTorch's:
+/// "model.py:12: x = self.fc(x)". Returns an empty text if there is none.
 std::string source_line(const std::string& stack_trace);
 
-/// " at model.py:12: x = self.fc(x)", or nothing.
+/// Returns " at model.py:12: x = self.fc(x)", or an empty text.
 std::string describe_source(const std::string& line);
 
 } // namespace dtensor::detail

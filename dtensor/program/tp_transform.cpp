@@ -16,8 +16,8 @@
 namespace dtensor {
 namespace {
 
-// Ties between modules are known while these live, which hold the script's
-// tensors.
+// Keeps alive the modules that hold the script's tensors, because ties between
+// modules are known only while they live.
 struct Kept {
   c10::weak_intrusive_ptr<c10::ivalue::Object> script;
   std::shared_ptr<torch::nn::Module> modules;

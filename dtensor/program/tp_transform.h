@@ -24,56 +24,61 @@ struct Module;
 
 namespace dtensor {
 
-/// A plan of pairs: products whose weights are cut by columns, and the product
-/// behind them that is cut by rows, where everything in between stays cut
-/// without communication. Whether it does is what the operators' rules say of
-/// meshes of several sizes, which also tell the unit that keeps heads whole, so
-/// that the plan holds for any number of ranks. A product whose result is the
-/// program's is cut by columns, and its result stays so; an embedding by rows
-/// if its table is larger than the weights of all pairs of a layer, or tied to
-/// what is cut. What pairs with nothing stays whole; where nothing pairs, the
-/// plan is empty. Nothing is computed or read.
+/// Finds pairs of products: the weights of the first are sharded by columns
+/// (colwise), and the weight of the product behind them by rows (rowwise). All
+/// values in between stay sharded without communication. The operators'
+/// sharding rules decide this on meshes of several sizes. They also give the
+/// unit that keeps attention heads unsharded, so the plan holds for any number
+/// of ranks.
+///
+/// A product that gives a result of the program is colwise, and its result
+/// stays sharded. An embedding is rowwise if its table is larger than the
+/// weights of all pairs of a layer, or is tied to a sharded weight. Products
+/// without a pair are not sharded; without pairs, the plan is empty. Nothing is
+/// computed or read.
 ///
 /// A module that is called several times gets a style if all its calls are in
-/// pairs that want it, and a weight that modules share is cut in one way.
-/// Products that run_decompositions() has taken apart are found as well. Behind
-/// an operator without a rule or without a kernel for the meta device, the file
-/// says which sizes a value has; a script has none, so there the plan ends at
-/// such an operator.
+/// pairs that need that style. A weight that modules share is sharded in one
+/// way. Products that run_decompositions() has taken apart are found too.
+/// Behind an operator without a rule or a kernel for the meta device, the sizes
+/// come from the file. A script has no recorded sizes, so its plan ends at such
+/// an operator.
 DTENSOR_API std::vector<PlanLine> find_tp_plan(const Program& program);
 
-/// parallelize_program() with that plan, which it returns, to be printed: one
-/// without lines says that all weights stay whole.
-/// Python: tensor_parallel_transformation of
-/// torch.distributed.tensor.experimental._tp_transform, which is given a style
-/// for each parameter.
+/// Calls parallelize_program() with the found plan and returns the plan, for
+/// printing. A plan without lines means that no weight is sharded. Python:
+/// tensor_parallel_transformation of
+/// torch.distributed.tensor.experimental._tp_transform, which takes a style for
+/// each parameter.
 DTENSOR_API std::vector<PlanLine> tp_transform(
     Program& program,
     const DeviceMesh& mesh,
     const ParallelizeProgramOptions& options = {});
 
-/// The same of a scripted or traced model, from the code of forward() with all
-/// that it calls: aten::linear, and matmul, mm and addmm by a transposed
-/// weight. Code has no sizes, so the operators' rules are asked for
-/// `sample_inputs`, the arguments of forward(), of which those with defaults
-/// may be left out at the end; without any, for tensors of the shapes that the
-/// weights suggest. Attributes, None and the number of dimensions decide which
-/// branch of a condition is read, attributes as they are now (`training`). What
-/// is not read leaves the weights that it takes whole: branches that depend on
-/// sizes or data, loops, operators that need data, attributes that the script
-/// sets. Nothing is computed with weights, or read of them, and the script
-/// stays as it is. Throws ValueError for a script without forward() and for
-/// inputs that it does not take, and RuntimeError for one that is parallel
-/// already.
+/// Finds a plan for a scripted or traced model from the code of forward() and
+/// all functions that it calls. Products are aten::linear, and matmul, mm and
+/// addmm with a transposed weight. Code has no sizes, so the operators' rules
+/// run on `sample_inputs`, the arguments of forward(). Arguments at the end may
+/// be omitted if they have defaults. Without sample inputs, tensors of the
+/// shapes that the weights suggest are used.
+///
+/// Attributes (with their present values, such as `training`), None and the
+/// number of dimensions decide which branch of a condition is read. Weights
+/// used by unread code are not sharded: branches that depend on sizes or data,
+/// loops, operators that need data, and attributes that the script sets. No
+/// weight is read or used in a computation, and the script is not changed.
+///
+/// Throws ValueError for a script without forward() and for inputs that it does
+/// not accept, and RuntimeError for a script that is parallel already.
 DTENSOR_API std::vector<PlanLine> find_tp_plan(
     const torch::jit::Module& script,
     const std::vector<c10::IValue>& sample_inputs = {});
 
-/// parallelize_script() with that plan, which it returns, to be printed. The
-/// parameters are the script's own, for an optimizer; for modules that hold
-/// them, as state dictionaries want, call parallelize_script() with
-/// make_plan(find_tp_plan(script)).
-/// Python: torch.distributed.tensor has none for torch.jit.ScriptModule.
+/// Calls parallelize_script() with the found plan and returns the plan, for
+/// printing. The parameters are the script's own, for an optimizer. To get
+/// modules that hold them, for state dictionaries, call parallelize_script()
+/// with make_plan(find_tp_plan(script)). Python: torch.distributed.tensor has
+/// no counterpart for torch.jit.ScriptModule.
 DTENSOR_API std::vector<PlanLine> tp_transform(
     torch::jit::Module& script,
     const DeviceMesh& mesh,

@@ -81,14 +81,14 @@ Trial::Trial(const ProgramState& state, int64_t ranks)
     try {
       interpreter.call(node);
     } catch (const c10::Error&) {
-      describe_results(node, values); // it needs data, or has no rule
+      describe_results(node, values); // needs data, or has no rule
     }
   }
   values_ = std::move(values);
 }
 
-// Gets the results the sizes of the exported program. They are replicated:
-// a program gives such an operator its operands whole.
+// Gives the results the sizes of the exported program. They are replicated,
+// because a program calls such an operator with replicated operands.
 void Trial::describe_results(const GraphNode& node, std::vector<IValue>& values)
     const {
   for (const auto& result : node.results) {
@@ -124,7 +124,7 @@ SizesRef Trial::sizes_of(Slot slot) const {
 
 bool Trial::is_same_layout(Slot slot, const Placement& a, const Placement& b)
     const {
-  // Layouts with the same parts are one spec.
+  // Layouts with the same shards have equal specs.
   const auto& spec = spec_of(values_[slot].toTensor());
   return spec->with_placements({a}, "find_tp_plan") ==
       spec->with_placements({b}, "find_tp_plan");
@@ -139,7 +139,7 @@ bool Trial::takes_any(const GraphNode& node, const std::set<Slot>& slots) {
   return takes;
 }
 
-// False where one of the nodes cannot be called.
+// Returns false if one of the nodes cannot be called.
 bool Trial::run_cut(
     Interpreter& interpreter,
     const std::map<Slot, Placement>& cuts,
@@ -153,7 +153,7 @@ bool Trial::run_cut(
       changed.push_back(slot);
     }
   };
-  std::set<Slot> is_cut; // or computed from such
+  std::set<Slot> is_cut; // sharded, or computed from sharded values
   for (const auto& [slot, placement] : cuts) {
     const auto spec = spec_of(values[slot].toTensor());
     values[slot] =
@@ -194,7 +194,7 @@ std::optional<Placement> Trial::layout_after(
       return std::nullopt;
     }
   } catch (const c10::Error&) {
-    return std::nullopt; // it would communicate, or cannot be cut so
+    return std::nullopt; // would communicate, or cannot be sharded so
   }
   return spec_of(values[wanted].toTensor())->placements()[0];
 }

@@ -13,22 +13,22 @@
 
 namespace dtensor::detail {
 
-/// All values of one run on meta tensors, replicated on a mesh that nobody
-/// communicates over.
+/// Values of one run on meta tensors, replicated on a mesh without
+/// communication.
 class Trial {
  public:
   Trial(const ProgramState& state, int64_t ranks);
 
-  /// Whether the value is a tensor that is known without data.
+  /// True if the value is a tensor whose sizes are known without data.
   bool knows(Slot slot) const;
   SizesRef sizes_of(Slot slot) const;
-  /// Whether both cut a value like this one into the same parts.
+  /// True if both placements give this value the same shards.
   bool is_same_layout(Slot slot, const Placement& a, const Placement& b) const;
 
-  /// The layout that `wanted` comes in if the values in `cuts` have those, and
-  /// `nodes`, in this order, are called anew; nothing if one of them would
-  /// communicate, or needs what is not known. `changed` gets the values that
-  /// are not replicated then.
+  /// Calls `nodes`, in this order, with the values in `cuts` sharded, and
+  /// returns the resulting layout of `wanted`. Returns nothing if a node would
+  /// communicate or needs an unknown value. `changed` receives the values that
+  /// are then not replicated.
   std::optional<Placement> layout_after(
       const std::map<Slot, Placement>& cuts,
       const std::vector<size_t>& nodes,

@@ -52,7 +52,7 @@ void WrittenViews::end(const torch::jit::Stack& results) {
       begun_.views.begin(), begun_.views.end(), [&](const auto& view) {
         return is_view_of(view, base);
       });
-  if (all) { // others are copies, also in a plain program
+  if (all) { // other results are copies, as in a plain program
     calls_[begun_.node->own_args[0].sharing[0]].push_back(std::move(begun_));
   }
   begun_ = {};
@@ -60,7 +60,7 @@ void WrittenViews::end(const torch::jit::Stack& results) {
 
 void WrittenViews::forget_unused() {
   for (auto& [set, calls] : calls_) {
-    // A view may be what another one was taken of.
+    // Walks backward, because a view may be the base of a later view.
     for (auto call = calls.end(); call != calls.begin();) {
       --call;
       const bool used = std::any_of(
@@ -72,8 +72,8 @@ void WrittenViews::forget_unused() {
   }
 }
 
-// What values are in use is the same on all ranks; what has other owners may
-// not be.
+// Keeps the calls whose views are in use. Only the graph's values decide this,
+// because they are equal on all ranks; other owners of a view may not be.
 void WrittenViews::keep_used(
     ViewCalls& calls,
     const at::Tensor& t,
@@ -99,7 +99,7 @@ void WrittenViews::keep_used(
   }
 }
 
-// Takes the views of what has moved once more.
+// Takes the views of redistributed tensors again.
 void WrittenViews::take_again(ViewCalls& calls, Moved& moved) {
   for (auto& call : calls) {
     auto& base = call.args[call.base];
@@ -134,11 +134,13 @@ at::Tensor WrittenViews::brought(
       root = call->args[call->base].toTensor();
     }
   }
-  // For all that use it later, also where gradients are recorded again.
+  // Gradients are recorded for all later uses, also where recording is on
+  // again.
   const c10::AutoGradMode mode(
       c10::GradMode::is_enabled() || root.requires_grad());
   Moved moved;
-  // Other views may not fit the layout that this one wants.
+  // Uses the replicated layout if there are other views, because they may not
+  // fit the layout that this call needs.
   moved[root.unsafeGetTensorImpl()] = redistribute_autograd(
       root, calls.empty() ? to : whole_spec(*spec_of(root)));
   take_again(calls, moved);

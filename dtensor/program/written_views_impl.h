@@ -15,17 +15,21 @@
 
 namespace dtensor::detail {
 
-/// Those of one run.
+/// Views that are written later, in one run. Redistribution allocates new
+/// memory, so it would separate a view from its base. This class redistributes
+/// the base and takes its views again.
 class WrittenViews {
  public:
-  /// Before and after a call. What it returned views of stands in its own_args.
+  /// Must be called before and after a call. The base of the returned views is
+  /// in the node's own_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
-  /// Lets go of what only views were taken of that nobody has any more.
+  /// Releases calls all of whose views are no longer used.
   void forget_unused();
 
-  /// `t`, the argument `own` of a call, in layout `to`; with it change all
-  /// `values` that share its memory. As it is if an input has this memory.
+  /// Returns `t`, the argument `own` of a call, in layout `to`, and replaces
+  /// all `values` that share its memory. Returns `t` unchanged if it shares
+  /// memory with an input.
   at::Tensor brought(
       const at::Tensor& t,
       const OwnArg& own,
@@ -36,11 +40,11 @@ class WrittenViews {
   struct ViewCall {
     const GraphNode* node = nullptr;
     torch::jit::Stack args;
-    size_t base = 0;               // which of these
-    std::vector<at::Tensor> views; // of its memory
+    size_t base = 0;               // index of the base in args
+    std::vector<at::Tensor> views; // views of the base's memory
   };
-  using ViewCalls = std::vector<ViewCall>; // in order
-  /// What takes the place of a tensor.
+  using ViewCalls = std::vector<ViewCall>; // in order of the calls
+  /// Replacements by original tensor.
   using Moved = std::map<const c10::TensorImpl*, at::Tensor>;
 
   static void keep_used(
@@ -50,7 +54,8 @@ class WrittenViews {
       const std::vector<Slot>& sharing);
   static void take_again(ViewCalls& calls, Moved& moved);
 
-  std::map<Slot, ViewCalls> calls_; // by the first of the slots that share
+  std::map<Slot, ViewCalls>
+      calls_; // by the first of the slots that share memory
   ViewCall begun_;
 };
 
