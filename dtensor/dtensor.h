@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All of dtensor. tools/check_headers.py sees to it that no public header is
-// missing; dtensor/testing is a target and a set of headers of its own.
+// The umbrella header of dtensor. tools/check_headers.py checks that it
+// includes every public header. dtensor/testing is a separate target with
+// headers of its own.
 #pragma once
 
 #include <dtensor/api.h>

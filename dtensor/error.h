@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How dtensor reports bad input. Every message has one form,
+// Macros that report errors. Every message has one form,
 //
 //   [where] what is wrong: the values. What to do.
 //
-// and the type says whose fault it is: DTENSOR_CHECK_VALUE for a bad argument,
-// _INDEX for one out of range, _TYPE for the wrong kind, _NOT_IMPLEMENTED for
-// an operator without a rule, DTENSOR_CHECK for a wrong state at run time.
-// What the caller cannot cause is a TORCH_INTERNAL_ASSERT.
+// The exception type gives the kind of error: DTENSOR_CHECK_VALUE for a bad
+// argument, _INDEX for an argument out of range, _TYPE for an argument of the
+// wrong type, _NOT_IMPLEMENTED for an operator without a rule, DTENSOR_CHECK
+// for a wrong state at run time. Errors that a caller cannot cause are a
+// TORCH_INTERNAL_ASSERT.
 //
 //   DTENSOR_CHECK_VALUE(n > 0, "run_ranks", "the number of ranks must be "
 //       "positive: ", n, ". Pass at least 1.");

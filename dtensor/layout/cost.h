@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a collective costs along one mesh dimension, for all who count: the
-// planner of redistributions, the choice of layouts, and the events that say
-// what was sent.
+// The cost of a collective along one mesh dimension. The redistribution
+// planner, the choice of strategies and the communication events use it.
 //
-// Counted are the algorithms that send the fewest bytes. Ranks stand in a ring,
-// and in every round each sends one n-th of a buffer to the next, which takes
-// what the links of that mesh dimension take (LinkCost). All three ask for
-// bytes: links that take nothing but one a byte.
+// The formulas assume the algorithms that send the fewest bytes. The ranks form
+// a ring, and in every round each rank sends 1/n of a buffer to the next rank.
+// A round costs time according to the links of the mesh dimension (LinkCost).
+// The default LinkCost counts bytes: latency 0, cost 1 per byte.
 #pragma once
 
 #include <dtensor/api.h>
@@ -16,7 +15,7 @@
 
 namespace dtensor {
 
-/// The collectives of a Group (comm/group.h), for all who count them.
+/// The collectives of a Group (comm/group.h).
 enum class CollectiveKind : uint8_t {
   kAllReduce,
   kAllGather,
@@ -33,31 +32,32 @@ enum class CollectiveKind : uint8_t {
 /// "all_reduce", "all_gather", ...
 DTENSOR_API std::string_view to_string(CollectiveKind kind);
 
-/// Rounds on `n` ranks: 2 (n - 1) of an all-reduce, which is a reduce-scatter
-/// and an all-gather, n - 1 of these and of an all-to-all or a scatter.
-/// For these kinds only; throws ValueError for others.
+/// Number of rounds on `n` ranks: 2 (n - 1) for an all-reduce, which is a
+/// reduce-scatter followed by an all-gather; n - 1 for an all-gather, a
+/// reduce-scatter, an all-to-all or a scatter. Throws ValueError for other
+/// kinds.
 DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 
-/// What the links between the ranks of one mesh dimension take.
+/// Cost of the links between the ranks of one mesh dimension.
 struct LinkCost {
-  /// For a round, whatever is sent in it: seconds of latency.
+  /// Seconds per round, whatever its size: the latency.
   double per_round = 0;
-  /// For a byte: seconds, the inverse of the bandwidth.
+  /// Seconds per byte: the inverse of the bandwidth.
   double per_byte = 1;
 };
 
-/// What a collective takes: rounds * (per_round + buffer / n * per_byte).
-/// `buffer` is what one n-th of goes in a round: the result of an all-gather,
-/// the input of a scatter, this rank's input of the others.
+/// The cost of a collective: rounds * (per_round + buffer / n * per_byte).
+/// `buffer`: total bytes; each round transfers buffer / n. The buffer is the
+/// result of an all-gather, the input of a scatter, and this rank's input of
+/// other kinds.
 DTENSOR_API double
 ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
 
-/// Bytes that a rank sends: ring_cost() where a byte takes one, and nothing
-/// else takes anything.
+/// Bytes that a rank sends: ring_cost() with the default LinkCost.
 DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
-/// Elements that a rank sends, times `n`: a whole number, so that costs compare
-/// exactly.
+/// Number of elements that a rank sends, times `n`. The product is an integer,
+/// so costs compare exactly.
 DTENSOR_API int64_t
 wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
 

@@ -16,7 +16,7 @@ using detail::join_names;
 using detail::MeshGroups;
 using detail::MeshState;
 
-// The flattened mesh called so. Call with the lock of `state` held.
+// The flattened mesh called `name`. The caller must hold the lock of `state`.
 const FlattenedMesh* find_flattened_locked(
     const MeshState& state,
     std::string_view name) {
@@ -53,10 +53,10 @@ void check_names(
 
 using Point = std::vector<int64_t>;
 
-// A dimension of a slice: the ranks along it, through this rank.
+// One dimension of a slice: the ranks along it, including this rank.
 struct SliceDim {
   std::vector<Point> points; // coordinates of the ranks in the sliced mesh
-  std::vector<int64_t> dims; // where the points differ, in ascending order
+  std::vector<int64_t> dims; // dimensions in which the points differ, ascending
   std::shared_ptr<MeshGroups> groups;
 };
 
@@ -121,7 +121,8 @@ void check_order(
   }
 }
 
-// The ranks that differ from this one along the dimensions of the slice.
+// Ranks of the slice: their coordinates differ from this rank's only along the
+// dimensions of the slice.
 std::vector<int64_t> ranks_along(
     const DeviceMesh& mesh,
     const std::vector<SliceDim>& slice,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of a mesh that name flattened meshes beside dimensions:
+// Slices of a mesh that name flattened meshes together with dimensions:
 // mesh[{"dp", "cp_tp"}].
 #pragma once
 
@@ -12,21 +12,22 @@
 
 namespace dtensor::detail {
 
-/// The coordinates of this rank; of a rank outside the mesh, those of the first
-/// rank.
+/// The coordinate of this rank. On a rank outside the mesh: the coordinate of
+/// the first rank.
 std::vector<int64_t> point_of(const DeviceMesh& mesh);
 
-/// The flattened mesh of that name which `state` remembers.
+/// The flattened mesh called `name` that `state` remembers, if any.
 std::optional<FlattenedMesh> find_flattened(
     const MeshState& state,
     std::string_view name);
 
-/// Adds `mesh` to what `state` remembers, unless its name is there.
+/// Adds `mesh` to the flattened meshes of `state`, unless its name exists
+/// there.
 void remember_flattened(const MeshState& state, const FlattenedMesh& mesh);
 
-/// The slice of `mesh` along `names`, of which some are flattened meshes.
-/// Communicates by the groups that exist. Throws IndexError for an unknown
-/// name, ValueError for names out of order, or that share a dimension.
+/// The slice of `mesh` along `names`, some of them names of flattened meshes.
+/// The slice communicates on existing groups. Throws IndexError for an unknown
+/// name, ValueError for names out of order or names that share a dimension.
 DeviceMesh slice_with_flattened(
     const DeviceMesh& mesh,
     const std::vector<std::string>& names);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// InternTable: equal values are one object, kept as long as somebody holds it.
+// InternTable: equal values share one object, which lives as long as a handle
+// to it.
 //
-// Used for specs and meshes. A lookup compares with the living values of the
-// same hash under a short lock and allocates nothing when it finds one. A value
-// takes its entry away when it dies, so the table is as large as what is alive.
+// Specs and meshes are interned. A lookup holds a lock briefly while it
+// compares with living values of the same hash, and allocates nothing if it
+// finds an equal value. A value's destructor removes its entry, so the table
+// never outgrows the living values.
 #pragma once
 
 #include <array>
@@ -26,9 +28,9 @@ inline size_t hash_combine(size_t seed, size_t value) {
 template <typename T>
 class InternTable {
  public:
-  /// The living value of this hash for which `equal(value)` holds, else the
-  /// new one that `make()`, a std::unique_ptr<T>, returns. No lock is held
-  /// while `make` runs.
+  /// Returns the living value of hash `hash` for which `equal(value)` is true.
+  /// If there is none, returns a new value from `make()`, which returns a
+  /// std::unique_ptr<T>. No lock is held while `make` runs.
   template <typename Equal, typename Make>
   std::shared_ptr<const T> get(size_t hash, Equal equal, Make make) {
     if (auto found = find(hash, equal)) {
@@ -42,15 +44,15 @@ class InternTable {
     Shard& shard = shard_of(hash);
     const std::lock_guard<std::mutex> lock(shard.mutex);
     if (auto found = find_locked(shard, hash, equal)) {
-      // Another thread was first. `made` dies after the lock is released,
-      // since it was declared before.
+      // Another thread inserted the value first. `made` was declared before the
+      // lock, so it is destroyed after the lock is released.
       return found;
     }
     shard.entries.emplace(hash, Entry{made.get(), made});
     return made;
   }
 
-  /// The living value, or null.
+  /// Returns the living value, or null.
   template <typename Equal>
   std::shared_ptr<const T> find(size_t hash, Equal equal) {
     Shard& shard = shard_of(hash);
@@ -68,8 +70,8 @@ class InternTable {
   }
 
  private:
-  // `value` stays readable as long as its entry is here, even when the last
-  // handle is gone already: see erase().
+  // `value` stays readable as long as its entry exists, even after the last
+  // handle is released: see erase().
   struct Entry {
     const T* value;
     std::weak_ptr<const T> handle;
@@ -83,8 +85,8 @@ class InternTable {
     return shards_[hash % shards_.size()];
   }
 
-  // Takes a handle of the match alone: dropping the last handle of another
-  // value under the lock would come back to erase().
+  // Locks a weak handle only after a match. Releasing the last handle of
+  // another value under the lock would call erase() and deadlock.
   template <typename Equal>
   static std::shared_ptr<const T>
   find_locked(Shard& shard, size_t hash, Equal& equal) {

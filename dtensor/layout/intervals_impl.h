@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How lists of intervals are built.
+// A helper that builds lists of intervals.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
 
 namespace dtensor::detail {
 
-/// Appends `interval`, unless it is empty; where it begins at the end of the
-/// last one, the two become one.
+/// Appends `interval`, unless it is empty. Joins it to the last interval if it
+/// begins at the last one's end.
 ///
 ///   {[0, 2)} and [2, 4)   // {[0, 4)}
 ///   {[0, 2)} and [3, 4)   // {[0, 2), [3, 4)}

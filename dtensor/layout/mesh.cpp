@@ -18,7 +18,7 @@ namespace {
 
 using detail::MeshState;
 
-// How somebody chose that the mesh communicates; empty for most.
+// The explicit choice of backend or options; usually empty.
 std::string_view choice_of(const MeshState& state) {
   return state.groups == nullptr ? std::string_view() : state.groups->choice();
 }
@@ -57,8 +57,8 @@ std::vector<int64_t> coordinate_in(
   return coordinate;
 }
 
-// The state equal to `state`: the one that lives already, or this one. The
-// table is never destroyed, for meshes in static objects.
+// Returns the living state equal to `state`, or `state` itself. The table is
+// never destroyed, because static objects may hold meshes.
 detail::StatePtr intern(std::unique_ptr<MeshState> state) {
   static auto* table = new detail::InternTable<MeshState>;
   const auto me =
@@ -66,7 +66,8 @@ detail::StatePtr intern(std::unique_ptr<MeshState> state) {
   if (me != state->ranks.end()) {
     state->coordinate = coordinate_in(state->shape, me - state->ranks.begin());
   }
-  const MeshState& value = *state; // lives on in what the table makes of it
+  // `value` stays valid: `make` passes the same object to the table.
+  const MeshState& value = *state;
   return table->get(
       hash_of(value),
       [&](const MeshState& other) { return equal(value, other); },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of one mesh, put together.
+// Concatenation of slices of one mesh.
 #include <dtensor/layout/mesh.h>
 
 #include <dtensor/error.h>
@@ -21,7 +21,7 @@ bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
       });
 }
 
-// The living mesh that has the ranks of all of them, the largest one.
+// The largest living mesh that contains the ranks of all meshes.
 StatePtr common_origin(
     const std::vector<DeviceMesh>& meshes,
     const std::vector<StatePtr>& states) {
@@ -47,7 +47,8 @@ StatePtr common_origin(
   return origin;
 }
 
-// Steps along each of the meshes add up in the order of the origin's ranks.
+// Enumerates the ranks of the concatenated mesh. A rank's position in the
+// origin is a sum: one offset along each of the meshes.
 std::vector<int64_t> ranks_side_by_side(
     const std::vector<DeviceMesh>& meshes,
     const MeshState& origin) {

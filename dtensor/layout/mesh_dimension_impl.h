@@ -7,12 +7,12 @@
 
 namespace dtensor::detail {
 
-/// The name of dimension `dim`, which counts from the front; its number where
-/// dimensions have none.
+/// The name of dimension `dim`, which counts from the front; the number if the
+/// dimensions are unnamed.
 std::string dim_name(const DeviceMesh& mesh, size_t dim);
 
-/// The slice of `mesh` along its dimension `dim`, which counts from the front,
-/// through this rank: mesh[name] where the dimensions have names.
+/// The slice of `mesh` along dimension `dim`, which counts from the front, that
+/// contains this rank. Equals mesh[name] if the dimensions have names.
 DeviceMesh along_dimension(const DeviceMesh& mesh, int64_t dim);
 
 } // namespace dtensor::detail

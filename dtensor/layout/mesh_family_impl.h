@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Meshes that come of each other: slices, flattened and joined ones, and what
-// they were made of.
+// Relations between meshes: the meshes that a slice, a flattened mesh or a
+// concatenated mesh was derived from.
 #pragma once
 
 #include <dtensor/layout/mesh_state_impl.h>
@@ -9,13 +9,14 @@
 
 namespace dtensor::detail {
 
-/// The mesh itself and the living ones that it was sliced from.
+/// Returns the mesh itself and the living meshes that it was sliced from.
 std::vector<StatePtr> family(const StatePtr& state);
 
-/// `slice` was made of `parent`.
+/// Records that `slice` was derived from `parent`.
 void remember_parents(const MeshState& slice, const StatePtr& parent);
 
-/// What `where` makes of `origin`, with groups if that has some.
+/// Returns `pure`, with new process groups if `origin` has process groups.
+/// `where` begins error messages.
 DeviceMesh with_groups_of(
     const MeshState& origin,
     const DeviceMesh& pure,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Slices of a mesh, dimensions joined into one, and taken apart.
+// Slices of a mesh, flatten() and unflatten().
 #include <dtensor/layout/mesh.h>
 
 #include <dtensor/error.h>
@@ -27,7 +27,7 @@ using detail::remember_parents;
 using detail::StatePtr;
 using detail::with_groups_of;
 
-// The dimensions called so, in the order of the mesh.
+// The dimensions with these names, in mesh order.
 std::vector<int64_t> dims_of(
     const DeviceMesh& mesh,
     const std::vector<std::string>& names) {
@@ -50,7 +50,7 @@ std::vector<int64_t> dims_of(
   return dims;
 }
 
-// The ranks that differ from `through` in the dimensions `dims` alone.
+// Ranks with coordinates equal to `through`, except in the dimensions `dims`.
 std::vector<int64_t> ranks_of_slice(
     const DeviceMesh& mesh,
     const std::vector<int64_t>& dims,
@@ -84,7 +84,8 @@ bool has_dimension(const MeshState& state, const std::string& name) {
       state.names.end();
 }
 
-// Among a mesh and those it was sliced from a name means one mesh.
+// Throws if `name` is in use: a name identifies one mesh among a mesh and the
+// meshes that it was sliced from.
 void check_name_is_free(
     const std::vector<StatePtr>& members,
     const std::string& name,
@@ -217,7 +218,7 @@ DeviceMesh DeviceMesh::unflatten(
     const std::vector<int64_t>& sizes,
     const std::vector<std::string>& mesh_dim_names) const {
   constexpr const char* kWhere = "DeviceMesh::unflatten";
-  const auto whole = size(dim); // or it throws
+  const auto whole = size(dim); // throws for an invalid `dim`
   const auto at = static_cast<size_t>(dim < 0 ? dim + ndim() : dim);
   const auto product = std::accumulate(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());

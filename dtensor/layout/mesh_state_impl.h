@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is behind a DeviceMesh handle: shared by mesh.cpp, which makes and
-// reads it, and mesh_slice.cpp, which derives meshes from it. And the seam to
-// comm/, which gives meshes their communication: this layer knows none.
+// The state behind a DeviceMesh handle. mesh.cpp creates and reads it, and
+// mesh_slice.cpp derives meshes from it. MeshGroups is the interface to comm/,
+// which implements communication; the layout layer does not depend on comm/.
 #pragma once
 
 #include <dtensor/layout/mesh.h>
@@ -17,33 +17,34 @@
 
 namespace dtensor::detail {
 
-/// The communication behind a mesh, which comm/mesh_groups.cpp implements:
-/// opaque here, but for what becomes of it in meshes that are derived.
+/// The process groups of a mesh, implemented by comm/mesh_groups.cpp. This
+/// layer only derives the groups of derived meshes from them.
 class DTENSOR_API MeshGroups {
  public:
   virtual ~MeshGroups() = default;
-  /// Those of a slice that keeps the dimensions `dims`.
+  /// The groups of a slice that keeps the dimensions `dims`.
   virtual std::shared_ptr<MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const = 0;
-  /// Those of a mesh with the dimensions of this one, then those of `others`.
+  /// The groups of a mesh with the dimensions of this mesh, followed by the
+  /// dimensions of `others`.
   virtual std::shared_ptr<MeshGroups> joined_with(
       const MeshGroups& others) const = 0;
-  /// Those of another mesh of the same world, which `where` makes: it has none
-  /// yet. All of its ranks call this.
+  /// Creates groups for `pure`, a mesh of the same world without groups. All
+  /// ranks of `pure` must call it. `where` begins error messages.
   virtual std::shared_ptr<MeshGroups> make_for(
       const DeviceMesh& pure,
       const char* where) const = 0;
-  /// The World (comm/world.h) of the rank that communicates here, by address:
-  /// never null, and not reused while these groups live. Meshes of different
-  /// worlds are never equal.
+  /// Address of the World (comm/world.h) of this rank. Never null, and not
+  /// reused while these groups live. Meshes of different worlds are never
+  /// equal.
   virtual const void* world() const = 0;
-  /// What tells them from those that such a mesh has by itself, where somebody
-  /// chose them: meshes that communicate in other ways are not equal.
+  /// Text that identifies an explicit choice of backend or options; empty for
+  /// the defaults. Meshes with different choices are not equal.
   virtual const std::string& choice() const = 0;
 };
 
-// What DeviceMesh::flatten made, without a handle to it: a mesh that kept its
-// flattened meshes alive would be kept alive by them.
+// A result of DeviceMesh::flatten, stored without a handle to the flattened
+// mesh. A handle would keep both meshes alive in a cycle.
 struct FlattenedMesh {
   std::string name;
   std::vector<int64_t> ranks;
@@ -57,11 +58,12 @@ struct MeshState {
   std::vector<std::string> names;
   int64_t rank;
   std::shared_ptr<MeshGroups> groups;
-  // Follows from the above. `world` is that of the groups; null without them.
+  // Values derived from the fields above. `world` is the groups' world; null
+  // without groups.
   const void* world = nullptr;
   std::optional<std::vector<int64_t>> coordinate;
 
-  // What flatten() and slice() remember; none of it is part of the value.
+  // Caches of flatten() and slice(), not part of the value.
   mutable std::mutex mutex;
   mutable std::vector<FlattenedMesh> flattened;
   mutable std::vector<std::weak_ptr<const MeshState>> sliced_from;
@@ -69,8 +71,8 @@ struct MeshState {
 
 using StatePtr = std::shared_ptr<const MeshState>;
 
-/// The state of these parts, which fit together: the one that lives already,
-/// with its groups, or a new one.
+/// Returns the state with these values, which must be consistent: the equal
+/// state that lives already, with its groups, or a new state.
 StatePtr make_state(
     c10::DeviceType device_type,
     std::vector<int64_t> shape,
@@ -79,7 +81,7 @@ StatePtr make_state(
     int64_t rank,
     std::shared_ptr<MeshGroups> groups);
 
-/// To and from the handle.
+/// Converts between a state and a handle.
 struct MeshAccess {
   static DeviceMesh mesh(StatePtr state) {
     return DeviceMesh(std::move(state));
@@ -89,20 +91,21 @@ struct MeshAccess {
   }
 };
 
-/// The mesh `pure`, which has no communication, with these groups behind it.
+/// Returns the mesh `pure`, which has no process groups, with `groups`
+/// attached.
 DTENSOR_API DeviceMesh
 with_groups(const DeviceMesh& pure, std::shared_ptr<MeshGroups> groups);
 
-/// The communication behind a mesh; null for a pure value.
+/// The process groups of a mesh; null for a pure value.
 inline const std::shared_ptr<MeshGroups>& mesh_groups(const DeviceMesh& mesh) {
   return MeshAccess::state(mesh).groups;
 }
 
-/// The dimension that `dim` means, which may count from the end; throws
-/// IndexError where a mesh of `ndim` has none.
+/// Resolves `dim`, which may count from the end. Throws IndexError if a mesh of
+/// `ndim` dimensions has no such dimension.
 DTENSOR_API int64_t wrap_mesh_dim(int64_t ndim, int64_t dim, const char* where);
 
-/// For messages: "dp, tp".
+/// Joins names for messages: "dp, tp".
 inline std::string join_names(const std::vector<std::string>& names) {
   return c10::Join(", ", names);
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Spec::make() for those who have normalized the placements already.
+// A variant of Spec::make() for placements that are already normalized.
 #pragma once
 
 #include <dtensor/layout/spec.h>
 
 namespace dtensor::detail {
 
-/// The spec of `normalized`, which normalize_placements() made for this mesh
-/// and as many dimensions; the other errors of Spec::make.
+/// Returns the spec of `normalized`, a result of normalize_placements() for
+/// this mesh and number of dimensions. Throws the remaining errors of
+/// Spec::make.
 DTENSOR_API SpecPtr make_normalized(
     const DeviceMesh& mesh,
     PlacementsRef normalized,

@@ -12,18 +12,17 @@
 namespace dtensor {
 namespace {
 
-// Bytes of a text that an error repeats.
+// Maximum number of bytes of the text that an error quotes.
 constexpr size_t kLongestQuote = 200;
 
-// Limits of what a text may describe, far above what a cluster has: memory and
-// time grow with the number of ranks and of pieces that are dealt out.
+// Limits on parsed layouts, far above any real cluster. Memory and time grow
+// with the number of ranks and the number of blocks of strided shards.
 constexpr int64_t kMaxRanks = int64_t{1} << 17;
-constexpr int64_t kMaxPieces = int64_t{1} << 14; // of a tensor dimension
+constexpr int64_t kMaxPieces = int64_t{1} << 14; // per tensor dimension
 constexpr size_t kMaxDims = 64;
 constexpr int64_t kMaxElements = int64_t{1} << 56;
 
-// The text, a position in it, and the words for what is not as it should be.
-// Blanks between two words are skipped.
+// A cursor over the text, with error messages. Skips blanks between words.
 class Reader {
  public:
   Reader(std::string_view text, const char* where, const char* notation)
@@ -36,7 +35,7 @@ class Reader {
     return position_ == text_.size();
   }
 
-  /// Takes `word` if it comes next.
+  /// Consumes `word` if it comes next.
   bool accept(std::string_view word) {
     skip_blanks();
     if (!rest().starts_with(word)) {
@@ -52,7 +51,7 @@ class Reader {
     }
   }
 
-  /// Takes what comes before the next blank or mark; perhaps nothing.
+  /// Consumes the text up to the next blank or mark, possibly none.
   std::string_view word() {
     skip_blanks();
     const std::string_view taken =
@@ -155,8 +154,9 @@ Sizes read_sizes(Reader& reader, const char* what) {
   return sizes;
 }
 
-// The elements from the first to the last, or of a shape of these sizes; a size
-// of 0 counts as 1. Fails if they are more than kMaxElements.
+// Checks two element counts against kMaxElements: the product of the sizes, and
+// the distance from the first to the last element in memory. A size of 0 counts
+// as 1.
 void check_extent(Reader& reader, size_t begin, const ParsedSpec& spec) {
   int64_t room = kMaxElements;
   int64_t reach = 0;
@@ -309,7 +309,8 @@ Placements read_placements(Reader& reader) {
   return placements;
 }
 
-// Each strided placement deals out the pieces of those before it.
+// Checks the product of the split factors: each strided placement splits every
+// block of the placements before it.
 void check_pieces(Reader& reader, size_t begin, PlacementsRef placements) {
   int64_t room = kMaxPieces;
   for (const auto& placement : placements) {

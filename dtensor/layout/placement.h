@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Placement: what one mesh dimension does to a tensor.
+// Placement: how a tensor is distributed over one mesh dimension.
 //
-// A tensor on an n-D mesh has n placements, one per mesh dimension, and they
-// are applied from left to right: with {Shard(0), Shard(0)} the first mesh
-// dimension cuts tensor dimension 0, and the second cuts each of the pieces.
+// A tensor on an n-D mesh has n placements, one per mesh dimension, applied
+// from left to right. With {Shard(0), Shard(0)} the first mesh dimension shards
+// tensor dimension 0, and the second shards each of those shards.
 //
-//   Placements p = {Shard(0), Replicate()};   // rows over "dp", whole on "tp"
+//   Placements p = {Shard(0), Replicate()};   // rows over "dp", R on "tp"
 //
 // Python: torch.distributed.tensor.placement_types.
 #pragma once
@@ -20,24 +20,24 @@
 
 namespace dtensor {
 
-/// What one mesh dimension does to a tensor: a small comparable value, made by
-/// Shard, StridedShard, Replicate and Partial below.
+/// The distribution of a tensor over one mesh dimension: a small comparable
+/// value, constructed by Shard, StridedShard, Replicate and Partial below.
 class Placement {
  public:
-  /// Which of the four it is.
+  /// The four kinds of placement.
   enum class Kind : uint8_t { kReplicate, kShard, kStridedShard, kPartial };
 
   /// Replicate.
   constexpr Placement() = default;
 
-  /// Which one it is, and the same as a question.
+  /// The kind, and one predicate per kind.
   constexpr Kind kind() const {
     return kind_;
   }
   constexpr bool is_replicate() const {
     return kind_ == Kind::kReplicate;
   }
-  /// True of Shard only, of any unit; a StridedShard is not a Shard (as in
+  /// True for Shard only, of any unit. A StridedShard is not a Shard (as in
   /// Python).
   constexpr bool is_shard() const {
     return kind_ == Kind::kShard;
@@ -45,22 +45,22 @@ class Placement {
   constexpr bool is_shard(int64_t dim) const {
     return is_shard() && dim_ == dim;
   }
-  /// True of StridedShard only.
+  /// True for StridedShard only.
   constexpr bool is_strided_shard() const {
     return kind_ == Kind::kStridedShard;
   }
-  /// True of a Shard without a unit: torch.chunk's parts.
+  /// True for a Shard without a unit, which shards as torch.chunk does.
   constexpr bool is_chunk() const {
     return is_shard() && unit_ == 1;
   }
-  /// True of Shard and StridedShard: each rank holds a part of `dim()`.
+  /// True for Shard and StridedShard: each rank holds a shard along `dim()`.
   constexpr bool cuts() const {
     return is_shard() || is_strided_shard();
   }
   constexpr bool cuts(int64_t dim) const {
     return cuts() && dim_ == dim;
   }
-  /// True of Partial, of any reduction or of this one.
+  /// True for Partial, of any reduction or of this reduction.
   constexpr bool is_partial() const {
     return kind_ == Kind::kPartial;
   }
@@ -68,25 +68,26 @@ class Placement {
     return is_partial() && op_ == op;
   }
 
-  /// The tensor dimension that is cut. Only for Shard and StridedShard.
+  /// The sharded tensor dimension. Only for Shard and StridedShard.
   constexpr int64_t dim() const {
     return dim_;
   }
-  /// Into how many pieces a StridedShard cuts before it deals them out.
+  /// Number of blocks that a StridedShard splits the dimension into, before
+  /// each block is distributed over the ranks.
   constexpr int64_t split_factor() const {
     return split_factor_;
   }
-  /// A cut lies at a multiple of so many elements.
+  /// Granularity in elements: shard boundaries lie at multiples of the unit.
   constexpr int64_t unit() const {
     return unit_;
   }
-  /// Only for Partial.
+  /// The reduction. Only for Partial.
   constexpr ReduceOp reduce_op() const {
     return op_;
   }
 
-  /// The same kind of cut (plain or strided, in the same units) on another
-  /// tensor dimension, and the same cut in another unit.
+  /// A copy of this placement with another tensor dimension, or with another
+  /// unit.
   constexpr Placement with_dim(int64_t dim) const {
     Placement p = *this;
     p.dim_ = static_cast<int32_t>(dim);
@@ -101,7 +102,7 @@ class Placement {
   friend constexpr bool operator==(const Placement&, const Placement&) =
       default;
 
-  /// Mixes into hash tables of layouts.
+  /// A hash, for tables of layouts.
   size_t hash() const {
     return (static_cast<size_t>(kind_) << 60) ^
         (static_cast<size_t>(op_) << 56) ^
@@ -135,36 +136,37 @@ class Placement {
   int64_t unit_ = 1;
 };
 
-/// Cuts tensor dimension `dim` as torch.chunk does: every rank gets
-/// ceil(n / ranks) elements, the last ones fewer or none. Negative dimensions
-/// count from the end and are resolved where a tensor is known.
+/// Shards tensor dimension `dim` as torch.chunk does: every rank gets ceil(n /
+/// ranks) elements, the last ranks fewer or none. Negative dimensions count
+/// from the end and are resolved when the tensor is known.
 /// Python: torch.distributed.tensor.Shard.
 constexpr Placement Shard(int64_t dim) {
   return {Placement::Kind::kShard, ReduceOp::kSum, dim, 1};
 }
 
-/// Cuts dimension `dim` at multiples of `unit` alone: the parts are those that
-/// torch.chunk makes of ceil(n / unit) units, the last of which may be shorter.
-/// So 9 heads of 64 features stay whole on 2 ranks, which get 5 and 4 of them:
+/// Shards dimension `dim` at multiples of `unit`: torch.chunk distributes
+/// ceil(n / unit) units, the last of them possibly shorter. For example, 9
+/// heads of 64 features are never split between 2 ranks, which get 5 and 4
+/// heads:
 ///
 ///   Shard(1, 64)   // of (512, 576): (512, 320) and (512, 256)
 ///
-/// A layout has the largest unit that makes the same parts, and none where they
-/// are those of Shard(dim), so equal cuts compare equal. Throws ValueError for
-/// a unit below 1. Python has no such cut.
+/// A layout stores the largest unit that yields the same shards, or no unit if
+/// Shard(dim) yields them, so equal shardings compare equal. Throws ValueError
+/// for a unit below 1. Python has no units.
 DTENSOR_API Placement Shard(int64_t dim, int64_t unit);
 
-/// Cuts dimension `dim` into `split_factor` pieces, cuts each of them into one
-/// part per rank, at multiples of `unit`, and gives rank r the r-th parts,
+/// Splits dimension `dim` into `split_factor` blocks, splits each block into
+/// one shard per rank at multiples of `unit`, and gives rank r the r-th shards,
 /// concatenated. It describes a sharding whose mesh dimensions were applied
-/// right to left, and what a view makes of a sharded inner dimension. Throws
-/// ValueError for a factor or a unit below 1.
+/// right to left, and the layout of a view whose inner dimension is sharded.
+/// Throws ValueError for a factor or a unit below 1.
 /// Python: torch.distributed.tensor.placement_types._StridedShard, which has no
 /// units.
 DTENSOR_API Placement
 StridedShard(int64_t dim, int64_t split_factor, int64_t unit = 1);
 
-/// Every rank holds the whole tensor.
+/// Every rank holds the full tensor.
 /// Python: torch.distributed.tensor.Replicate.
 constexpr Placement Replicate() {
   return {};
@@ -181,7 +183,8 @@ DTENSOR_API Placement Partial(std::string_view reduce_op = "sum");
 using Placements = c10::SmallVector<Placement, 4>;
 using PlacementsRef = c10::ArrayRef<Placement>;
 
-/// Of any two ranges. LibTorch has it since 2.13, and for vectors alone before.
+/// Compares any two ranges of placements. LibTorch has this operator since
+/// 2.13, and only for vectors before.
 inline bool operator==(PlacementsRef a, PlacementsRef b) {
   return a.equals(b);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ReduceOp: how one value comes of those of several ranks.
+// ReduceOp: the operation that reduces the values of several ranks to one.
 #pragma once
 
 #include <dtensor/api.h>
@@ -9,7 +9,7 @@
 
 namespace dtensor {
 
-/// How the values of a Partial tensor combine into the whole one.
+/// The operation that reduces the local values of a Partial tensor.
 enum class ReduceOp : uint8_t {
   kSum,
   kAvg,
@@ -25,7 +25,8 @@ enum class ReduceOp : uint8_t {
 /// band, bor, bxor.
 DTENSOR_API std::string_view to_string(ReduceOp op);
 
-/// The reduce op of that name. Throws ValueError naming the known ones.
+/// Returns the reduce op called `name`. Throws ValueError listing the known
+/// names.
 DTENSOR_API ReduceOp parse_reduce_op(std::string_view name);
 
 } // namespace dtensor

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// Appends the positions `range` of the concatenated `held`:
+// Appends the elements at positions `range` of the concatenation of `held`:
 // held {[0, 2), [6, 9)}, range [1, 4) -> {[1, 2), [6, 8)}
 void append_range(Intervals& list, const Intervals& held, Interval range) {
   int64_t position = 0;
@@ -32,7 +32,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Every part but the last ones has so many elements.
+// Number of elements in every chunk except the last ones.
 int64_t chunk_step(int64_t size, int64_t parts, int64_t unit) {
   if (unit == 1) {
     return ceil_div(size, parts);
@@ -41,7 +41,8 @@ int64_t chunk_step(int64_t size, int64_t parts, int64_t unit) {
   return ceil_div(ceil_div(size, one), parts) * one;
 }
 
-// The placements of the mesh dimensions before `mesh_dim`, left to right.
+// The intervals of `dim` after the placements of the mesh dimensions before
+// `mesh_dim` are applied, left to right.
 Intervals intervals_before(
     int64_t size,
     int64_t dim,
@@ -61,7 +62,7 @@ Intervals intervals_before(
 
 using SizeSet = std::set<int64_t>;
 
-// The sizes that the pieces of `cut` have in parts of these sizes.
+// The sizes of the blocks that `cut` splits dimensions of these sizes into.
 SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
   SizeSet pieces;
   for (const int64_t size : sizes) {
@@ -74,7 +75,7 @@ SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
   return pieces;
 }
 
-// The sizes that ranks have of a tensor dimension after the cuts.
+// All sizes that local shards of a tensor dimension have after the placements.
 SizeSet sizes_found(
     int64_t size,
     int64_t dim,
@@ -110,7 +111,9 @@ bool makes_same_parts(
   });
 }
 
-// Of a single size it is the one that divides size and parts, or a part.
+// Finds the largest unit that yields the same shards. If all blocks have one
+// size, the unit is a common divisor of that size and the chunk step, or the
+// step itself. With several sizes, no larger unit is searched.
 int64_t
 largest_unit(const SizeSet& found, const Placement& cut, int64_t parts) {
   SizeSet sizes = piece_sizes(found, cut);
@@ -173,7 +176,7 @@ Intervals cut(
   for (int64_t i = 0; i < pieces; ++i) {
     const Interval piece = chunk(size, pieces, i);
     if (piece.size() == 0) {
-      break; // and so are all that follow
+      break; // all following blocks are empty too
     }
     const Interval part = chunk(piece.size(), parts, index, placement.unit());
     append_range(
@@ -271,7 +274,8 @@ Sizes contiguous_strides(SizesRef sizes) {
 
 Sizes dense_strides(SizesRef sizes, SizesRef like_strides) {
   TORCH_INTERNAL_ASSERT(sizes.size() == like_strides.size());
-  // As LibTorch orders those of results: a stride of 0 compares with no other.
+  // This order is LibTorch's order for results: a stride of 0 is not compared
+  // with any other stride.
   c10::SmallVector<size_t, 5> inner_to_outer(sizes.size());
   std::iota(inner_to_outer.rbegin(), inner_to_outer.rend(), size_t{0});
   for (size_t i = 1; i < inner_to_outer.size(); ++i) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which global elements a rank holds: pure arithmetic on sizes, placements and
-// coordinates, with no tensor in sight.
+// Arithmetic on sizes, placements and coordinates that computes the global
+// elements of a rank. It needs no tensor.
 //
-// Placements apply from left to right. Everything here follows from one fact:
-// the elements of a tensor dimension that a rank holds are an ordered list of
-// intervals of global indices, and each placement that cuts the dimension
-// keeps a part of that list.
+// Placements apply from left to right. Everything here follows from one fact: a
+// rank's elements along a tensor dimension are an ordered list of intervals of
+// global indices, and each placement that shards the dimension keeps a sublist.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -27,37 +26,38 @@ struct Interval {
   }
   friend bool operator==(const Interval&, const Interval&) = default;
 };
-/// In the order of the local tensor.
+/// Intervals in the order of the local tensor.
 using Intervals = c10::SmallVector<Interval, 2>;
 
-/// How many indices they hold.
+/// Total number of indices in the intervals.
 DTENSOR_API int64_t total_size(const Intervals& intervals);
 
-/// The part of [0, size) that torch.chunk(parts) gives to `index`:
-/// ceil(size / parts) elements each, trailing parts shorter or empty.
+/// The chunk of [0, size) that torch.chunk(parts) gives to `index`: ceil(size /
+/// parts) elements each, trailing chunks shorter or empty.
 ///
 ///   chunk(5, 3, 0) == [0, 2)
 ///   chunk(5, 3, 2) == [4, 5)
 ///   chunk(2, 4, 3) == [2, 2)
 ///
-/// With a unit, of ceil(size / unit) units, the last of which may be shorter:
+/// With a unit, torch.chunk distributes ceil(size / unit) units, the last of
+/// them possibly shorter:
 ///
 ///   chunk(9, 2, 0, 2) == [0, 6)
 ///   chunk(9, 2, 1, 2) == [6, 9)
 DTENSOR_API Interval
 chunk(int64_t size, int64_t parts, int64_t index, int64_t unit = 1);
 
-/// The part of an ordered list of intervals that `placement`, over `parts`
-/// ranks, gives to rank `index`. Adjacent intervals are joined.
+/// The sublist of `held`, an ordered list of intervals, that `placement` over
+/// `parts` ranks gives to rank `index`. Adjacent intervals are joined.
 DTENSOR_API Intervals
 cut(const Intervals& held,
     const Placement& placement,
     int64_t parts,
     int64_t index);
 
-/// `placements` with, of each cut that has a unit, the largest one that makes
-/// the same parts of a tensor of `global_sizes` on every rank; none where the
-/// cut without a unit makes them.
+/// Canonicalizes units: replaces each shard's unit by the largest unit that
+/// yields the same shards of a tensor of `global_sizes` on every rank, or
+/// removes the unit if it has no effect.
 DTENSOR_API Placements with_largest_units(
     SizesRef global_sizes,
     SizesRef mesh_shape,
@@ -79,8 +79,8 @@ DTENSOR_API Sizes local_sizes(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// The global index of the first element of the local tensor at `coordinate`
-/// in every dimension; global size where the local tensor is empty.
+/// The global index of the first element of the local tensor at `coordinate`,
+/// per dimension; the global size if the local tensor is empty there.
 /// Python: compute_local_shape_and_global_offset.
 DTENSOR_API Sizes global_offset(
     SizesRef global_sizes,
@@ -88,8 +88,8 @@ DTENSOR_API Sizes global_offset(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// The size of dimension `dim` on the way: after the placements of the mesh
-/// dimensions before `mesh_dim` were applied, at `coordinate`.
+/// The intermediate size of dimension `dim` at `coordinate`: after the
+/// placements of the mesh dimensions before `mesh_dim` are applied.
 DTENSOR_API int64_t logical_size(
     int64_t size,
     int64_t dim,
@@ -98,14 +98,14 @@ DTENSOR_API int64_t logical_size(
     SizesRef coordinate,
     int64_t mesh_dim);
 
-/// Row-major strides.
+/// Strides of a row-major tensor.
 DTENSOR_API Sizes contiguous_strides(SizesRef sizes);
 
-/// Strides of a dense tensor of `sizes` whose dimensions are ordered in memory
-/// as those of `like_strides` are (ties: as in row-major order).
+/// Strides of a dense tensor of `sizes` with the memory order of dimensions
+/// that `like_strides` has. Ties are ordered row-major.
 DTENSOR_API Sizes dense_strides(SizesRef sizes, SizesRef like_strides);
 
-/// Product of sizes.
+/// The product of the sizes.
 DTENSOR_API int64_t numel(SizesRef sizes);
 
 } // namespace dtensor

@@ -14,7 +14,8 @@
 namespace dtensor {
 namespace {
 
-// What identifies a spec, by reference: a lookup copies nothing.
+// The values that identify a spec, by reference, so that a lookup copies
+// nothing.
 struct SpecKey {
   const DeviceMesh& mesh;
   PlacementsRef placements;
@@ -90,7 +91,7 @@ Placement normalize(
                 : c10::str("a dimension from ", -ndim, " to ", ndim - 1),
       ".");
   const int64_t dim = placement.dim() + (placement.dim() < 0 ? ndim : 0);
-  // One piece dealt out is a plain cut.
+  // A strided shard with one block is a plain shard.
   return placement.split_factor() == 1 ? Shard(dim).with_unit(placement.unit())
                                        : placement.with_dim(dim);
 }
@@ -101,10 +102,10 @@ bool has_units(PlacementsRef placements) {
   });
 }
 
-// The specs that this thread asked for last, found without a lock. They live on
-// while they are here: an operator whose result is dropped before the next call
-// would otherwise get a spec with a new id each time, and every decision that
-// follows from it would be made anew.
+// Specs that this thread looked up recently, found without a lock. The cache
+// keeps them alive. Otherwise an operator with a result dropped before the next
+// call would get a spec with a new id each time, and miss every cache keyed by
+// ids.
 class RecentSpecs {
  public:
   static RecentSpecs& of_this_thread() {
@@ -123,7 +124,8 @@ class RecentSpecs {
 
 } // namespace
 
-// The table of all specs. It is never destroyed, for specs in static objects.
+// The table of all specs. It is never destroyed, because static objects may
+// hold specs.
 struct SpecTable {
   static detail::InternTable<Spec>& instance() {
     static auto* table = new detail::InternTable<Spec>;

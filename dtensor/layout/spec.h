@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Spec: everything there is to know of a DTensor except its data: the mesh,
-// one placement per mesh dimension, and the global sizes, strides and dtype.
+// Spec: everything about a DTensor except its data: the mesh, one placement per
+// mesh dimension, and the global sizes, strides and dtype.
 //
-// Specs are interned: equal specs of one rank are one object, so caches
-// compare pointers (or ids) and never look inside. They are counted, so specs
-// of shapes that are no longer used go away.
+// Specs are interned: equal specs of one rank are one object, so caches compare
+// pointers (or ids) instead of fields. Specs are reference-counted, so unused
+// specs are freed.
 //
 //   SpecPtr s = Spec::make(mesh, {Shard(0)}, {8, 6}, at::kFloat);
 //   s->local_sizes();                       // {4, 6} on a mesh of 2
@@ -24,17 +24,18 @@
 namespace dtensor {
 
 class Spec;
-/// How specs are held and compared.
+/// A shared handle to a spec. Equal specs have equal handles.
 using SpecPtr = std::shared_ptr<const Spec>;
 
 class DTENSOR_API Spec {
  public:
-  /// The spec of these parts. Negative shard dims are resolved, a StridedShard
-  /// of split factor 1 becomes the Shard that it is, and a unit the largest
-  /// that makes the same parts (with_largest_units). Throws
-  /// ValueError: number of placements unlike the mesh's dimensions, Partial of
-  /// different ops in one layout (sum and avg may mix); IndexError: a shard
-  /// dim that the tensor does not have. `where` begins the message.
+  /// Returns the spec with these values. Normalizes placements: negative shard
+  /// dims are resolved, a StridedShard of split factor 1 becomes a Shard, and
+  /// units become the largest that yield the same shards (with_largest_units).
+  /// Throws ValueError if the number of placements is not the number of mesh
+  /// dimensions, or if one layout has Partials of different ops (sum and avg
+  /// may mix); IndexError for a shard dim that the tensor does not have.
+  /// `where` begins the message.
   static SpecPtr make(
       const DeviceMesh& mesh,
       PlacementsRef placements,
@@ -42,7 +43,7 @@ class DTENSOR_API Spec {
       SizesRef strides,
       at::ScalarType dtype,
       const char* where = "Spec");
-  /// With row-major strides.
+  /// The overload with row-major strides.
   static SpecPtr make(
       const DeviceMesh& mesh,
       PlacementsRef placements,
@@ -50,17 +51,17 @@ class DTENSOR_API Spec {
       at::ScalarType dtype,
       const char* where = "Spec");
 
-  /// The same tensor in another layout, and of another dtype. The first throws
-  /// as make().
+  /// Return this spec with other placements, or with another dtype.
+  /// with_placements() throws the same errors as make().
   SpecPtr with_placements(PlacementsRef placements, const char* where = "Spec")
       const;
   SpecPtr with_dtype(at::ScalarType dtype) const;
-  /// Same mesh and dtype, another tensor.
+  /// Returns the spec of another tensor with the same mesh and dtype.
   SpecPtr
   with_tensor(PlacementsRef placements, SizesRef sizes, SizesRef strides) const;
 
-  /// Mesh, placements, global sizes and strides, and dtype: what make() was
-  /// given, in the form in which it stores them; and what follows from sizes.
+  /// The values given to make(), in normalized form, and values derived from
+  /// the sizes.
   const DeviceMesh& mesh() const {
     return mesh_;
   }
@@ -83,7 +84,7 @@ class DTENSOR_API Spec {
     return numel_;
   }
 
-  /// Never used again for another spec, unlike the address.
+  /// An id that, unlike the address, is never reused for another spec.
   uint64_t id() const {
     return id_;
   }
@@ -93,14 +94,14 @@ class DTENSOR_API Spec {
     return local_sizes_;
   }
 
-  /// Whether every placement is Replicate, and whether one is Partial.
+  /// True if every placement is Replicate; true if some placement is Partial.
   bool is_replicated() const {
     return is_replicated_;
   }
   bool has_partial() const {
     return has_partial_;
   }
-  /// Whether some mesh dimension cuts tensor dimension `dim`.
+  /// True if some mesh dimension shards tensor dimension `dim`.
   bool cuts(int64_t dim) const;
 
  private:
@@ -119,23 +120,24 @@ class DTENSOR_API Spec {
   bool has_partial_ = false;
 };
 
-/// The global indices of dimension `dim` that this rank holds, in the order of
-/// its local tensor; none on a rank outside the mesh.
+/// The global indices along dimension `dim` that this rank holds, in the order
+/// of its local tensor; empty on a rank outside the mesh.
 DTENSOR_API Intervals local_intervals(const Spec& spec, int64_t dim);
 
-/// Placements as Spec::make stores them, checked for a tensor of `ndim`
-/// dimensions on `mesh`; the errors of Spec::make.
+/// Returns placements in the form that Spec::make stores, checked for a tensor
+/// of `ndim` dimensions on `mesh`. Throws the errors of Spec::make.
 DTENSOR_API Placements normalize_placements(
     const DeviceMesh& mesh,
     PlacementsRef placements,
     int64_t ndim,
     const char* where);
 
-/// `placements`; Replicate on every dimension of `mesh` if there are none.
+/// Returns `placements`, or Replicate on every dimension of `mesh` if
+/// `placements` is empty.
 DTENSOR_API Placements
 placements_or_whole(const DeviceMesh& mesh, PlacementsRef placements);
 
-/// Number of specs alive, for tests that the table does not grow.
+/// Number of living specs. Tests use it to check that the table does not grow.
 DTENSOR_API size_t live_specs();
 
 } // namespace dtensor

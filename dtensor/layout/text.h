@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one text notation for layouts, printed and parsed everywhere: errors,
-// plans, golden tests.
+// The text notation for layouts, printed and parsed everywhere: in errors,
+// plans and golden tests.
 //
 //   f32[8, 6] on (dp=2, tp=4): S(0) P(sum)
 //
 // Placements: R, S(dim), S(dim, u=unit), SS(dim, sf=n), SS(dim, sf=n, u=unit),
-// P(op). A mesh without names prints its
-// sizes alone: (2, 4). Dtypes print short: f32 f64 bf16 f16 i64 i32 i16 i8 u8
-// bool c64 c128.
+// P(op). A mesh without names prints only its sizes: (2, 4). Dtypes have short
+// names: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool c64 c128.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -24,24 +23,24 @@ DTENSOR_API std::string to_string(const Placement& placement);
 DTENSOR_API std::string to_string(PlacementsRef placements);
 /// "(dp=2, tp=4)".
 DTENSOR_API std::string to_string(const DeviceMesh& mesh);
-/// The whole notation. Non-contiguous strides print too:
-/// "f32[8, 6; 1, 8] on ...".
+/// The full notation. Non-contiguous strides are printed too: "f32[8, 6; 1, 8]
+/// on ...".
 DTENSOR_API std::string to_string(const Spec& spec);
-/// "f32", "i64"; the ATen name where there is no short one.
+/// "f32", "i64"; the ATen name of dtypes without a short name.
 DTENSOR_API std::string short_name(at::ScalarType dtype);
 /// "f32[8, 6]".
 DTENSOR_API std::string shape_text(at::ScalarType dtype, SizesRef sizes);
 
-/// The same texts.
+/// Print the to_string() notation.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Placement& p);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DeviceMesh& m);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const Spec& s);
 
-/// Reads what to_string wrote: "S(0) P(sum)", commas allowed between them.
-/// Throws ValueError pointing at the first thing it cannot read.
+/// Parses the output of to_string: "S(0) P(sum)", optionally separated by
+/// commas. Throws ValueError that points at the first error in the text.
 DTENSOR_API Placements parse_placements(std::string_view text);
 
-/// A layout read from text. The mesh is a pure value, seen from rank 0.
+/// A layout parsed from text. The mesh is a pure value, seen from rank 0.
 struct DTENSOR_API ParsedSpec {
   at::ScalarType dtype = at::kFloat;
   Sizes sizes;
@@ -50,12 +49,12 @@ struct DTENSOR_API ParsedSpec {
   std::vector<std::string> mesh_dim_names;
   Placements placements;
 
-  /// The spec on a pure mesh of that shape over ranks 0..n-1, seen from `rank`.
+  /// The spec on a pure mesh of mesh_shape over ranks 0..n-1, seen from `rank`.
   SpecPtr spec(int64_t rank = 0) const;
 };
 
-/// Reads what to_string wrote of a spec: "f32[8, 6] on (tp=2): S(0)".
-/// Throws ValueError pointing at the first thing it cannot read.
+/// Parses the output of to_string(Spec): "f32[8, 6] on (tp=2): S(0)". Throws
+/// ValueError that points at the first error in the text.
 DTENSOR_API ParsedSpec parse_spec(std::string_view text);
 
 } // namespace dtensor

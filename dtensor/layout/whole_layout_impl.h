@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts that are often asked for beside the one that a tensor has: whole on
-// every rank, and the same without terms that have yet to be reduced.
+// Layouts commonly derived from a given layout: fully replicated, and with
+// Partial replaced by Replicate.
 //
 //   without_partial({Shard(0), Partial()})   // S(0) R
 #pragma once
@@ -14,12 +14,12 @@ inline Placements whole_placements(const DeviceMesh& mesh) {
   return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
 }
 
-/// The same tensor, whole on every rank of the mesh.
+/// The spec of the same tensor, replicated on every mesh dimension.
 inline SpecPtr whole_spec(const Spec& spec) {
   return spec.with_placements(whole_placements(spec.mesh()));
 }
 
-/// Placements with every Partial replaced by Replicate.
+/// Returns `placements` with every Partial replaced by Replicate.
 inline Placements without_partial(PlacementsRef placements) {
   Placements result(placements.begin(), placements.end());
   for (auto& p : result) {
