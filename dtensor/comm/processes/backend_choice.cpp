@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kFake = "fake";
 constexpr const char* kNccl = "nccl";
 
-// Without asking for a GPU, which would start CUDA in programs that use none.
+// Checks for compiled-in CUDA support only. Querying a GPU would initialize
+// CUDA in programs that use none.
 bool torch_has_cuda() {
   return c10::impl::hasDeviceGuardImpl(c10::kCUDA);
 }
@@ -27,7 +28,8 @@ std::string lower(c10::DeviceType device) {
   return c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
-// Of our backends that carry tensors of one type of device alone.
+// Returns the only device type that the named built-in backend supports;
+// nullopt if it is not restricted.
 std::optional<c10::DeviceType> only_device(const std::string& name) {
   if (name == "shm" || name == "hierarchical" || uses_mpi(name)) {
     return c10::kCPU;
@@ -75,7 +77,7 @@ c10::DeviceType device_named(const std::string& name, const std::string& text) {
   }
 }
 
-// What "auto" is on one type of device.
+// Returns the backend that "auto" selects for a device type.
 std::string best_for(c10::DeviceType device) {
   if (device == c10::kCPU) {
     return "auto";
@@ -92,7 +94,7 @@ std::string best_for(c10::DeviceType device) {
   return has_nccl() ? kNccl : "gloo";
 }
 
-// Of "cuda:nccl" in a longer text.
+// Parses one item ("cuda:nccl") of the longer `text`.
 ChosenBackend parse_item(const std::string& item, const std::string& text) {
   const size_t colon = item.find(':');
   DTENSOR_CHECK_VALUE(
@@ -187,7 +189,8 @@ GroupBackendPtr make_chosen(
     const MeetingPlace& place) {
   const auto& first = chosen.front();
   const auto device = first.device.value_or(c10::kCPU);
-  // No tensor of another device can come.
+  // The backend needs no per-device wrapper: no tensor of another device type
+  // can occur.
   const bool is_alone = chosen.size() == 1 &&
       (!first.device || (device == c10::kCPU && !torch_has_cuda()));
   if (is_alone) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which backends carry a world's tensors, as the program or the environment
-// names them.
+// Selection of the backends that carry a world's tensors, from the names that
+// the program or the environment gives.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -11,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// For tensors of one type of device; of none: for all.
+/// Backend for tensors of one device type, or of all device types if `device`
+/// is empty.
 struct ChosenBackend {
   std::optional<c10::DeviceType> device;
   std::string name;
@@ -20,16 +21,17 @@ struct ChosenBackend {
 };
 using ChosenBackends = std::vector<ChosenBackend>;
 
-/// Of "name" or "cpu:name,cuda:other"; of DTENSOR_BACKEND if `text` is empty,
-/// and "auto" if that is too. At least one. Throws ValueError for what names no
-/// device or no backend, for a device named twice, and for a backend that does
-/// not carry tensors of that device.
+/// Parses "name" or "cpu:name,cuda:other". Uses DTENSOR_BACKEND if `text` is
+/// empty, and "auto" if that is empty too. Returns at least one backend. Throws
+/// ValueError for an unknown device or backend, for a device named twice, and
+/// for a backend that does not support its device.
 ChosenBackends choose_backends(const std::string& text);
 
-/// Whether they are to talk to nobody.
+/// Returns true if `chosen` is the fake backend, which does not communicate.
 bool are_fake(const ChosenBackends& chosen);
 
-/// A backend of the only one that is chosen, or of them for each device.
+/// Creates the chosen backend, or a backend that dispatches by device if
+/// several are chosen.
 GroupBackendPtr make_chosen(
     const ChosenBackends& chosen,
     GroupMembers members,

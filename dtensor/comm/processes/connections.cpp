@@ -15,7 +15,7 @@ struct End {
   int port = 0;
 };
 
-// "0100007F:1F90".
+// Parses an address and port such as "0100007F:1F90".
 End parse_end(const std::string& text) {
   const size_t colon = text.find(':');
   End end{text.substr(0, colon), 0};

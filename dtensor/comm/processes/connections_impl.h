@@ -5,12 +5,12 @@
 
 namespace dtensor::detail {
 
-/// Returns whether a line of /proc/net/tcp or tcp6 in `table` is an open
-/// connection from another host to `port` of this one.
+/// Returns true if `table`, in the format of /proc/net/tcp or tcp6, lists an
+/// open connection from another host to local port `port`.
 bool lists_remote_connection(std::string_view table, int port);
 
-/// Returns whether another host is connected to `port` of this one: the
-/// connections of a process close when it ends.
+/// Returns true if another host is connected to local port `port`. A process's
+/// connections close when it ends.
 bool has_remote_connections(int port);
 
 } // namespace dtensor::detail

@@ -7,7 +7,7 @@
 
 namespace dtensor::detail {
 
-/// An open file or socket, which it closes.
+/// Owner of a file descriptor, closed on destruction.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}

@@ -18,7 +18,7 @@ namespace {
 
 using TimePoint = std::chrono::system_clock::time_point;
 
-// "13:05:01.123456", UTC.
+// Formats a time as "13:05:01.123456" (UTC).
 std::string clock_text(TimePoint time) {
   const auto micros = std::chrono::floor<std::chrono::microseconds>(time);
   return fmt::format("{:%T}", micros);
@@ -32,7 +32,7 @@ double seconds_since_epoch(TimePoint time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// What may be in a file's name.
+// Replaces the characters that are not allowed in file names.
 std::string file_name(std::string text) {
   std::replace_if(
       text.begin(),
@@ -42,12 +42,12 @@ std::string file_name(std::string text) {
   return text;
 }
 
-// A warning may not hide the error that is being told.
+// Warns without throwing, so that the warning cannot hide the original error.
 void warn(const std::exception& error) noexcept {
   try {
     TORCH_WARN(message_of(error));
   } catch (const std::exception&) {
-    // Where warnings are errors.
+    // Warnings are configured to throw.
   }
 }
 
@@ -144,7 +144,7 @@ std::string FlightRecord::as_json(const std::string& why) const {
       {"host", host_},
       {"why", why},
       {"collectives", collectives}};
-  // A message may quote bytes that are no text.
+  // Messages may quote bytes that are not valid UTF-8.
   return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

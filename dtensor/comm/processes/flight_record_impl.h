@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FlightRecord: a rank's last collectives, written to files when one fails.
+// FlightRecord: the last collectives of a rank, written to files when a
+// collective fails.
 #pragma once
 
 #include <chrono>
@@ -12,21 +13,22 @@ namespace dtensor::detail {
 
 class FlightRecord {
  public:
-  /// How many collectives are kept: some steps of a model with ten layers.
+  /// Number of collectives kept: a few training steps of a ten-layer model.
   static constexpr size_t kKept = 512;
 
-  /// `host` and `job` are for the reader.
+  /// Creates an empty record. `host` and `job` appear in the files only.
   FlightRecord(int64_t rank, int64_t size, std::string host, std::string job);
 
-  /// A collective begins; `label` is its group's. `name` is a literal.
-  /// Returns its number among all of this rank, from 1.
+  /// Records the start of a collective on the group labelled `label`. `name`
+  /// must be a string literal. Returns the collective's number on this rank,
+  /// counted from 1 over all groups.
   int64_t begin(const std::string& label, std::string_view name, int64_t bytes);
   void end(int64_t number);
 
-  /// Writes "<folder>/<job>.rank<r>.txt" and ".json", and returns the first
-  /// name; empty if they could not be written. The folder is
-  /// DTENSOR_FLIGHT_RECORD, else dtensor-flight-<user> where temporary files
-  /// go; "off" is for none.
+  /// Writes "<folder>/<job>.rank<r>.txt" and ".json" and returns the path of
+  /// the former; returns "" if writing fails. The folder is
+  /// DTENSOR_FLIGHT_RECORD, or dtensor-flight-<user> in the temporary directory
+  /// if unset. Writes nothing if DTENSOR_FLIGHT_RECORD is "off".
   std::string write(const std::string& why) const noexcept;
 
  private:
@@ -37,13 +39,13 @@ class FlightRecord {
     std::string_view name;
     int64_t bytes = 0;
     Clock::time_point begin;
-    Clock::time_point end; // the epoch: it has not ended
+    Clock::time_point end; // epoch until the collective ends
   };
 
   Entry& entry(int64_t number) {
     return entries_[static_cast<size_t>(number) % kKept];
   }
-  /// The oldest first.
+  /// Returns the kept entries, oldest first.
   std::vector<const Entry*> kept() const;
   std::string as_text(const std::string& why) const;
   std::string as_json(const std::string& why) const;

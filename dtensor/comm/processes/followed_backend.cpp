@@ -12,7 +12,7 @@
 namespace dtensor::detail {
 namespace {
 
-// A message that ends as a sentence does.
+// Ends the message with exactly one period.
 std::string sentence(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
     text.pop_back();
@@ -20,7 +20,8 @@ std::string sentence(std::string text) {
   return text.empty() || text.back() == '.' ? text : text + ".";
 }
 
-// "[where] what" in two; `name` is where, if the message does not say.
+// Splits "[where] what" into `where` and `what`. `where` is `name` if the
+// message has no prefix.
 std::pair<std::string, std::string> taken_apart(
     const std::string& text,
     std::string_view name) {
@@ -30,7 +31,8 @@ std::pair<std::string, std::string> taken_apart(
       : std::pair(std::string(name), text);
 }
 
-// Errors of arguments are thrown on.
+// Returns the text of the exception being handled. Rethrows errors of
+// arguments.
 std::string text_of_caught() {
   try {
     throw;
@@ -52,8 +54,8 @@ class FollowedBackend final
   void ended(int64_t number) const {
     following_.record->end(number);
   }
-  /// In a handler of what a collective has thrown. An error of arguments is the
-  /// program's, alike on all ranks, and is thrown on.
+  /// Called while handling an exception from a collective. Rethrows argument
+  /// errors: they are mistakes in the program and occur on all ranks.
   [[noreturn]] void explain(std::string_view name, int64_t number) const;
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend whose collectives are recorded, and whose errors say which rank is
-// the cause.
+// Backend decorator that records collectives and reports in errors which rank
+// caused the failure.
 #pragma once
 
 #include <dtensor/comm/fork_count_impl.h>
@@ -14,21 +14,21 @@
 
 namespace dtensor::detail {
 
-/// What a rank knows of itself and the others.
+/// Failure reporting state of a rank: its peers and its flight record.
 struct Following {
   std::shared_ptr<Peers> peers;
   std::shared_ptr<FlightRecord> record;
-  /// fork_count() in the process that is the rank.
+  /// Value of fork_count() in the rank's process.
   int64_t forks = fork_count();
 };
 
-/// `backend`, but that each collective is noted in the record, and that a
-/// RuntimeError out of one tells, as RuntimeError, the collective's number,
-/// what became of the other members, and where the record is.
+/// Wraps `backend` so that each collective is recorded. A RuntimeError from a
+/// collective is rethrown as a RuntimeError with the collective's number, the
+/// state of the other members, and the path of the flight record.
 GroupBackendPtr followed(GroupBackendPtr backend, Following following);
 
-/// In a handler of what has kept members from making their backend: the same
-/// without a number.
+/// Rethrows the error that kept members from creating their backend, with the
+/// state of the other members. Call it while that error is being handled.
 [[noreturn]] void explain_failed_meeting(
     const Following& following,
     const std::vector<int64_t>& ranks);

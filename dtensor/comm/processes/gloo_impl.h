@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The Gloo that LibTorch has inside, as a backend.
+// The Gloo backend that LibTorch includes.
 #pragma once
 
 #include <dtensor/comm/backends.h>
 
 namespace dtensor::detail {
 
-/// Connects each member with each other one. Between processes of one host it
-/// listens on the loopback interface alone; else on that of
-/// GLOO_SOCKET_IFNAME, or where this host's name points to.
+/// Connects every pair of members. Listens on the loopback interface if all
+/// members are on one host; otherwise on the interface GLOO_SOCKET_IFNAME, or
+/// on the address of this host's name.
 GroupBackendPtr make_gloo(GroupMembers members, const MeetingPlace& place);
 
 } // namespace dtensor::detail

@@ -5,7 +5,8 @@
 
 namespace dtensor::detail {
 
-// Nobody waits here: a member may send to another before the rest have come.
+// The claim must not wait for other members: a member may send to another
+// before the rest have arrived.
 void claim_gpu(
     const GroupMembers& members,
     const MeetingPlace& place,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NCCL wants a GPU for each rank, and says little where two have taken one.
+// Check that no two ranks use one GPU. NCCL requires a GPU per rank and reports
+// violations poorly.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -8,9 +9,10 @@
 
 namespace dtensor::detail {
 
-/// Tells the members that this one has a GPU. Throws ValueError if another one
-/// has it. `name` is alike for two processes that see one GPU, whatever its
-/// number there, and for no others.
+/// Claims `gpu` for this member in the store of the group. Throws ValueError if
+/// another member has claimed it. `name` identifies the physical GPU: equal in
+/// two processes exactly if they see the same GPU, whatever its device index
+/// there.
 DTENSOR_API void claim_gpu(
     const GroupMembers& members,
     const MeetingPlace& place,

@@ -18,7 +18,7 @@ constexpr size_t kGreetingBytes = 4096;
 constexpr char kNote = 'n';
 constexpr char kRefusal = 'r';
 
-// Text of another process as a part of an error.
+// Makes text from another process safe to quote in an error.
 std::string printable(std::string_view text) {
   std::string result(text);
   std::replace_if(
@@ -163,7 +163,7 @@ int parse_note(std::string_view bytes) {
   return *port;
 }
 
-// The file is a row of keys and values, each after its length.
+// The file is a sequence of keys and values, each preceded by its length.
 std::string meeting_file_objection(std::string_view bytes) {
   size_t texts = 0;
   for (; !bytes.empty(); ++texts) {

@@ -14,9 +14,9 @@
 namespace dtensor::detail {
 namespace {
 
-using Positions = std::vector<int64_t>; // of members in the whole group
+using Positions = std::vector<int64_t>; // positions in the full group
 
-// The members of each host, hosts in the order of their first members.
+// Groups the members by host, with hosts in the order of their first members.
 std::vector<Positions> by_host(const std::vector<std::string>& hosts) {
   std::map<std::string, size_t> known;
   std::vector<Positions> result;
@@ -38,7 +38,7 @@ Sizes picked(SizesRef counts, const Positions& positions) {
   return result;
 }
 
-// columns[l][h] of hosts[h][l].
+// Transposes hosts[h][l] into columns[l][h].
 std::vector<Positions> by_place(const std::vector<Positions>& hosts) {
   std::vector<Positions> columns(hosts.front().size());
   for (const Positions& host : hosts) {
@@ -51,7 +51,7 @@ std::vector<Positions> by_place(const std::vector<Positions>& hosts) {
 
 class Hierarchical final : public GroupBackend {
  public:
-  /// columns[l][h] is the position of member (h, l).
+  /// `columns[l][h]` is the position of member (h, l).
   Hierarchical(
       GroupMembers members,
       std::vector<Positions> columns,
@@ -69,7 +69,7 @@ class Hierarchical final : public GroupBackend {
     const bool divides = op == ReduceOp::kAvg;
     const ReduceOp inner = divides ? ReduceOp::kSum : op;
     at::Tensor part = within_->reduce_scatter(input.view({-1}), counts, inner);
-    if (part.numel() > 0) { // on all members with this place, or on none
+    if (part.numel() > 0) { // empty on all of a column or none
       part = across_->all_reduce_in_place(part, inner);
     }
     if (divides) {
@@ -106,7 +106,7 @@ class Hierarchical final : public GroupBackend {
     return divides ? (mine / size()).to(input.scalar_type()) : mine;
   }
 
-  // From the root to one member of each host, and on from there.
+  // Broadcasts from the root to one member of each host, then within each host.
   at::Tensor broadcast(const at::Tensor& input, int64_t root) override {
     const auto [host, l] = whereabouts(root);
     const at::Tensor mine =
@@ -133,7 +133,7 @@ class Hierarchical final : public GroupBackend {
   }
 
  private:
-  // This member's l.
+  // Returns this member's l.
   int64_t place() const {
     return within_->rank();
   }
@@ -147,7 +147,7 @@ class Hierarchical final : public GroupBackend {
     }
     return result;
   }
-  // (h, l) of a member.
+  // Returns (h, l) of a member.
   std::pair<int64_t, int64_t> whereabouts(int64_t position) const {
     for (size_t l = 0; l < columns_.size(); ++l) {
       const auto& column = columns_[l];
@@ -158,7 +158,8 @@ class Hierarchical final : public GroupBackend {
     }
     TORCH_INTERNAL_ASSERT(false, "member ", position, " is on no host");
   }
-  // What lies column after column, member after member.
+  // Reorders rows from column-major order (all of column 0 first) to the order
+  // of members.
   at::Tensor in_members_order(const at::Tensor& columns, SizesRef counts)
       const {
     Positions order;
@@ -179,7 +180,7 @@ class Hierarchical final : public GroupBackend {
   GroupBackendPtr flat_;
 };
 
-// The backend of the members at these positions, of which `mine` is this one.
+// Creates the backend of the members at `positions`, which include this member.
 GroupBackendPtr of_some(
     const GroupMembers& all,
     const MeetingPlace& place,

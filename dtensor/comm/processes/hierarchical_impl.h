@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend for several hosts with as many members each: memory within a host,
-// and between hosts a backend for each place in them.
+// Hierarchical backend for several hosts with equally many members each. It
+// combines a backend within each host with backends across hosts.
 //
-// Member (h, l) is the l-th of host h. Two kinds of groups do the work: the
-// members of one host, and those with one l, one of each host. A reduction is
-// cut in the first and goes on in the second, so that each member sends its
-// share of the bytes over the network, and every byte goes there once.
+// Member (h, l) is the l-th member on host h. There are two kinds of groups:
+// all members on one host (same h), and all members with the same l, one per
+// host. A reduction is reduce-scattered within the host, reduced across hosts,
+// and gathered within the host again. Each member thus sends only its share
+// over the network, and every byte crosses it once.
 #pragma once
 
 #include <dtensor/comm/backends.h>
 
 namespace dtensor::detail {
 
-/// Whether every host has as many of the members as any other, and at least
-/// two.
+/// Returns true if every host has the same number of members, and at least two.
 bool is_regular(const MeetingPlace& place);
 
-/// All members make it. `within` and `across` make the backends of the two
-/// kinds of groups, and `across` one of all members besides, for what goes from
-/// member to member. The place has to be regular.
+/// Creates the hierarchical backend. All members must call it. `within` and
+/// `across` create the backends of the two kinds of groups. `across` also
+/// creates a backend of all members, for point-to-point messages and
+/// all_to_all. Requires is_regular(place).
 GroupBackendPtr hierarchical_backend(
     GroupMembers members,
     const MeetingPlace& place,

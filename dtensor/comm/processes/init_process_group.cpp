@@ -17,29 +17,31 @@
 namespace dtensor {
 namespace {
 
-// This process as a rank, and the thread that made it one.
+// This process's state as a rank, and the thread that called
+// init_process_group().
 struct Session {
   std::mutex mutex;
   std::shared_ptr<detail::ProcessWorld> world;
   std::optional<WorldScope> scope;
   std::thread::id thread;
-  int64_t forks = 0; // at its beginning
+  int64_t forks = 0; // fork_count() at the start
 };
 
-// Not destroyed at the end of the program: what was made in the world may
-// still be held by other static objects then.
+// Returns the process's session. It is never destroyed, because other static
+// objects may still hold tensors of the world when the program exits.
 Session& session() {
   static auto* const only = new Session;
   return *only;
 }
 
-// Whether the session is that of the process that this one was forked from.
+// Returns true if `mine` was inherited from the process that forked this
+// process.
 bool is_parents(const Session& mine) {
   return mine.world != nullptr && mine.forks != detail::fork_count();
 }
 
-// Lets go of the parent's session: its connections and threads are not this
-// process's to close.
+// Drops the session inherited from the parent without destroying it: its
+// connections and threads belong to the parent.
 void forget(Session& mine) {
   static std::vector<std::shared_ptr<detail::ProcessWorld>>* const kept =
       new std::vector<std::shared_ptr<detail::ProcessWorld>>;
@@ -48,7 +50,7 @@ void forget(Session& mine) {
   mine.scope.reset();
 }
 
-// The rank is one no more.
+// Ends this process's role as a rank.
 void end(Session& mine) {
   mine.world->end();
   detail::set_default_world(nullptr);

@@ -19,13 +19,14 @@
 namespace dtensor::detail {
 namespace {
 
-// The variables by which a kind of launcher says who a process is.
+// Environment variables in which a launcher describes a process.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_size;
-  /// Set in each process that this launcher started, and not around it.
+  /// Variable that is set in each process started by this launcher, and not in
+  /// the shell around it.
   const char* mark;
   const char* job;
 };
@@ -44,7 +45,7 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_RANK",
      "PMIX_NAMESPACE"},
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_ID"},
-    // A shell in an allocation has the other variables too.
+    // A shell inside an allocation also has the other Slurm variables.
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
@@ -53,7 +54,7 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_JOB_ID"},
 };
 
-// A name of a job as a part of a line and of a socket's name.
+// Makes a job name usable in one line of text and in a socket name.
 std::string one_line(std::string job) {
   constexpr size_t kMost = 128;
   if (job.size() > kMost) {
@@ -112,11 +113,11 @@ class Variables {
   const Lookup& lookup_;
 };
 
-// Throws where a launcher's number of ranks is set without the rank.
+// Throws if a launcher's number of ranks is set but its rank is not.
 void check_rank_is_set(const Variables& variables) {
   for (const Launcher& launcher : kLaunchers) {
     const bool marks_itself =
-        std::strcmp(launcher.mark, launcher.rank) == 0; // Slurm does not
+        std::strcmp(launcher.mark, launcher.rank) == 0; // false for Slurm
     DTENSOR_CHECK_VALUE(
         !marks_itself || !variables.has(launcher.size),
         kInitProcessGroup,
@@ -159,7 +160,8 @@ void read_who(
   env.job = variables.text(launcher.job);
 }
 
-// Slurm has the number of a step's hosts in place of that of a host's ranks.
+// Returns the number of ranks on this host. Slurm provides only the number of
+// hosts of a step, so the result is 0 (unknown) for several hosts.
 int64_t local_size(const Variables& variables, const Launcher& launcher) {
   if (std::strcmp(launcher.name, "Slurm") == 0) {
     return variables.number("SLURM_STEP_NUM_NODES", {1, kMostRanks}, 0) == 1
@@ -169,7 +171,8 @@ int64_t local_size(const Variables& variables, const Launcher& launcher) {
   return variables.number(launcher.local_size, {1, kMostRanks}, 0);
 }
 
-// Reads what the launcher that started this process says of it, if one did.
+// Fills `env` from the variables of the launcher that started this process, if
+// any.
 void read_launcher(const Variables& variables, LaunchEnv& env) {
   for (const Launcher& launcher : kLaunchers) {
     if (!variables.has(launcher.mark) || !variables.has(launcher.rank)) {
@@ -189,7 +192,7 @@ void read_launcher(const Variables& variables, LaunchEnv& env) {
         env.size,
         ". A host cannot have more ranks than the world.");
     if (env.launcher == "Slurm") {
-      env.job += "." + variables.text(launcher.mark); // of several steps
+      env.job += "." + variables.text(launcher.mark); // a job has many steps
     }
     env.job = one_line(std::move(env.job));
     return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a launcher tells a process by its environment.
+// LaunchEnv: the rank, world size and rendezvous that a launcher passes through
+// environment variables.
 #pragma once
 
 #include <cstdint>
@@ -11,44 +12,47 @@ namespace dtensor::detail {
 inline constexpr int64_t kLastPort = 65535;
 
 struct LaunchEnv {
-  /// "torchrun" (and dtensor-run, which says the same), "OpenMPI", "PMI" (MPICH
-  /// and its kin) or "Slurm"; empty: the program was started by itself.
+  /// Name of the launcher: "torchrun" (also for dtensor-run, which sets the
+  /// same variables), "OpenMPI", "PMI" (MPICH and compatible) or "Slurm". Empty
+  /// if the program was started without a launcher.
   std::string launcher;
   int64_t rank = 0;
   int64_t size = 1;
-  /// How many ranks this host has; 0: not said.
+  /// Number of ranks on this host; 0 if unknown.
   int64_t local_size = 0;
-  /// Where the store is, by MASTER_ADDR and MASTER_PORT; empty and 0: not said.
+  /// Address of the store (MASTER_ADDR and MASTER_PORT); empty and 0 if unset.
   std::string master_addr;
   int master_port = 0;
-  /// The launcher keeps the store there; otherwise rank 0 does.
+  /// True if the launcher hosts the store at that address; otherwise rank 0
+  /// hosts it.
   bool launcher_has_store = false;
-  /// What tells this job from others, on one line; may be empty.
+  /// Identifier of this job, on one line; may be empty.
   std::string job;
-  /// How often the launcher has started the job before.
+  /// Number of earlier attempts of the launcher to run the job.
   int64_t attempt = 0;
-  /// How many threads of a process are ranks, by DTENSOR_RANKS_PER_PROCESS.
+  /// Number of threads per process that are ranks (DTENSOR_RANKS_PER_PROCESS).
   int64_t ranks_per_process = 1;
-  /// How often this process has been a rank before.
+  /// Number of earlier process groups of this process.
   int64_t session = 0;
 
-  /// Whether the store lies in this process.
+  /// Returns true if this process hosts the store.
   bool keeps_store() const {
     return rank == 0 && !launcher_has_store;
   }
 };
 
-/// The variable's value; null if it is not set.
+/// Function that returns a variable's value, or null if it is not set.
 using Lookup = std::function<const char*(const char* name)>;
 
-/// Throws ValueError unless so many ranks can meet.
+/// Throws ValueError unless a world of `ranks` ranks is supported.
 void check_world_size(int64_t ranks);
 
-/// `value` in quotation marks, for an error: its first bytes if it is long.
+/// Returns `value` in quotation marks for an error message, truncated if it is
+/// long.
 std::string quoted(const std::string& value);
 
-/// Throws ValueError where variables are missing, out of range, or contradict
-/// each other.
+/// Reads the environment. Throws ValueError if variables are missing, out of
+/// range, or contradictory.
 LaunchEnv read_launch_env(const Lookup& lookup);
 LaunchEnv read_launch_env();
 

@@ -35,7 +35,8 @@ struct LocalAddress {
   }
 };
 
-// Names that differ only behind the longest name of a socket stay apart.
+// Shortens a name to the longest socket name. The hash keeps names distinct
+// that differ only beyond that length.
 std::string fitted_name(const std::string& name, size_t longest) {
   constexpr size_t kHashes = size_t{2} * (1 + 20);
   if (name.size() <= longest) {
@@ -50,7 +51,7 @@ std::string fitted_name(const std::string& name, size_t longest) {
       hash(name + "#"));
 }
 
-// In the abstract namespace, which has no files.
+// Returns an address in the abstract socket namespace, which creates no files.
 LocalAddress abstract_address(const std::string& full_name) {
   LocalAddress result;
   result.address.sun_family = AF_UNIX;
@@ -62,7 +63,7 @@ LocalAddress abstract_address(const std::string& full_name) {
   return result;
 }
 
-// The process at the other end of a connection.
+// Returns the credentials of the process at the other end of a connection.
 ucred peer_of(const Descriptor& connection) {
   ucred who{.pid = 0, .uid = ~uid_t{0}, .gid = 0};
   socklen_t length = sizeof(who);
@@ -76,11 +77,12 @@ Descriptor local_socket() {
 }
 
 void send_text(const Descriptor& to, const std::string& text) {
-  // A few bytes fit into the buffer of a new connection.
+  // The send cannot block: a few bytes always fit into the buffer of a new
+  // connection.
   static_cast<void>(!::send(to.get(), text.data(), text.size(), MSG_NOSIGNAL));
 }
 
-// Rank 0's side.
+// Rank 0's side: the server that hands out the port.
 class NoteDesk {
  public:
   NoteDesk(const std::string& name, int port, int64_t size)
@@ -144,7 +146,7 @@ class NoteDesk {
   }
 
   void let_in() {
-    constexpr size_t kMostVisitors = 512; // that have not said who they are
+    constexpr size_t kMostVisitors = 512; // not yet identified
     Descriptor connection(
         accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const ucred who = peer_of(connection);
@@ -163,7 +165,8 @@ class NoteDesk {
     }
   }
 
-  // Returns whether the visitor has gone or been answered.
+  // Reads from the visitor. Returns true if it has disconnected or been
+  // answered.
   bool hear(Visitor& visitor) {
     const ssize_t got = recv(
         visitor.connection.get(),
@@ -180,7 +183,8 @@ class NoteDesk {
     return got == 0 || visitor.bytes == visitor.request.size();
   }
 
-  // The same process may ask again, as after a lost connection.
+  // Answers a complete request. A process may ask again, for example after a
+  // lost connection.
   void answer(const Visitor& visitor) {
     const auto rank = parse_note_request(visitor.request, size_);
     if (!rank) {
@@ -207,17 +211,18 @@ class NoteDesk {
   std::map<int64_t, pid_t> served_; // by rank
 };
 
-// Why a rank has not got its note so far.
+// Reason why a rank has not received the port so far.
 struct Obstacle {
   std::string text;
 };
 
-// Returns once connected to a process of this user that listens there.
+// Connects to a process of this user that listens at `address`. Returns nullopt
+// and sets `obstacle` if there is none.
 std::optional<Descriptor> connect_to(
     const LocalAddress& address,
     Obstacle& obstacle) {
   Descriptor connection = local_socket();
-  // A full backlog is EAGAIN.
+  // connect() fails with EAGAIN if the backlog is full.
   if (connect(connection.get(), address.get(), address.length) != 0) {
     obstacle.text = errno == EAGAIN ? "its socket takes no more connections"
                                     : "nothing listens at its local name";
@@ -234,7 +239,8 @@ std::optional<Descriptor> connect_to(
   return connection;
 }
 
-// The answer; empty if the connection was closed, or none came in time.
+// Requests the port and returns the answer; "" if the connection was closed or
+// the deadline passed.
 std::string ask(const Descriptor& desk, int64_t rank, Deadline deadline) {
   const NoteRequest request = note_request(rank);
   send_text(desk, {request.data(), request.size()});

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Locks the open file as stores do.
+// Lock on the open file, taken in the same way as c10d::FileStore does.
 class FileLock {
  public:
   FileLock(const Descriptor& file, const std::string& path, Deadline deadline)
@@ -108,7 +108,8 @@ void check_meeting_file(const std::string& path, Deadline deadline) {
       kInitProcessGroup,
       quoted(path),
       " is not a regular file. Name a file that does not exist yet.");
-  // Without O_NONBLOCK a FIFO that has come since would hold this process.
+  // O_NONBLOCK: if a FIFO has replaced the file in the meantime, open() would
+  // otherwise block.
   const Descriptor file(
       exists ? ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1);
   DTENSOR_CHECK_VALUE(

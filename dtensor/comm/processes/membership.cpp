@@ -16,13 +16,14 @@
 namespace dtensor::detail {
 namespace {
 
-// As Python's ranks understand it.
+// Returns true if TORCH_DISTRIBUTED_DEBUG is DETAIL, as in PyTorch.
 bool asks_for_checks() {
   const char* value = std::getenv("TORCH_DISTRIBUTED_DEBUG");
   return value != nullptr && std::string_view(value) == "DETAIL";
 }
 
-// The name of that which communicates by MPI; empty: none does.
+// Returns the name of the chosen backend that communicates by MPI; "" if none
+// does.
 std::string mpi_among(const ChosenBackends& chosen) {
   for (const ChosenBackend& one : chosen) {
     if (uses_mpi(one.name)) {
@@ -32,8 +33,9 @@ std::string mpi_among(const ChosenBackends& chosen) {
   return "";
 }
 
-// Ranks that are threads begin with copies of one generator. Processes get the
-// state of rank 0's, which the seed of DTensors' random numbers is part of.
+// Copies rank 0's generator state to all ranks; it includes the seed of
+// DTensors' random numbers. (Ranks that are threads start with copies of one
+// generator.)
 void share_random_state(c10d::Store& store, int64_t rank) {
   constexpr const char* kKey = "random state";
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -74,7 +76,7 @@ Membership::Membership(const LaunchEnv& env, const ProcessGroupOptions& options)
       env.ranks_per_process,
       ". Use another backend than \"fake\", or one rank for each process.");
   if (!mpi_.empty()) {
-    load_mpi(mpi_); // where it cannot, before others wait for this rank
+    load_mpi(mpi_); // fail before other ranks wait for this one
   }
   Rendezvous rendezvous = meet(env, options);
   has_store_ = rendezvous.keeps_store;
@@ -104,7 +106,7 @@ void Membership::disconnect() {
 }
 
 void Membership::abandon(const std::string& why, bool is_cause) {
-  IgnoreWriteSignals::for_good(); // what others do now comes late
+  IgnoreWriteSignals::for_good(); // peers may close connections later
   following_.peers->tell(why, is_cause);
   end_mpi(/*has_failed=*/true);
   const std::lock_guard lock(mutex_);
@@ -115,7 +117,7 @@ void Membership::abandon(const std::string& why, bool is_cause) {
 }
 
 void Membership::linger() {
-  // mpirun kills all ranks when one ends by a failure.
+  // mpirun kills all ranks when one of them ends with a failure.
   if (has_store_ || !mpi_.empty()) {
     following_.peers->linger();
   }
@@ -130,7 +132,7 @@ GroupBackendPtr Membership::backend(
   if (found != backends_.end()) {
     return found->second;
   }
-  // What cannot be made is not kept.
+  // A backend that cannot be created is not cached.
   return backends_.emplace(key, make_backend(members, name)).first->second;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Membership: what a rank of a job of processes has with the others: who they
-// are, what carries tensors to them, and what is told when one fails.
+// Membership: a rank's connection to the other ranks of a job of processes. It
+// holds the peers, the backends, and the reporting of failures.
 #pragma once
 
 #include <dtensor/comm/processes/backend_choice_impl.h>
@@ -19,29 +19,30 @@ namespace dtensor::detail {
 
 class Membership {
  public:
-  /// Returns when all ranks have come. Throws ValueError if there is no such
+  /// Returns when all ranks have arrived. Throws ValueError for an unknown
   /// backend.
   Membership(const LaunchEnv& env, const ProcessGroupOptions& options);
 
   int64_t local_rank() const {
     return following_.peers->local_rank();
   }
-  /// The same members get the same backend again. By the name that
-  /// init_process_group() was given, or another.
+  /// Returns the backend of `members`, cached by members and name. `name`
+  /// selects the backend; "" is the choice of init_process_group().
   GroupBackendPtr backend(
       const GroupMembers& members,
       const std::string& name = "");
 
-  /// Says that this rank goes. A rank that has the store in it stays until all
-  /// have said so.
+  /// Announces that this rank leaves the world. The rank that hosts the store
+  /// blocks until all ranks have announced it.
   void leave();
-  /// Closes what it has to others.
+  /// Closes the connections to other ranks.
   void disconnect();
-  /// The same for a rank that has failed: they are told why, and whether it is
-  /// the cause, or follows from what another rank did.
+  /// Closes the connections after a failure and reports the reason to the other
+  /// ranks. `is_cause` is false if the failure is a consequence of another
+  /// rank's failure.
   void abandon(const std::string& why, bool is_cause);
-  /// A rank that has failed, and ends with it what the others need, lets them
-  /// tell each other for a moment.
+  /// Delays the exit of a failed rank for a moment if the others depend on this
+  /// process, so that they can still exchange their reasons.
   void linger();
 
  private:
@@ -54,12 +55,12 @@ class Membership {
   IgnoreWriteSignals signals_;
   std::chrono::milliseconds timeout_;
   bool checks_;
-  /// The name of the backend that communicates by MPI, if one does.
+  /// Name of the backend that communicates by MPI; empty if none does.
   std::string mpi_;
   bool has_store_ = false;
   Following following_;
   std::mutex mutex_;
-  // By members and name.
+  // Backends by members and name.
   std::map<std::pair<std::vector<int64_t>, std::string>, GroupBackendPtr>
       backends_;
 };

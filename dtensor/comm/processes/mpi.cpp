@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 constexpr const char* kOpenMpi = "openmpi";
 constexpr const char* kMpich = "mpich";
 
-// Set in each process that a launcher of that implementation has started; PMIx
-// is what OpenMPI speaks with Slurm's srun.
+// Variables that the launcher of each MPI implementation sets in its processes.
+// OpenMPI uses PMIx under Slurm's srun.
 constexpr struct {
   const char* variable;
   const char* implementation;
@@ -46,7 +46,7 @@ std::string implementation_for(std::string_view name) {
       "\"openmpi\" or \"mpich\", or use \"gloo\".");
 }
 
-// Where this library is.
+// Returns the folder that contains this library.
 fs::path own_folder() {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(&own_folder), &info);
@@ -68,7 +68,8 @@ MpiEntry entry_of(const std::string& implementation) {
       ". Install what programs are built with for it (lib",
       implementation,
       "-dev) and build dtensor again, or use \"gloo\".");
-  // OpenMPI's own plugins look for its names among the global ones.
+  // RTLD_GLOBAL: OpenMPI's own plugins resolve their symbols in the global
+  // scope.
   void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   const char* const why = module == nullptr ? dlerror() : "";
   DTENSOR_CHECK(
@@ -81,7 +82,7 @@ MpiEntry entry_of(const std::string& implementation) {
   return reinterpret_cast<MpiEntry>(dlsym(module, kMpiEntry));
 }
 
-// The one of this process, never unloaded.
+// The MPI module of this process, never unloaded.
 struct Loaded {
   std::mutex mutex;
   std::string implementation;

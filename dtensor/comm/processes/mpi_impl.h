@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI as a backend, from a module beside this library: libdtensor_openmpi.so or
-// libdtensor_mpich.so, as they were found when it was built.
+// MPI as a backend, loaded from a module next to this library:
+// libdtensor_openmpi.so or libdtensor_mpich.so, built if the implementation was
+// found.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -11,16 +12,18 @@
 
 namespace dtensor::detail {
 
-/// Whether the backend of this name communicates by MPI.
+/// Returns true if the named backend communicates by MPI.
 bool uses_mpi(std::string_view name);
 
-/// Loads the module that backend `name` wants: that of the launcher for "mpi",
-/// else the one that is named. Throws RuntimeError if there is none.
+/// Loads the module for backend `name`: the implementation of the launcher for
+/// "mpi", otherwise the named implementation. Throws RuntimeError if it does
+/// not exist.
 void load_mpi(std::string_view name);
-/// Begins MPI, if the program has not. All ranks call it, once they have met.
-/// Throws RuntimeError if MPI knows this process by another rank or size.
+/// Initializes MPI, unless the program has done so. All ranks call it after the
+/// rendezvous. Throws RuntimeError if MPI gives this process a different rank
+/// or size.
 void begin_mpi(int64_t rank, int64_t size);
-/// A world ends; does nothing where none has begun.
+/// Ends the use of MPI by a world; does nothing if begin_mpi() was not called.
 void end_mpi(bool has_failed);
 
 GroupBackendPtr make_mpi(GroupMembers members, const MeetingPlace& place);

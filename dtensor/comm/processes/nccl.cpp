@@ -15,8 +15,8 @@ namespace {
 
 using c10d::ProcessGroupNCCL;
 
-// Goes when what it has begun is done; but not where an error ends this rank,
-// as the others may never do their part of it.
+// Waits for its outstanding work on destruction, unless an error ends this
+// rank: the other ranks may never complete their side of the work.
 class Nccl final : public ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;
@@ -35,7 +35,8 @@ class Nccl final : public ProcessGroupNCCL {
   Nccl& operator=(const Nccl&) = delete;
 };
 
-// Alike in all processes that see it, whatever its number there.
+// Returns an identifier of the physical GPU: equal in all processes that see
+// it, whatever its device index there.
 std::string name_of_gpu(c10::DeviceIndex index) {
   const auto& id = at::cuda::getDeviceProperties(index)->uuid.bytes;
   constexpr const char* kDigits = "0123456789abcdef";
@@ -70,7 +71,7 @@ GroupBackendPtr make_nccl(GroupMembers members, const MeetingPlace& place) {
       static_cast<int>(members.rank),
       static_cast<int>(members.ranks.size()),
       std::move(options));
-  // Where it looks for a device itself, as in a barrier.
+  // Device for calls that have no tensor, such as barrier.
   nccl->setBoundDeviceId(device);
   return c10d_group(std::move(nccl), std::move(members), device);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The NCCL of a LibTorch for CUDA, as a backend. Builds for another LibTorch
-// have no_nccl.cpp in place of nccl.cpp.
+// The NCCL backend of LibTorch builds with CUDA. Other builds compile
+// no_nccl.cpp instead of nccl.cpp.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -9,9 +9,9 @@ namespace dtensor::detail {
 
 bool has_nccl();
 
-/// Communicates from the GPU that is current now, on streams of its own: what
-/// it gives is ready on the stream that is current then, and the host waits for
-/// nothing. Throws ValueError where there is no GPU, or it is another member's.
+/// Creates a NCCL backend on the GPU that is current now, with its own streams.
+/// Results are ready on the caller's current stream; the host does not wait.
+/// Throws ValueError if there is no GPU, or if another member uses it.
 GroupBackendPtr make_nccl(GroupMembers members, const MeetingPlace& place);
 
 } // namespace dtensor::detail

@@ -7,7 +7,7 @@ bool has_nccl() {
   return false;
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): as nccl.cpp takes it.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as in nccl.cpp.
 GroupBackendPtr make_nccl(GroupMembers /*members*/, const MeetingPlace&) {
   TORCH_INTERNAL_ASSERT(false, "choose_backends() lets nobody come here");
 }

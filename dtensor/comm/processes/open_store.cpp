@@ -24,7 +24,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
 
-// A store in the process of rank 0.
+// Creates the store in rank 0's process.
 StorePtr serve(const std::string& host, int port) {
   Descriptor socket = listen_at(host, port);
   c10d::TCPStoreOptions options;
@@ -35,7 +35,8 @@ StorePtr serve(const std::string& host, int port) {
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-// LibTorch would try once more after its timeout, and print why it does.
+// Connects to a store. It waits for the listener by itself, because LibTorch's
+// client would retry once more after its timeout and print the reason.
 StorePtr reach(const std::string& host, int port, Deadline deadline) {
   constexpr std::chrono::milliseconds kToAnswer(1000);
   await_listener(host, port, deadline);
@@ -70,8 +71,9 @@ StorePtr at_address(
   return env.keeps_store() ? serve(host, port) : reach(host, port, deadline);
 }
 
-// A name for this job among those of the host. Ranks have one parent, unless
-// the launcher starts them by shells.
+// Returns a name that identifies this job on the host. A job without a name is
+// identified by its parent process, which the ranks share unless the launcher
+// starts them through shells.
 std::string local_name(const LaunchEnv& env) {
   return c10::str(
       "dtensor/",
@@ -142,8 +144,8 @@ by_method(const std::string& method, const LaunchEnv& env, Deadline deadline) {
   return by_variables(env, deadline);
 }
 
-// A peer that accepts connections and says nothing would hold LibTorch's client
-// for ever.
+// Opens the store with a deadline: a peer that accepts connections but never
+// answers would block LibTorch's client forever.
 StorePtr found(
     const LaunchEnv& env,
     const ProcessGroupOptions& options,
@@ -163,7 +165,7 @@ StorePtr found(
 }
 
 const c10d::Store& without_prefixes(const c10d::Store& store) {
-  // getUnderlyingStore() is not const.
+  // The cast is needed because getUnderlyingStore() is not const.
   auto* inner = const_cast<c10d::Store*>(&store);
   while (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) {
     inner = prefixed->getUnderlyingStore().get();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the ranks of a job of processes meet: the store of rank 0, of the
-// launcher, or of a file.
+// The store at which the ranks of a job of processes rendezvous: hosted by rank
+// 0, by the launcher, or in a file.
 #pragma once
 
 #include <dtensor/comm/init_process_group.h>
@@ -14,24 +14,25 @@ namespace dtensor::detail {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-/// How much later than the deadline an error may come, so that the error of
-/// what is called comes first.
+/// Grace period after the deadline, so that the error of the called function is
+/// reported before the error of the outer wait.
 inline constexpr auto kGrace = std::chrono::milliseconds(1500);
 
-/// Opens the store that options and variables name, with keys of this attempt
-/// and session alone. Throws ValueError where they name none, RuntimeError
-/// where it cannot be opened by the deadline.
+/// Opens the store that the options and environment variables name. Its keys
+/// are prefixed with this attempt and session. Throws ValueError if neither
+/// names a store, RuntimeError if it cannot be opened by the deadline.
 StorePtr open_store(
     const LaunchEnv& env,
     const ProcessGroupOptions& options,
     Deadline deadline);
 
-/// Returns the port of a TCPStore, within prefixes; 0 for other stores.
+/// Returns the port of a TCPStore, looking through PrefixStores; 0 for other
+/// stores.
 int port_of(const c10d::Store& store);
-/// Returns whether the store, within prefixes, is a file.
+/// Returns true if the store, looking through PrefixStores, is a FileStore.
 bool is_file(const c10d::Store& store);
 
-/// Returns "the store at oak:29500", for errors.
+/// Describes the store for errors: "the store at oak:29500".
 std::string store_text(
     const LaunchEnv& env,
     const ProcessGroupOptions& options);

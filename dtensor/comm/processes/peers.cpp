@@ -13,8 +13,8 @@
 namespace dtensor::detail {
 namespace {
 
-// How long a rank looks for the cause of a failure. A process that dies closes
-// its connections first, and is gone a moment later.
+// Time that a rank looks for the cause of a failure. A dying process closes its
+// connections a moment before it is gone.
 constexpr auto kMoment = std::chrono::milliseconds(1500);
 constexpr auto kRetry = std::chrono::milliseconds(20);
 
@@ -34,8 +34,9 @@ std::string left_key(int64_t rank) {
   return c10::str("left/", rank);
 }
 
-// Calls of the store, which throw where it is gone and never return where its
-// process is stopped. `fn` owns what it uses.
+// Runs calls of the store with a deadline. They throw if the store is gone, and
+// never return if its process is stopped. `fn` must own what it uses, because
+// it may outlive this call.
 void try_briefly(std::chrono::milliseconds longest, std::function<void()> fn) {
   within_deadline<bool>(
       std::chrono::steady_clock::now() + longest, [fn = std::move(fn)] {
@@ -62,7 +63,7 @@ std::string Peers::name(int64_t rank) const {
 }
 
 std::string Peers::names(const std::vector<int64_t>& ranks) const {
-  constexpr size_t kMost = 8; // that somebody reads
+  constexpr size_t kMost = 8; // longer lists show numbers only
   if (ranks.size() > kMost) {
     return rank_list(ranks);
   }
@@ -93,7 +94,8 @@ void Peers::tell(const std::string& text, bool is_cause) noexcept {
           store->set(key, note);
         });
   } catch (const std::exception&) {
-    // The store is gone with rank 0, which the others notice too.
+    // The store is gone together with rank 0. The other ranks detect that
+    // themselves.
   }
 }
 
@@ -186,7 +188,8 @@ std::string Peers::what_became_of(
 void Peers::await_telling() const {
   std::vector<int64_t> everybody(rendezvous_.peers.size());
   std::iota(everybody.begin(), everybody.end(), 0);
-  // They tell before they look, and look for some milliseconds.
+  // Peers report before they look for the cause, which takes them some
+  // milliseconds.
   constexpr auto kLook = std::chrono::milliseconds(500);
   const auto deadline = std::chrono::steady_clock::now() + 3 * kMoment;
   const auto lives = [&](int64_t rank) {
@@ -228,7 +231,7 @@ std::vector<int64_t> Peers::staying() const {
   return result;
 }
 
-// Asks the store how many have left, and only now and then of each rank.
+// Polls the count of ranks that have left; checks each rank only occasionally.
 void Peers::await_leaving(std::chrono::milliseconds timeout) const {
   constexpr auto kPause = std::chrono::milliseconds(2);
   constexpr auto kLook = std::chrono::milliseconds(100);
@@ -240,7 +243,7 @@ void Peers::await_leaving(std::chrono::milliseconds timeout) const {
     now = std::chrono::steady_clock::now();
     if (now >= next_look) {
       if (staying().empty()) {
-        await_telling(); // where some have failed, and look for the cause
+        await_telling(); // failed ranks may look for the cause
         return;
       }
       next_look = std::chrono::steady_clock::now() + kLook;
@@ -258,7 +261,7 @@ void Peers::leave(std::chrono::milliseconds timeout) noexcept {
       }
     });
   } catch (const std::exception&) {
-    // The store is gone with a rank that has ended.
+    // The store is gone because its process has ended.
   }
 }
 

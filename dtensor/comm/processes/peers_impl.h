@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank can learn of the others when a collective has failed: who has
-// ended, and what they left in the store.
+// Peers: the information that a rank can obtain about the other ranks after a
+// failed collective, from the processes and from the store.
 #pragma once
 
 #include <dtensor/comm/processes/rendezvous_impl.h>
@@ -16,7 +16,7 @@ class Peers : public std::enable_shared_from_this<Peers> {
  public:
   Peers(int64_t rank, Rendezvous rendezvous);
 
-  /// How many ranks there are, this one included.
+  /// Returns the number of ranks, including this rank.
   int64_t size() const {
     return static_cast<int64_t>(rendezvous_.peers.size());
   }
@@ -26,31 +26,33 @@ class Peers : public std::enable_shared_from_this<Peers> {
   const StorePtr& store_ptr() const {
     return rendezvous_.store;
   }
-  /// "rank 2 (process 4711 on oak)".
+  /// Returns "rank 2 (process 4711 on oak)".
   std::string name(int64_t rank) const;
-  /// Of several; of many their numbers alone.
+  /// Returns the names of several ranks, or only their numbers if there are
+  /// many.
   std::string names(const std::vector<int64_t>& ranks) const;
   const std::string& host(int64_t rank) const {
     return of(rank).host;
   }
-  /// This rank's number among those of its host.
+  /// Returns the number of this rank within its host.
   int64_t local_rank() const;
 
-  /// Tells the others what has gone wrong here: the cause, or, if it only
-  /// follows from what others did, a collective that failed. The first counts.
+  /// Publishes this rank's failure to the others. `is_cause` is false if the
+  /// failure is a consequence, such as a collective that failed on a peer's
+  /// account. Only the first call has an effect.
   void tell(const std::string& text, bool is_cause) noexcept;
 
-  /// Says that this rank goes. In the process that keeps the store, returns
-  /// once every other rank has said so, has failed or has ended, or after
+  /// Announces that this rank leaves. In the process that hosts the store,
+  /// returns once every other rank has left, failed or ended, or after
   /// `timeout`.
   void leave(std::chrono::milliseconds timeout) noexcept;
 
-  /// Which of these ranks have ended, and what they told, as far as it is known
-  /// within a moment; else which of them say nothing.
+  /// Describes which of `ranks` have ended and which failures they published,
+  /// as far as known within a moment; otherwise, which of them are silent.
   std::string what_became_of(const std::vector<int64_t>& ranks) const noexcept;
 
-  /// Returns when all others have told that they failed too, or after a moment:
-  /// for the rank that keeps the store and is about to end.
+  /// Returns when all other ranks have published their failures, or after a
+  /// moment. For the rank that hosts the store and is about to exit.
   void linger() const noexcept;
 
  private:
@@ -59,16 +61,18 @@ class Peers : public std::enable_shared_from_this<Peers> {
   }
   bool has_told(int64_t rank) const;
   bool has_left(int64_t rank) const;
-  /// The ranks that still need the store.
+  /// Returns the ranks that still need the store.
   std::vector<int64_t> staying() const;
   void await_leaving(std::chrono::milliseconds timeout) const;
   std::string look_for_causes(const std::vector<int64_t>& ranks) const;
   void await_telling() const;
-  /// Why it failed of itself, or that it has ended; empty: it has not.
+  /// Returns the failure that the rank published as a cause, or that its
+  /// process has ended; "" otherwise.
   std::string what_became_of(int64_t rank) const;
   std::string causes(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) const;
-  /// Whether it runs, where this rank can see that.
+  /// Returns false if this rank can detect that the process of `rank` has
+  /// ended.
   bool runs(int64_t rank) const;
 
   int64_t rank_;

@@ -15,8 +15,8 @@ struct Stat {
   int64_t started = 0;
 };
 
-// What /proc/PID/stat says behind the program's name, which is in parentheses
-// and may contain anything.
+// Parses /proc/PID/stat after the program's name, which is in parentheses and
+// may contain any characters.
 Stat stat_of(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   file.ignore(std::numeric_limits<std::streamsize>::max(), '(');
@@ -26,7 +26,7 @@ Stat stat_of(int64_t pid) {
   if (name_end == std::string::npos) {
     return {};
   }
-  // The state is field 3 of proc(5), the start field 22.
+  // In proc(5), the state is field 3 and the start time is field 22.
   constexpr int kBetween = 22 - 3 - 1;
   std::istringstream fields(rest.substr(name_end + 1));
   Stat stat;

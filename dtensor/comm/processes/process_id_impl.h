@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which process of this host a rank is, and whether it still runs.
+// Identification of a rank's process on this host, and a check that it still
+// runs.
 #pragma once
 
 #include <cstdint>
 
 namespace dtensor::detail {
 
-/// A process, told from a later one that got the same number.
+/// Process identifier that stays unique when the system reuses the pid.
 struct ProcessId {
   int64_t pid = 0;
-  /// In clock ticks since the host started.
+  /// Start time, in clock ticks since the host started.
   int64_t started = 0;
 };
 
 ProcessId this_process();
 
-/// Whether it runs no more, also where its parent has yet to notice.
+/// Returns true if the process has ended, even if its parent has not reaped it.
 bool has_ended(const ProcessId& process);
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ProcessWorld: a world of processes, as one of them sees it.
+// ProcessWorld: a world of processes, from the view of one rank.
 #pragma once
 
 #include <dtensor/comm/processes/membership_impl.h>
@@ -11,7 +11,7 @@ namespace dtensor::detail {
 
 class ProcessWorld final : public World {
  public:
-  /// Returns once all ranks have met. Throws ValueError if there is no such
+  /// Returns once all ranks have arrived. Throws ValueError for an unknown
   /// backend.
   ProcessWorld(const LaunchEnv& env, const ProcessGroupOptions& options)
       : World(env.rank, env.size, "process group"),

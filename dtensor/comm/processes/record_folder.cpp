@@ -39,7 +39,8 @@ Descriptor open_folder(const std::string& path, int more_flags) {
       ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
 }
 
-// Whether no other user can make, remove or link files in the open folder.
+// Returns true if no other user can create, remove or link files in the open
+// folder.
 bool is_own(const Descriptor& folder) {
   struct stat status {};
   return folder.get() >= 0 && fstat(folder.get(), &status) == 0 &&
@@ -89,7 +90,8 @@ std::string RecordFolder::write(
     const std::string& name,
     const std::string& content) const {
   std::string path = (fs::path(path_) / name).string();
-  // A link or a FIFO of that name goes; what it points to stays as it is.
+  // Removes an existing link or FIFO of that name; a link's target is not
+  // affected.
   unlinkat(folder_.get(), name.c_str(), 0);
   const Descriptor file(openat(
       folder_.get(),

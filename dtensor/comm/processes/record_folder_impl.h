@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RecordFolder: a folder into which this user alone writes, also where other
-// users may have made things of its name before.
+// RecordFolder: a folder that only this user can write, even if other users
+// have created entries under its name before.
 #pragma once
 
 #include <dtensor/comm/processes/descriptor_impl.h>
@@ -11,17 +11,17 @@ namespace dtensor::detail {
 
 class RecordFolder {
  public:
-  /// Opens "dtensor-flight-<user>" where temporary files go, made with mode
-  /// 0700. If that belongs to another user, is writable by others or is no
-  /// folder, makes a fresh folder beside it. Throws RuntimeError.
+  /// Opens "dtensor-flight-<user>" in the temporary directory, created with
+  /// mode 0700. Creates a fresh folder beside it if that entry belongs to
+  /// another user, is writable by others, or is not a folder. Throws
+  /// RuntimeError.
   static RecordFolder of_user();
-  /// Opens the folder that the user named, made with its parents if it is not
-  /// there. Throws RuntimeError.
+  /// Opens the folder that the user named. Creates it and its parents if
+  /// necessary. Throws RuntimeError.
   static RecordFolder named(const std::string& path);
 
   /// Replaces the file `name` in the folder, with mode 0600, and returns its
-  /// path. Follows no link and waits for no reader.
-  /// Throws RuntimeError.
+  /// path. Does not follow links or block on FIFOs. Throws RuntimeError.
   std::string write(const std::string& name, const std::string& content) const;
 
  private:

@@ -51,7 +51,8 @@ std::string text_at(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-// "process 4711 on oak, which has ended", of the one that came before.
+// Describes the process that registered as `rank` first: "process 4711 on oak,
+// which has ended".
 std::string first_comer(
     c10d::Store& store,
     int64_t rank,
@@ -70,8 +71,8 @@ std::string first_comer(
                                                         : "");
 }
 
-// Two jobs at one address do not mix: of those that come as one rank, the first
-// is let in.
+// Claims this process's rank. Only the first process that claims a rank is
+// admitted, so two jobs at one address cannot mix.
 void take_seat(
     c10d::Store& store,
     const LaunchEnv& env,
@@ -90,10 +91,11 @@ void take_seat(
 
 struct MissingRanks {
   std::vector<int64_t> first;
-  bool all = true; // no other is missing
+  bool all = true; // `first` is complete
 };
 
-// Looks for a moment, as a large world takes long.
+// Collects missing ranks for a limited time, because checking a large world
+// takes long.
 MissingRanks missing_ranks(c10d::Store& store, int64_t size) {
   constexpr size_t kMost = 16;
   const auto deadline = std::chrono::steady_clock::now() + kGrace / 2;
@@ -123,7 +125,8 @@ void throw_missing(
     c10d::Store& store,
     const LaunchEnv& env,
     std::chrono::milliseconds timeout) {
-  // The store may be in this process: others have to find the same.
+  // This process may host the store. It stays alive for a moment so that other
+  // ranks can report the same missing ranks.
   constexpr auto kForOthers = std::chrono::milliseconds(1500);
   const auto missing = missing_ranks(store, env.size);
   if (env.rank == 0) {
@@ -166,12 +169,13 @@ std::vector<Peer> greet(
   return peers;
 }
 
-// A store whose process is stopped would hold this one for ever.
+// Runs greet() with a deadline: a store whose process is stopped would block
+// this process forever.
 std::vector<Peer> greet_in_time(
     const StorePtr& store,
     const LaunchEnv& env,
     const ProcessGroupOptions& options) {
-  // What greet() does when its own wait has ended.
+  // Time that greet() needs after its own wait has ended.
   constexpr auto kAfterwards = 2 * kGrace;
   auto peers = within_deadline<std::vector<Peer>>(
       std::chrono::steady_clock::now() + options.timeout + kAfterwards,
@@ -187,7 +191,8 @@ std::vector<Peer> greet_in_time(
   return *std::move(peers);
 }
 
-// What the program says of this process goes before what variables say.
+// Combines the program's options with environment variables. Options take
+// precedence.
 LaunchEnv read_with(const ProcessGroupOptions& options) {
   const auto text = [](const std::optional<int64_t>& number) {
     return number ? std::to_string(*number) : std::string();

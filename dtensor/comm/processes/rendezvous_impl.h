@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How processes that were started together find each other.
+// Rendezvous of the processes of one job.
 #pragma once
 
 #include <dtensor/comm/init_process_group.h>
@@ -12,26 +12,27 @@
 
 namespace dtensor::detail {
 
-/// Returns the options with a timeout that can be added to a time. Throws
-/// ValueError unless the timeout is positive.
+/// Returns the options with a timeout that can be added to a time point without
+/// overflow. Throws ValueError unless the timeout is positive.
 ProcessGroupOptions with_checked_timeout(ProcessGroupOptions options);
 
-/// Who a process is and where its peers meet, of its launcher's variables and
-/// of what the program says, which comes first.
+/// Determines the rank, world size and rendezvous address of this process from
+/// the launcher's variables and the program's options. Options take precedence.
 LaunchEnv who_am_i(const ProcessGroupOptions& options);
 
 struct Rendezvous {
-  /// With keys of this job alone. Null in a world of one, and in a fake one.
+  /// Store with keys of this job only. Null in a world of one rank and in a
+  /// fake world.
   StorePtr store = nullptr;
   std::vector<Peer> peers = {};
-  /// Whether the store ends with this process, and the port at which other
-  /// hosts reach it, if it is known.
+  /// True if the store ends with this process. `store_port` is the port at
+  /// which other hosts reach it, or 0 if unknown.
   bool keeps_store = false;
   int store_port = 0;
 };
 
-/// Returns when all ranks have come; at once if nobody else is to come, as in a
-/// fake world, where nothing is known of the others.
+/// Returns when all ranks have arrived. Returns at once in a world of one rank
+/// and in a fake world; a fake world has no information about the other ranks.
 Rendezvous meet(const LaunchEnv& env, const ProcessGroupOptions& options);
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows: a part of a tensor along one dimension, as bytes.
+// Rows: a slice of a tensor along one dimension, as strided bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@
 
 namespace dtensor::detail {
 
-/// `count` times `row` bytes, the next `stride` bytes behind the last. They are
-/// numbered through as if they lay one after the other.
+/// `count` rows of `row` bytes each, `stride` bytes apart. Bytes are addressed
+/// by their position in the concatenation of all rows.
 template <typename Byte>
 struct Rows {
   Byte* data = nullptr;
@@ -29,7 +29,7 @@ struct Rows {
   bool is_dense() const {
     return count <= 1 || row == stride;
   }
-  /// Calls fn(address, length) for what `range` consists of, in order.
+  /// Calls fn(address, length) for each contiguous run of `range`, in order.
   template <typename Fn>
   void each(Interval range, const Fn& fn) const {
     if (is_dense()) {
@@ -53,7 +53,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   }
 }
 
-/// The first `bytes` from `begin` on; fewer where there are not so many.
+/// Returns up to `bytes` bytes from `begin` on; fewer at the end.
 template <typename Byte>
 Interval piece(const Rows<Byte>& rows, int64_t begin, int64_t bytes) {
   const int64_t from = std::min(begin, rows.bytes());
@@ -74,7 +74,7 @@ inline void copy(const std::byte* from, const Target& to, Interval range) {
   });
 }
 
-/// All of `from`, which is as much as `to`.
+/// Copies all of `from`. Both must have the same number of bytes.
 inline void copy(const Source& from, const Target& to) {
   int64_t at = 0;
   to.each({0, to.bytes()}, [&](std::byte* data, int64_t length) {
@@ -83,7 +83,8 @@ inline void copy(const Source& from, const Target& to) {
   });
 }
 
-/// Along `dim` of a contiguous tensor, the indices [begin, begin + size).
+/// Returns the indices [begin, begin + size) along `dim` of a contiguous
+/// tensor.
 template <typename Byte>
 Rows<Byte>
 rows_along(const at::Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
@@ -106,7 +107,7 @@ rows_along(const at::Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
       .count = c10::multiply_integers(tensor.sizes().slice(0, cut))};
 }
 
-/// The parts of these sizes along `dim`, one behind the other.
+/// Splits a tensor along `dim` into consecutive slices of the given sizes.
 template <typename Byte>
 std::vector<Rows<Byte>>
 cut(const at::Tensor& tensor, int64_t dim, SizesRef sizes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What this process has been as a rank.
+// Session: the state of this process as a rank.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace dtensor::detail {
 
-/// destroy_process_group() of a rank that has failed: tells the others why, and
-/// waits for none of them.
+/// destroy_process_group() for a rank that has failed: publishes the reason and
+/// does not wait for other ranks.
 void abandon_process_group(const std::string& why);
 
-/// How often this process has been a rank before: stores outlive a session.
+/// Returns the number of earlier process groups of this process. Stores outlive
+/// a process group, so their keys contain this number.
 int64_t next_session();
 
 } // namespace dtensor::detail

@@ -44,8 +44,8 @@ at::Tensor SharedArena::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
       dtype);
 }
 
-// The first that fits: what was given back last lies at the front as a rule,
-// and is still in the caches.
+// First fit: the block freed last is usually at the front and still in the
+// caches.
 std::byte* SharedArena::take(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto block = free_.begin(); block != free_.end(); ++block) {

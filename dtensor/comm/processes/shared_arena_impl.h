@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedArena: memory of one member for results that others help to write.
+// SharedArena: a member's shared memory for results that other members help to
+// write.
 //
-// A long all_reduce or all_gather is written by all members, each its part, to
-// the results of all. So these lie in the segment, which lives as long as any
-// of them. Where there is no room, results lie elsewhere, and each member
-// copies what others have made.
+// In a long all_reduce or all_gather, every member writes its share directly
+// into the results of all members. Those results therefore lie in the shared
+// segment, which lives as long as any of them. If the arena is full, results
+// are allocated elsewhere, and each member copies the others' shares.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,16 +19,16 @@ namespace dtensor::detail {
 
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:
-  /// Manages `bytes` at `begin`, which is in the segment.
+  /// Manages `bytes` bytes of the segment, from `begin` on.
   SharedArena(
       std::shared_ptr<const SharedSegment> segment,
       std::byte* begin,
       int64_t bytes);
 
-  /// A contiguous tensor, in the arena while it lives; undefined if there is no
-  /// room.
+  /// Returns a contiguous tensor in the arena; undefined if the arena is full.
+  /// The memory is freed with the tensor.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype);
-  /// Where a tensor of the arena begins in it.
+  /// Returns the offset of an arena tensor from the start of the arena.
   int64_t offset(const at::Tensor& tensor) const {
     return static_cast<const std::byte*>(tensor.const_data_ptr()) - begin_;
   }
@@ -40,7 +41,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::byte* const begin_;
   const int64_t bytes_;
   std::mutex mutex_;
-  /// What is free: where, and how long. No two touch.
+  /// Free blocks: address and length. No two blocks are adjacent.
   std::map<std::byte*, int64_t> free_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How members agree and fail, messages, and what moves one tensor or none.
+// Agreement and failure of members, messages, and the collectives of one tensor
+// or none.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <dtensor/comm/group_checks_impl.h>
@@ -62,7 +63,8 @@ void SharedBackend::meet(int64_t at, c10::function_ref<Call()> call) {
   }
 }
 
-// In a stage of its own. A text that is too long is told as an empty one.
+// Gathers the members' texts in a stage of its own. A text that does not fit is
+// sent as an empty text.
 std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
   const auto room =
       static_cast<size_t>(channel_->bytes(Room::kBlock)) - sizeof(size_t);
@@ -86,8 +88,8 @@ std::vector<std::string> SharedBackend::gather_texts(const std::string& mine) {
   return texts;
 }
 
-// All members find the same signatures, so all come here: they tell each other
-// their calls in full.
+// Reports a mismatch. All members see the same signatures, so all of them reach
+// this function and exchange their full calls.
 void SharedBackend::disagree(const Call& call) {
   channel_->next();
   std::vector<ToldCall> told;
@@ -114,7 +116,7 @@ void SharedBackend::disagree(const Call& call) {
 }
 
 int64_t SharedBackend::lane(Room room) const {
-  constexpr int64_t kAligned = 16; // as the largest element is
+  constexpr int64_t kAligned = 16; // alignment of the largest element
   const int64_t others = std::max<int64_t>(size() - 1, 1);
   return channel_->bytes(room) / others / kAligned * kAligned;
 }
@@ -174,7 +176,8 @@ SharedBackend::recv(const at::Tensor& like, int64_t from, int64_t tag) {
   return message.view(like.sizes());
 }
 
-// A shape of more dimensions than an envelope has comes as one.
+// Checks a received message against `like`. A shape with more dimensions than
+// an envelope holds arrives one-dimensional.
 void SharedBackend::check_message(
     const at::Tensor& message,
     const at::Tensor& like,

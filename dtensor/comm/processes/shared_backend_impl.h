@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SharedBackend: collectives of processes that share memory, as stages of a
-// SharedChannel. Each family stands in a file of its own (shared_reduce.cpp,
-// ...).
+// SharedChannel. Each family of collectives has its own source file
+// (shared_reduce.cpp, ...).
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -20,8 +20,8 @@
 
 namespace dtensor::detail {
 
-/// The signature of a collective over tensors of this dtype. `sizes` are those
-/// that members have to have alike.
+/// Returns the signature of a collective over tensors of this dtype. `sizes`
+/// must be equal on all members.
 SharedSignature sign(CollectiveKind kind, at::ScalarType dtype, SizesRef sizes);
 
 class SharedBackend final : public GroupBackend {
@@ -74,17 +74,19 @@ class SharedBackend final : public GroupBackend {
   using Sources = std::vector<Source>;
   using Targets = std::vector<Target>;
 
-  /// Runs `body`, which other members are told of if it throws anything but
-  /// that they disagree.
+  /// Runs `body`. If it throws, marks the collective as failed for all members.
+  /// A ValueError is exempt: all members throw it together.
   template <typename Body>
   auto collective(CollectiveKind kind, const Body& body);
   void tell_failure(const std::exception_ptr& failure);
   void check_cpu(CollectiveKind kind, const at::Tensor& tensor) const;
 
-  /// Posts the next stage; the first, at 0, with `signature`.
+  /// Posts the next stage. The first stage of a collective (`at` == 0) carries
+  /// `signature`.
   void post(int64_t at, const SharedSignature& signature);
-  /// Waits for all to have posted it, and throws ValueError on all members if
-  /// their signatures differ in the first. `call` says what this one calls.
+  /// Waits until all members have posted the stage. In the first stage, throws
+  /// ValueError on all members if their signatures differ. `call` returns this
+  /// member's call for the error.
   void meet(int64_t at, c10::function_ref<Call()> call);
   std::vector<std::string> gather_texts(const std::string& mine);
   [[noreturn]] void disagree(const Call& call);
@@ -94,7 +96,7 @@ class SharedBackend final : public GroupBackend {
       const at::Tensor& like,
       int64_t from) const;
 
-  /// The bytes of a room that are for each of the others.
+  /// Returns the bytes of a buffer reserved for each of the other members.
   int64_t lane(Room room) const;
   std::byte* lane_of(Room room, int64_t writer, int64_t reader) const {
     const int64_t number = reader < writer ? reader : reader - 1;
@@ -114,11 +116,12 @@ class SharedBackend final : public GroupBackend {
       Room room,
       ReduceOp op,
       const at::Tensor& out);
-  /// `given`, or if that is empty what all members have as `mine`.
+  /// Returns `given`, or gathers each member's `mine` if `given` is empty.
   Sizes
   told_sizes(SizesRef given, int64_t mine, c10::function_ref<Call()> call);
-  /// By writing to the results of all, of which this member's is `shown`;
-  /// returns whether all have one in an arena.
+  /// Gathers by writing directly to the results of all members. `shown` is this
+  /// member's result in its arena. Returns false if not all members have a
+  /// result in an arena.
   bool gather_to_all(
       const SharedSignature& signature,
       const Source& mine,
@@ -135,8 +138,9 @@ class SharedBackend final : public GroupBackend {
       const Sources& sources,
       const Targets& targets,
       c10::function_ref<Call()> call);
-  /// What did not fit beside the tables, of up to `longest` bytes a part.
-  /// Without sources this member has nothing more to give.
+  /// Exchanges the data that did not fit behind the tables, in rounds.
+  /// `longest` is the largest number of bytes for one member. `sources` is
+  /// empty if this member has nothing left to send.
   void exchange_blocks(
       const Sources& sources,
       const Targets& targets,
@@ -144,7 +148,7 @@ class SharedBackend final : public GroupBackend {
       int64_t longest);
 
   std::unique_ptr<SharedChannel> channel_;
-  /// Of this member. Tensors that lie there keep it.
+  /// This member's arena. Tensors allocated from it share its ownership.
   std::shared_ptr<SharedArena> results_;
   SharedMail mail_;
 };
@@ -155,7 +159,7 @@ auto SharedBackend::collective(CollectiveKind kind, const Body& body) {
   try {
     return body();
   } catch (const c10::ValueError&) {
-    throw; // all members do
+    throw; // all members throw it
   } catch (...) {
     tell_failure(std::current_exception());
     throw;

@@ -23,7 +23,7 @@ SharedChannel::SharedChannel(
       timeout_(std::min(timeout, kLongestTimeout)),
       process_(this_process()) {}
 
-// A child that was forked has this object too, but not the seat.
+// A forked child also has this object, but does not own the seat.
 SharedChannel::~SharedChannel() {
   SharedSeat& mine = layout_.seat(rank());
   if (getpid() == process_.pid && mine.state.load() == SharedSeat::kTaken) {
@@ -93,7 +93,8 @@ void SharedChannel::meet() {
     return true;
   };
   wait(complete, missing);
-  // The last to post finds the stage complete, and wakes those that sleep.
+  // The last member to post completes the stage and wakes the members that
+  // sleep.
   wake_all();
 }
 

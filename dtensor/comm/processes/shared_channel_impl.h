@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedChannel: where the members of one group meet that are processes.
+// SharedChannel: synchronization of the members of a group of processes.
 //
-// A collective is a row of stages, as many on all members. In each, a member
-// puts what others are to read into its room, posts a notice, and waits until
-// all have posted theirs. Then it reads the rooms of the others. It has two
-// rooms and two notices, for odd and even stages, and writes one only when all
-// others have posted the next stage, so have done with it: one wait a stage is
-// enough. A room is the data of the notice itself, or a block if that is too
+// A collective is a sequence of stages, equally many on all members. In each
+// stage, a member writes data for the others into its buffer (room()), posts a
+// notice, and waits until all members have posted. Then it reads the buffers of
+// the others. Every member has two buffers and two notices, for odd and even
+// stages. It rewrites a buffer only after all others have posted the next
+// stage, so have finished reading; one wait per stage is therefore enough. A
+// buffer is the data field of the notice itself, or a block if that is too
 // small.
 //
-// Who waits spins first and then sleeps on the bell, not longer than until it
-// is time to look whether those that it waits for still live. Whoever finds
-// that the group cannot go on says why in the segment; from then on every
-// member throws that.
+// A waiting member spins first and then sleeps on the bell (a futex). It wakes
+// periodically to check that the members it waits for are alive. A member that
+// finds that the group cannot continue writes the reason into the segment. From
+// then on, every member throws that reason.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -39,8 +40,8 @@ class SharedChannel {
   SharedChannel(const SharedChannel&) = delete;
   SharedChannel& operator=(const SharedChannel&) = delete;
 
-  /// Takes this member's seat, and returns when all members have theirs and
-  /// nobody needs to open the segment any more.
+  /// Takes this member's seat. Returns when all members have taken theirs and
+  /// none needs to open the segment any more.
   void arrive();
 
   int64_t rank() const {
@@ -56,48 +57,53 @@ class SharedChannel {
   /// Returns "rank 2 (process 4711)".
   std::string rank_text(int64_t member) const;
 
-  /// Begins a collective or a message. Throws if the group cannot go on.
+  /// Begins a collective or a message. Throws if the group cannot continue.
   void enter(CollectiveKind kind);
-  /// Says that this member did not get through what it entered.
+  /// Marks the current collective or message as failed on this member.
   void fail(std::string_view why);
-  /// The same outside of a collective.
+  /// Marks this member as failed outside of a collective.
   void leave(std::string_view why);
 
-  /// The rooms of a stage: of the next until post(), then of that one.
+  /// Buffers of a stage: those of the next stage until post(), then of that
+  /// stage.
   enum class Room { kNotice, kBlock };
   std::byte* room(Room room, int64_t member) const {
     return room == Room::kNotice ? layout_.notice(member, stage_).data.data()
                                  : layout_.block(member, stage_);
   }
-  /// This member's room in the stage after that, free once this one is met.
+  /// Returns this member's buffer of the following stage. It is free once the
+  /// current stage is met.
   std::byte* next_room() const {
     return layout_.block(rank(), stage_ + 1);
   }
   int64_t bytes(Room room) const {
     return room == Room::kNotice ? kNoticeBytes : layout_.block_bytes();
   }
-  /// Publishes this member's part of the stage. The first stage of a collective
-  /// says what it is.
+  /// Publishes this member's data of the stage. The first stage of a collective
+  /// carries its signature.
   void post(const SharedSignature& signature);
   void post();
-  /// Waits for the parts of the others.
+  /// Waits until all other members have posted the stage.
   void meet();
-  /// Whether all members have posted one signature, in the stage just met.
+  /// Returns true if all members posted the same signature in the stage just
+  /// met.
   bool agreed() const;
-  /// Ends the stage: room() is that of the next.
+  /// Ends the stage; room() then refers to the next stage.
   void next() {
     ++stage_;
   }
 
-  /// Returns when `ready` holds; throws when it can no longer come to hold.
-  /// `missing` tells of which members something is missing.
+  /// Returns when `ready` holds; throws if it can no longer come to hold.
+  /// `missing` returns true for members that `ready` still depends on.
   void wait(
       c10::function_ref<bool()> ready,
       c10::function_ref<bool(int64_t)> missing);
-  /// Wakes a member that may sleep, or all; call it after making it ready.
+  /// Wakes a member that may sleep, or all members. Call it after making the
+  /// member's condition true.
   void wake(int64_t member);
   void wake_all();
-  /// What a member does whenever it is awake in a long wait.
+  /// Sets the function that this member runs whenever it is awake in a long
+  /// wait.
   void set_chore(std::function<void()> chore) {
     chore_ = std::move(chore);
   }
@@ -110,11 +116,12 @@ class SharedChannel {
   void sleep(c10::function_ref<bool()> ready, Missing missing);
   void doze(c10::function_ref<bool()> ready, Clock::time_point until);
   void ring(uint32_t members);
-  /// Why those that are missing will not come; empty if they may.
+  /// Returns why the missing members will not arrive; "" if they still may.
   std::string hopeless(Missing missing) const;
   std::string timeout_text(Missing missing, std::chrono::milliseconds timeout)
       const;
-  /// Says why the group cannot go on, unless somebody has.
+  /// Writes the reason why the group cannot continue, unless another member
+  /// already has.
   void give_up(std::string_view why);
   void check_intact() const {
     if (layout_.head().state.load() != SharedHead::kIntact) {
@@ -132,10 +139,10 @@ class SharedChannel {
   const SharedLayout layout_;
   const std::chrono::milliseconds timeout_;
   const ProcessId process_;
-  /// Whether each member can have a core.
+  /// True if each member can have a core of its own.
   bool fits_ = false;
   int64_t stage_ = 1;
-  /// What is entered, and the number of collectives so far.
+  /// Current collective or message, and the number of collectives so far.
   std::string_view name_ = "shared_memory_backend";
   int64_t number_ = 0;
   bool is_message_ = true;

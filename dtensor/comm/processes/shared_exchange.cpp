@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// all_to_all: every member has a part for each other.
+// all_to_all: every member sends data to every other member.
 //
-// Who gets how much is known to two members only, so all tell it first, in a
-// table of what they send and what they expect. A member whose parts fit behind
-// its table sends them with it.
+// The size of each transfer is known only to its two members. So all members
+// first publish a table of the sizes that they send and expect. A member sends
+// its data along with the table if all of it fits behind the table.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <c10/util/accumulate.h>
@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// What one member says, in the room of its notice.
+// Table of one member, in the buffer of its notice.
 class Table {
  public:
   Table(std::byte* room, int64_t members)
@@ -30,7 +30,8 @@ class Table {
   std::byte* parts() const {
     return reinterpret_cast<std::byte*>(numbers_ + 2 * members_);
   }
-  /// Where the part for `member` begins behind the table, if all are there.
+  /// Returns the offset of the data for `member` behind the table, if all data
+  /// fits there.
   int64_t offset_of(int64_t member) const {
     int64_t offset = 0;
     for (int64_t to = 0; to < member; ++to) {
@@ -38,7 +39,7 @@ class Table {
     }
     return offset;
   }
-  /// Whether no number is one that another process cannot have meant.
+  /// Returns false if another process has written an impossible size.
   bool is_sound() const {
     return std::all_of(numbers_, numbers_ + 2 * members_, [](int64_t bytes) {
       return bytes >= 0 && bytes <= (int64_t{1} << 52);
@@ -58,7 +59,7 @@ class Table {
   int64_t members_;
 };
 
-// The numbers, and the parts if they fit.
+// Writes the table, and the data if it fits.
 void fill(
     const Table& table,
     const std::vector<Source>& sources,
@@ -74,7 +75,7 @@ void fill(
   }
 }
 
-// Whether everybody expects what is sent.
+// Returns true if every member expects exactly the sizes that are sent to it.
 bool fit(const std::vector<Table>& tables) {
   const auto members = static_cast<int64_t>(tables.size());
   for (int64_t from = 0; from < members; ++from) {
@@ -106,12 +107,13 @@ void SharedBackend::exchange_rows(
   const Table& mine = tables[me];
   fill(mine, sources, targets);
   post(0, signature);
-  copy(sources[me], targets[me]); // while the others come
+  copy(sources[me], targets[me]); // overlaps with the others' arrival
   channel_->meet();
   if (!channel_->agreed() || !fit(tables)) {
     disagree(call());
   }
-  // Tables are good until the next stage; of it we need only this.
+  // The tables are valid only until the next stage; the code below keeps all
+  // that later stages need.
   std::vector<bool> is_done;
   int64_t longest = 0;
   for (size_t from = 0; from < tables.size(); ++from) {
@@ -228,7 +230,8 @@ at::Tensor SharedBackend::shard_dim_alltoall(
         chunks[static_cast<size_t>(rank())]);
     SharedSignature signature = sign(kKind, input.scalar_type(), sizes);
     signature.dim = static_cast<uint8_t>(gather_dim);
-    signature.root = static_cast<int32_t>(shard_dim) + 1; // 0: no dimensions
+    // Offset by 1, because root is 0 in an all_to_all, which has no dimension.
+    signature.root = static_cast<int32_t>(shard_dim) + 1;
     at::Tensor out = empty_result(shape, input.options());
     exchange_rows(
         signature,

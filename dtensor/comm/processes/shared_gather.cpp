@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every member shows its tensor, and copies those of all. A longer one it
-// writes to the results of all, where these are in arenas.
+// all_gather: every member publishes its tensor and copies those of all
+// members. If all results are in arenas, a member writes a long tensor directly
+// into the results of all members instead.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <dtensor/comm/group_checks_impl.h>
@@ -15,10 +16,11 @@
 namespace dtensor::detail {
 namespace {
 
-// From here on one copy less is worth one meeting more.
+// Size from which saving one copy is worth one more stage.
 constexpr int64_t kLongBytes = 64 << 10;
 
-// Whether there are so many; of sizes that no tensor has, there are not.
+// Returns true if the sizes have at least `least` elements; false if their
+// product overflows.
 bool has_elements(SizesRef sizes, int64_t least) {
   uint64_t numel = 0;
   return !c10::safe_multiplies_u64(sizes, &numel) &&
@@ -58,7 +60,8 @@ at::Tensor SharedBackend::gather_along(
   });
 }
 
-// What ask_sizes() finds out, in one stage and without a tensor.
+// Gathers the members' sizes in one stage and without a tensor, like
+// ask_sizes().
 Sizes SharedBackend::told_sizes(
     SizesRef given,
     int64_t mine,
@@ -67,7 +70,7 @@ Sizes SharedBackend::told_sizes(
     return Sizes(given);
   }
   SharedSignature signature = sign(CollectiveKind::kAllGather, at::kLong, {});
-  signature.numel = -1; // which no other has
+  signature.numel = -1; // unique to this call
   std::memcpy(channel_->room(Room::kNotice, rank()), &mine, sizeof(mine));
   channel_->post(signature);
   meet(0, call);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedLayout: what lies where in the segment of a group.
+// SharedLayout: layout of a group's shared segment.
 //
-// First a head, which says what the segment is; then for each member a seat,
-// two notices and two blocks, for odd and even stages (shared_channel_impl.h);
-// then a ring for each two members, in which messages travel from one to the
-// other (shared_mail_impl.h), and an arena for each member's results
-// (shared_arena_impl.h). Only what is used takes memory. Zeros, which a
-// new segment consists of, are right for all of it but the identity.
+// The segment starts with a head that identifies it. Then follow, for each
+// member, a seat, two notices and two blocks, for odd and even stages
+// (shared_channel_impl.h). After them comes a message ring for each ordered
+// pair of members (shared_mail_impl.h), and an arena for each member's results
+// (shared_arena_impl.h). Only touched pages take memory. A new segment is all
+// zeros, a valid initial state of everything but the identity.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -24,22 +24,22 @@
 
 namespace dtensor::detail {
 
-/// The most that a member says with a notice itself.
+/// Maximum number of bytes that a notice itself carries.
 constexpr int64_t kNoticeBytes = 4096;
-/// Of messages under way from one member to another.
+/// Capacity of a ring: bytes in flight from one member to another.
 constexpr int64_t kMailBytes = 128 << 10;
-/// For results of each member. Only what is used of it takes memory.
+/// Size of each member's arena. Only touched pages take memory.
 constexpr int64_t kArenaBytes = 64 << 20;
-/// What processors fetch at once: two lines of 64 bytes.
+/// Alignment that avoids false sharing: processors fetch two lines of 64 bytes.
 constexpr int64_t kLine = 128;
 
-/// What the members of one group have to find alike.
+/// Fields that must be equal for all members of one group.
 struct SharedIdentity {
   std::array<char, 8> magic = {'d', 't', 'e', 'n', 's', 'o', 'r', '\0'};
   int64_t version = 0;
-  /// Drawn for this segment.
+  /// Random key of this segment.
   std::array<uint64_t, 2> key{};
-  /// Of the global ranks of the members.
+  /// Hash of the members' global ranks.
   uint64_t ranks_hash = 0;
   int64_t members = 0;
   int64_t block_bytes = 0;
@@ -50,10 +50,10 @@ struct SharedIdentity {
 
 struct SharedHead {
   SharedIdentity identity;
-  /// Members sleep on the bell, and are counted before they do.
+  /// Futex word on which members sleep, and the number of sleeping members.
   alignas(kLine) std::atomic<uint32_t> bell{0};
   std::atomic<uint32_t> sleepers{0};
-  /// Why no collective will come about any more, once that is said.
+  /// State of the group; `reason` is valid once the state is kBroken.
   enum : uint32_t { kIntact, kBreaking, kBroken };
   alignas(kLine) std::atomic<uint32_t> state{kIntact};
   std::array<char, 1024> reason{};
@@ -63,19 +63,19 @@ struct alignas(kLine) SharedSeat {
   enum : uint32_t { kEmpty, kTaken, kLeft };
   std::atomic<uint32_t> state{kEmpty};
   ProcessId process;
-  /// The cores that it may run on.
+  /// Cores that the process may run on.
   cpu_set_t cores{};
-  /// How often somebody has put something into a ring for this member.
+  /// Number of times that data was put into a ring for this member.
   alignas(kLine) std::atomic<int64_t> mail{0};
 };
 
-/// What a member calls. Members whose signatures are equal call one collective.
+/// Signature of a member's call. Equal signatures mean the same collective.
 struct SharedSignature {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   at::ScalarType dtype = at::kByte;
   uint8_t dim = 0;
-  /// In a shard_dim_alltoall the dimension that is cut.
+  /// Root; in shard_dim_alltoall, 1 + the dimension that is sharded.
   int32_t root = 0;
   int64_t numel = 0;
   uint64_t sizes_hash = 0;
@@ -86,19 +86,19 @@ struct SharedSignature {
 };
 static_assert(std::has_unique_object_representations_v<SharedSignature>);
 
-/// What a member publishes in one stage. What most stages need lies in one
-/// cache line.
+/// Message of a member in one stage. The fields that most stages need lie in
+/// one cache line.
 struct alignas(kLine) SharedNotice {
-  /// The stage that the rest belongs to; written last.
+  /// Stage of the other fields; written last.
   std::atomic<int64_t> stage{0};
   SharedSignature signature;
-  std::array<std::byte, kNoticeBytes> data; // NOLINT: written when it is used
+  std::array<std::byte, kNoticeBytes> data; // NOLINT: written on use
 };
 static_assert(
     offsetof(SharedNotice, data) % 32 == 0,
     "vector instructions want it so");
 
-/// Bytes written and read since the beginning; the data lies behind it.
+/// Numbers of bytes written and read so far. The data follows the struct.
 struct SharedRing {
   alignas(kLine) std::atomic<int64_t> written{0};
   alignas(kLine) std::atomic<int64_t> read{0};

@@ -10,7 +10,8 @@
 namespace dtensor::detail {
 namespace {
 
-// In a ring, the bytes from `position` on lie at one or two places.
+// Calls `copy` for the one or two contiguous runs of `bytes` ring bytes that
+// start at `position`.
 template <typename Copy>
 void in_ring(std::byte* ring, int64_t position, int64_t bytes, Copy copy) {
   const int64_t at = position % kMailBytes;
@@ -148,8 +149,8 @@ void SharedMail::check_envelope(int64_t from, const Envelope& envelope) const {
       ". Start all ranks again.");
 }
 
-// Of a message, the bytes [begin, begin + bytes) into `data`, as far as they
-// have come. Returns whether all have.
+// Copies the message's bytes [begin, begin + bytes) into `data`, as far as they
+// have arrived. Returns true if all have.
 bool SharedMail::take(
     int64_t from,
     Incoming& message,

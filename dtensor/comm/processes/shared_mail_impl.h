@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedMail: messages between two members of a SharedChannel.
+// SharedMail: point-to-point messages between members of a SharedChannel.
 //
-// A message goes through the ring from its sender to its receiver, piece by
-// piece. The receiver takes in whatever has come, also while it waits for
-// something else, and keeps it until somebody asks for it by its tag: so a
-// sender waits for room at most until the receiver next waits for anything.
+// A message passes through the ring from its sender to its receiver in chunks.
+// The receiver drains its rings whenever it waits for anything, and keeps each
+// message until a recv() with its tag. So a sender blocks on a full ring at
+// most until the receiver next waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@
 
 namespace dtensor::detail {
 
-/// The most dimensions that a message's shape is told of; one of more comes as
-/// one-dimensional.
+/// Maximum number of dimensions in an envelope. A tensor with more dimensions
+/// arrives one-dimensional.
 constexpr int64_t kEnvelopeDims = 8;
 
 class SharedMail {
@@ -27,30 +27,30 @@ class SharedMail {
   SharedMail(const SharedMail&) = delete;
   SharedMail& operator=(const SharedMail&) = delete;
 
-  /// Returns when the message is in the ring, so that `input` may change.
+  /// Returns when the message is in the ring and `input` may be modified.
   void send(const at::Tensor& input, int64_t to, int64_t tag);
-  /// The next message of that sender and tag.
+  /// Returns the next message with this sender and tag.
   at::Tensor recv(int64_t from, int64_t tag);
 
  private:
   using Address = std::pair<int64_t, int64_t>; // from, tag
 
-  /// What a message begins with.
+  /// Header of a message.
   struct Envelope {
     int64_t tag = 0;
     at::ScalarType dtype = at::kByte;
     int64_t dims = 0;
     std::array<int64_t, kEnvelopeDims> sizes{};
   };
-  /// A message that is coming in.
+  /// Message that is being received.
   struct Incoming {
     Envelope envelope;
     at::Tensor tensor;
-    /// Of its bytes, the envelope's first.
+    /// Bytes received so far, including the envelope.
     int64_t taken = 0;
   };
 
-  /// Throws RuntimeError unless a message can begin so.
+  /// Throws RuntimeError unless the envelope is valid.
   void check_envelope(int64_t from, const Envelope& envelope) const;
   static Envelope envelope_of(const at::Tensor& input, int64_t tag);
   void put(int64_t to, const void* data, int64_t bytes);
@@ -64,7 +64,7 @@ class SharedMail {
       int64_t bytes);
 
   SharedChannel& channel_;
-  /// How often others had put something into rings when we last looked.
+  /// Value of this member's mail counter when the rings were last drained.
   int64_t seen_ = 0;
   std::vector<Incoming> incoming_;
   std::map<Address, std::deque<at::Tensor>> arrived_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the members of a group come to share a segment: the first makes it and
-// says in the store where it is; the others open it. When all have their seats,
-// neither the segment nor the store says anything more to anybody.
+// Setup of the shared segment. The first member creates it and publishes its
+// address in the store; the others open it. Neither the segment's descriptor
+// nor the store is needed once all members have taken their seats.
 #include <dtensor/comm/processes/shared_memory_backend_impl.h>
 
 #include <c10/util/ScopeExit.h>
@@ -26,7 +26,7 @@ constexpr const char* kStoreKey = "shared_segment";
 constexpr int64_t kVersion = DTENSOR_VERSION_MAJOR * 1'000'000 +
     DTENSOR_VERSION_MINOR * 1'000 + DTENSOR_VERSION_PATCH;
 
-// What the first member says in the store.
+// Address of the segment that the first member publishes in the store.
 struct Address {
   int64_t pid = 0;
   int64_t descriptor = 0;
@@ -92,7 +92,8 @@ SharedHead& head_of(const SharedSegment& segment) {
   return *reinterpret_cast<SharedHead*>(segment.data());
 }
 
-// Where it cannot be made, the other members need not wait for it.
+// Creates the segment. On failure, publishes the reason so that the other
+// members need not wait.
 SharedSegment create_or_refuse(c10d::Store& store, size_t bytes) {
   try {
     return SharedSegment::create(bytes);

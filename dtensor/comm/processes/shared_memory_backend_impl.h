@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend of a group whose ranks are processes of one host and one user.
+// The backend of a group of processes of one host and one user.
 //
 //   GroupBackendPtr backend = shared_memory_backend(
 //       members, c10::make_intrusive<c10d::PrefixStore>("tp", store),
 //       {.timeout = std::chrono::minutes(30)});
 //
-// Tensors go through memory that all members map, and that nobody has to clean
-// up. It carries CPU tensors of any dtype and size, and compares in each
-// collective what the members call: where that differs, all of them throw
-// ValueError and may go on. Whatever else ends a collective (a member that has
-// ended, is missing, or failed) ends the group: every member throws
-// RuntimeError, in this and in all later calls.
+// Tensors pass through memory that all members map and that needs no cleanup.
+// The backend carries CPU tensors of any dtype and size. In each collective it
+// compares the members' calls; on a mismatch, all members throw ValueError and
+// may continue. Any other failure (a member has ended, is missing, or failed)
+// breaks the group: every member throws RuntimeError, in this and in all later
+// calls.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -25,27 +25,27 @@ class Store;
 
 namespace dtensor::detail {
 
-/// How many members a group may have: a table of two numbers for each fits into
-/// half a notice.
+/// Maximum number of members: a table of two numbers for each member must fit
+/// into half a notice.
 constexpr int64_t kMostMembers = 128;
 
 struct SharedMemoryOptions {
-  /// Of one collective, and of the group's first meeting.
+  /// Timeout of one collective, and of the group's setup.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// What a member shows the others at a time, twice: large enough that meeting
-  /// costs little beside it, and small enough to stay in the caches. A multiple
-  /// of 4096, the same on all members.
+  /// Bytes of each of a member's two blocks. Large enough to make
+  /// synchronization cheap in comparison, and small enough to stay in the
+  /// caches. Must be a multiple of 4096 and equal on all members.
   int64_t block_bytes = 256 << 10;
 };
 
-/// The first member cannot make the memory. Every member throws it.
+/// Thrown by every member if the first member cannot create the memory.
 class NoSharedMemory : public c10::Error {
   using Error::Error;
 };
 
-/// Every member calls it. `store`, whose keys are this group's alone, is used
-/// until it returns. Throws NoSharedMemory, or another RuntimeError where the
-/// members cannot meet.
+/// Creates the backend. Every member must call it. `store` must have keys for
+/// this group only; it is not used after the function returns. Throws
+/// NoSharedMemory, or another RuntimeError if the members cannot rendezvous.
 GroupBackendPtr shared_memory_backend(
     GroupMembers members,
     const c10::intrusive_ptr<c10d::Store>& store,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // all_reduce and reduce_scatter.
 //
-// Of a short tensor, every member reduces all for itself. A longer one goes by
-// blocks, of which each member reduces a part. In one stage a member shows the
-// parts of a block that others are to reduce; when all have done so, it reduces
-// its own and writes it to the results of all that are in arenas, and for the
-// others into its next room. So a block more costs one meeting more.
+// For a short tensor, every member publishes its input and reduces all inputs
+// by itself. A longer tensor is processed in blocks, and each member reduces
+// one part of every block. In one stage, a member publishes the parts of a
+// block that the others reduce. Once all have done so, it reduces its own part.
+// It writes the result directly to the members whose results are in arenas, and
+// into its next buffer for the others. So each additional block costs one more
+// stage.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
 #include <dtensor/comm/part_buffers_impl.h>
@@ -17,13 +19,13 @@
 namespace dtensor::detail {
 namespace {
 
-constexpr int64_t kAligned = 64; // members write no common cache line
+constexpr int64_t kAligned = 64; // no cache line has two writers
 
-// A tensor of `bytes` as blocks, each of a part for every member.
+// A tensor of `bytes` bytes as blocks, each with one part per member.
 struct Blocks {
   int64_t bytes;
   int64_t members;
-  int64_t lane; // the longest part
+  int64_t lane; // bytes of the longest part
 
   int64_t count() const {
     const int64_t block = lane * members;
@@ -52,7 +54,7 @@ reduction(CollectiveKind kind, const at::Tensor& input, ReduceOp op) {
   return result;
 }
 
-// An all_reduce by blocks: what a member does in the stages.
+// One member's side of an all_reduce by blocks.
 class InParts {
  public:
   InParts(
@@ -76,7 +78,8 @@ class InParts {
     return blocks_.count();
   }
 
-  /// In the first stage they are shown, and when all have met, found.
+  /// Addresses of all members' results: published in the first stage, read
+  /// after it.
   ShownResults& results() {
     return results_;
   }
@@ -88,8 +91,9 @@ class InParts {
     });
   }
 
-  // For who has no result in an arena, into the lane of the next room that
-  // nobody needs: of what this member gives to itself.
+  // Reduces this member's part of the block. For members without a result in an
+  // arena, stores it in the next buffer, in the lane that is otherwise unused:
+  // the one from this member to itself.
   void reduce(int64_t block) const {
     if (!blocks_.has(block)) {
       return;
@@ -154,7 +158,7 @@ class InParts {
   Blocks blocks_;
 };
 
-// Rows that lie one behind the other: those, or a copy.
+// Contiguous rows: the given rows, or a copy if they are strided.
 struct Packed {
   explicit Packed(const Source& from) : rows(from) {
     if (!from.is_dense()) {
@@ -183,7 +187,7 @@ at::Tensor SharedBackend::reduce_whole(const at::Tensor& input, ReduceOp op) {
   const Source mine = all_of(input);
   copy_bytes(channel_->room(Room::kNotice, rank()), mine.data, mine.bytes());
   post(0, reduction(kKind, input, op));
-  // While the others come.
+  // Allocating the result overlaps with the arrival of the others.
   at::Tensor out = empty_result(input.sizes(), input.options());
   meet(0, [&] { return Call{.kind = kKind, .inputs = {input}, .op = op}; });
   c10::SmallVector<const void*, 8> terms;

@@ -24,13 +24,14 @@ std::string last_error() {
   return std::system_category().message(errno);
 }
 
-// Of any file, which shared memory is too: more of it would be SIGXFSZ.
+// Returns the limit on file sizes, which applies to shared memory too. Growing
+// beyond it raises SIGXFSZ.
 rlim_t file_size_limit() {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
-// Why the open file is no segment of ours; empty if it is.
+// Returns why the open file is not a segment of this library; "" if it is.
 std::string objection(int descriptor, size_t bytes) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) {
@@ -67,7 +68,7 @@ SharedSegment::~SharedSegment() {
 }
 
 SharedSegment SharedSegment::create(size_t bytes) {
-  // The name is what /proc/PID/maps shows.
+  // The name is shown in /proc/PID/maps.
   SharedSegment result(
       memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
   DTENSOR_CHECK(

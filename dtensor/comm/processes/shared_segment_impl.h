@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SharedSegment: memory that processes of one user share.
+// SharedSegment: memory shared by processes of one user.
 //
-// It has no name in any file system. One process makes it and says its
-// descriptor; others open that through /proc, map it, and close it. It is gone
-// with the last mapping, however the processes end.
+// The segment has no name in any file system. One process creates it and
+// publishes its descriptor; others open that through /proc, map it, and close
+// it. The memory is freed with the last mapping, however the processes end.
 #pragma once
 
 #include <dtensor/comm/processes/descriptor_impl.h>
@@ -15,10 +15,11 @@ namespace dtensor::detail {
 
 class SharedSegment {
  public:
-  /// A new one, of zeros. Its size is fixed, so that no peer can cut it off.
+  /// Creates a segment of zeros. Its size is sealed, so that no peer can
+  /// truncate it.
   static SharedSegment create(size_t bytes);
-  /// The one that process `pid` made and has as `descriptor`. Throws
-  /// RuntimeError if that is not such a segment of this user, of that size.
+  /// Opens the segment that process `pid` created as `descriptor`. Throws
+  /// RuntimeError if that is not a segment of this user and size.
   static SharedSegment open(int64_t pid, int64_t descriptor, size_t bytes);
 
   SharedSegment(SharedSegment&& other) noexcept;
@@ -31,11 +32,12 @@ class SharedSegment {
   size_t size() const {
     return size_;
   }
-  /// By which others open it; -1 once it is closed.
+  /// Descriptor by which other processes open the segment; -1 once closed.
   int descriptor() const {
     return descriptor_.get();
   }
-  /// Nobody can open it any more; who has it mapped keeps it.
+  /// Prevents further processes from opening the segment; existing mappings
+  /// remain.
   void close_descriptor() {
     descriptor_ = Descriptor();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a member of a SharedChannel waits, and how it finds and says that the
-// group cannot go on.
+// Waiting in a SharedChannel, and detecting and reporting that the group cannot
+// continue.
 #include <dtensor/comm/processes/shared_channel_impl.h>
 
 #include <c10/util/StringUtil.h>
@@ -21,17 +21,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A peer's death goes unnoticed for so long, and a look takes some 20 us.
+// Interval between liveness checks: a peer's death can go unnoticed for this
+// long. A check takes some 20 us.
 constexpr std::chrono::milliseconds kLookAfter(100);
 
 constexpr uint32_t kEveryMember = ~uint32_t{0};
 
-// Members that share a bit are woken together.
+// Returns the member's bit in a futex mask. Members that share a bit are woken
+// together.
 uint32_t bit_of(int64_t member) {
   return uint32_t{1} << (member % 32);
 }
 
-// Sleeps while `word` is `seen`, until somebody wakes one of `members`.
+// Sleeps while `word` equals `seen`, until one of `members` is woken.
 void futex_wait(
     std::atomic<uint32_t>& word,
     uint32_t seen,
@@ -81,7 +83,8 @@ void SharedChannel::sleep(c10::function_ref<bool()> ready, Missing missing) {
     if (why.empty() && now >= deadline) {
       why = timeout_text(missing, timeout);
     }
-    // What a member did before it ended counts.
+    // The condition is checked again: a member may have fulfilled it before it
+    // ended.
     if (!why.empty() && !ready()) {
       give_up(why);
     }
@@ -94,7 +97,8 @@ void SharedChannel::doze(
   SharedHead& head = layout_.head();
   head.sleepers.fetch_add(1);
   const uint32_t seen = head.bell.load();
-  // Either we see what somebody has made ready, or they see that we sleep.
+  // The fence pairs with that in ring(): either this member sees the condition
+  // fulfilled, or the waker sees it in `sleepers`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!ready() && head.state.load() == SharedHead::kIntact) {
     futex_wait(head.bell, seen, bit_of(rank()), until);
@@ -202,7 +206,8 @@ void SharedChannel::give_up(std::string_view why) {
 }
 
 void SharedChannel::throw_broken() const {
-  // Whoever says the reason may die over it.
+  // The wait is bounded, because the member that writes the reason may die
+  // meanwhile.
   const SharedHead& head = layout_.head();
   const auto deadline = Clock::now() + kLookAfter;
   while (head.state.load() != SharedHead::kBroken && Clock::now() < deadline) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ShownResults: where the results of a collective lie, for members that write
-// to those of others.
+// ShownResults: addresses of the members' results in a collective, for members
+// that write directly into the results of others.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,13 +14,13 @@ class ShownResults {
  public:
   explicit ShownResults(const SharedChannel& channel) : channel_(channel) {}
 
-  /// Before a stage is posted: this member's result, which is in its arena, or
-  /// an undefined tensor.
+  /// Publishes this member's result before a stage is posted. `result` is in
+  /// the arena or undefined.
   void show(const SharedArena& arena, const at::Tensor& result) const;
-  /// When all have met.
+  /// Reads the addresses of all results. Call it when the stage is met.
   void find();
 
-  /// A member's; null if it is in no arena.
+  /// Returns the address of a member's result; null if it is not in an arena.
   std::byte* of(int64_t member) const {
     return all_[static_cast<size_t>(member)];
   }

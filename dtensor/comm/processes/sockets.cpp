@@ -22,7 +22,7 @@ constexpr auto kFirstPause = std::chrono::milliseconds(5);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// None, and what is wrong, or some.
+// Returns the addresses of a host, or none and an error code.
 std::pair<Addresses, int> look_up(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -46,7 +46,7 @@ Addresses resolve(const std::string& host, int port) {
   return std::move(found);
 }
 
-// 0, or what is wrong.
+// Returns 0, or the error number.
 int try_to_connect(const addrinfo& to, Deadline deadline) {
   const int type = to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK;
   const Descriptor made(socket(to.ai_family, type, to.ai_protocol));
@@ -65,7 +65,8 @@ int try_to_connect(const addrinfo& to, Deadline deadline) {
   return wrong;
 }
 
-// Whether somebody listens there now; if not, `wrong` says why.
+// Returns true if a process listens at the address now; otherwise sets `wrong`
+// to the reason.
 bool has_listener(
     const std::string& host,
     int port,

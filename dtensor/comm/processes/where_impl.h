@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Who speaks in the errors of several files: what the user called or named.
+// Prefixes of errors that several files throw: the function or backend that the
+// user named.
 
 namespace dtensor::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// within_deadline(): runs a function that may block for ever, such as a call of
+// within_deadline(): runs a function that may block forever, such as a call of
 // a store whose process is stopped.
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace dtensor::detail {
 
-/// Runs `fn` in a thread of its own. Returns the function's result, or throws
-/// its exception; returns nothing if it has not ended at the deadline. The
-/// thread is then left behind, so `fn` must own what it uses.
+/// Runs `fn` in a separate thread. Returns the function's result or throws its
+/// exception; returns nullopt if it has not ended by the deadline. The thread
+/// is then left running, so `fn` must own what it uses.
 template <typename Result>
 std::optional<Result> within_deadline(
     Deadline deadline,
@@ -38,7 +38,7 @@ std::optional<Result> within_deadline(
     } catch (...) {
       error = std::current_exception();
     }
-    fn = nullptr; // before the caller goes on
+    fn = nullptr; // destroyed before the caller continues
     const std::lock_guard lock(state->mutex);
     state->result = std::move(result);
     state->error = std::move(error);

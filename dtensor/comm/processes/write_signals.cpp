@@ -11,7 +11,7 @@ namespace {
 
 struct Ignored {
   int signal;
-  bool is_ours = false; // that it is ignored
+  bool is_ours = false; // ignored by this library
 };
 
 struct SignalUsers {

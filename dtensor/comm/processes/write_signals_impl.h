@@ -3,11 +3,11 @@
 
 namespace dtensor::detail {
 
-/// While one lives, the signals that a write may raise are ignored unless the
-/// program handles them, so that the write fails instead of ending the process:
-/// SIGPIPE, as Gloo writes to connections that peers have closed, and SIGXFSZ,
-/// as `ulimit -f` holds for shared memory too.
-/// (Python ignores both in every program.)
+/// Ignores the signals that a write may raise for as long as an instance lives,
+/// unless the program handles them. The write then fails instead of ending the
+/// process. The signals are SIGPIPE, since Gloo writes to connections that
+/// peers have closed, and SIGXFSZ, since `ulimit -f` applies to shared memory
+/// too. (Python ignores both in every program.)
 class IgnoreWriteSignals {
  public:
   IgnoreWriteSignals();
@@ -15,7 +15,7 @@ class IgnoreWriteSignals {
   IgnoreWriteSignals(const IgnoreWriteSignals&) = delete;
   IgnoreWriteSignals& operator=(const IgnoreWriteSignals&) = delete;
 
-  /// Also after the last has gone.
+  /// Keeps the signals ignored even after the last instance is destroyed.
   static void for_good();
 };
 
