@@ -130,7 +130,7 @@ at::Tensor Reduction::result(
     const PendingPtr& sums,
     const FlatLayout& layout,
     size_t i) const {
-  if (!local.value.defined()) { // do other ranks have one?
+  if (!local.value.defined()) { // other ranks may have one
     const auto counts =
         sums->wait().narrow(0, static_cast<int64_t>(2 * i), 2).to(at::kDouble);
     if (counts[0].item<double>() == 0) {

@@ -34,8 +34,8 @@ struct ReplicateOptions {
   int64_t bucket_cap_bytes = 25 << 20;
   /// Dtype in which gradients are averaged, and accumulated until then over
   /// several backward passes; `.grad` is undefined meanwhile. A wider dtype of
-  /// the gradient itself is kept. Default: the dtype of the gradient. Python:
-  /// MixedPrecisionPolicy.reduce_dtype of replicate.
+  /// the gradient itself is kept. Default: the dtype of the gradient.
+  /// Python: MixedPrecisionPolicy.reduce_dtype of replicate.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// Broadcasts the module's buffers (such as batch norm statistics) from rank
   /// 0 of the mesh: in replicate(), and at the end of every backward pass that

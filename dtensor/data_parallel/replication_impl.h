@@ -31,13 +31,13 @@ class Replication : public std::enable_shared_from_this<Replication> {
       int64_t bucket_bytes,
       std::optional<at::ScalarType> reduce_dtype);
 
-  /// Buffers that all ranks take from the first one after each average.
+  /// Broadcasts `buffers` from the first rank now and after each averaging.
   void share_buffers(SharedBuffers buffers);
-  /// The module begins a forward that records gradients.
+  /// Starts a forward pass of the module that records gradients.
   void begin_forward();
 
-  /// Parameter `i` has its gradient of this pass. Returns whether it becomes
-  /// an average at the end of it.
+  /// Takes the gradient of parameter `i` in this pass. Returns true if it
+  /// becomes an average at the end of the pass.
   bool take(size_t i);
 
   void set_requires_gradient_sync(bool requires_sync) {
@@ -45,19 +45,20 @@ class Replication : public std::enable_shared_from_this<Replication> {
   }
 
  private:
-  // The parameter owns it, through the hook on its gradient.
+  // Parameter of the model. It owns the Replication through the hook on its
+  // gradient.
   struct Parameter {
     explicit Parameter(const at::Tensor& t) : tensor(t.getIntrusivePtr()) {}
 
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     size_t bucket = 0;
-    bool is_counted = false; // has a gradient newer than its last average
-    bool is_changed = false; // accumulated in a wider dtype of averages
-    LocalGradient waiting;   // in the dtype of averages, if that is wider
+    bool is_counted = false; // no longer in Bucket::missing
+    bool is_changed = false; // has a gradient newer than its last average
+    LocalGradient waiting;   // accumulated in a wider dtype of averages
   };
   struct Bucket {
     std::vector<size_t> parameters;
-    int64_t missing = 0; // gradients of this pass
+    int64_t missing = 0; // gradients still expected in this pass
     PendingPtr averages;
   };
 
@@ -78,9 +79,9 @@ class Replication : public std::enable_shared_from_this<Replication> {
   std::optional<SharedBuffers> shared_buffers_;
   bool buffers_may_differ_ = false;
   bool requires_sync_ = true;
-  size_t next_ = 0; // bucket to send
-  // The backward pass, of those inside of one another the first that came by,
-  // and what lives until it is over, however it ends.
+  size_t next_ = 0; // next bucket to send
+  // Graph task of the backward pass (the outermost, if nested), and an object
+  // that lives until the pass ends, also by an error.
   int pass_ = -1;
   std::weak_ptr<void> alive_;
 };

@@ -30,8 +30,8 @@ struct UnitBackward final : Node {
     const bool keeps_none = drop_unwanted(gradients);
     return unit.lock()->reduce(gradients, keeps_none);
   }
-  // Drops gradients of parameters that this backward pass does not want
-  // (grad(), or backward() with `inputs`). Returns true in grad().
+  // Drops gradients of parameters that this backward pass does not
+  // compute (grad(), or backward() with `inputs`). Returns true in grad().
   bool drop_unwanted(variable_list& gradients) const {
     const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
     if (wanted == nullptr || wanted->empty()) {

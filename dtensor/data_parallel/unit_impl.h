@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Unit: parameters that are gathered together and whose gradients are reduced
-// together.
+// Unit: parameters that are gathered, and their gradients reduced, together.
 #pragma once
 
 #include <ATen/core/Tensor.h>

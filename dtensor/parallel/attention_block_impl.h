@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention of some queries to some of the keys, which can be put together.
+// Attention of queries to one block of keys, and the merge of such results.
 //
-// Of n blocks of keys, block i gives a row's average out_i of its values and
-// the logarithm lse_i of the sum of its weights. Over all keys the weights sum
-// to exp(lse) = sum exp(lse_i), and out is the average of the out_i by these.
-// Given the whole out and lse, the gradient is a sum over the blocks.
+// Block i of n yields for each query row the average out_i of its values and
+// lse_i, the log-sum-exp of its scores. The merged result is exp(lse) = sum
+// exp(lse_i), and out is the average of the out_i weighted by exp(lse_i). Given
+// the merged out and lse, each gradient is a sum over the blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,31 +12,31 @@
 
 namespace dtensor::detail {
 
-/// (B, H, L, E) queries, (B, K, S, E) keys and (B, K, S, V) values, of which
-/// each serves H / K heads of queries in a row.
+/// (B, H, L, E) queries, (B, K, S, E) keys and (B, K, S, V) values. Each key
+/// head serves H / K consecutive query heads.
 struct AttentionBlock {
   at::Tensor query;
   at::Tensor key;
   at::Tensor value;
   double scale = 1;
-  /// Whether query n sees the first n keys alone.
+  /// True if query n attends to the first n keys only.
   bool causal = false;
 };
 
-/// (B, H, L, V) in the queries' dtype or a wider one, and (B, H, L) in that of
-/// sums.
+/// Attention output (B, H, L, V) in the queries' dtype or a wider one, and
+/// log-sum-exp (B, H, L) in sum_dtype().
 struct AttentionRows {
   at::Tensor out;
   at::Tensor lse;
 };
 
-/// By LibTorch's flash kernel where it has one that gives lse and takes these
-/// tensors (on the CPU), else by its definition, which takes memory for L * S
-/// weights a head. No size may be 0.
+/// Computes attention. Uses LibTorch's flash kernel if it returns lse and
+/// supports these tensors (on the CPU). The fallback computes the definition,
+/// with memory for L * S weights per head. No size may be 0.
 AttentionRows attend(const AttentionBlock& block);
 
-/// What the block adds to the gradients of query, key and value, `rows` being
-/// those of all keys and `grad` the gradient of their out.
+/// The block's contributions to the gradients of query, key and value. `rows`
+/// is the merged result over all keys, `grad` the gradient of its `out`.
 struct AttentionGradients {
   at::Tensor query;
   at::Tensor key;
@@ -47,17 +47,18 @@ AttentionGradients gradients_of(
     const AttentionRows& rows,
     const at::Tensor& grad);
 
-/// The dtype in which rows and gradients of `dtype` are added up.
+/// Returns the dtype in which rows and gradients of `dtype` are accumulated.
 at::ScalarType sum_dtype(at::ScalarType dtype);
 
-/// Puts rows together. Queries that see no key are 0.
+/// Merges rows of several blocks. Rows of queries that attend to no key are 0.
 class MergedRows {
  public:
-  /// For the rows of `query`, with values of so many features.
+  /// Merges rows of `query`, with values of `features` features.
   MergedRows(const at::Tensor& query, int64_t features);
-  /// Adds what `queries` see of one more block.
+  /// Adds the rows of `queries` for one more block.
   void add(Interval queries, const AttentionRows& rows);
-  /// The result: contiguous dimensions in the order of the query's.
+  /// Returns the merged rows. The strides have the dimension order of the
+  /// query's.
   AttentionRows take();
 
  private:

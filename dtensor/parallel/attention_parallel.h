@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AttentionParallel: torch::nn::MultiheadAttention with its heads spread over
+// AttentionParallel: torch::nn::MultiheadAttention with its heads sharded over
 // the ranks.
 //
 //   parallelize_module(*encoder, mesh, {
@@ -13,29 +13,29 @@
 
 namespace dtensor {
 
-/// Options of AttentionParallel.
+/// Options for AttentionParallel.
 struct AttentionOptions {
   /// Layout of the output.
   Placement output_layouts = Replicate();
-  /// Return the local part of the output instead of a DTensor.
+  /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
 };
 
-/// torch::nn::MultiheadAttention: every rank has whole heads, of D features,
-/// and where they do not divide by the ranks the last ones have fewer, or none.
-/// The fused weight of q, k and v (3E, E) is cut in each of the three, SS(0,
-/// sf=3, u=D), separate ones S(0, u=D), bias_k and bias_v S(2, u=D), out_proj
-/// as by RowwiseParallel: one all-reduce forward, and one backward for each of
-/// query, key and value that is another tensor. Attention weights, where they
-/// are asked for, come as a DTensor, P(sum) if averaged over the heads and else
-/// S(1).
+/// Style for torch::nn::MultiheadAttention. Heads of D features are never
+/// split. If the number of heads is not divisible by the number of ranks, the
+/// last ranks have fewer heads, or none. The fused weight of q, k and v (3E, E)
+/// is sharded within each of the three, SS(0, sf=3, u=D). Separate weights are
+/// S(0, u=D), bias_k and bias_v S(2, u=D), and out_proj is sharded as by
+/// RowwiseParallel. The forward pass takes one all-reduce, the backward pass
+/// one for each distinct tensor among query, key and value. Attention weights,
+/// if requested, are a DTensor: P(sum) if averaged over the heads, else S(1).
 ///
-/// Plain queries, keys and values are whole, since the module reads their
-/// sizes; those that are cut have to be DTensors. Masks are plain tensors
-/// beside DTensors in the module, and so are the zeros of add_zero_attn: wrap
-/// the call in implicit_replication() for them. Throws NotImplementedError for
-/// another module. Python has no such style; TensorParallelMultiheadAttention
-/// of PyTorch 2.0 stood in for the module.
+/// Plain queries, keys and values must be full tensors, since the module reads
+/// their sizes; sharded ones must be DTensors. Masks, and the zeros of
+/// add_zero_attn, are plain tensors that meet DTensors in the module: wrap the
+/// call in implicit_replication() for them. Throws NotImplementedError for
+/// another module. Python has no such style; PyTorch 2.0 replaced the module by
+/// TensorParallelMultiheadAttention.
 class DTENSOR_API AttentionParallel : public ParallelStyle {
  public:
   explicit AttentionParallel(AttentionOptions options = {})

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which tokens of a sequence each rank holds, and which of them attend to
-// which: pure arithmetic.
+// Assignment of a sequence's tokens to ranks, and the pairs of ranges that
+// attend to each other: pure arithmetic.
 //
-// A causal query sees the keys up to its own position, so that of equal pieces
-// the last is the most work. Head and tail, as a rank's part, is as much on
-// every rank:
+// A causal query attends to the keys up to its own position, so the last of
+// several equal chunks is the most work. A shard of one chunk from the head and
+// one from the tail balances the work over ranks:
 //
 //   8 tokens on 2 ranks:   0 1 2 3 | 4 5 6 7     in order
 //                          0 1 6 7 | 2 3 4 5     head and tail
@@ -16,22 +16,22 @@
 
 namespace dtensor::detail {
 
-/// The positions that each rank holds, in the order of its part.
+/// Positions of the tokens of each rank, in the order of its local shard.
 using TokensOfRanks = std::vector<Intervals>;
 
-/// The sequence as torch.chunk cuts it: the first part of each rank's size from
-/// the front, with half of its tokens, and the rest from the back, if it is
-/// `balanced`.
+/// Assigns tokens as torch.chunk does. If `balanced`, each rank gets as many
+/// tokens, but half of them from the front of the sequence and half from the
+/// back.
 TokensOfRanks tokens_of_ranks(int64_t length, int64_t ranks, bool balanced);
 
-/// How many tokens each rank holds.
+/// Returns the number of tokens of each rank.
 Sizes lengths_of(const TokensOfRanks& tokens);
 
-/// All positions in the order in which the parts stand one after the other.
+/// Returns all positions in the order of the concatenated shards.
 std::vector<int64_t> order_of(const TokensOfRanks& tokens);
 
-/// Rows of queries and of keys, as places in two parts, of which each query
-/// sees each key, or, if it is causal, the n-th query the first n keys.
+/// Ranges of query rows and key rows (in their shards) that attend to each
+/// other: every query to every key, or, if causal, query n to the first n keys.
 struct AttentionPiece {
   Interval queries;
   Interval keys;
@@ -40,8 +40,9 @@ struct AttentionPiece {
       default;
 };
 
-/// What queries at some positions see of keys at others: every pair once, and
-/// no piece is empty, or has more rows of queries than that.
+/// Splits the attention of queries at some positions to keys at others into
+/// pieces. Every pair appears once; a piece is not empty and has at most
+/// `most_rows` query rows.
 std::vector<AttentionPiece> pieces_of(
     const Intervals& queries,
     const Intervals& keys,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Autocast: operators in a lower precision, until the end of the scope.
+// Autocast: runs operators in a lower precision until the end of the scope.
 //
 //   {
 //     const Autocast scope(torch::kCPU, torch::kBFloat16);
@@ -7,7 +7,7 @@
 //   }
 //   loss.backward();
 //
-// DTensors are cast as plain tensors are, before anything is communicated.
+// DTensors are cast as plain tensors are, before any communication.
 // Python: torch.autocast.
 #pragma once
 
@@ -19,12 +19,13 @@
 
 namespace dtensor {
 
-/// Of this thread. Scopes nest; `enabled = false` switches it off inside one.
+/// Thread-local scope. Scopes nest; `enabled = false` turns autocast off inside
+/// another scope.
 class DTENSOR_API Autocast {
  public:
-  /// Without a dtype: LibTorch's for the device (bfloat16, CUDA float16).
-  /// cache_enabled: whether what was cast of a parameter serves the next
-  /// operator too; as before if it is not said.
+  /// Defaults: LibTorch's dtype for the device (CPU: bfloat16, CUDA: float16),
+  /// and the current setting of `cache_enabled`. `cache_enabled`: reuses the
+  /// casts of parameters within the outermost scope.
   explicit Autocast(
       c10::DeviceType device_type = c10::kCPU,
       std::optional<c10::ScalarType> dtype = std::nullopt,

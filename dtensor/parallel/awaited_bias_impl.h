@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // AwaitedBias: the bias that torch::nn::Linear adds after its product.
 //
-// For an input of two dimensions the module calls addmm. For any other it calls
-// matmul, and then `output += bias`. An output_fn gets the output with the bias
-// in both cases: the bias is added within the matmul, and the addition that
-// follows finds it done. The bias is that of the last call. Where another one
-// follows (of a clone, or of a module that shares the weight), the output is
-// made again of the product.
+// For a 2-D input the module calls addmm. For any other input it calls matmul,
+// and then `output += bias`. An output_fn must get the output including the
+// bias in both cases. Therefore the bias is added within the matmul, and the
+// addition that follows is skipped. The expected bias is that of the last call
+// of the module. If a different bias follows (of a clone, or of a module that
+// shares the weight), the output is recomputed from the product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +17,10 @@ namespace dtensor::detail {
 
 class LayoutBoundary;
 
-/// Belongs to a boundary, and is used by the rank of its mesh alone.
+/// State of a boundary, used only by the rank that owns its mesh.
 class AwaitedBias {
  public:
-  /// Notes the bias of a module, to be expected after its next product.
+  /// Expects `bias` to be added after the module's next product.
   void expect(const at::Tensor& bias) {
     bias_ = Weak(bias.getIntrusivePtr());
     is_expected_ = true;
@@ -29,8 +29,8 @@ class AwaitedBias {
     return is_expected_;
   }
 
-  /// The module's output of `product`, a DTensor without the bias, which the
-  /// operator made of `input`.
+  /// Returns the module's output: adds the bias to `product`, a DTensor that
+  /// the operator computed from `input`, and applies output_fn.
   at::Tensor finish(
       const LayoutBoundary& boundary,
       const at::Tensor& input,
@@ -42,8 +42,8 @@ class AwaitedBias {
   bool is_expected_ = false;
 };
 
-/// `output += bias`, where `output` is the last that AwaitedBias::finish made
-/// on this rank. False, and nothing done, for any other tensor.
+/// Implements `output += bias` if `output` is the last result of
+/// AwaitedBias::finish on this rank. Otherwise does nothing and returns false.
 bool add_awaited_bias(
     const LayoutBoundary& boundary,
     const at::Tensor& output,

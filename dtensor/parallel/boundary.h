@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a style of your own is made of: parameters in layouts, and a boundary
-// where the module's parameter meets its input. A Linear whose columns are cut,
-// with something added to its output:
+// Building blocks of custom styles: parameters in layouts, and a boundary,
+// which redistributes input and output of the operator that uses a parameter.
+// Example: a Linear sharded by columns, with an addition to its output:
 //
 //   struct MyStyle : ParallelStyle {
 //     void apply(const StyleTarget& target) const override {
@@ -12,7 +12,7 @@
 //     }
 //   };
 //
-// A style for a module that has no such parameter takes hooks
+// A style for a module without such a parameter uses hooks
 // (parallel/module_hooks.h).
 #pragma once
 
@@ -26,44 +26,47 @@
 
 namespace dtensor {
 
-/// `parameter` itself is to become a DTensor of layout `placement` on the
-/// target's mesh, as distribute_parameter(parameter, mesh, ...) does it, and
-/// its gradient to land in that layout. It happens when no style of the plan
-/// refuses its module; a style that is applied by itself does it at once.
-/// `name` is what messages call it. Throws RuntimeError if it is a DTensor in
-/// another layout already.
+/// Turns `parameter` itself into a DTensor with `placement` on the target's
+/// mesh, like distribute_parameter(parameter, mesh, ...). Its gradient gets the
+/// same layout. The change is deferred until every style of the plan has
+/// accepted its module; a style that is applied on its own acts at once. `name`
+/// appears in error messages. Throws RuntimeError if the parameter is a DTensor
+/// in another layout already.
 DTENSOR_API void distribute_parameter(
     const StyleTarget& target,
     const at::Tensor& parameter,
     const Placement& placement,
     const std::string& name);
 
-/// Makes the module's output of `input` (in desired_input_layouts) and of what
-/// the operator made of it, DTensors both. Differentiable operators only.
+/// Returns the module's output from its input (in desired_input_layouts) and
+/// the operator's output. Both are DTensors. Must use differentiable operators
+/// only.
 using OutputFn = std::function<
     at::Tensor(const at::Tensor& input, const at::Tensor& output)>;
 
 struct BoundaryOptions {
-  /// Layout of a plain input (a DTensor knows its own).
+  /// Layout of a plain input. A DTensor input has its own.
   Placement input_layouts = Replicate();
-  /// Layout that the operator gets the input in.
+  /// Layout in which the operator gets the input.
   Placement desired_input_layouts = Replicate();
   /// Layout of the module's output.
   Placement output_layouts = Replicate();
-  /// Return the local part of the output instead of a DTensor.
+  /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Called between the operator and the redistribution of its output; null:
-  /// the operator's output is the module's. A bias that the module adds after
-  /// its product (torch::nn::Linear of more than two dimensions) comes later.
+  /// Called between the operator and the redistribution of its output. Null:
+  /// the operator's output is the module's output. A Linear that adds its bias
+  /// after the product (input of more than two dimensions) has added it by
+  /// then.
   OutputFn output_fn = nullptr;
 };
 
-/// The operator of that kind which meets one of `parameters` (DTensors, or to
-/// be) brings its input to desired_input_layouts and its output to
-/// output_layouts. `kind` says which argument is the input: of kLinear (matmul,
-/// addmm, linear), kEmbedding and kNorm (layer_norm, rms_norm). The weight
-/// comes first. Throws ValueError without parameters; RuntimeError if the
-/// module has a boundary already, or one that it is tied to another one.
+/// Redistributes the input and output of each operator of `kind` that uses one
+/// of `parameters` (DTensors, now or by this plan) to desired_input_layouts and
+/// output_layouts. `kind` names the operators, and so which argument is the
+/// input: kLinear (matmul, addmm, linear), kEmbedding, kNorm (layer_norm,
+/// rms_norm). The weight must be the first parameter. Throws ValueError without
+/// parameters, and RuntimeError if the module has a boundary already or is tied
+/// to a module with a different one.
 DTENSOR_API void attach_boundary(
     const StyleTarget& target,
     at::TensorList parameters,

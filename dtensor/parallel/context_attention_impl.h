@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scaled_dot_product_attention in a context_parallel scope.
+// scaled_dot_product_attention inside a context_parallel scope.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace dtensor::detail {
 
-/// The operator's arguments.
+/// Arguments of scaled_dot_product_attention.
 struct AttentionArgs {
   at::Tensor query;
   at::Tensor key;
@@ -24,12 +24,12 @@ struct AttentionArgs {
   bool grouped = false;
 };
 
-/// Throws NotImplementedError for a mask or dropout, ValueError for tensors
-/// whose sizes or dtypes do not fit each other.
+/// Throws NotImplementedError for a mask or dropout, and ValueError for sizes
+/// or dtypes that do not match.
 void check_context_call(const AttentionArgs& args);
 
-/// Attention of plain parts, of any number of batch dimensions, of a sequence
-/// in which the ranks hold these tokens.
+/// Computes attention of plain local shards with any number of batch
+/// dimensions. `queries` and `keys` assign the sequence's tokens to ranks.
 at::Tensor attend_parts(
     const AttentionArgs& args,
     const ContextRanks& ranks,
@@ -37,19 +37,19 @@ at::Tensor attend_parts(
     const TokensOfRanks& keys,
     RotateMethod method);
 
-/// The mesh dimension of DTensors on which one of them is cut along its
-/// sequence over the ranks of the scope, if there is one.
+/// Returns the mesh dimension on which one of the DTensors is sharded along its
+/// sequence over the ranks of the scope, if any.
 std::optional<int64_t> dim_of_tokens(
     const AttentionArgs& args,
     const ContextScope& scope);
 
-/// Whether a scope of this rank computes this call of an operator on DTensors.
+/// True if a scope of this rank computes this call of an operator on DTensors.
 bool is_computed_in_context(
     const c10::OperatorName& op,
     c10::ArrayRef<c10::IValue> args);
 
-/// Attention of DTensors; nothing if none is cut along its sequence over the
-/// ranks of the scope.
+/// Computes attention of DTensors. Returns nullopt if none of them is sharded
+/// along its sequence over the ranks of the scope.
 std::optional<at::Tensor> attend_dtensors(
     const AttentionArgs& args,
     const ContextScope& scope);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// context_parallel: attention over a sequence that is cut, for sequences too
-// long for one rank.
+// context_parallel: attention over a sharded sequence, for sequences too long
+// for one rank.
 //
 //   const auto scope = context_parallel(
 //       mesh["cp"], {.buffers = {tokens, labels}, .buffer_seq_dims = {1, 1}});
-//   auto loss = cross_entropy(model->forward(tokens), labels);   // of my part
+//   auto loss = cross_entropy(model->forward(tokens), labels);  // local shard
 //   loss.backward();
 //
-// docs/guides/long_context.md is the guide.
+// Guide: docs/guides/long_context.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,63 +25,68 @@ namespace detail {
 struct ContextScope;
 } // namespace detail
 
-/// How a rank's queries meet the keys and values of the other ranks.
+/// Method by which a rank's queries meet the keys and values of other ranks.
 enum class RotateMethod {
-  /// All of them are gathered while it attends to its own. "allgather".
+  /// "allgather": gathers all keys and values while the rank attends to its
+  /// own.
   kAllGather,
-  /// They go round from rank to rank, the next ones while it attends to these.
-  /// The least memory. "alltoall".
+  /// "alltoall": passes keys and values around a ring of ranks. The next block
+  /// is in flight while the rank attends to the current one. Least memory.
   kAllToAll,
-  /// They do not: a rank gives its tokens of other heads away for all tokens of
-  /// its own heads (Ulysses). Python: not. "ulysses".
+  /// "ulysses": exchanges heads. A rank sends its tokens of other heads and
+  /// gets all tokens of its own heads. Not in Python.
   kUlysses,
 };
 
-/// What context_parallel is given beside the mesh.
+/// Options for context_parallel().
 struct ContextParallelOptions {
-  /// Whole tensors that every rank has alike, such as tokens and positions. In
-  /// the scope each is this rank's part along its dimension of buffer_seq_dims,
-  /// and whole again afterwards, as it was.
+  /// Full tensors with the same values on every rank, such as tokens and
+  /// positions. Inside the scope each one is this rank's shard along its
+  /// dimension of buffer_seq_dims; after the scope it is the full tensor again.
   std::vector<at::Tensor> buffers = {};
   std::vector<int64_t> buffer_seq_dims = {};
-  /// Those of the buffers that stay parts. Their whole memory goes at once.
+  /// Subset of `buffers` that stays sharded after the scope. The memory of the
+  /// full tensor is freed at once.
   std::vector<at::Tensor> no_restore_buffers = {};
-  /// By default what set_rotate_method() said.
+  /// Default: the method of set_rotate_method().
   std::optional<RotateMethod> rotate_method = std::nullopt;
-  /// Whether a part is a piece from the front of the sequence and its mirror
-  /// from the back, which is as much causal attention on every rank, instead of
-  /// torch.chunk's. By default where there are buffers, and heads are not
-  /// exchanged. Without buffers the tensors have to be in that order already.
+  /// Shards buffers as a chunk from the front of the sequence and its mirror
+  /// image from the back, which balances causal attention, instead of
+  /// torch.chunk's order. Default: true if there are buffers and the method is
+  /// not kUlysses. Without buffers, tensors must be in that order already.
   std::optional<bool> load_balance = std::nullopt;
 };
 
-/// While it lives, scaled_dot_product_attention of this thread takes sequences
-/// (dimension -2 of query, key and value) as cut over `mesh`, which has one
-/// dimension, and leaves them so:
+/// Scope in which scaled_dot_product_attention of this thread works on sharded
+/// sequences (dimension -2 of query, key and value) over a 1-D `mesh`. The
+/// result is sharded likewise:
 ///
-/// - plain tensors are this rank's parts: of the length of the buffers, or, if
-///   there are none, all of one size. They give a part of the result;
-/// - DTensors of which one is cut along its sequence on that mesh, or on a mesh
-///   with the same ranks in one dimension: all three are brought to Shard(-2)
-///   there, if they are not, and so comes the result. On other mesh dimensions
-///   batches and heads may be cut, as by tensor parallelism. All other DTensors
-///   are computed as outside.
+/// - Plain tensors are local shards. Their lengths match those of the buffers;
+/// without buffers, all shards have one size. The result is a local shard. -
+/// DTensors of which at least one is sharded along its sequence on that mesh,
+/// or on a mesh dimension with the same ranks: all three are redistributed to
+/// Shard(-2) there, and the result is Shard(-2). On other mesh dimensions
+/// batches and heads may be sharded, as by tensor parallelism. Other DTensors
+/// are computed as outside of the scope.
 ///
-/// Exact for causal and other attention, grouped queries, any number of tokens
-/// on any device; the backward pass may be outside. Half precision is summed in
-/// float32, and so are gradients under way. Nests: the innermost scope holds.
+/// Attention is exact, causal or not, with grouped queries, for any number of
+/// tokens on any device. The backward pass may run after the scope. Half
+/// precision accumulates in float32, also for gradients in flight. Scopes nest:
+/// the innermost applies.
 ///
-/// Throws ValueError: a mesh of several dimensions, buffers unlike
-/// buffer_seq_dims in number or of several lengths, a buffer twice, one that
-/// requires grad, is a DTensor or undefined, no_restore_buffers that are no
-/// buffers, load_balance with exchanged heads; IndexError: a dimension that a
-/// buffer does not have; RuntimeError on a rank outside the mesh. Attention
-/// throws NotImplementedError for masks and dropout, and ValueError for parts
-/// of another length.
+/// Throws ValueError for a mesh of several dimensions; different numbers of
+/// buffers and buffer_seq_dims; buffers of different lengths; a buffer that is
+/// listed twice, requires grad, is a DTensor or is undefined;
+/// no_restore_buffers that are not in `buffers`; and load_balance with
+/// kUlysses. Throws IndexError for a dimension that a buffer does not have, and
+/// RuntimeError on a rank outside of the mesh. Attention throws
+/// NotImplementedError for masks and dropout, and ValueError for shards of
+/// another length.
 ///
-/// Python: torch.distributed.tensor.experimental.context_parallel, where the
-/// sequence has to divide by twice the ranks, attention with load balancing has
-/// to be causal, the backward pass has to be inside, and tensors are a GPU's.
+/// Python: torch.distributed.tensor.experimental.context_parallel. There the
+/// sequence length must be divisible by twice the number of ranks, load
+/// balancing requires causal attention, the backward pass must be inside the
+/// scope, and only GPU tensors are supported.
 class DTENSOR_API ContextParallel {
  public:
   explicit ContextParallel(
@@ -96,24 +101,24 @@ class DTENSOR_API ContextParallel {
   bool was_watched_;
 };
 
-/// As Python's context manager is called.
+/// Spelling of Python's context manager.
 [[nodiscard]] inline ContextParallel context_parallel(
     const DeviceMesh& mesh,
     const ContextParallelOptions& options = {}) {
   return ContextParallel(mesh, options);
 }
 
-/// The method of this rank's scopes from now on that name none: "allgather",
-/// which it is at first, "alltoall" or "ulysses". Throws ValueError for another
+/// Sets the default method of this rank's later scopes: "allgather" (the
+/// initial default), "alltoall" or "ulysses". Throws ValueError for another
 /// name. Python: torch.distributed.tensor.experimental.set_rotate_method.
 DTENSOR_API void set_rotate_method(std::string_view rotate_method);
 
-/// Parts, whole and in the order of the sequence: buffers[i] is cut along
-/// seq_dims[i], as by the scope on `mesh` that this rank opened last, which may
-/// have ended. Of a rank that opened none they are torch.chunk's. One
-/// all-gather each; not differentiable.
-/// Throws ValueError for lists of different lengths, and for parts that are no
-/// scope's; TypeError for a DTensor, which has full_tensor().
+/// Returns full tensors from local shards, in the order of the sequence.
+/// buffers[i] is sharded along seq_dims[i] as by the latest scope of this rank
+/// on `mesh`, which may have ended (without one: as by torch.chunk). Takes one
+/// all-gather per buffer. Not differentiable.
+/// Throws ValueError for lists of different lengths and for sizes that no scope
+/// produces, and TypeError for a DTensor (use full_tensor()).
 /// Python: torch.distributed.tensor.experimental.context_parallel_unshard.
 DTENSOR_API std::vector<at::Tensor> context_parallel_unshard(
     const DeviceMesh& mesh,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a context_parallel scope says to the operators in it.
+// State of a context_parallel scope, for the operators in it.
 #pragma once
 
 #include <dtensor/parallel/context_parallel.h>
@@ -11,28 +11,28 @@
 namespace dtensor::detail {
 
 struct ContextScope {
-  /// A tensor of the program's that is a part for now, and what it was before.
+  /// Tensor of the program that is replaced by its shard during the scope.
   struct Buffer {
     at::Tensor tensor;
     at::Tensor whole;
   };
 
-  DeviceMesh mesh; // of one dimension
+  DeviceMesh mesh; // 1-D
   RotateMethod method = RotateMethod::kAllGather;
   bool balanced = false;
-  /// Tokens of the whole sequence, where there are buffers.
+  /// Length of the full sequence, if there are buffers.
   std::optional<int64_t> length = std::nullopt;
   std::vector<Buffer> buffers = {};
 };
 
-/// The innermost scope of this rank; null outside of all.
+/// Returns the innermost scope of this rank, or null.
 const ContextScope* current_context();
 
-/// Whether attention of this thread looks for a scope; returns whether it did.
-/// Always on for ranks that are threads.
+/// Turns the lookup of scopes in attention of this thread on or off, and
+/// returns the previous setting. Always on for ranks that are threads.
 bool watch_attention(bool watched);
 
-/// While it lives, this rank is outside of all scopes.
+/// Suspends all scopes of this rank during its lifetime.
 class OutsideContext {
  public:
   OutsideContext();
@@ -41,16 +41,15 @@ class OutsideContext {
   OutsideContext& operator=(const OutsideContext&) = delete;
 };
 
-/// Whether the scope on these ranks that this rank opened last is, or was,
-/// balanced.
+/// True if the latest scope of this rank on these ranks is, or was, balanced.
 bool was_balanced(const DeviceMesh& mesh);
 
-/// Throws ValueError unless `mesh` has one dimension, RuntimeError on a rank
-/// outside of it.
+/// Throws ValueError unless `mesh` is 1-D, and RuntimeError on a rank outside
+/// of the mesh.
 void check_context_mesh(const char* where, const DeviceMesh& mesh);
 
-/// `dim` of buffer number `index`, counted from the front. Throws IndexError if
-/// it has no such one.
+/// Returns `dim` of buffer number `index`, wrapped to be non-negative. Throws
+/// IndexError if it is out of range.
 int64_t
 seq_dim(const char* where, const at::Tensor& buffer, size_t index, int64_t dim);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// distribute_module: makes the parameters of any module DTensors, in layouts
-// of your choice.
+// distribute_module: makes the parameters of any module DTensors with given
+// layouts.
 #pragma once
 
 #include <dtensor/parallel/style.h>
@@ -13,21 +13,21 @@
 
 namespace dtensor {
 
-/// Called with the full name of every submodule ("" first, the module itself)
-/// before the rest is replicated; it may distribute parameters in place with
-/// distribute_parameter.
+/// Called for every submodule with its full name, first for the module itself
+/// (""), before other parameters are replicated. May distribute parameters in
+/// place with distribute_parameter.
 using PartitionFn = std::function<
     void(const std::string&, torch::nn::Module&, const DeviceMesh&)>;
-/// Sees the tensor arguments (results) of the module's forward and may replace
-/// them. The module must be declared with DTENSOR_MODULE.
+/// Called with the tensor arguments (results) of the module's forward, which it
+/// may replace. The module must be declared with DTENSOR_MODULE.
 using ModuleTensorsFn =
     std::function<void(const std::vector<at::Tensor*>&, const DeviceMesh&)>;
 
-/// Calls `partition_fn` for every submodule, then turns all parameters and
-/// buffers that are still plain into replicated DTensors. `mesh` may have any
-/// number of dimensions; an undefined one is the current one
-/// (comm/mesh_scope.h). Throws NotImplementedError for input_fn or output_fn
-/// on a module without hooks.
+/// Calls `partition_fn` for every submodule, then turns all remaining plain
+/// parameters and buffers into replicated DTensors. `mesh` may have any number
+/// of dimensions; an undefined mesh means the current mesh (comm/mesh_scope.h).
+/// Throws NotImplementedError for input_fn or output_fn on a module without
+/// hooks.
 /// Python: torch.distributed.tensor.distribute_module.
 DTENSOR_API void distribute_module(
     torch::nn::Module& module,
@@ -36,10 +36,11 @@ DTENSOR_API void distribute_module(
     const ModuleTensorsFn& input_fn = nullptr,
     const ModuleTensorsFn& output_fn = nullptr);
 
-/// Turns `parameter` itself into a DTensor: the module's member, its registry,
-/// tied parameters and an optimizer that holds it all see it. Its gradient
-/// lands in the same layout; one that exists is cut along, each rank's own.
-/// What an optimizer keeps of it is not: see distribute_optimizer_state.h.
+/// Turns `parameter` itself into a DTensor. The module's member, its registry,
+/// tied parameters and an optimizer that holds the parameter all refer to the
+/// DTensor then. Gradients get the same layout; an existing gradient is sharded
+/// too, from each rank's own values. Optimizer state is not sharded: see
+/// distribute_optimizer_state.h.
 DTENSOR_API void distribute_parameter(
     at::Tensor& parameter,
     const DeviceMesh& mesh,

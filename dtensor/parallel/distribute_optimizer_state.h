@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// distribute_optimizer_state: for an optimizer that was made, and has stepped,
+// distribute_optimizer_state: shards the state of an optimizer that took steps
 // before its parameters became DTensors.
 //
 //   torch::optim::AdamW optimizer(model->parameters());
 //   ...                                           // steps of the plain model
 //   fully_shard(*model, {.mesh = mesh["dp"]});
-//   distribute_optimizer_state(optimizer);        // it goes on where it was
+//   distribute_optimizer_state(optimizer);        // training continues
 #pragma once
 
 #include <dtensor/api.h>
@@ -16,23 +16,23 @@ class Optimizer;
 
 namespace dtensor {
 
-/// Gives what the optimizer keeps of each parameter the parameter's layout:
-/// each rank keeps its part of momenta and averages that were whole, or that
-/// were cut as the parameter was before. What has its parameter's layout stays,
-/// and so does that of plain parameters. To be called after
-/// parallelize_module, distribute_module, distribute_parameter and fully_shard,
-/// by each rank for itself: nothing is communicated. The optimizer keeps its
-/// parameters, which have become DTensors themselves.
+/// Gives the optimizer's state of each parameter the layout of the parameter:
+/// each rank keeps its shard of momenta and averages that were full tensors, or
+/// in the parameter's former layout. State that has the layout already, and
+/// state of plain parameters, is unchanged. Call it after parallelize_module,
+/// distribute_module, distribute_parameter and fully_shard. It communicates
+/// nothing, so ranks may call it independently. The optimizer's parameters
+/// stay: they are the DTensors.
 ///
-/// Of LBFGS the vectors over all parameters are replicated, as it makes them.
-/// An optimizer that is made after the layouts needs no call, nor one that
-/// keeps nothing yet (Adagrad keeps sums from its making on).
+/// LBFGS's vectors over all parameters are replicated, as LBFGS creates them.
+/// The call is not needed for an optimizer that is made after the layouts, or
+/// that has no state yet (Adagrad has state from the start).
 ///
-/// Throws ValueError, and changes nothing, for a state of another shape than
-/// its parameter, and for one of which this rank has not all that the
-/// parameter's layout gives it. NotImplementedError for an optimizer other than
-/// SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS. (Ours: Python's optimizers
-/// are made anew.)
+/// Throws ValueError, and changes nothing, for state with another shape than
+/// its parameter, and for state of which this rank lacks values that the new
+/// layout requires. Throws NotImplementedError for an optimizer other than SGD,
+/// Adam, AdamW, Adagrad, RMSprop and LBFGS. (Not in Python, where optimizers
+/// are recreated.)
 DTENSOR_API void distribute_optimizer_state(torch::optim::Optimizer& optimizer);
 
 } // namespace dtensor

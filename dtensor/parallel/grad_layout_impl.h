@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A parameter's gradient lands in the parameter's layout. Replicated
-// parameters get Partial gradients where ranks saw different data (norm
-// weights under sequence parallelism); they are reduced once, at the end of
-// the backward pass, all of them in one collective.
+// Gradients in their parameter's layout. Replicated parameters get Partial
+// gradients if ranks computed on different data (norm weights under sequence
+// parallelism). Those are reduced at the end of the backward pass, all in one
+// collective.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,18 @@
 
 namespace dtensor::detail {
 
-/// From now on the gradient of this leaf DTensor lands in its own layout. May
-/// be called again.
+/// Redistributes gradients of this leaf DTensor to its own layout from now on.
+/// May be called repeatedly.
 void keep_gradient_in_layout(const at::Tensor& parameter);
 
-/// A hook that stands in front of that, and calls it when it likes.
+/// Hook that runs before the hook of keep_gradient_in_layout() and decides when
+/// to call it.
 struct HookBefore : torch::autograd::PostAccumulateGradHook {
-  std::unique_ptr<torch::autograd::PostAccumulateGradHook> next; // or null
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> next; // may be null
 };
 
-/// Throws ValueError for a parameter that has one: what stands in front was
-/// made for the layout that the parameter has.
+/// Throws ValueError for a parameter with a HookBefore, which depends on the
+/// layout that the parameter has now.
 void check_may_be_distributed(const at::Tensor& parameter, const char* where);
 
 } // namespace dtensor::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a training step does with gradients before the optimizer: averages them
-// over ranks that saw other data, and clips their norm, for plain parameters
-// and DTensors side by side.
+// Gradient processing between backward pass and optimizer step, for plain
+// parameters and DTensors alike: averaging over data-parallel ranks, and
+// clipping by norm.
 //
 //   loss.backward();
 //   average_gradients(model->parameters(), mesh["dp"]);
@@ -18,26 +18,28 @@
 
 namespace dtensor {
 
-/// Every gradient becomes its average over the ranks of `mesh`, whose ranks
-/// have the same part of each parameter and computed on other data: data
-/// parallelism beside tensor parallelism. One all-reduce for each dtype.
-/// Parameters without a gradient are left out, on all ranks alike.
+/// Averages every gradient over the ranks of `mesh`, which must hold the same
+/// local shard of each parameter and compute on different data: data
+/// parallelism, possibly combined with tensor parallelism. Takes one all-reduce
+/// per dtype. Skips parameters without a gradient; these must be the same on
+/// all ranks.
 /// Throws ValueError for a mesh of several dimensions, and for a parameter that
-/// is spread over ranks of `mesh`, whose gradient is summed over them already.
-/// Python: torch.nn.parallel.DistributedDataParallel does it in the backward
+/// is distributed over ranks of `mesh` (its gradient is summed over them
+/// already).
+/// Python: torch.nn.parallel.DistributedDataParallel does this in the backward
 /// pass.
 DTENSOR_API void average_gradients(
     at::TensorList parameters,
     const DeviceMesh& mesh);
 
-/// The norm of all gradients as one vector, which they are scaled down to
-/// `max_norm` by: torch::nn::utils::clip_grad_norm_, which takes parameters
-/// that are all plain or all distributed, for both side by side and on meshes
-/// of any sort. A plain gradient is taken to be the same on every rank. One
-/// all-reduce for each set of ranks that parameters are cut over. `norm_type`
-/// is positive; infinity is the largest magnitude.
-/// Throws RuntimeError for a norm that is no number or infinite if
-/// `error_if_nonfinite`, ValueError for another norm_type.
+/// Scales gradients so that their total norm is at most `max_norm`, and returns
+/// the norm before scaling. Unlike torch::nn::utils::clip_grad_norm_, accepts
+/// plain parameters and DTensors on any meshes together. Plain gradients must
+/// be the same on every rank. Takes one all-reduce per set of ranks that
+/// parameters are sharded over. `norm_type` must be positive; infinity is the
+/// maximum norm.
+/// Throws RuntimeError for a norm that is NaN or infinite if
+/// `error_if_nonfinite`, and ValueError for another norm_type.
 /// Python: torch.nn.utils.clip_grad_norm_.
 DTENSOR_API double clip_grad_norm_(
     at::TensorList parameters,

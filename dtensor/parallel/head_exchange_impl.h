@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention over a spread sequence by exchanging heads (Ulysses): a rank gives
-// its tokens of the others' heads away, and gets all tokens of its own.
+// Attention over a sharded sequence by exchanging heads (Ulysses): a rank sends
+// its tokens of other heads, and gets all tokens of its own heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +8,10 @@
 
 namespace dtensor::detail {
 
-/// The same result as ring_attention() for tokens that stand in order, by four
-/// all-to-alls forward and four backward. Heads are dealt out as by
-/// torch.chunk, queries with their keys; where there are fewer heads of keys
-/// than ranks, keys and values are gathered instead. Differentiable, as far as
+/// Returns the result of ring_attention() for tokens in order, by four
+/// all-to-alls forward and four backward. Heads are assigned to ranks as by
+/// torch.chunk, queries together with their keys. If there are fewer key heads
+/// than ranks, keys and values are gathered instead. Differentiable as far as
 /// LibTorch's own attention is.
 at::Tensor exchanged_attention(
     const at::Tensor& query,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ModuleHooks: what runs before and after the forward of one module. Programs
-// get it with module_hooks.h.
+// ModuleHooks: hooks that run before and after the forward of one module.
+// Programs include module_hooks.h instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@
 namespace dtensor {
 namespace detail {
 
-/// at::Tensor and DTensor.
+/// True for at::Tensor and DTensor.
 template <class T>
 inline constexpr bool is_any_tensor =
     std::is_base_of_v<at::Tensor, std::decay_t<T>>;
@@ -52,8 +52,9 @@ void collect_tensors(
       [&](auto&... item) { (collect_tensors(found, item), ...); }, items);
 }
 
-/// What holds an argument while hooks look at it: a copy, so that hooks never
-/// change the caller's tensors, but for what forward may write to.
+/// Type that holds an argument while hooks run: a copy, so that hooks never
+/// change the caller's tensors, except for non-const references, which forward
+/// may write to.
 template <class Arg>
 using HeldArg = std::conditional_t<
     std::is_lvalue_reference_v<Arg> &&
@@ -63,44 +64,46 @@ using HeldArg = std::conditional_t<
 
 } // namespace detail
 
-/// The hooks of one module. Non-tensor arguments are not seen; tensors may be
-/// replaced through the pointers.
+/// Hooks of one module. They get tensor arguments only, and may replace tensors
+/// through the pointers.
 class DTENSOR_API ModuleHooks {
  public:
-  /// Gets the tensors among the arguments, or results.
+  /// Called with the tensors among the arguments or results.
   using Hook = std::function<void(const std::vector<at::Tensor*>&)>;
-  /// Returns what is dropped when forward has ended, by an error too.
+  /// Returns an object to be destroyed when forward ends, also by an exception.
   using Scope = std::function<std::shared_ptr<void>()>;
 
   virtual ~ModuleHooks() = default;
 
-  /// Runs before forward with its tensor arguments, in order of addition.
+  /// Adds a hook that runs before forward with its tensor arguments. Hooks run
+  /// in the order of addition.
   void add_forward_pre_hook(Hook hook) {
     before_.push_back(std::move(hook));
   }
-  /// Runs after forward with its tensor results, in order of addition.
+  /// Adds a hook that runs after forward with its tensor results. Hooks run in
+  /// the order of addition.
   void add_forward_hook(Hook hook) {
     after_.push_back(std::move(hook));
   }
-  /// Opened before the hooks above, and closed after them.
+  /// Adds a scope that opens before the hooks above and closes after them.
   void add_forward_scope(Scope scope) {
     scopes_.push_back(std::move(scope));
   }
-  /// Full name of the module: what its forward does is that module's doing
-  /// (comm/observer.h). Empty where nobody has said it.
+  /// Full name of the module, to which operators in its forward are attributed
+  /// (comm/observer.h). Empty if not set.
   std::string_view module_name() const {
     return name_;
   }
-  /// `name` lives as long as the process.
+  /// Sets the name. `name` must live as long as the process.
   void set_module_name(std::string_view name) {
     name_ = name;
   }
-  /// Whether mark_styled() has noted it.
+  /// True if mark_styled() was called with `style`.
   bool has_style(const std::string& style) const {
     return styles_.count(style) > 0;
   }
-  /// Notes that `style` was applied to the module of that full name. Errors
-  /// inside forward say so, and `layouts`: "input S(1) -> R".
+  /// Records that `style` was applied to this module, for errors inside
+  /// forward. `layouts` appears in them too: "input S(1) -> R".
   void mark_styled(
       const std::string& style,
       const std::string& module_name,
@@ -114,15 +117,16 @@ class DTENSOR_API ModuleHooks {
     return !before_.empty() || !after_.empty() || !scopes_.empty();
   }
 
-  /// Leaves a copy of the hooks on this rank for whoever names the result.
+  /// Stores a copy of the hooks on this rank and returns a name for
+  /// take_hooks().
   std::string leave_hooks() const;
-  /// Takes hooks that were left under that name unless it has hooks. False,
-  /// and nothing done, for any other name. Throws RuntimeError if they are not
-  /// there: another rank left them.
+  /// Takes the hooks stored under `name` unless this module has hooks. Returns
+  /// false, and does nothing, for any other name. Throws RuntimeError if
+  /// another rank stored them.
   bool take_hooks(const std::string& name);
 
-  /// `forward` on the arguments, between the hooks, under the module's name,
-  /// which errors get.
+  /// Runs the hooks and `forward` under the module's name, which is added to
+  /// errors.
   template <class Result, class... Args, class Forward>
   Result run_hooked(const Forward& forward, Args... args) const {
     if (!has_hooks() && name_.empty()) {
@@ -164,7 +168,7 @@ class DTENSOR_API ModuleHooks {
   std::vector<Hook> before_;
   std::vector<Hook> after_;
   std::vector<Scope> scopes_;
-  std::map<std::string, std::string> styles_; // and their layouts
+  std::map<std::string, std::string> styles_; // name -> layouts
   std::string_view name_;
 };
 
