@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an operator goes through under kAskedFirstKey.
+// Interception of operators under kAskedFirstKey, before all other keys.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,24 +13,25 @@ using SeesOperator = void (*)(
     c10::DispatchKeySet,
     torch::jit::Stack*);
 
-/// Who sees the operators of threads that include the key. One layer does.
+/// Sets the handler of operators on threads that include the key. Only one
+/// layer may set it.
 void set_sees_all(SeesOperator sees);
 
-/// As if the key did not exist, and the bit of the meta device did not outrank
-/// that of DTensors.
+/// Redispatches as if the key did not exist and the bit of the meta device did
+/// not outrank the bit of DTensors.
 void go_on(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
-/// The fallback itself.
+/// The fallback kernel of the key.
 void ask_first(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
-/// The kernel of the operator that set_data() begins with: a parameter keeps
-/// its source. Throws for a tensor that takes over the data of a parameter.
+/// Kernel of the operator that set_data() calls first: a parameter keeps its
+/// source. Throws for a tensor that would take over the data of a parameter.
 void before_set_data(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,

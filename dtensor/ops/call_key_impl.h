@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call is decided by, as a list of words. One writer serves unboxed and
-// boxed calls, so what one of them has decided the other finds.
+// Cache key of a call, as a list of words. Unboxed and boxed calls write the
+// same key, so each finds the decisions that the other has made.
 //
 //   DTensor            its spec's id, twice
 //   undefined tensor   1
@@ -9,8 +9,8 @@
 //   float              the value if the rule looks at it, else nothing
 //   Scalar             the type; the value if the rule looks at it
 //   text               the length, eight characters a word
-//   generator          nothing: it draws, but decides nothing
-//   optional           whether it has a value, that
+//   generator          nothing: a generator does not affect the decision
+//   optional           1 and the value, or 0
 //   list               the length (but for bool[3] and the like), the items
 //
 // The signature fixes the type at every position. Ids are never reused.
@@ -35,13 +35,14 @@
 
 namespace dtensor::detail {
 
-/// Its dtype, whether it is a number, and whether it may become Partial.
+/// Returns a word with the dtype of `t` and two flags: it is a number, and it
+/// may become Partial.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>
 void add_plain_to_key(Key& key, const at::Tensor& t) {
   auto word = word_of_plain(t);
-  if (t.dim() == 0) { // means the same on every rank, but beside Partial
+  if (t.dim() == 0) { // the same on every rank, but not beside Partial
     key.push(word);
   } else if constexpr (Key::kOfUnboxed) {
     key.make_unusable();
@@ -174,8 +175,8 @@ void add_to_key(Key& key, c10::OptionalArrayRef<T> list, bool matters) {
   }
 }
 
-/// What is decided by besides the arguments: a rule may look at whether a
-/// gradient formula calls.
+/// Adds the facts besides the arguments that a decision may depend on: a rule
+/// may check if a gradient formula makes the call.
 template <class Key>
 void add_caller_to_key(Key& key, const OpInfo& info) {
   if (info.in_gradients) {
@@ -186,7 +187,8 @@ void add_caller_to_key(Key& key, const OpInfo& info) {
   }
 }
 
-/// A boxed argument of that type; `fixed_size` is the 3 of bool[3].
+/// Adds a boxed argument of that type; `fixed_size` is true for bool[3] and the
+/// like.
 void add_to_key(
     LongKey& key,
     const c10::IValue& value,
@@ -194,7 +196,7 @@ void add_to_key(
     bool fixed_size,
     bool matters);
 
-/// The key of a boxed call.
+/// Returns the key of a boxed call.
 LongKey key_of(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 } // namespace dtensor::detail

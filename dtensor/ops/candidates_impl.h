@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rule lets a call choose among (candidates(), in propagate.h), or
-// chooses itself.
+// Strategies among which a call may choose (candidates(), in propagate.h), and
+// the choices of rules for the whole mesh.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
 
 namespace dtensor::detail {
 
-/// What a rule of the whole mesh chooses. Throws ValueError if it gives layouts
-/// of more or fewer tensors than the call has.
+/// Returns the choice of a rule for the whole mesh. Throws ValueError if the
+/// number of its layouts differs from the number of tensors in the call.
 MeshStrategy mesh_candidate(const OpCall& call, const OpRule& rule);
 
 } // namespace dtensor::detail

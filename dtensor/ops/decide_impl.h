@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call decides: which layouts its operands take, and its results have.
+// Decisions of calls: the layouts to which operands are redistributed, and the
+// layouts of the results.
 #pragma once
 
 #include <dtensor/ops/decision_cache_impl.h>
@@ -11,17 +12,17 @@
 
 namespace dtensor::detail {
 
-/// The decision for this call, from this rank's cache or made now; for a caller
-/// that knows its key (ops/call_key_impl.h), and for others.
+/// Returns the decision for this call, from this rank's cache or made now. The
+/// first overload serves callers that have the key (ops/call_key_impl.h).
 std::shared_ptr<const Decision>
 decide(const OpInfo& info, c10::ArrayRef<c10::IValue> args, KeyWords key);
 std::shared_ptr<const Decision> decide(
     const OpInfo& info,
     const torch::jit::Stack& stack);
 
-/// What decide() says of a call that it has never seen, for who asks how it
-/// comes about; not remembered. A DTensor among `args` is the first. `choices`:
-/// see propagate(); those made until then if this throws.
+/// Makes the decision of decide() without looking at or changing the cache. The
+/// first DTensor among `args` provides the mesh. `choices`: see propagate(); if
+/// this throws, it holds the choices made until then.
 std::shared_ptr<const Decision> decide_anew(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DecisionCache: what one operator decided before, per thread, bounded. Its
-// keys are those of ops/call_key_impl.h.
+// DecisionCache: bounded cache of the decisions of one operator, per thread.
+// Keys are defined in ops/call_key_impl.h.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -19,8 +19,9 @@ using KeyWords = c10::ArrayRef<uint64_t>;
 class DecisionCache {
  public:
   using DecisionPtr = std::shared_ptr<const Decision>;
-  /// The specs in a key. They live as long as the entry: one that died would
-  /// come back with another id, which the key does not name.
+  /// Specs that occur in a key. They live as long as the entry: a spec that is
+  /// destroyed and created again gets another id, and the key would no longer
+  /// match.
   using Pins = c10::SmallVector<SpecPtr, 3>;
   static constexpr size_t kSets = 256;
   static constexpr size_t kWays = 4;
@@ -36,8 +37,9 @@ class DecisionCache {
     return nullptr;
   }
 
-  /// A full set loses one of its entries by chance: a loop over more shapes
-  /// than fit still finds many of them, where losing the oldest finds none.
+  /// Inserts a decision. A full set evicts a random entry: a loop over more
+  /// shapes than fit still hits many entries, while evicting the oldest would
+  /// hit none.
   const DecisionPtr& insert(KeyWords key, DecisionPtr decision, Pins pins) {
     ++made_;
     const size_t hash = hash_of(key);
@@ -54,7 +56,7 @@ class DecisionCache {
     return victim.decision;
   }
 
-  /// How often insert() was called.
+  /// Returns the number of calls of insert().
   size_t made() const {
     return made_;
   }
@@ -87,10 +89,10 @@ class DecisionCache {
   size_t made_ = 0;
 };
 
-/// This thread's cache of the operator with that slot number.
+/// Returns this thread's cache of the operator with that slot number.
 DecisionCache& decision_cache(size_t slot);
 
-/// How many decisions this thread has made, and how many it holds.
+/// Numbers of decisions that this thread has made and has in its caches.
 struct DecisionCounts {
   size_t made = 0;
   size_t kept = 0;

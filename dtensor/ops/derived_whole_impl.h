@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DerivedWhole: the whole of what operators made of parameters alone, such as
-// `1 + weight` or `mm(b, a)`. The DTensor itself was computed from the parts.
-// The same operators run on whole parameters where it meets a tensor that is no
-// part of it, such as an activation.
+// DerivedWhole: provides the unsharded result of operators on parameters alone,
+// such as `1 + weight` or `mm(b, a)`. The DTensor itself was computed from the
+// local shards. The same operators are repeated on unsharded parameters when
+// the result meets a tensor outside the parameter's mesh, such as an
+// activation.
 //
-// A call is repeated at most once, with the gradient mode that it had; views
-// are made each time, so that they keep no memory of a unit.
+// A call is repeated at most once, in its original gradient mode. Views are
+// made each time, so that they keep no memory of a unit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,12 +22,12 @@
 
 namespace dtensor::detail {
 
-/// A call of an operator whose operands have sources.
+/// A recorded call of an operator whose operands have sources.
 class DerivedCall {
  public:
   enum class Kind : uint8_t { kFunction, kView, kInPlace };
 
-  /// `args` of the call on parts, before it runs.
+  /// Records a call with the sharded `args`, before it runs.
   DerivedCall(
       const c10::OperatorHandle& op,
       c10::ArrayRef<c10::IValue> args,
@@ -41,30 +42,33 @@ class DerivedCall {
   Kind kind() const {
     return kind_;
   }
-  /// Calls that lie below this one, one after the other.
+  /// Returns the length of the longest chain of calls that ends with this one.
   int64_t depth() const {
     return depth_;
   }
-  /// Source of the first operand that has one.
+  /// Returns the source of the first operand that has one.
   const std::shared_ptr<WholeSource>& base() const {
     return sources_[0].source;
   }
-  /// Result number `result`, lists flattened, of the call on wholes.
+  /// Returns result number `result` (lists flattened) of the call on unsharded
+  /// operands.
   at::Tensor take(size_t result);
   void give_back(at::TensorList results);
   std::optional<at::ScalarType> operand_dtype() const;
-  /// Operands have changed since, so that the call cannot be repeated.
+  /// Returns true if operands have changed since, so that the call cannot be
+  /// repeated.
   bool is_lost() const;
-  /// The call whose results this one waits for: itself, or the one below a
-  /// view; null once there are results, and for views of parameters.
+  /// Returns the call that must run before this one's results exist: itself, or
+  /// the call below a view. Null if there are results, and for views of
+  /// parameters.
   DerivedCall* pending();
 
  private:
   struct Operand {
     std::shared_ptr<WholeSource> source;
-    ParameterState state; // of a source that follows a parameter
+    ParameterState state; // for a source that follows a parameter
     size_t arg;
-    int item; // in a list; -1 outside
+    int item; // -1 outside lists
   };
 
   std::vector<at::Tensor> run();
@@ -74,7 +78,7 @@ class DerivedCall {
   c10::OperatorHandle op_;
   torch::jit::Stack args_;
   std::vector<Operand> sources_;
-  std::vector<std::pair<at::Tensor, uint32_t>> plain_; // and their versions
+  std::vector<std::pair<at::Tensor, uint32_t>> plain_; // with their versions
   Kind kind_;
   bool grad_mode_;
   bool inference_mode_;
@@ -83,11 +87,12 @@ class DerivedCall {
   std::vector<at::Tensor> results_;
 };
 
-/// The source of one result.
+/// Source of one result of a DerivedCall.
 class DerivedWhole final : public WholeSource {
  public:
-  /// `follows`: a view of the memory of a parameter. `base`: the source of what
-  /// the result is a view of, or was written to; null for other results.
+  /// `follows`: the result is a view of the memory of a parameter. `base`:
+  /// source of the tensor of which the result is a view, or to which it was
+  /// written; null for other results.
   DerivedWhole(
       std::shared_ptr<DerivedCall> call,
       size_t result,
@@ -117,23 +122,23 @@ class DerivedWhole final : public WholeSource {
   std::shared_ptr<DerivedCall> call_;
   size_t result_;
   bool follows_;
-  at::ScalarType dtype_ = at::ScalarType::Undefined; // of what was taken
-  // Writes to the result and to views of it, which share the count.
+  at::ScalarType dtype_ = at::ScalarType::Undefined; // of the latest take()
+  // Number of writes to the result and its views, which share the counter.
   std::shared_ptr<int64_t> writes_;
   int64_t seen_writes_ = 0;
 };
 
-/// Notes on the DTensors among the results of `call`, which ran on parts as
-/// `args`, that their wholes can be had from it.
+/// Attaches sources to the DTensors among the results of `call`, which ran on
+/// the sharded `args`: their unsharded values come from repeating the call.
 void note_derived(
     const std::shared_ptr<DerivedCall>& call,
     c10::ArrayRef<c10::IValue> args,
     c10::ArrayRef<c10::IValue> results);
 
-/// The source is that of a view of what has one.
+/// Returns true if the source belongs to a view of a tensor with a source.
 bool is_derived_view(const WholeSource& source);
 
-/// Makes `t` a DTensor as any other.
+/// Removes the source of `t`, which becomes an ordinary DTensor.
 void drop_source(const at::Tensor& t);
 
 } // namespace dtensor::detail

@@ -31,9 +31,9 @@ struct ViewLayout {
 };
 
 /// Returns the layout of a tensor of sizes `from` in layout `placements` when
-/// it is viewed with sizes `to`. `to` has the same number of elements and no
-/// -1. Exact for uneven and empty shards: a mesh dimension is kept if every
-/// rank has the same elements in both layouts. Replicated and partial
+/// it is viewed with sizes `to`. `to` contains no -1 and has as many
+/// elements. Exact for uneven and empty shards: a mesh dimension is kept if
+/// every rank has the same elements in both layouts. Replicated and partial
 /// placements are unchanged.
 DTENSOR_API ViewLayout view_layout(
     SizesRef from,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where operators say that they are about to redistribute operands: watched by
+// Notifications before operators redistribute operands: checked by
 // ExplicitRedistributionContext, counted by on_missing_rule().
 #pragma once
 
@@ -9,15 +9,14 @@
 
 namespace dtensor::detail {
 
-/// To be called before the operands of a call with a decision that
-/// redistributes some are brought to their layouts, on ranks outside the mesh
-/// too: all of them throw.
+/// Reports a decision that redistributes operands, before they are brought to
+/// their layouts. Ranks outside the mesh call it, too, so that all ranks throw.
 void before_redistributing(
     const OpInfo& info,
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args);
 
-/// The same for one operand of a kernel that redistributes it by itself.
+/// Reports one operand of a kernel that redistributes it by itself.
 void before_redistributing(
     std::string_view op,
     const char* argument,

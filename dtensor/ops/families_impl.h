@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The families of rules that the library comes with: one a file, which defines
-// its function as
+// Families of the built-in rules. Each has a file that defines its function as
 //
 //   DTENSOR_RULES(matmul) {
 //     rules.einsum("mm", "mk,kn->mn");
@@ -11,7 +10,7 @@
 
 namespace dtensor {
 
-/// All of the below.
+/// Adds the rules of all families.
 void add_all_rules(RuleRegistry& rules);
 
 void add_as_strided_rules(RuleRegistry& rules);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an unboxed kernel does with each of its arguments and results.
+// Operations of an unboxed kernel on its arguments and results.
 #pragma once
 
 #include <ATen/core/IListRef.h>

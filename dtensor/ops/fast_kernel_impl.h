@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FastKernel: the unboxed kernel of an operator that is called often.
+// FastKernel: the unboxed kernel of a frequently called operator.
 //
-// It does what dispatch() does for a decision that asks for nothing but the
-// local operator: look the decision up, call the operator on the local tensors,
-// wrap the results. Whatever else a call may need (a redistribution, other
-// arguments, a style's boundary, a gradient of a region) goes to the boxed
-// SlotKernel, which knows everything.
+// For a decision that requires only the local operator it does the work of
+// dispatch(): look up the decision, call the operator on the local tensors,
+// wrap the results. Any other call (with a redistribution, changed arguments, a
+// style's boundary, or the gradient of a region) goes to the boxed SlotKernel,
+// which handles every case.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -31,7 +31,7 @@ namespace dtensor::detail {
 
 struct NoGuard {};
 
-/// What the local result of an operator still needs before it is wrapped.
+/// Postprocessing of the local result of an operator before it is wrapped.
 template <class Op>
 struct LocalResult {
   static at::Tensor finish(at::Tensor local, const SpecPtr&) {
@@ -39,14 +39,14 @@ struct LocalResult {
   }
 };
 
-// Whether what rides on the first argument may ride on the result.
+// True if the boundaries of the first argument may be attached to the result.
 template <class Result, class First, class...>
 constexpr bool may_carry() {
   return std::is_same_v<Result, at::Tensor> &&
       std::is_same_v<std::decay_t<First>, at::Tensor>;
 }
 
-// Whether results share memory with the first argument.
+// True if results share memory with the first argument.
 template <class Op>
 constexpr bool is_view() {
   return std::string_view(Op::schema_str).find("(Tensor(a) ") !=
@@ -145,7 +145,8 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
         set_offset(result, base.storage_offset() + decision.offsets[0]);
         if (const auto& facts = meta_of(base).view_facts;
             C10_UNLIKELY(facts != nullptr)) {
-          meta_of(result).view_facts = facts; // no copied view comes here
+          meta_of(result).view_facts = facts; // views that are copies take the
+                                              // boxed path
         }
       }
       return result;
@@ -158,7 +159,7 @@ struct FastKernel<Op, kAboveAutograd, Result(Args...)> {
   }
 };
 
-/// The unboxed kernels of `Op`.
+/// Returns the unboxed kernels of `Op`.
 template <class Op>
 FastOp fast_op() {
   return {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operators that have unboxed kernels (fast_kernel_impl.h).
+// List of the operators with unboxed kernels (fast_kernel_impl.h).
 #pragma once
 
 #include <ATen/core/operator_name.h>
@@ -12,7 +12,8 @@
 
 namespace dtensor::detail {
 
-/// An operator's unboxed kernels: `make(info, above_autograd)` sets the slot.
+/// Unboxed kernels of an operator: `make(info, above_autograd)` sets the slot
+/// and returns the kernel.
 struct FastOp {
   std::string_view name; // "aten::add"
   std::string_view overload;
@@ -22,7 +23,7 @@ struct FastOp {
 const std::vector<FastOp>& fast_pointwise_ops();
 const std::vector<FastOp>& fast_other_ops();
 
-/// The kernels of operator `name`; null if it has only boxed ones.
+/// Returns the kernels of operator `name`; null if it has only boxed ones.
 const FastOp* find_fast_op(const c10::OperatorName& name);
 
 } // namespace dtensor::detail

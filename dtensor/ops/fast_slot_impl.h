@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FastSlot: what an unboxed kernel (fast_kernel_impl.h) knows of its operator,
-// and the boxed kernels that it leaves a call to.
+// FastSlot: the data of an unboxed kernel (fast_kernel_impl.h), and the boxed
+// kernels to which it forwards calls.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -13,9 +13,9 @@
 
 namespace dtensor::detail {
 
-/// What the unboxed kernel of one operator knows of it; set at installation,
-/// while the library loads, which may be before anything of this file is
-/// constructed: so it needs no constructor to run.
+/// Data of the unboxed kernel of one operator. It is set at installation, while
+/// the library loads, possibly before static objects of this file are
+/// constructed. So it must be constant-initialized.
 struct FastSlot {
   void set(std::shared_ptr<const OpInfo> op_info, bool above_autograd);
   bool boundaries_matter() const {
@@ -26,13 +26,15 @@ struct FastSlot {
   std::unique_ptr<c10::KernelFunction> boxed;
 };
 
-/// Decides for these arguments, and keeps what a FastKernel may do with them.
+/// Decides for these arguments, and caches whether and how a FastKernel may run
+/// such calls.
 void note_decision(
     const FastSlot& slot,
     const ShortKey& key,
     const torch::jit::Stack& args);
 
-/// The ways out of a FastKernel. Operators of one signature share them.
+/// Forwards calls from a FastKernel to slower kernels. Operators of one
+/// signature share these functions.
 template <class Result, class... Args>
 struct SlowWays {
   C10_NOINLINE static Result

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether an operator was called by a gradient formula.
+// Tests for operator calls made by gradient formulas.
 #pragma once
 
 namespace dtensor::detail {
 
-/// True while a node of the autograd graph runs on this thread.
+/// Returns true while a node of the autograd graph runs on this thread.
 bool in_backward();
 
-/// True in the nodes that bring a gradient through a write to a view: they find
-/// the part of the gradient that belongs to the view by strides and offset in
-/// the memory of a whole tensor, so they get a replicated one.
+/// Returns true in nodes that carry a gradient through a write to a view. They
+/// find the view's part of the gradient by strides and offset in the memory of
+/// a full tensor, so they get a replicated gradient.
 bool in_view_backward();
 
 } // namespace dtensor::detail

@@ -9,8 +9,8 @@
 
 namespace dtensor::detail {
 
-/// Global shapes of the results: the operator on meta tensors. Nothing if it
-/// has no meta kernel.
+/// Returns the global shapes of the results by running the operator on meta
+/// tensors. Empty if it has no meta kernel.
 std::optional<std::vector<OutputMeta>> infer_outputs(
     const OpInfo& info,
     const OpCall& call);

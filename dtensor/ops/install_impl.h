@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels that operators have, which the library installs when it loads.
+// Kernels of operators, installed when the library loads.
 #pragma once
 
 #include <dtensor/ops/op_info_impl.h>
@@ -8,12 +8,13 @@
 
 namespace dtensor::detail {
 
-/// Puts kernels under the operator in place of those that it has, made for the
-/// rules as they are now. Not while ranks run.
+/// Replaces the operator's kernels by kernels for the current rules. Must not
+/// be called while ranks run.
 void install_anew(const c10::OperatorHandle& op);
 
-/// What the operator's kernels know of it; of one that keeps LibTorch's, what
-/// they would. From any thread.
+/// Returns the OpInfo of the operator's kernels. For an operator that keeps
+/// LibTorch's kernels, it is the OpInfo that its own kernels would have.
+/// Callable from any thread.
 std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op);
 
 } // namespace dtensor::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels under an operator, as its rule wants them.
+// Selection of the kernels of an operator according to its rule.
 #pragma once
 
 #include <dtensor/ops/op_info_impl.h>
@@ -14,25 +14,26 @@ namespace dtensor::detail {
 struct Kernels {
   std::optional<torch::CppFunction> backend;
   std::optional<torch::CppFunction> above_autograd;
-  std::shared_ptr<const OpInfo> info; // that they have
+  std::shared_ptr<const OpInfo> info; // of these kernels
 };
 
-/// Whether LibTorch decomposes it above autograd.
+/// Returns true if LibTorch decomposes the operator above autograd.
 bool is_composite(const c10::OperatorHandle& op);
 
-/// Whether LibTorch's own kernels serve: they call other operators.
+/// Returns true if LibTorch's own kernels work: they call other operators.
 bool keeps_its_kernel(const c10::OperatorHandle& op);
 
-/// For the rules as they are now; none where LibTorch's own kernels serve.
+/// Makes the kernels for the current rules; empty where LibTorch's own kernels
+/// work.
 Kernels kernels_of(const c10::OperatorHandle& op);
 
-/// LibTorch's own kernel for a backend.
+/// Returns LibTorch's own kernel for a backend.
 c10::SafeKernelFunction stock_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd);
 
-/// aten::_to_copy at the key of the meta device, which a copy to it has and
-/// which outranks ours.
+/// Returns the kernel of aten::_to_copy at the key of the meta device. A copy
+/// to the meta device has that key, which outranks the key of DTensors.
 torch::CppFunction to_copy_kernel_of_meta(bool above_autograd);
 
 } // namespace dtensor::detail

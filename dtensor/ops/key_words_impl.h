@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The keys of calls as lists of words, of bounded and of any length. What the
-// words are: ops/call_key_impl.h.
+// Cache keys of calls as lists of words, of bounded and of any length. The
+// words are defined in ops/call_key_impl.h.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -12,9 +12,9 @@
 
 namespace dtensor::detail {
 
-/// The key of an unboxed call, of bounded length. A call that is longer, or
-/// that only the boxed path knows how to run (of a plain tensor with
-/// dimensions, of a view that is a copy), has an unusable one.
+/// Key of an unboxed call, of bounded length. The key is unusable if the call
+/// is longer, or if only the boxed path can run it (because of a plain tensor
+/// with dimensions, or a view that is a copy).
 class ShortKey {
  public:
   static constexpr size_t kWords = 14;
@@ -37,21 +37,22 @@ class ShortKey {
     }
   }
 
-  /// False for most calls: the key is unusable, or has_boundaries().
+  /// Returns false for most calls; true if the key is unusable or
+  /// has_boundaries().
   bool special() const {
     return special_ != 0;
   }
   bool usable() const {
     return (special_ & kUnusable) == 0;
   }
-  /// Whether a style rides on one of the arguments.
+  /// Returns true if a style is attached to one of the arguments.
   bool has_boundaries() const {
     return (special_ & kBoundaries) != 0;
   }
   c10::ArrayRef<uint64_t> words() const {
     return {words_.data(), size_};
   }
-  /// The high bits of a product are its best ones.
+  /// Returns the hash bucket. The high bits of a product are the best mixed.
   size_t bucket(size_t bits) const {
     return static_cast<size_t>(hash_ >> (64 - bits));
   }
@@ -79,7 +80,7 @@ class ShortKey {
   std::array<uint64_t, kWords> words_; // the first size_ are set
 };
 
-/// The key of any call; unusable if nothing is known of an argument's kind.
+/// Key of any call; unusable if an argument is of an unknown kind.
 class LongKey {
  public:
   static constexpr bool kOfUnboxed = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a decided call does on this rank, whether autograd sees the tensors of
-// all ranks (ops/dispatch.cpp) or the local ones (ops/region.cpp).
+// Execution of a decided call on this rank. Serves calls below autograd
+// (ops/dispatch.cpp) and regions, where autograd records the local tensors
+// (ops/region.cpp).
 #pragma once
 
 #include <dtensor/ops/op_info_impl.h>
@@ -8,29 +9,30 @@
 
 namespace dtensor::detail {
 
-/// Whether a call with this decision needs nothing but the local operator.
+/// Returns true if a call with this decision needs nothing but the local
+/// operator.
 bool is_local_only(const OpInfo& info, const Decision& decision);
 
-/// A spec on the call's mesh; to be taken before the arguments turn local.
+/// Returns a spec on the call's mesh. To be called before the arguments become
+/// local tensors.
 SpecPtr any_spec(
     const Decision& decision,
     const torch::jit::Stack& stack,
     size_t num_args);
 
-/// A plain tensor in the layout that is wanted of it. A number in disguise
-/// stays one.
+/// Returns a plain tensor in the layout `wanted`. A wrapped number stays one.
 at::Tensor placed_plain(
     const at::Tensor& plain,
     const SpecPtr& wanted,
     const Spec& mesh_like);
 
-/// This rank's part of a tensor of that layout, on the meta device.
+/// Returns a meta tensor with this rank's local shape in that layout.
 at::Tensor local_without_data(const Spec& spec);
-/// The DTensor of such a part.
+/// Returns the DTensor of such a meta tensor.
 at::Tensor without_data(const SpecPtr& spec);
 
-/// Runs the operator, or what its rule has in its place, on the local tensors
-/// that stand on the stack, with the arguments that were decided.
+/// Runs the operator, or its rule's local kernel, on the local tensors on the
+/// stack, with the arguments of the decision.
 void call_local(
     const OpInfo& info,
     const Decision& decision,
@@ -38,8 +40,8 @@ void call_local(
 
 const SpecPtr& output_spec(const Decision& decision, size_t index);
 
-/// A rank outside the mesh has nothing to compute. `inputs` are those that
-/// require gradients, if this is above autograd.
+/// Handles a call on a rank outside the mesh, which has nothing to compute.
+/// Above autograd, `inputs` are the tensors that require gradients.
 void outside_mesh(
     const OpInfo& info,
     const Decision& decision,

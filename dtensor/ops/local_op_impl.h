@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an unboxed kernel calls on local tensors: the operator, but for two that
-// a training step calls of each parameter, and of which LibTorch makes several.
-// Those do by themselves what the last of them does.
+// Call of an operator on local tensors by an unboxed kernel. detach() and t()
+// are specialized: a training step calls them for each parameter, and LibTorch
+// implements them by several operators. The specializations directly do the
+// work of the last of these.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +22,9 @@ struct LocalOp {
   }
 };
 
-/// Whether there is memory behind all of the matrix `t`: what is resized, as by
-/// those who free it for a while, may have less.
+/// Returns true if there is memory behind every element of the matrix `t`. A
+/// storage that was resized, for example to free it for a while, may be
+/// smaller.
 inline bool has_its_memory(const at::Tensor& t) {
   const auto last = t.storage_offset() + (t.size(0) - 1) * t.stride(0) +
       (t.size(1) - 1) * t.stride(1);
@@ -30,7 +32,7 @@ inline bool has_its_memory(const at::Tensor& t) {
   return t.numel() == 0 || bytes <= t.storage().nbytes();
 }
 
-/// A second tensor of the same memory, whose shape nobody changes.
+/// Returns a second tensor of the same memory, with fixed shape.
 template <>
 struct LocalOp<at::_ops::detach> {
   static at::Tensor call(const at::Tensor& self) {
@@ -43,7 +45,7 @@ struct LocalOp<at::_ops::detach> {
   }
 };
 
-/// As as_strided() makes it.
+/// Returns the same view as as_strided() would.
 template <>
 struct LocalOp<at::_ops::t> {
   static at::Tensor call(const at::Tensor& self) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OpInfo: what is known of one operator. Its kernels carry it, so that a call
+// OpInfo: facts about one operator. Its kernels carry them, so that a call
 // looks nothing up by name.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace dtensor::detail {
 
-/// Facts of an operator, worked out once.
+/// Facts about an operator, computed once.
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
 
@@ -24,17 +24,17 @@ struct OpInfo {
   size_t num_returns;
   const OpRule* rule = nullptr; // its own, or that of its functional variant
   bool in_place = false;        // writes its first argument and returns it
-  bool inplace_view = false;    // changes its shape, as squeeze_
-  bool is_view = false; // its results share memory with its first argument
+  bool inplace_view = false;    // changes the shape, as squeeze_ does
+  bool is_view = false;         // results share memory with the first argument
   bool random = false;
   bool is_out = false;
   bool is_region = false;    // intercepted at the autograd key
-  bool in_gradients = false; // as its rule says
+  bool in_gradients = false; // copied from the rule
   OpTraits traits;
-  /// Per argument: whether its value is part of the key.
+  /// Per argument: true if its value is part of the key.
   std::bitset<64> value_matters;
-  /// LibTorch's own autograd kernel, for a region whose gradient formula is
-  /// made of operators that have rules; null for others.
+  /// LibTorch's own autograd kernel, for a region whose gradient formula
+  /// consists of operators with rules; empty for other operators.
   std::optional<c10::SafeKernelFunction> stock;
 };
 

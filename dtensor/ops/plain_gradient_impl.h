@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators for which LibTorch's formula makes a gradient of sizes and dtype
-// alone: a plain tensor of zeros, for a DTensor too.
+// Operators for which LibTorch's formula creates a gradient from sizes and
+// dtype alone: a plain tensor of zeros, even for a DTensor.
 #pragma once
 
 #include <dtensor/ops/op_info_impl.h>
@@ -12,8 +12,9 @@
 
 namespace dtensor::detail {
 
-/// The kernel above autograd of such an operator: LibTorch's own, after which
-/// what its node gives back is distributed. Nothing for other operators.
+/// Returns the kernel above autograd of such an operator. It calls LibTorch's
+/// own kernel and makes its node return distributed gradients. Empty for other
+/// operators.
 std::optional<torch::CppFunction> plain_gradient_kernel(
     const std::shared_ptr<const OpInfo>& info);
 

@@ -11,32 +11,33 @@
 
 namespace dtensor::detail {
 
-/// Throws for a plain tensor that need not be the same on every rank: one of
+/// Throws for a plain tensor that may differ between ranks, namely one of
 /// several elements, unless implicit_replication is on. It is argument `arg` of
-/// the operator, and `beside` the spec of a DTensor among the others.
+/// the operator, and `beside` is the spec of a DTensor among the other
+/// arguments.
 void check_plain_operand(
     const c10::FunctionSchema& schema,
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside);
 
-/// True where a plain tensor may become a term of a sum over ranks: in an
-/// implicit_replication() scope, and in a gradient formula.
+/// Returns true where a plain tensor may become a term of a sum over ranks: in
+/// an implicit_replication() scope, and in a gradient formula.
 bool may_split_plain();
 
 /// Throws for a plain tensor that `decision` brings to Partial: rank 0 would
-/// have all of it, and what other ranks have would be lost. A number that the
-/// program has as a Scalar may be split.
+/// keep its value, and the values of other ranks would be lost. A number that
+/// the program passes as a Scalar may become Partial.
 void check_plain_is_not_split(
     const OpInfo& info,
     const OpCall& call,
     const Decision& decision);
 
-/// For an operator of OpTraits::takes_plain: among its arguments, all
-/// distributed ones replicated, those plain ones become DTensors that would be
-/// refused, after the ranks of the mesh have compared them. Throws ValueError
-/// where they differ. A gradient to go back to one, or a gradient formula as
-/// the caller, leaves them to check_plain_operand().
+/// For an operator with OpTraits::takes_plain whose distributed arguments are
+/// all replicated: turns the plain tensors that would be refused into DTensors,
+/// after the ranks of the mesh have compared them. Throws ValueError if they
+/// differ. Leaves tensors to check_plain_operand() if one requires a gradient,
+/// or if a gradient formula makes the call.
 void place_same_plain(const OpInfo& info, c10::IValue* args);
 
 } // namespace dtensor::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RecentDecisions: what unboxed calls of an operator decided last, per thread:
-// the first level of its DecisionCache, under the same keys.
+// RecentDecisions: per-thread cache of the latest decisions of an operator's
+// unboxed calls. It is the first level of its DecisionCache, with the same
+// keys.
 #pragma once
 
 #include <dtensor/ops/call_key_impl.h>
@@ -15,9 +16,9 @@ class RecentDecisions {
  public:
   struct Entry {
     ShortKey key;
-    /// Null: such calls take the boxed path.
+    /// Decision; null if such calls take the boxed path.
     std::shared_ptr<const Decision> decision;
-    /// See takes_stock_autograd().
+    /// Result of takes_stock_autograd().
     bool stock = false;
   };
 
@@ -37,7 +38,8 @@ class RecentDecisions {
   std::array<Entry, size_t{1} << kBits> entries_;
 };
 
-/// Those of this thread for the operator with that slot number.
+/// Returns this thread's recent decisions of the operator with that slot
+/// number.
 RecentDecisions& recent_decisions(size_t slot);
 
 } // namespace dtensor::detail

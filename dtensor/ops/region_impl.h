@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that run as a region: LibTorch's own autograd records their local
-// call (tensor/region_impl.h).
+// Operators that run as a region: LibTorch's autograd records their local call
+// (tensor/region_impl.h).
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -9,16 +9,17 @@
 
 namespace dtensor::detail {
 
-/// Whether a region with this decision runs LibTorch's own autograd kernel on
-/// the DTensors, without the nodes that make its inputs local.
+/// Returns true if a region with this decision runs LibTorch's own autograd
+/// kernel on the DTensors, without the nodes that make its inputs local.
 bool takes_stock_autograd(
     const OpInfo& info,
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args);
 
-/// Runs it at the autograd key: inputs are redistributed and made local with
-/// autograd, the operator runs with its own, results become DTensors again.
-/// `keys` are those that it was called with.
+/// Runs the operator at the autograd key: redistributes the inputs and makes
+/// them local, both recorded by autograd, runs the operator with its own
+/// autograd, and turns the results into DTensors. `keys` is the key set of the
+/// call.
 void dispatch_region(
     const OpInfo& info,
     c10::DispatchKeySet keys,

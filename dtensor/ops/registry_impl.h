@@ -5,8 +5,8 @@
 
 namespace dtensor::detail {
 
-/// RuleRegistry::global(), to change it; at first it has the rules that the
-/// library comes with.
+/// Returns RuleRegistry::global() for changes; it starts with the built-in
+/// rules.
 RuleRegistry& registered_rules();
 
 } // namespace dtensor::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an operator without a rule does on replicated tensors: the plain
-// operator on the local tensors, as one region. LibTorch would decompose it
-// into operators that read storage, or make plain tensors on the way, in the
-// operator or in the formula of its gradient.
+// Operators without a rule on replicated tensors: they run as one region, the
+// plain operator on the local tensors. LibTorch would decompose them, in the
+// operator or in its gradient formula, into operators that read storage or make
+// plain tensors.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -14,43 +14,45 @@
 
 namespace dtensor::detail {
 
-/// The layout of the first DTensor among `args`; null if there is none.
+/// Returns the layout of the first DTensor among `args`; null if there is none.
 SpecPtr first_spec(c10::ArrayRef<c10::IValue> args);
 
-/// `whole`, which every rank has, as a DTensor on the mesh of `like`.
+/// Wraps `whole`, which is equal on all ranks, as a replicated DTensor on the
+/// mesh of `like`.
 at::Tensor place_plain(const at::Tensor& whole, const Spec& like);
 
-/// Whether an operator takes and gives tensors, writes none, and gives none
-/// that its schema says to share memory with another.
+/// Returns true if an operator takes and returns tensors, writes none, and
+/// returns none that may alias an argument according to its schema.
 bool is_functional(const c10::FunctionSchema& schema);
 
-/// Whether a call draws random numbers: operators that say so do not if there
-/// is nothing to drop.
+/// Returns true if a call draws random numbers. Operators with dropout do not
+/// if there is nothing to drop.
 bool draws(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
-/// Whether all distributed operands are replicated and nothing is drawn: every
-/// rank computes the same.
+/// Returns true if all distributed operands are replicated and nothing is
+/// drawn, so that every rank computes the same result.
 bool is_computed_whole(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 /// Runs a functional operator whose distributed operands are all replicated on
-/// their local tensors, with the autograd of the plain operator if there is to
-/// be any. False, and nothing done, for other calls and for an operator whose
-/// result turns out to be a view.
+/// their local tensors, with the autograd of the plain operator if gradients
+/// are needed. Returns false, and does nothing, for other calls and for an
+/// operator whose result turns out to be a view.
 bool compute_replicated(const OpInfo& info, torch::jit::Stack* stack);
 
-/// Position of the argument that torch::nn makes by itself where it is left
-/// out: a state of zeros, the offsets of even bags (OpTraits::made_arg).
-/// Nothing if there is none.
+/// Returns the position of the argument that torch::nn creates if the caller
+/// omits it: a state of zeros, or the offsets of even bags
+/// (OpTraits::made_arg). Empty if there is none.
 std::optional<size_t> made_by_modules(const OpInfo& info);
 
-/// Replaces tensors of argument `made` that follow from global shapes alone, so
-/// that they mean the same on every rank.
+/// Replaces tensors of argument `made` by DTensors if they follow from global
+/// shapes alone, and so are the same on every rank.
 void place_what_modules_make(
     const c10::FunctionSchema& schema,
     size_t made,
     c10::IValue* args);
 
-/// The kernel of such an operator: `other` is LibTorch's, for all other calls.
+/// Kernel of such an operator; `other` is LibTorch's kernel, for all other
+/// calls.
 class ReplicatedKernel final : public c10::OperatorKernel {
  public:
   enum class When { kAlways, kForGradients };
@@ -68,7 +70,7 @@ class ReplicatedKernel final : public c10::OperatorKernel {
   std::shared_ptr<const OpInfo> info_;
   c10::SafeKernelFunction other_;
   When when_;
-  std::optional<size_t> made_; // an argument that torch::nn may make itself
+  std::optional<size_t> made_; // position of OpTraits::made_arg
 };
 
 } // namespace dtensor::detail

@@ -12,7 +12,7 @@
 
 namespace dtensor::detail {
 
-/// The kernel registered for an operator, above autograd for a region.
+/// Kernel registered for an operator, above autograd for a region.
 class SlotKernel final : public c10::OperatorKernel {
  public:
   SlotKernel(std::shared_ptr<const OpInfo> info, bool above_autograd)

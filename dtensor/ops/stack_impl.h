@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walking over the tensors of a boxed call. Tensors are counted in the order
-// of the arguments, lists flattened, undefined ones left out: the order of
+// Visitors for the tensors of a boxed call. Tensors are numbered in argument
+// order, with lists flattened and undefined tensors skipped, as in
 // OpCall::inputs and Decision::inputs.
 #pragma once
 
@@ -19,7 +19,8 @@
 
 namespace dtensor::detail {
 
-/// visit(const at::Tensor&, size_t arg, int item); item is -1 outside lists.
+/// Calls visit(const at::Tensor&, size_t arg, int item) for each tensor; item
+/// is -1 outside lists.
 template <class Visit>
 void visit_tensors(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
   for (size_t arg = 0; arg < args.size(); ++arg) {
@@ -40,7 +41,7 @@ void visit_tensors(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
   }
 }
 
-/// All of them.
+/// Returns all tensors in `values`.
 inline std::vector<at::Tensor> tensors_in(c10::ArrayRef<c10::IValue> values) {
   std::vector<at::Tensor> found;
   visit_tensors(
@@ -48,7 +49,7 @@ inline std::vector<at::Tensor> tensors_in(c10::ArrayRef<c10::IValue> values) {
   return found;
 }
 
-/// Whether the operator writes to it.
+/// Returns true if the operator writes to the argument.
 inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
@@ -76,8 +77,8 @@ void map_tensors(c10::IValue* args, size_t count, const Map& map) {
   }
 }
 
-/// Replaces every tensor among the results on the stack by
-/// map(at::Tensor&&, size_t index); undefined ones stay.
+/// Replaces every tensor among the results on the stack by map(at::Tensor&&,
+/// size_t index); undefined tensors stay.
 template <class Map>
 void map_results(torch::jit::Stack* stack, size_t num_returns, const Map& map) {
   size_t index = 0;
@@ -98,7 +99,7 @@ void map_results(torch::jit::Stack* stack, size_t num_returns, const Map& map) {
   }
 }
 
-/// "aten::add.Tensor".
+/// Returns a full operator name: "aten::add.Tensor".
 inline std::string name_of(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name
                                     : name.name + "." + name.overload_name;
@@ -110,7 +111,7 @@ inline c10::ArrayRef<c10::IValue> last_args(
   return c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
 }
 
-/// Whether autograd is to record a call with these arguments.
+/// Returns true if autograd must record a call with these arguments.
 inline bool wants_gradients(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   if (c10::GradMode::is_enabled()) {

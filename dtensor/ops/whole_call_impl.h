@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A call on the wholes of its operands (ops/whole_source_impl.h).
+// Calls of operators with unsharded operands (ops/whole_source_impl.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@
 
 namespace dtensor::detail {
 
-/// The source that a tensor has, lost or not; null for most.
+/// Returns the source of a tensor, lost or not; null for most.
 inline std::shared_ptr<WholeSource> source_if_held(const at::Tensor& t) {
   return is_dtensor(t) ? held_source_of(t) : nullptr;
 }
 
-/// The wholes of one call's operands, which their sources get back when the
-/// call is over.
+/// Unsharded operands of one call; returned to their sources when the call
+/// ends.
 class TakenWholes {
  public:
   TakenWholes() = default;
@@ -29,16 +29,16 @@ class TakenWholes {
 
   at::Tensor take(const std::shared_ptr<WholeSource>& source);
   void give_back(at::TensorList results);
-  /// Dtype of the other operands, if a source asks for one.
+  /// Returns the dtype of the other operands, if a source requires one.
   std::optional<at::ScalarType> operand_dtype() const;
 
  private:
   std::vector<std::shared_ptr<WholeSource>> taken_;
 };
 
-/// Calls the operator with the wholes of operands that have sources. Other
-/// floating-point operands that it reads are cast to the dtype that a source
-/// asks for.
+/// Calls the operator with the unsharded values of operands that have sources.
+/// Casts other floating-point operands that it reads to the dtype that a source
+/// requires.
 void call_on_wholes(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace dtensor::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// WholeSource: who has the whole of a parameter that is kept in parts. Modules
-// compute with the whole (data_parallel/fully_shard.h), which is theirs for a
-// while; what optimizers and state dictionaries see is the DTensor.
+// WholeSource: provides the unsharded value of a sharded parameter. Modules
+// compute with the unsharded parameter (data_parallel/fully_shard.h), which
+// exists for a while; optimizers and state dictionaries use the DTensor.
 //
 // data_parallel/ implements it; ops/asked_first.cpp calls it.
 #pragma once
@@ -16,12 +16,12 @@
 
 namespace dtensor::detail {
 
-/// Which values a parameter has, and whether they are learned.
+/// Identity and version of a parameter's values, and its requires_grad.
 struct ParameterState {
   const void* data = nullptr;
   uint64_t version = 0;
-  uint32_t writes = 0;   // those by `data()`, too
-  uint64_t replaced = 0; // how often its data was exchanged
+  uint32_t writes = 0;   // including writes through `data()`
+  uint64_t replaced = 0; // number of times its data was replaced
   bool requires_grad = false;
   friend bool operator==(const ParameterState&, const ParameterState&) =
       default;
@@ -29,42 +29,42 @@ struct ParameterState {
 
 class WholeSource : public Rider {
  public:
-  /// Whether every operator is to get the whole, as while the module computes,
-  /// and not only one beside another operand that is no part of the parameter's
-  /// mesh.
+  /// Returns true if every operator gets the unsharded value, as while the
+  /// module computes. Otherwise only operators with another operand outside the
+  /// parameter's mesh get it.
   virtual bool is_open() const = 0;
-  /// The whole, differentiable, for an operator that gives it back. Gathers it
-  /// if need be.
+  /// Returns the unsharded value, differentiable, for an operator that calls
+  /// give_back() afterwards. Gathers it if necessary.
   virtual at::Tensor take() = 0;
-  /// What the operator made of it; nothing where it threw.
+  /// Receives the results of the operator; empty if it threw.
   virtual void give_back(at::TensorList results) = 0;
-  /// That of the operator's other operands, if they are to be cast.
+  /// Returns the dtype to which the operator's other operands are cast, if any.
   virtual std::optional<at::ScalarType> operand_dtype() const = 0;
-  /// That of the parameter; nothing unless follows_parameter().
+  /// Returns the state of the parameter; empty unless follows_parameter().
   virtual ParameterState state() const = 0;
-  /// True if the tensor has the parameter's memory: it is the parameter, or a
-  /// view of it.
+  /// Returns true if the tensor has the parameter's memory: it is the
+  /// parameter, or a view of it.
   virtual bool follows_parameter() const = 0;
-  /// Whether the tensor was computed from the parameter, and one of them
-  /// written since: then it is a DTensor as any other.
+  /// Returns true if the tensor was computed from the parameter, and either was
+  /// written since. The tensor is then an ordinary DTensor.
   virtual bool is_lost() const {
     return false;
   }
-  /// An operator writes to the tensor's parts.
+  /// Records that an operator writes to the tensor's local shard.
   virtual void note_write() = 0;
-  /// The tensor is about to take over the data of another one (set_data), as
-  /// Module::to() has it. Whether this stays its source; throws where it has to
-  /// and cannot.
+  /// Called before the tensor takes over the data of another one (set_data, as
+  /// in Module::to()). Returns true if this stays its source. Throws if it must
+  /// stay and cannot.
   virtual bool stays_with(const at::Tensor& data) = 0;
 };
 
-/// What a DTensor has; null for most.
+/// Returns the source of a DTensor; null for most.
 inline std::shared_ptr<WholeSource> held_source_of(const at::Tensor& t) {
   return std::static_pointer_cast<WholeSource>(meta_of(t).whole_source);
 }
 
-/// Source of a parameter, or of what operators made of parameters alone; null
-/// for all others.
+/// Returns the source of a parameter, or of a result of operators on parameters
+/// alone; null for all other tensors and for lost sources.
 inline WholeSource* whole_source_of(const at::Tensor& t) {
   auto* source = is_dtensor(t)
       ? static_cast<WholeSource*>(meta_of(t).whole_source.get())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Running an operator inside the boundary that rides on its parameter, if any.
+// Execution of an operator inside the boundary attached to its parameter, if
+// any.
 #pragma once
 
 #include <dtensor/comm/observer.h>
@@ -14,11 +15,11 @@
 
 namespace dtensor::detail {
 
-/// The boundary whose operator runs on this thread.
+/// Boundary whose operator runs on this thread.
 inline thread_local const Boundary* applied_boundary = nullptr;
 
-/// While it lives, the operators that another one decomposes into do not apply
-/// its boundary again.
+/// Scope in which the operators of a decomposition do not apply the boundary of
+/// the composite operator again.
 class AppliedBoundary {
  public:
   explicit AppliedBoundary(const Boundary* boundary)
@@ -33,7 +34,7 @@ class AppliedBoundary {
   const Boundary* outer_;
 };
 
-/// The boundary that a call has yet to apply; null for most calls.
+/// Returns the boundary that a call must still apply; null for most calls.
 inline BoundaryPtr find_boundary(
     const OpInfo& info,
     const torch::jit::Stack& stack) {
@@ -56,12 +57,12 @@ inline BoundaryPtr find_boundary(
   return boundary.get() == applied_boundary ? nullptr : boundary;
 }
 
-/// What an operator has to do of its module's boundary itself: bring input and
-/// output to their layouts.
+/// The part of a module's boundary that the operator itself applies: bringing
+/// input and output to their layouts.
 struct Crossing {
-  const Boundary* boundary = nullptr; // null: nothing
+  const Boundary* boundary = nullptr; // null: nothing to apply
   size_t input_arg = 0;
-  at::Tensor origin; // as in ModuleInput
+  at::Tensor origin; // see ModuleInput
   SpecPtr from;
 };
 
@@ -70,7 +71,7 @@ inline RegionExit exit_of(const Crossing& crossing, const SpecPtr& made) {
                                       : crossing.boundary->exit_of(made);
 }
 
-/// Brings the output, which is a DTensor without history, to its layout.
+/// Brings the output, a DTensor without autograd history, to its layout.
 inline void leave_boundary(const Crossing& crossing, torch::jit::Stack* stack) {
   if (crossing.boundary != nullptr) {
     const auto output = std::move(stack->back()).toTensor();
@@ -80,7 +81,7 @@ inline void leave_boundary(const Crossing& crossing, torch::jit::Stack* stack) {
   }
 }
 
-/// A boundary that does more than layouts. Calls `run_inner`.
+/// Applies a boundary that does more than change layouts. Calls `run_inner`.
 template <class Run>
 void around_boundary(
     const OpInfo& info,
@@ -105,7 +106,7 @@ void around_boundary(
                                        : boundary.finish_product(input, made);
 }
 
-/// Calls `run_inner` on the input that `boundary` makes.
+/// Calls `run_inner` on the input that `boundary` prepares.
 template <class Run>
 void cross_boundary(
     const OpInfo& info,
@@ -141,9 +142,9 @@ void cross_boundary(
   }
 }
 
-/// Calls `run_inner(crossing)`, which takes the arguments from the stack and
-/// leaves the result there, on the input that the boundary makes. Errors name
-/// the module.
+/// Calls `run_inner(crossing)` on the input that the boundary prepares.
+/// `run_inner` takes the arguments from the stack and pushes the result. Errors
+/// name the module.
 template <class Run>
 void with_boundary(
     const OpInfo& info,
