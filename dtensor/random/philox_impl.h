@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Philox-4x32-10: a block of four random words as a function of a counter and
-// a key (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
-// The same words as at::Philox4_32, without an engine's state.
+// Philox-4x32-10: a block of four random words as a function of a counter and a
+// key (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Computes the words of at::Philox4_32, without the state of an engine.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace dtensor::detail {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-/// The words of counter {block, stream} under key `seed`.
+/// Returns the words of counter {block, stream} under key `seed`.
 inline PhiloxBlock philox(uint64_t seed, uint64_t stream, uint64_t block) {
   constexpr uint64_t kMul0 = 0xD2511F53;
   constexpr uint64_t kMul1 = 0xCD9E8D57;

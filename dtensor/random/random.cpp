@@ -34,10 +34,10 @@ struct Stream {
 
 detail::RankLocal<Stream> stream;
 
-// Seed and position, before the state of the plain generator.
+// Bytes of seed and position, at the start of a state.
 constexpr int64_t kDrawBytes = 16;
 
-// Started anew where the rank has seeded its generator since.
+// The rank's stream, restarted if the rank's generator was seeded since.
 Stream& stream_now() {
   auto& s = stream.get();
   const auto seedings = detail::rank_seedings();
@@ -48,7 +48,8 @@ Stream& stream_now() {
   return s;
 }
 
-// All ranks of the mesh draw at the same position of one stream.
+// Notifies replica observers: all ranks of the mesh must draw at the same
+// position of the same stream.
 void notify_draw(const Stream& s, const DeviceMesh& mesh) {
   const auto draw = at::empty({2}, at::kLong);
   draw.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.seed);
@@ -93,7 +94,7 @@ at::Tensor sampled(
 } // namespace
 
 void manual_seed(uint64_t seed) {
-  detail::rank_seedings(); // from now on seedings are counted
+  detail::rank_seedings(); // starts counting seedings
   seed_rank_generator(seed);
 }
 
@@ -110,7 +111,8 @@ at::Tensor get_random_state() {
 }
 
 void set_random_state(const at::Tensor& state) {
-  detail::rank_seedings(); // the generator that reads all of a state
+  // Installs the rank's generator, which reads a full state.
+  detail::rank_seedings();
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   {
     const std::lock_guard<std::mutex> lock(generator.mutex());

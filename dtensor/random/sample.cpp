@@ -28,7 +28,7 @@ std::vector<Intervals> held_intervals(const Spec& spec) {
   return held;
 }
 
-// Words of one draw, 32 or 64 bits each, in order of the index.
+// The words of one draw, 32 or 64 bits each, by element index.
 template <class Word>
 class Words;
 
@@ -67,7 +67,7 @@ class Words<uint64_t> {
   Words<uint32_t> words_;
 };
 
-// In (0, 1).
+// Maps a word to the open interval (0, 1).
 double open_unit(uint32_t word) {
   return (static_cast<double>(word) + 0.5) / kTwoTo32;
 }
@@ -75,8 +75,8 @@ double open_unit(uint64_t word) {
   return (static_cast<double>(word >> 12) + 0.5) / (kTwoTo53 / 2);
 }
 
-// In [0, 1), with no more than `digits` binary digits, so that a type with as
-// many holds it exactly.
+// Maps a word to [0, 1), with at most `digits` binary digits, so that a dtype
+// of that precision represents the value exactly.
 float unit(uint32_t word, int digits) {
   return static_cast<float>(word >> (32 - digits)) /
       static_cast<float>(1u << digits);
@@ -105,7 +105,7 @@ at::Tensor finish(const Spec& spec, const at::Tensor& t, at::ScalarType dtype) {
       at::TensorOptions().dtype(dtype).device(spec.mesh().device_type()));
 }
 
-// One word per element: out[local] = sample(word, local).
+// Computes each element from one word: out[local] = sample(word, local).
 template <class T, class Word, class Sample>
 at::Tensor
 fill(const Spec& spec, at::ScalarType buffer, Draw draw, const Sample& sample) {
@@ -120,7 +120,8 @@ fill(const Spec& spec, at::ScalarType buffer, Draw draw, const Sample& sample) {
   return result;
 }
 
-// Box-Muller: elements 2k and 2k + 1 are the two coordinates of one point.
+// Fills with normals by Box-Muller: elements 2k and 2k + 1 are the coordinates
+// of one point.
 template <class T, class Word, class Map>
 at::Tensor fill_normal(
     const Spec& spec,
@@ -159,7 +160,7 @@ map_normal(const Spec& spec, at::ScalarType dtype, Draw draw, const Map& map) {
       dtype);
 }
 
-// `map` takes a number in (0, 1).
+// Applies `map` to a number in (0, 1) per element.
 template <class Map>
 at::Tensor map_open_unit(
     const Spec& spec,
@@ -195,7 +196,7 @@ at::Tensor fill_uniform(
   const auto high = static_cast<T>(to);
   return fill<T, Word>(spec, buffer, draw, [&](Word word, int64_t) {
     const T value = unit(word, digits) * (high - low) + low;
-    return value < high ? value : low; // rounding may reach `to`
+    return value < high ? value : low; // rounding may yield `to`
   });
 }
 
@@ -206,8 +207,8 @@ void for_each_run(
     c10::function_ref<void(int64_t, int64_t, int64_t)> visit) {
   const auto held = held_intervals(spec);
   const auto sizes = spec.sizes();
-  // Dimensions from `inner` on are whole, so the one before them is cut into
-  // runs, and those before that are walked index by index.
+  // Dimensions from `inner` on are not sharded. The dimension before them is
+  // visited in runs, and earlier dimensions index by index.
   auto inner = held.size();
   int64_t run_unit = 1;
   while (inner > 0 && holds_all(held[inner - 1], sizes[inner - 1])) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Samples for one rank's part of a tensor, by global index.
+// Random samples for a local tensor, determined by global indices.
 //
-// A Draw is what one random operator takes from the rank's stream. Element i
-// (row-major global index) of a draw has either a 32-bit word, number i of the
-// draw, or a 64-bit one; the samplers below turn words into numbers.
+// A Draw is one position of the rank's stream, used by one random operator.
+// Element i (row-major global index) of a draw uses either the 32-bit word
+// number i of the draw or a 64-bit word. The samplers below map words to
+// values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,28 +15,29 @@
 
 namespace dtensor::detail {
 
-/// One position of a stream.
+/// One position of a random stream.
 struct Draw {
   uint64_t seed = 0;
   uint64_t position = 0;
 };
 
-/// The next one of this rank's stream, for a tensor on `mesh`.
+/// Takes the next position of this rank's stream, for a tensor on `mesh`.
 Draw next_draw(const DeviceMesh& mesh);
 
-/// The same without taking it, and making another one the next.
+/// Return the next position without advancing the stream; set the next
+/// position.
 Draw peek_draw();
 void set_next_draw(Draw draw);
 
-/// Calls visit(global, local, count) for every run of elements that this rank
-/// holds and that is consecutive in both the global and the local tensor, both
+/// Calls visit(global, local, count) for every run of local elements that are
+/// consecutive in both the global and the local tensor. Both indices are
 /// row-major.
 void for_each_run(
     const Spec& spec,
     c10::function_ref<void(int64_t, int64_t, int64_t)> visit);
 
-// Each returns a new contiguous local tensor of spec.local_sizes(), of `dtype`
-// where one is given. `spec` must not be Partial.
+// Samplers. Each returns a new contiguous local tensor of spec.local_sizes(),
+// of `dtype` if it has that parameter. `spec` must not be Partial.
 
 /// Uniform in [from, to).
 at::Tensor sample_uniform(
@@ -50,7 +52,7 @@ at::Tensor sample_normal(
     Draw draw,
     double mean,
     double std);
-/// e to the power of a normal.
+/// exp() of a normal.
 at::Tensor sample_log_normal(
     const Spec& spec,
     at::ScalarType dtype,
@@ -68,12 +70,12 @@ at::Tensor sample_cauchy(
     Draw draw,
     double median,
     double sigma);
-/// Number of trials to the first success: 1, 2, ...
+/// Number of trials up to the first success: 1, 2, ...
 at::Tensor
 sample_geometric(const Spec& spec, at::ScalarType dtype, Draw draw, double p);
-/// bool; true with probability p. The same for every dtype.
+/// bool; true with probability p. Independent of the dtype.
 at::Tensor sample_bernoulli(const Spec& spec, Draw draw, double p);
-/// bool; `p` is local and has the shape spec.local_sizes().
+/// bool; `p` is a local tensor of shape spec.local_sizes().
 at::Tensor sample_bernoulli(const Spec& spec, Draw draw, const at::Tensor& p);
 /// int64, uniform in [from, from + range); range 0 stands for 2^64.
 at::Tensor

@@ -25,11 +25,11 @@ using namespace detail;
 
 namespace {
 
-// Slices are views while a plan runs: what it returns shares no memory with
-// its input, nor keeps more than itself alive. Its dimensions lie in memory in
-// the order of the layout's strides, so that what is a view of the whole tensor
-// is a view of the parts. `local` is undefined where the result cannot be part
-// of it.
+// Copies `result` if necessary. During a plan, slices are views; the plan's
+// result must not share memory with its input or keep a larger storage alive.
+// The result's memory order follows `strides`, the strides of the layout, so
+// that a view of the global tensor is also a view of the local tensors. `local`
+// is the plan's input, or undefined if `result` cannot alias it.
 at::Tensor own_memory(
     const at::Tensor& result,
     const at::Tensor& local,
@@ -45,7 +45,7 @@ at::Tensor own_memory(
   return result.contiguous();
 }
 
-// What the steps end with, as the caller gets it.
+// Checks the shape of the last step's result and returns it in its own memory.
 at::Tensor finish(
     const at::Tensor& result,
     const at::Tensor& local,
@@ -66,7 +66,7 @@ at::Tensor finish(
   return own_memory(result, local, to.strides());
 }
 
-// A part without data has nothing to send.
+// Returns a meta tensor in layout `to`. Meta tensors have no data to send.
 at::Tensor meta_part(const at::Tensor& local, const Spec& to) {
   return at::empty_strided(
       to.local_sizes(),
@@ -89,7 +89,7 @@ void check_local(const at::Tensor& local, const Spec& from) {
       ". Pass the part that the layout describes.");
 }
 
-/// A plan whose step `entered` is under way.
+/// A plan with its step number `entered` in flight.
 class PendingPlan final : public Pending {
  public:
   PendingPlan(
@@ -189,7 +189,7 @@ PendingPtr redistribute_local_async(
         from, to, std::move(the_plan), entered, std::move(collective));
   }
   for (size_t i = entered; i < steps.size(); ++i) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): it was not taken.
+    // NOLINTNEXTLINE(bugprone-use-after-move): enter_step() left it untouched.
     local = execute_step(*from, steps[i], local);
   }
   return ready(finish(local, {}, *from, *to));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Carries out a plan on a local tensor: one collective per communicating step.
+// Executes a plan on a local tensor: one collective per communicating step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,31 +8,31 @@
 
 namespace dtensor {
 
-/// The local tensor in layout `to` of a tensor whose local part in layout
-/// `from` is `local` (shape from->local_sizes()). The result never shares
-/// memory with other ranks; it is `local` itself when the plan is empty, and
-/// memory of its own otherwise, in the order of the strides of `to`. Every rank
-/// of the mesh must call it; on a rank outside the mesh it returns an empty
-/// tensor. No autograd.
-/// Throws as plan() does, and ValueError for a `local` of another shape.
+/// Redistributes `local`, the local tensor in layout `from` (shape
+/// from->local_sizes()), and returns the local tensor in layout `to`. The
+/// result never shares memory with other ranks. It is `local` itself if the
+/// plan is empty, and otherwise new memory in the order of the strides of `to`.
+/// Every rank of the mesh must call this function; a rank outside the mesh gets
+/// an empty tensor. Records no autograd history. Throws as plan() does, and
+/// ValueError for a `local` of another shape.
 DTENSOR_API at::Tensor redistribute_local(
     const at::Tensor& local,
     const SpecPtr& from,
     const SpecPtr& to);
 
-/// The same, but the last collective of the plan is only entered: the steps
-/// before it are done when this returns, the others while somebody waits for
-/// the result. A `local` that nobody else holds (moved in) is read in place,
-/// any other is copied where peers are to read it. An all_to_all of parts of
-/// unlike shapes is waited for at once.
+/// Asynchronous variant of redistribute_local(): starts the last collective of
+/// the plan and returns while it is in flight. Earlier steps are complete on
+/// return, later steps run in wait(). Collectives read `local` in place if the
+/// caller holds no other reference to it (moved in); otherwise a copy is made
+/// where other ranks read it. An all_to_all with uneven shards is synchronous.
 DTENSOR_API PendingPtr redistribute_local_async(
     at::Tensor local,
     const SpecPtr& from,
     const SpecPtr& to);
 
 namespace detail {
-/// Whether what redistribute_local_async() enters on this mesh goes on by
-/// itself while this rank computes.
+/// True if collectives started by redistribute_local_async() on this mesh make
+/// progress in the background while this rank computes.
 bool communicates_alone(const DeviceMesh& mesh);
 } // namespace detail
 

@@ -4,7 +4,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Size of the first rank's part: no other is larger.
+// Size of the first rank's shard, which is the largest.
 int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
   if (size == 0 || parts == 1) {
     return size;
@@ -16,20 +16,21 @@ int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
   return size / piece * part(piece) + part(size % piece);
 }
 
-// Whether all parts are equally large.
+// True if all shards have the same size.
 bool makes_equal_parts(int64_t size, const Placement& cut, int64_t parts) {
   return largest_part(size, cut, parts) * parts == size;
 }
 
-// Whether all pieces, and all their parts, are equally large.
+// True if all blocks, and all shards of each block, have the same size.
 bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
   return parts == 1 ||
       (size % (cut.split_factor() * parts) == 0 &&
        makes_equal_parts(size, cut, parts));
 }
 
-// The size that mesh dim `mesh_dim` finds in tensor dimension `dim`, if it is
-// the same on every rank because all mesh dims before make equal parts.
+// The size of tensor dimension `dim` that is left for mesh dim `mesh_dim`.
+// Empty if the size differs between ranks because an earlier mesh dim shards
+// unevenly.
 std::optional<int64_t> even_size_at(
     const Frame& frame,
     PlacementsRef placements,
@@ -48,7 +49,7 @@ std::optional<int64_t> even_size_at(
   return size;
 }
 
-// The number of parts that the mesh dims after `mesh_dim` make of `dim`.
+// Number of shards that the mesh dims after `mesh_dim` make of `dim`.
 int64_t parts_after(
     const Frame& frame,
     PlacementsRef placements,
@@ -63,8 +64,9 @@ int64_t parts_after(
   return parts;
 }
 
-// Whether the mesh dims after `mesh_dim`, given `blocks` equal blocks of `dim`,
-// leave every rank one whole block. A cut in units of elements may not.
+// True if the mesh dims after `mesh_dim` shard `blocks` equal blocks of `dim`
+// such that every rank gets exactly one block. Shards with a unit may split a
+// block.
 bool deal_out_blocks(
     const Frame& frame,
     PlacementsRef placements,
@@ -87,7 +89,7 @@ bool is_linear(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAvg;
 }
 
-// Whether P(op) on `mesh_dim` gives a layout whose reductions commute.
+// True if P(op) on `mesh_dim` commutes with the other reductions of the layout.
 bool goes_with_other_partials(
     PlacementsRef placements,
     size_t mesh_dim,
@@ -102,13 +104,13 @@ bool goes_with_other_partials(
   return true;
 }
 
-// Ops whose neutral element every dtype has.
+// True for ops that have a neutral element in every dtype.
 bool can_pad(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kProduct ||
       op == ReduceOp::kBor || op == ReduceOp::kBxor;
 }
 
-// Its strided parts must be equal.
+// True if a reduce-scatter to `to` is possible. Strided shards must be equal.
 bool can_reduce_scatter(
     const Frame& frame,
     PlacementsRef before,

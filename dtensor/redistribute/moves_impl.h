@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one step may do to a layout, and what it costs: the graph in which
-// plans are paths.
+// The legal single steps between layouts, and their costs. Layouts and steps
+// form a graph, and a plan is a path in it.
 //
-// A cut can be undone, or added, only as the last one applied to its tensor
-// dimension. Placements apply from left to right, so that is the rightmost
-// one, with one exception: a StridedShard can stand left of cuts that were
-// applied before it. On (2, 3), with a size that 6 divides,
+// A sharding of a tensor dimension can be undone, or added, only as the last
+// sharding applied to that dimension. Placements apply from left to right, so
+// the last one is normally the rightmost. A StridedShard is the exception: it
+// can stand left of shardings that were applied before it. On (2, 3), with a
+// size divisible by 6,
 //
-//   SS(0, sf=3) S(0): mesh dim 1 cuts into 3 first, then mesh dim 0 into 2,
+//   SS(0, sf=3) S(0): mesh dim 1 shards into 3 first, then mesh dim 0 into 2,
 //                     so mesh dim 0 can be gathered and mesh dim 1 cannot.
 #pragma once
 
@@ -17,15 +18,16 @@
 
 namespace dtensor::detail {
 
-/// What stays the same on all the way from one layout to another.
+/// The values that stay constant on the path from one layout to another.
 struct Frame {
   SizesRef sizes;
   SizesRef mesh_shape;
 };
 
-/// How `cut` on mesh dim `mesh_dim` cuts the local tensor that a rank has when
-/// `mesh_dim` is R and the others are as in `placements`; nothing if other cuts
-/// of the same tensor dimension were applied after it.
+/// Expresses `cut` on mesh dim `mesh_dim` as a sharding of the local tensor
+/// that a rank has when `mesh_dim` is R and the others are as in `placements`.
+/// Empty if other shardings of the same tensor dimension were applied after
+/// `cut`.
 ///
 ///   on (2, 3), size 6, mesh dim 0:  SS(0, sf=3) beside S(0)  -> S(0)
 ///                                   SS(0, sf=6) beside S(0)  -> nothing
@@ -36,24 +38,24 @@ std::optional<Placement> last_cut(
     int64_t mesh_dim,
     const Placement& cut);
 
-/// The step that changes `mesh_dim` of the layout `before` to `to`, another
-/// placement; nothing if no single step does.
+/// The kind of the single step that changes `mesh_dim` of the layout `before`
+/// to `to`, a different placement; empty if no single step does.
 std::optional<StepKind> step_kind(
     const Frame& frame,
     PlacementsRef before,
     int64_t mesh_dim,
     const Placement& to);
 
-/// Elements of the largest local tensor, that of the first rank.
+/// Number of elements of the largest local tensor, which is the first rank's.
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
-/// Whether every cut of the layout makes parts of one size for all ranks.
+/// True if the layout's local shards have the same size on all ranks.
 bool has_equal_parts(const Frame& frame, PlacementsRef placements);
 bool has_equal_parts(const Spec& spec);
 
-/// Elements that a rank sends in a step over `n` ranks, times n: a whole
-/// number, so costs compare exactly. `before` and `after` count the elements of
-/// the local tensor on both sides of the step.
+/// Number of elements that a rank sends in a step over `n` ranks, times n. The
+/// product is an integer, so costs compare exactly. `before` and `after` are
+/// the numbers of elements of the local tensor before and after the step.
 int64_t
 wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after);
 

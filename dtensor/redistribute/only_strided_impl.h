@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensors that are memory with strides and nothing besides, for those who do by
-// themselves what LibTorch would do to such a tensor in the end.
+// A predicate for plain strided tensors, on which kernels may be called
+// directly, without dispatch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace dtensor::detail {
 
-/// Whether `t` is one: on a CPU or a CUDA device, without keys that have
-/// kernels of their own.
+/// True if `t` is a strided tensor on a CPU or CUDA device, without dispatch
+/// keys that have kernels of their own.
 inline bool is_only_strided(const at::Tensor& t) {
   using Key = c10::DispatchKey;
   constexpr auto kOrdinary =

@@ -20,9 +20,9 @@ namespace {
 
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Plans by the ids of both specs: sets of a few ways each, so lookups touch one
-// place, need no lock and never grow. Specs belong to a rank, so nothing is
-// gained by sharing.
+// A cache of plans, keyed by the ids of both specs. It is set-associative: a
+// lookup touches a single set, and the size is fixed. Specs belong to a rank,
+// so each rank has its own cache, which needs no lock.
 class PlanCache {
  public:
   static constexpr size_t kSets = 512;
@@ -107,7 +107,7 @@ void check_same_tensor(const Spec& from, const Spec& to) {
       ". Convert the tensor first, then redistribute it.");
 }
 
-// The first mesh dimension whose reduction would have to become another one.
+// The first mesh dimension with different reductions in `from` and `to`.
 std::optional<int64_t> changed_reduction(const Spec& from, const Spec& to) {
   for (size_t i = 0; i < from.placements().size(); ++i) {
     const Placement& a = from.placements()[i];
@@ -139,7 +139,7 @@ void check_reductions(const Spec& from, const Spec& to) {
 }
 
 // The placements of `from`, but those of `to` on mesh dimensions of size 1,
-// where all placements mean the same.
+// where all placements are equivalent.
 Placements start_of(const Spec& from, const Spec& to) {
   Placements start;
   for (size_t i = 0; i < from.placements().size(); ++i) {
@@ -152,8 +152,8 @@ Placements start_of(const Spec& from, const Spec& to) {
 using Steps = std::vector<Step>;
 using MeshDims = c10::SmallVector<size_t, 4>;
 
-// Changes the mesh dimensions `order` one by one, each by one step that
-// `allowed` lets pass; nothing if that is not possible.
+// Changes the mesh dimensions in `order`, each by a single step of an `allowed`
+// kind. Empty if that is impossible.
 template <typename Allowed>
 std::optional<Steps> direct_steps(
     const detail::Frame& frame,
@@ -175,8 +175,8 @@ std::optional<Steps> direct_steps(
   return steps;
 }
 
-// The plans that need no search: a single step; steps that send nothing; and
-// gathers of equal parts, which receive no element twice in any order.
+// Plans that need no search: a single step; steps that send nothing; and
+// all-gathers of equal shards, which receive no element twice in any order.
 std::optional<Steps> obvious_steps(
     const detail::Frame& frame,
     const Placements& start,
@@ -241,7 +241,7 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   return plan;
 }
 
-// The tensor dimensions that a step concerns: " dim 0 to 1".
+// The tensor dimensions of a step: " dim 0 to 1".
 std::string dims_of(const Step& step) {
   std::string text;
   for (const Placement& p : {step.from, step.to}) {
@@ -353,7 +353,7 @@ std::shared_ptr<const Plan> plan_of_mine(
     const SpecPtr& from,
     const SpecPtr& to) {
   if (auto found = plan_cache.get().find(from->id(), to->id())) {
-    return found; // what is kept is this rank's
+    return found; // cached plans belong to this rank
   }
   check_mine("redistribute", *from);
   return plan(from, to);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How plans are kept, and what tests see of it.
+// The plan cache: lookup for this rank, and its size for tests.
 #pragma once
 
 #include <dtensor/api.h>
@@ -10,13 +10,13 @@
 
 namespace dtensor::detail {
 
-/// The plan that this rank is about to execute. Throws RuntimeError for specs
-/// of another rank.
+/// Returns the plan that this rank is about to execute. Throws RuntimeError if
+/// the specs belong to another rank.
 std::shared_ptr<const Plan> plan_of_mine(
     const SpecPtr& from,
     const SpecPtr& to);
 
-/// Plans that the cache of this rank holds, and the most it ever holds.
+/// Number of plans in this rank's cache, and the cache's capacity.
 DTENSOR_API size_t cached_plans();
 DTENSOR_API size_t plan_cache_capacity();
 

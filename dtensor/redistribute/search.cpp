@@ -28,8 +28,9 @@ void add_cut_dims(Dims& dims, PlacementsRef placements) {
   }
 }
 
-// Cuts of another dimension make room: S(0) S(0) -> S(1) S(0) goes by S(0) S(1)
-// or the like. The largest dimensions are cut with the least waste.
+// Adds the largest dimensions as intermediate shardings: S(0) S(0) -> S(1) S(0)
+// passes through S(0) S(1), for example. Sharding a large dimension wastes
+// least when shards are uneven.
 void add_largest_dims(Dims& dims, SizesRef sizes) {
   while (dims.size() < kUsefulDims) {
     int64_t largest = -1;
@@ -54,9 +55,9 @@ void add_new(List& list, const Placement& p) {
   }
 }
 
-// The strided cuts of `dim` that a mesh dimension can add, or undo, right of
-// which `later` mesh dimensions of these sizes may have cut `dim` before. They
-// let S(0) S(1) become S(1) S(0) without ever gathering.
+// Adds the strided shardings of `dim` that a mesh dimension can apply, or undo,
+// after mesh dimensions of the sizes `later` on its right have sharded `dim`.
+// With them S(0) S(1) can become S(1) S(0) without an all-gather.
 template <typename List>
 void add_strided(
     List& list,
@@ -82,12 +83,12 @@ Options make_options(
     const Dims& dims,
     bool with_strided) {
   Options options(from.size());
-  Dims later; // sizes of the mesh dimensions on the right that may change
+  Dims later; // sizes of the mesh dimensions further right that may change
   for (size_t i = from.size(); i-- > 0;) {
     auto& list = options[i];
     list.push_back(from[i]);
     if (from[i] == to[i] && !from[i].cuts()) {
-      continue; // left alone
+      continue; // fixed
     }
     const int64_t ranks = frame.mesh_shape[i];
     add_new(list, to[i]);
@@ -114,7 +115,7 @@ size_t count_layouts(const Options& options) {
   return count;
 }
 
-// Ordered as plans are: the first difference decides.
+// The cost of a path, compared lexicographically as in plan().
 struct Cost {
   int64_t wire = std::numeric_limits<int64_t>::max();
   int64_t collectives = 0;
@@ -122,8 +123,8 @@ struct Cost {
   auto operator<=>(const Cost&) const = default;
 };
 
-// Dijkstra's algorithm. A layout's number has one digit per mesh dimension, its
-// index among the options, so the tables are arrays.
+// Dijkstra's algorithm. A layout is numbered by the options that it uses, in a
+// mixed radix with one digit per mesh dimension, so tables are arrays.
 class Search {
  public:
   Search(
@@ -191,8 +192,8 @@ class Search {
     return placements;
   }
 
-  // P(op) is entered only to stay, and a cut is made only of a mesh dimension
-  // that ends as one.
+  // Prunes moves: a placement becomes P(op) only if the goal has that P(op),
+  // and R becomes a shard only on a mesh dimension that is sharded at the goal.
   bool worth_trying(size_t i, const Placement& p, const Placement& next) const {
     if (p == next || (p.is_partial() && p == to_[i])) {
       return false;
@@ -283,8 +284,8 @@ class Search {
   PlacementsRef to_;
   const Options& options_;
   c10::SmallVector<size_t, 4> strides_;
-  // All mesh sizes divide it, so wire costs in units of 1 / common_ elements
-  // are whole numbers.
+  // A common multiple of all mesh sizes, so that wire costs in units of 1 /
+  // common_ elements are integers.
   int64_t common_ = 1;
   size_t start_ = 0;
   size_t goal_ = 0;

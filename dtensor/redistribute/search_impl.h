@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The cheapest path through layouts that differ in one mesh dimension at a
-// time.
+// Search for the cheapest path through layouts, which changes one mesh
+// dimension per step.
 #pragma once
 
 #include <dtensor/redistribute/moves_impl.h>
@@ -9,21 +9,22 @@
 
 namespace dtensor::detail {
 
-/// What each mesh dimension may be on the way. A mesh dimension with a single
-/// option is left alone.
+/// Candidate placements of each mesh dimension. A mesh dimension with a single
+/// option does not change.
 using Options = std::vector<c10::SmallVector<Placement, 8>>;
 
-/// The options between two layouts: R, the placements of both ends, and cuts of
-/// every dimension that either end cuts, filled up to three dimensions with the
-/// largest others: Shard(d), and each StridedShard(d, sf) that can be applied
-/// after even cuts further right. Without these where they would make more than
-/// some hundred layouts, and fewer still beyond some thousand.
+/// Options for the path between two layouts: R, the placements at both ends,
+/// and shardings of up to three tensor dimensions. The tensor dimensions are
+/// those that either end shards, then the largest others. Shardings are
+/// Shard(d), and each StridedShard(d, sf) that can be applied after even
+/// shardings further right. Strided options are dropped if there would be more
+/// than a few hundred layouts, and further options beyond a few thousand.
 Options
 options_between(const Frame& frame, PlacementsRef from, PlacementsRef to);
 
-/// A path of least (wire, collectives, steps) from `from` to `to` within
-/// `options`; the same for the same arguments. Between `from` and `to` no mesh
-/// dimension may change from one reduction to another.
+/// Returns a path of least (wire, collectives, steps) from `from` to `to`
+/// within `options`. Deterministic. No mesh dimension may change from one
+/// reduction to another.
 std::vector<Step> cheapest_path(
     const Frame& frame,
     PlacementsRef from,

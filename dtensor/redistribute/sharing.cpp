@@ -17,7 +17,8 @@ void append(Positions& positions, const Intervals& intervals) {
   }
 }
 
-// LibTorch takes no elements of unsigned numbers wider than a byte.
+// The signed dtype of equal size: LibTorch's index_select does not support
+// unsigned dtypes wider than a byte.
 at::ScalarType taken_as(at::ScalarType dtype) {
   switch (dtype) {
     case at::kUInt16:

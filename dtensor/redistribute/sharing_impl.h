@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sharing: how the ranks of a group share out one dimension of a tensor, and
-// the positions along it that are taken of tensors.
+// Sharing: the distribution of one tensor dimension over the ranks of a group.
+// Also functions that select positions along a dimension.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,16 +14,17 @@ namespace dtensor::detail {
 
 using Positions = std::vector<int64_t>;
 
-/// `t` at these positions of dimension `dim`, in that order; a view where they
-/// are one interval.
+/// Selects `positions` along dimension `dim` of `t`, in that order. Returns a
+/// view if the positions are one interval.
 at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions);
 at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals);
 
-/// The order of `values` when sorted: values[order[0]] is the least.
+/// The permutation that sorts `values`: values[order[0]] is the smallest.
 Positions sorted_order(const Positions& values);
 
-/// How the ranks of a group share out the positions [0, size) of one dimension
-/// of the tensor that each of them has when the group's mesh dimension is R.
+/// The distribution of the positions [0, size) of one dimension over a group.
+/// The dimension is that of the local tensor when the group's mesh dimension is
+/// R.
 class Sharing {
  public:
   Sharing(const Placement& cut, int64_t size, int64_t ranks)
@@ -40,29 +41,30 @@ class Sharing {
   int64_t ranks() const {
     return ranks_;
   }
-  /// Whether the parts of ranks 0, 1, ... follow each other.
+  /// True if the shards of ranks 0, 1, ... are consecutive intervals.
   bool in_order() const {
     return cut_.is_shard();
   }
-  /// Whether, besides, they are those of torch.chunk.
+  /// True if the shards are those of torch.chunk.
   bool is_chunk() const {
     return cut_.is_chunk();
   }
-  /// Whether they follow each other and are others.
+  /// True if the shards are consecutive but not those of torch.chunk.
   bool in_units() const {
     return in_order() && !is_chunk();
   }
 
   Intervals part(int64_t rank) const;
   Positions positions(int64_t rank) const;
-  /// The parts of all ranks one after the other.
+  /// The positions of all ranks' shards, concatenated in rank order.
   Positions all_positions() const;
-  /// How many positions each rank has.
+  /// Number of positions of each rank.
   Sizes sizes() const;
-  /// Whose each position is.
+  /// The rank that holds each position.
   Positions owners() const;
 
-  /// The whole tensor, from the parts of all ranks one after the other.
+  /// Reorders `parts`, all shards concatenated in rank order, to the full
+  /// dimension.
   at::Tensor put_back(const at::Tensor& parts) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies of parts without history. A small one is made before LibTorch has
-// found out how it would make it.
+// Copies without autograd history. Small tensors are copied directly, which
+// costs less than LibTorch's dispatch of copy_().
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -14,14 +14,14 @@
 
 namespace dtensor::detail {
 
-/// Where elements are, and how far apart along each dimension, in elements.
+/// A pointer to the first element, and the strides in elements.
 template <class Element>
 struct Elements {
   Element* first;
   SizesRef strides;
 };
 
-// Goes through the dimensions from `d` on.
+// Copies the elements, recursively over the dimensions from `d` on.
 template <class Element>
 void copy_elements(
     SizesRef sizes,
@@ -51,8 +51,8 @@ void copy_elements(const at::Tensor& from, const at::Tensor& to) {
       {static_cast<Element*>(to.mutable_data_ptr()), to.strides()});
 }
 
-/// A copy of `t`, of which autograd records nothing, with these strides, which
-/// are dense.
+/// Returns a copy of `t` with `strides`, which must be dense. Records no
+/// autograd history.
 inline at::Tensor copied(const at::Tensor& t, SizesRef strides) {
   constexpr size_t kSmall = 1024;
   const auto item = t.element_size();

@@ -15,7 +15,7 @@
 namespace dtensor::detail {
 namespace {
 
-// One step as this rank sees it.
+// One step of a plan on this rank.
 struct Move {
   const Spec& spec;
   const Step& step;
@@ -30,7 +30,8 @@ struct Move {
     return get_group(mesh(), step.mesh_dim);
   }
 
-  /// How the group shares what `placement`, the step's `from` or `to`, cuts.
+  /// The distribution over the group of the dimension that `placement` shards.
+  /// `placement` is the step's `from` or `to`.
   Sharing sharing(const Placement& placement) const {
     const auto at = static_cast<size_t>(step.mesh_dim);
     const auto as_last = detail::last_cut(
@@ -48,17 +49,18 @@ struct Move {
   }
 };
 
-// What a group that would ask for the sizes of its parts is told.
+// The shard sizes, if the group would otherwise exchange them.
 Sizes told_sizes(const Group& group, const Sharing& parts) {
   return group.asks_for_sizes() ? parts.sizes() : Sizes();
 }
 
-// What a reduce_scatter is told. Parts out of order are equally large.
+// The shard sizes for reduce_scatter, if they are not those of torch.chunk.
+// Shards that are not consecutive are equal.
 Sizes told_parts(const Sharing& parts) {
   return parts.in_units() ? parts.sizes() : Sizes();
 }
 
-// A tensor like `part` but along `dim`.
+// The sizes of `part`, with `size` in dimension `dim`.
 Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
   Sizes sizes(part.sizes());
   sizes[static_cast<size_t>(dim)] = size;
@@ -85,7 +87,7 @@ at::Tensor reduce_scatter(const Move& move, const at::Tensor& local) {
       parts, to.dim(), move.step.from.reduce_op(), told_parts(to));
 }
 
-// Each rank's part of `from`, cut as `to` says, goes to its new owner.
+// Sends each rank's `from` shard, sharded again by `to`, to the new owners.
 at::Tensor exchange_dims(
     const Move& move,
     const at::Tensor& local,
@@ -110,10 +112,10 @@ at::Tensor exchange_dims(
       at::cat(move.group().all_to_all(parts, shapes), from.dim()));
 }
 
-// The positions in the part of `rank` under `from` that `owner` is to have.
+// The positions in the shard of `rank` under `from` that `owner` receives.
 struct Share {
-  Positions positions; // in the whole dimension
-  Positions offsets;   // in the part of `rank`
+  Positions positions; // in the full dimension
+  Positions offsets;   // in the shard of `rank`
 };
 
 Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
@@ -127,7 +129,7 @@ Share share_of(const Positions& part, const Positions& owners, int64_t owner) {
   return share;
 }
 
-// Both sides cut the same dimension, differently.
+// Moves positions between two shardings of the same dimension.
 at::Tensor exchange_within_dim(
     const Move& move,
     const at::Tensor& local,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The steps of a plan, carried out on this rank's part.
+// Executes the steps of a plan on this rank's local tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,13 +8,15 @@
 
 namespace dtensor::detail {
 
-/// The part after `step`, which belongs to a plan from layout `from`. May be a
-/// view of `local`.
+/// Returns the local tensor after `step` of a plan from layout `from`. The
+/// result may be a view of `local`.
 at::Tensor
 execute_step(const Spec& from, const Step& step, const at::Tensor& local);
 
-/// Enters the step's collective; null, and `local` untouched, if it has none
-/// that can be left. finish_step() makes the part of what is received.
+/// Starts the step's collective asynchronously. Returns null, and leaves
+/// `local` untouched, if the step has no collective that can run
+/// asynchronously. finish_step() computes the local tensor from the received
+/// data.
 PendingPtr enter_step(const Spec& from, const Step& step, at::Tensor&& local);
 at::Tensor
 finish_step(const Spec& from, const Step& step, const at::Tensor& received);
