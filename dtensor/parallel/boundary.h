@@ -53,10 +53,9 @@ struct BoundaryOptions {
   Placement output_layouts = Replicate();
   /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Called between the operator and the redistribution of its output. Null:
-  /// the operator's output is the module's output. A Linear that adds its bias
-  /// after the product (input of more than two dimensions) has added it by
-  /// then.
+  /// Called between the operator and the redistribution of its output, which
+  /// includes the bias of a torch::nn::Linear. Null: the operator's output is
+  /// the module's output.
   OutputFn output_fn = nullptr;
 };
 

@@ -62,12 +62,12 @@ struct ContextParallelOptions {
 /// result is sharded likewise:
 ///
 /// - Plain tensors are local shards. Their lengths match those of the buffers;
-/// without buffers, all shards have one size. The result is a local shard. -
-/// DTensors of which at least one is sharded along its sequence on that mesh,
-/// or on a mesh dimension with the same ranks: all three are redistributed to
-/// Shard(-2) there, and the result is Shard(-2). On other mesh dimensions
-/// batches and heads may be sharded, as by tensor parallelism. Other DTensors
-/// are computed as outside of the scope.
+///   without buffers, all shards have one size. The result is a local shard.
+/// - DTensors of which at least one is sharded along its sequence on that mesh,
+///   or on a mesh dimension with the same ranks: all three are redistributed to
+///   Shard(-2) there, and the result is Shard(-2). On other mesh dimensions
+///   batches and heads may be sharded, as by tensor parallelism. Other DTensors
+///   are computed as outside of the scope.
 ///
 /// Attention is exact, causal or not, with grouped queries, for any number of
 /// tokens on any device. The backward pass may run after the scope. Half

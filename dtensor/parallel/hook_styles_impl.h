@@ -7,8 +7,9 @@
 
 namespace dtensor::detail {
 
-/// The module's hooks. Throws NotImplementedError, with the line to change, if
-/// it was not declared with DTENSOR_MODULE. `style` begins the message.
+/// Returns the module's hooks. Throws NotImplementedError, with the line to
+/// change, if the module is not declared with DTENSOR_MODULE. `style` begins
+/// the message.
 ModuleHooks& hooks_of(const StyleTarget& target, const char* style);
 
 } // namespace dtensor::detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the keys and values of all ranks come by a rank, and how gradients get
-// back to theirs. A block is what one rank holds; in step i a rank has that of
-// the rank i places before it, itself at first.
+// Transport of keys and values to every rank of a group, and of their gradients
+// back. A block is the keys and values of one rank. In step i a rank uses the
+// block of the rank i places before it, its own first.
 //
-// A block travels as one buffer, keys then values, each row-major. While one is
-// being used the next is under way.
+// A block is sent as one buffer, keys then values, each row-major. While one
+// block is used the next is in flight.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,22 +21,22 @@ struct KeyValue {
   at::Tensor value;
 };
 
-/// The shapes of all blocks: those of `mine`, with lengths[r] of rank r.
+/// Shapes of all blocks: as `mine`, but with lengths[r] for rank r.
 class BlockShapes {
  public:
   BlockShapes(const Group& group, const KeyValue& mine, SizesRef lengths);
 
-  /// Whose block this rank has in `step`.
+  /// Returns the rank that owns the block this rank uses in `step`.
   int64_t owner(int64_t step) const;
-  /// Elements of each rank's block.
+  /// Number of elements of each rank's block.
   SizesRef counts() const {
     return counts_;
   }
-  /// The counts of an exchange in which every rank gives its block of `step` to
-  /// the next one.
+  /// Element counts of the all-to-all in which every rank passes its block of
+  /// `step` to the next rank.
   Sizes sent(int64_t step) const;
   Sizes received(int64_t step) const;
-  /// The block of `rank` in its buffer.
+  /// Returns views of keys and values in the buffer of `rank`'s block.
   KeyValue views(const at::Tensor& buffer, int64_t rank) const;
 
  private:
@@ -48,11 +48,11 @@ class BlockShapes {
   Sizes counts_;
 };
 
-/// Brings a rank the blocks of all.
+/// Source of all ranks' blocks.
 class KeyValueSource {
  public:
   virtual ~KeyValueSource() = default;
-  /// The block of `step`: 0, 1, ... once each.
+  /// Returns the block of `step`. Must be called once for each of 0, 1, ...
   virtual KeyValue take(int64_t step) = 0;
 };
 std::unique_ptr<KeyValueSource> key_value_source(
@@ -61,17 +61,19 @@ std::unique_ptr<KeyValueSource> key_value_source(
     const KeyValue& mine,
     RotateMethod method);
 
-/// Brings the gradients of blocks to their owners, who get the sum over all
-/// ranks. In the dtype in which sums are made.
+/// Sink for gradients of all blocks. Sums them over ranks and returns each sum
+/// to the block's owner. Accumulates in the dtype of `options`.
 class KeyValueSink {
  public:
   virtual ~KeyValueSink() = default;
-  /// Where this rank adds its gradients of the block of `step`. Waits for what
-  /// ranks before it have added, so it is asked as late as can be.
+  /// Returns the buffer to which this rank adds its gradients of the block of
+  /// `step`. Waits for the sums of earlier ranks, so call it as late as
+  /// possible.
   virtual KeyValue at(int64_t step) = 0;
-  /// There is no more to add in `step`: 0, 1, ... once each.
+  /// Ends `step`, after all additions. Must be called once for each of 0, 1,
+  /// ...
   virtual void end(int64_t step) = 0;
-  /// The gradients of this rank's own block.
+  /// Returns the gradients of this rank's own block.
   virtual KeyValue take() = 0;
 };
 std::unique_ptr<KeyValueSink> key_value_sink(

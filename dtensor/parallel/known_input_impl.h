@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What became of a module's last plain input. Most that follow are like it, and
-// take the same way without anybody finding out which.
+// KnownInput: a cache of the layouts of a module's last plain input. Most later
+// inputs are alike, and skip the checks and lookups.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,21 +8,23 @@
 
 namespace dtensor::detail {
 
-/// Belongs to the rank of the module's mesh; other threads neither read nor
-/// write it.
+/// Cache that is used only by the rank that owns the module's mesh. Other
+/// threads neither read nor write it.
 class KnownInput {
  public:
-  /// Whether `x`, as an input of a module on `mesh`, takes the way of the last
-  /// one. False for DTensors.
+  /// True if `x`, as an input of a module on `mesh`, can use the cached
+  /// layouts. False for DTensors.
   bool is_like(const at::Tensor& x, const DeviceMesh& mesh) const;
-  /// `x`, which is_like() it, as the DTensor that it becomes, without history.
+  /// Converts `x`, for which is_like() is true, to a DTensor in the layout
+  /// `to`, without autograd history.
   at::Tensor enter(const at::Tensor& x) const;
   const SpecPtr& from() const {
     return from_;
   }
 
-  /// `x` became one of `from`, and then of `to`. `inferred`: the global shape
-  /// followed from that of `x`, which ranks compare some time.
+  /// Caches that `x` became a DTensor in layout `from`, then in `to`.
+  /// `inferred`: the global shape was computed from the shape of `x`, which
+  /// ranks compare from time to time.
   void note(
       const at::Tensor& x,
       const SpecPtr& from,
@@ -32,7 +34,7 @@ class KnownInput {
  private:
   Sizes sizes_;
   Sizes strides_;
-  SpecPtr from_; // null: there was none
+  SpecPtr from_; // null: nothing cached
   SpecPtr to_;
   bool inferred_ = false;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LayoutBoundary: the boundary of every style that acts where a parameter
-// meets its module's input.
+// LayoutBoundary: the boundary of all styles that act at the operator that uses
+// a module's parameter.
 #pragma once
 
 #include <dtensor/comm/observer.h>
@@ -26,16 +26,18 @@ namespace dtensor::detail {
 
 struct BoundaryLayouts {
   InputLayouts input;
-  /// Nothing: that in which the operator made it.
+  /// Output layout. nullopt: the layout that the operator produces.
   std::optional<Placement> output;
   bool use_local_output = true;
   /// See RowwiseOptions.
   int64_t overlap_chunks = 1;
-  /// See BoundaryOptions; equal only if it is the same. Null: none.
+  /// See BoundaryOptions. Compared by identity. Null: none.
   std::shared_ptr<const OutputFn> output_fn = nullptr;
-  /// Of rows of the parameter too, which the module takes one by one.
+  /// True if the boundary also applies to rows of the parameter, which the
+  /// module uses one by one.
   bool rides_on_parts = false;
-  /// Of a Linear whose output has no layout: each rank gets what it needs.
+  /// Set for a Linear whose output has no layout: each rank computes the units
+  /// it needs.
   SharedUnits shared = {};
   friend bool operator==(const BoundaryLayouts&, const BoundaryLayouts&) =
       default;
@@ -89,7 +91,8 @@ class LayoutBoundary final : public Boundary {
   }
   void refresh(const at::Tensor& parameter, BoundaryKind kind) const override;
 
-  /// The module adds `bias` after its product. Does nothing without output_fn.
+  /// Expects the module to add `bias` after its product. Does nothing without
+  /// output_fn.
   void expect_bias(const at::Tensor& bias) const {
     if (layouts_.output_fn != nullptr) {
       awaited_bias_.expect(bias);
@@ -107,7 +110,7 @@ class LayoutBoundary final : public Boundary {
   }
 
  private:
-  // How many held a parameter when its ties were looked at last.
+  // Number of owners of a parameter when its ties were last checked.
   struct Seen {
     const void* parameter = nullptr;
     size_t holders = 0;
@@ -121,39 +124,43 @@ class LayoutBoundary final : public Boundary {
     SpecPtr given;
     int64_t output_dim = 0;
     SpecPtr added;
-    SpecPtr grad; // of what is added
+    SpecPtr grad; // of the added bias
   };
 
   Bias layouts_of_bias(const SpecPtr& given, int64_t output_dim) const;
 
   std::string_view module_name_;
-  const torch::nn::Module* module_; // for identity only
+  const torch::nn::Module* module_; // compared, never dereferenced
   std::string description_;
   StyleMesh where_;
   BoundaryLayouts layouts_;
   Sibling sibling_;
   mutable std::array<Seen, 2> seen_ = {}; // of weight and bias
-  // The last ones asked for.
+  // Caches of the last call.
   mutable KnownInput known_input_;
   mutable AwaitedBias awaited_bias_;
   mutable Exit exit_;
   mutable Bias bias_;
 };
 
-/// Throws RuntimeError for modules tied after they were styled differently.
+/// Throws RuntimeError if modules that were tied after styling have different
+/// styles.
 void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b);
 
-/// `y` in layout `output`, or its own, as its local part if `use_local`.
+/// Redistributes `y` to layout `output`, unless nullopt. Returns its local
+/// tensor if `use_local`.
 at::Tensor to_output_layout(
     const at::Tensor& y,
     const StyleMesh& where,
     const std::optional<Placement>& output,
     bool use_local);
 
-/// "module \"blocks.0.attn\"", or "the module itself", for messages.
+/// Return the module's name for messages: "module \"blocks.0.attn\"" or "the
+/// module itself".
 std::string describe_module(std::string_view name);
 std::string describe(const StyleTarget& target);
-/// The same and the type: "module \"w1\" of type torch::nn::LinearImpl".
+/// Like describe(), with the type: "module \"w1\" of type
+/// torch::nn::LinearImpl".
 std::string describe_typed(const StyleTarget& target);
 
 } // namespace dtensor::detail

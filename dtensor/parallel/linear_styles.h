@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ColwiseParallel and RowwiseParallel: torch::nn::Linear and Embedding with
-// their weight cut along the output or the input features.
+// their weight sharded along the output or the input features.
 //
-// A pair of them, columns then rows, costs one all-reduce:
+// A pair of them, columns then rows, takes one all-reduce:
 //
 //   x (B, T, C) R -> w1: y (B, T, 4C) S(-1) -> gelu -> w2: (B, T, C) P -> R
 #pragma once
@@ -13,43 +13,44 @@
 
 namespace dtensor {
 
-/// Options of ColwiseParallel.
+/// Options for ColwiseParallel.
 struct ColwiseOptions {
-  /// Layout of a plain input (a DTensor input knows its own).
+  /// Layout of a plain input. A DTensor input has its own.
   Placement input_layouts = Replicate();
   /// Layout of the output.
   Placement output_layouts = Shard(-1);
-  /// Return the local part of the output instead of a DTensor.
+  /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Cut the output features at multiples of so many, which divides their
-  /// number: 64 leaves heads of 64 features whole on any number of ranks.
+  /// Splits the output features only at multiples of `unit`, which must divide
+  /// their number. For example, 64 keeps heads of 64 features whole on any
+  /// number of ranks.
   int64_t unit = 1;
-  /// Of the keys and values of grouped queries: in how many units another
-  /// ColwiseParallel cuts the queries. A rank gets the units (key heads) that
-  /// its queries use, also where there are fewer of them than ranks. 0: they
-  /// are nobody's but the rank's own.
+  /// Grouped-query attention: number of query heads (units of the queries'
+  /// ColwiseParallel) that share these key/value heads. A rank gets the
+  /// key/value heads that its query heads use, even if there are fewer of them
+  /// than ranks. 0: heads are sharded without regard to queries.
   int64_t shared_by = 0;
-  /// The output features are so many blocks of one size, one after the other,
-  /// each of which is cut: 3 for queries, keys and values of one Linear, 2 for
-  /// two products that are multiplied. A rank has its part of each.
+  /// Number of equal blocks of output features to shard separately, so that
+  /// each rank has a shard of each block: 3 for a fused projection of queries,
+  /// keys and values, 2 for a gated MLP.
   int64_t pieces = 1;
 };
 
-/// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it
-/// is brought to output_layouts. Embedding: weight (rows, features) S(1). With
-/// a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), the default of
-/// output_layouts too; with pieces p they are SS(0, sf=p, u=u) and so on.
-/// apply() throws ValueError for a unit or pieces that do not divide the output
-/// features.
+/// Linear: weight (out, in) S(0), bias S(0), input R, output S(-1) before it is
+/// redistributed to output_layouts. Embedding: weight (rows, features) S(1).
+/// With a unit u they are S(0, u=u), S(-1, u=u) and S(1, u=u), and so is the
+/// default of output_layouts. With pieces p they are SS(0, sf=p, u=u) and so
+/// on. apply() throws ValueError for a unit or pieces that do not divide the
+/// output features.
 ///
-/// With shared_by, where the ranks' parts are not those of such a cut, the
-/// weight and the bias are R, and the output of a rank is a plain tensor: its
-/// units in order, each as often as scaled_dot_product_attention with
-/// enable_gqa needs it. Three key heads that nine query heads share on two
-/// ranks are 0 0 0 1 1 for five of these, and 1 2 2 2 for four. apply() throws
-/// ValueError for a shared_by that is no multiple of the units, or beside
-/// pieces or another output layout than the default, NotImplementedError for it
-/// with an Embedding.
+/// With shared_by, if the required heads are not plain shards, weight and bias
+/// are R, and the output of a rank is a plain tensor: its units in order, each
+/// repeated as scaled_dot_product_attention with enable_gqa requires. For
+/// example, three key heads that nine query heads share on two ranks are 0 0 0
+/// 1 1 (for five query heads) and 1 2 2 2 (for four). apply() throws ValueError
+/// for a shared_by that is no multiple of the units, and for shared_by together
+/// with pieces or an output layout other than the default. It throws
+/// NotImplementedError for shared_by with an Embedding.
 ///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.
 class DTENSOR_API ColwiseParallel : public ParallelStyle {
@@ -61,31 +62,32 @@ class DTENSOR_API ColwiseParallel : public ParallelStyle {
   ColwiseOptions options_;
 };
 
-/// Options of RowwiseParallel.
+/// Options for RowwiseParallel.
 struct RowwiseOptions {
-  /// Layout of a plain input; default: Shard(-1) for a Linear, Replicate() for
-  /// an Embedding (Python: Shard(-1), which cuts the ids).
+  /// Layout of a plain input. Default: Shard(-1) for a Linear, Replicate() for
+  /// an Embedding (Python: Shard(-1), which shards the ids).
   std::optional<Placement> input_layouts = std::nullopt;
   /// Layout of the output.
   Placement output_layouts = Replicate();
-  /// Return the local part of the output instead of a DTensor.
+  /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = true;
-  /// Of a Linear: multiply and reduce in so many chunks of rows, so that a
-  /// chunk is reduced while the next is multiplied. It takes as many
-  /// collectives forward, and the same backward. Does nothing where the output
-  /// is sharded along dim 0. docs/performance.md says when it pays.
+  /// Linear only: splits the product into chunks of rows, so that one chunk is
+  /// reduced while the next is multiplied. Takes this many collectives in the
+  /// forward pass; the backward pass is unchanged. No effect if the output is
+  /// sharded along dimension 0. docs/performance.md describes when it pays.
   int64_t overlap_chunks = 1;
-  /// Cut the input features (of an Embedding, the rows) at multiples of so
-  /// many, which divides their number: the unit of the ColwiseParallel before.
+  /// Splits the input features (Embedding: rows) only at multiples of `unit`,
+  /// which must divide their number. Use the unit of the preceding
+  /// ColwiseParallel.
   int64_t unit = 1;
 };
 
 /// Linear: weight (out, in) S(1), bias R (added once), input S(-1), output P
-/// before it is brought to output_layouts. Embedding: weight (rows, features)
-/// S(0), input R. With a unit u they are S(1, u=u), S(-1, u=u) and S(0, u=u),
-/// the default of input_layouts too. apply() throws ValueError for
-/// overlap_chunks below 1, or above 1 of an Embedding, and for a unit that does
-/// not divide what it cuts.
+/// before it is redistributed to output_layouts. Embedding: weight (rows,
+/// features) S(0), input R. With a unit u they are S(1, u=u), S(-1, u=u) and
+/// S(0, u=u), and so is the default of input_layouts. apply() throws ValueError
+/// for overlap_chunks below 1, for overlap_chunks above 1 with an Embedding,
+/// and for a unit that does not divide the sharded dimension.
 /// Python: torch.distributed.tensor.parallel.RowwiseParallel, without units.
 class DTENSOR_API RowwiseParallel : public ParallelStyle {
  public:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ModuleClaim: while a module is made parallel, it is one rank's.
+// ModuleClaim: the exclusive right of one rank to parallelize a module.
 //
-// A module that was built outside of run_ranks and that every rank makes
-// parallel would have its parameters exchanged by several threads at once. The
-// first rank claims it, the others throw; when the first is done, they find
-// that the parameters belong to it. Members of the module have to be the
-// tensors that are registered under their names (module_members_impl.h).
+// If every rank parallelized one module that was built outside of run_ranks,
+// several threads would replace its parameters at once. The first rank claims
+// the module, and the others throw. After the claim ends, they throw because
+// the parameters belong to that rank. Members of the module must be the tensors
+// registered under their names (module_members_impl.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +18,9 @@ namespace dtensor::detail {
 
 class ModuleClaim {
  public:
-  /// Both throw RuntimeError where another rank has claimed it, or where a
-  /// parameter is a DTensor of another rank; the first one also where a member
-  /// is not the parameter that is registered under its name.
+  /// Both throw RuntimeError if another rank holds the claim, or if a parameter
+  /// is a DTensor of another rank. The first one also throws if a member is not
+  /// the parameter registered under its name.
   ModuleClaim(const char* where, const torch::nn::Module& module);
   ModuleClaim(const char* where, const at::Tensor& parameter);
   ~ModuleClaim();

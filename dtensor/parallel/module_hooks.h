@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Forward hooks for modules. torch::nn::Module has none, so a style that must
-// see a module's inputs or outputs (PrepareModuleInput, or any style on a
+// Forward hooks for modules. torch::nn::Module has none, so a style that acts
+// on a module's inputs or outputs (PrepareModuleInput, or any style for a
 // module without parameters) needs a module declared with DTENSOR_MODULE:
 //
 //   struct AttentionImpl : torch::nn::Module {
@@ -8,12 +8,12 @@
 //   };
 //   DTENSOR_MODULE(Attention);      // instead of TORCH_MODULE(Attention)
 //
-// Attention is then a holder as before, of a module that derives from
-// AttentionImpl and runs the hooks around its forward, also inside Sequential,
-// and is called with all of its arguments. A forward that is overloaded or a
-// template may be called in any of its ways, with the arguments that it needs,
-// but, as in LibTorch, by ->forward() alone: Sequential, AnyModule and the
-// holder's own call have to name it.
+// Attention is still a module holder. Its module derives from AttentionImpl and
+// runs the hooks around forward, also inside Sequential. The module must be
+// called with all arguments of forward. An overloaded or templated forward may
+// be called with any of its signatures, but, as in LibTorch, only by
+// ->forward(): Sequential, AnyModule and the holder's call operator must be
+// able to name it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class Module;
 namespace dtensor {
 namespace detail {
 
-/// Impl and its hooks, which clone() copies, too.
+/// Impl with hooks that clone() copies.
 template <class Impl>
 class CloneableHooks : public Impl, public ModuleHooks {
  public:
@@ -42,9 +42,10 @@ class CloneableHooks : public Impl, public ModuleHooks {
         ModuleHooks(hooks) {}
 
  protected:
-  // A module's clone() assigns the clones of its children to modules that it
-  // made, Impl to Impl. What names the hooks goes along among the parameters,
-  // undefined, so that nobody sees it.
+  // Clones the module. LibTorch's clone() of a parent assigns the clones of its
+  // children to existing modules, Impl to Impl, and so drops the hooks.
+  // Therefore an undefined parameter, which nothing else reads, carries the
+  // name under which the hooks are stored.
   template <class Self>
   std::shared_ptr<Self> clone_as(
       const std::optional<c10::Device>& device) const {
@@ -69,8 +70,8 @@ class CloneableHooks : public Impl, public ModuleHooks {
   }
 };
 
-/// forward with the signature of Impl::forward, so that AnyModule and
-/// Sequential can name it.
+/// Base with a forward of the same signature as Impl::forward, so that
+/// AnyModule and Sequential can name it.
 template <class Impl, class Signature>
 class HookedForward;
 
@@ -106,7 +107,7 @@ class HookedForward<Impl, Result (Class::*)(Args...) const>
   }
 };
 
-/// Of an Impl whose forward has several signatures.
+/// Base for an Impl whose forward has several signatures.
 template <class Impl>
 class HookedForwards : public CloneableHooks<Impl> {
  public:
@@ -150,7 +151,7 @@ class Hooked : public detail::WithForward<Impl>::type {
  public:
   using Base::Base;
 
-  /// As that of Impl, with copies of the hooks.
+  /// Clones like Impl, and copies the hooks.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<c10::Device>& device = std::nullopt) const override {
     if constexpr (std::is_copy_constructible_v<Impl>) {
@@ -167,5 +168,5 @@ class Hooked : public detail::WithForward<Impl>::type {
 #define DTENSOR_MODULE_IMPL(Name, ImplType) \
   TORCH_MODULE_IMPL(Name, ::dtensor::Hooked<ImplType>)
 
-/// Stands where TORCH_MODULE(Name) stood, for a module NameImpl.
+/// Replaces TORCH_MODULE(Name) for a module NameImpl.
 #define DTENSOR_MODULE(Name) DTENSOR_MODULE_IMPL(Name, Name##Impl)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a module's input becomes before an operator gets it.
+// Conversion of a module's input before an operator gets it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,25 +10,25 @@
 
 namespace dtensor::detail {
 
-/// What from_local() is told of a plain input.
+/// Returns the options of from_local() for a plain input.
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts);
 
-/// `x`, or the DTensor of which it is this rank's part. Throws ValueError if it
-/// has not as many features as that.
+/// Returns `x`, or, if plain, the DTensor with `x` as the local tensor. Throws
+/// ValueError if the number of features does not match.
 at::Tensor as_dtensor(
     const at::Tensor& x,
     const StyleMesh& where,
     const InputLayouts& layouts);
 
-/// That, in the layout that the module computes with. Throws ValueError if it
-/// is on another mesh than the module.
+/// Redistributes the input to the layout that the module computes with. Throws
+/// ValueError if its mesh is not the module's.
 at::Tensor prepare(
     const at::Tensor& distributed,
     const StyleMesh& where,
     const InputLayouts& layouts);
 
-/// Tells the observers of replicas of a tensor that enters or leaves a module:
-/// a DTensor, or a plain tensor in layout `plain`.
+/// Notifies replica observers of a tensor that enters or leaves a module: a
+/// DTensor, or a plain tensor in layout `plain`.
 void notify_module_tensor(
     ReplicaKind kind,
     const at::Tensor& x,

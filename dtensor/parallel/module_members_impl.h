@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Members of torch::nn modules that hold their parameters: forward() reads the
-// member, everything else reads what is registered under its name.
+// Members of torch::nn modules that hold parameters. forward() reads the
+// member; all other code reads the tensor registered under its name.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
 using MemberFn = c10::function_ref<void(const char* name, at::Tensor& member)>;
 
 /// Calls fn(name, member) for each member of `module` that holds a parameter or
-/// a buffer. False if `module` is not a module of torch::nn that has such
+/// a buffer. Returns false if `module` is not a torch::nn module with such
 /// members.
 bool for_each_member(torch::nn::Module& module, MemberFn fn);
 
@@ -27,9 +27,9 @@ bool for_each_member(torch::nn::Module& module, MemberFn fn);
 /// ones included.
 TensorDict& registered_parameters(torch::nn::Module& module);
 
-/// Throws RuntimeError, naming the module, where a member of `module` or of a
-/// module below is not the tensor that is registered under its name.
-/// `where` begins the message.
+/// Throws RuntimeError, with the module's name, if a member of `module` or of a
+/// submodule is not the tensor registered under its name. `where` begins the
+/// message.
 void check_members(const char* where, const torch::nn::Module& module);
 
 } // namespace dtensor::detail

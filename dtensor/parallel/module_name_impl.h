@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Full names, as plans, errors and tables print them.
+// Full names, as they appear in plans, errors and tables.
 #pragma once
 
 #include <string>
 
 namespace dtensor::detail {
 
-/// What is called `name` in the module called `module`: "w1.weight"; "weight"
-/// in the model itself, whose name is empty.
+/// Joins a module's name and the name of a member: "w1.weight". The root module
+/// has an empty name, so its members are "weight".
 inline std::string full_name(
     const std::string& module,
     const std::string& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters of an optimizer by their names in a module.
+// Names of an optimizer's parameters in a module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace dtensor::detail {
 
 using ParameterNames = std::unordered_map<const void*, std::string>;
 
-/// The first name of each parameter.
+/// Returns the first name of each parameter.
 inline ParameterNames names_of(const torch::nn::Module& module) {
   ParameterNames names;
   for (const auto& item : module.named_parameters()) {
@@ -25,7 +25,7 @@ inline ParameterNames names_of(const torch::nn::Module& module) {
   return names;
 }
 
-/// Throws ValueError for a parameter that is not in `names`.
+/// Returns the name of a parameter. Throws ValueError if it is not in `names`.
 inline const std::string& name_of(
     const ParameterNames& names,
     const at::Tensor& parameter,
@@ -41,7 +41,7 @@ inline const std::string& name_of(
 }
 
 /// Calls fn(name, parameter, group) for each parameter, in the optimizer's
-/// order. Throws ValueError for one that the optimizer has twice.
+/// order. Throws ValueError for a parameter that the optimizer has twice.
 template <class AnOptimizer, class Fn>
 void for_each_parameter(
     const torch::nn::Module& module,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules of torch::nn that have no parameters, with hooks, so that styles can
-// act on them: dtensor::hooked::Dropout in place of torch::nn::Dropout, and
-// dtensor::hooked::LayerNorm for a LayerNorm without elementwise_affine.
+// Modules of torch::nn that have no parameters, declared with hooks so that
+// styles can act on them: dtensor::hooked::Dropout replaces torch::nn::Dropout,
+// and dtensor::hooked::LayerNorm a LayerNorm without elementwise_affine.
 //
-// The namespace is not called nn, which programs like to call torch::nn.
+// The namespace is not called nn, since programs often use that name for
+// torch::nn.
 #pragma once
 
 #include <dtensor/parallel/module_hooks.h>
