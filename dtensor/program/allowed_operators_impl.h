@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that a file may call: a graph or a script comes from its author,
+// Operators that a file may call. A graph or a script comes from its author,
 // and the dispatcher also has operators that read and write files, replace a
-// tensor's storage or skip checks of bounds.
+// tensor's storage or skip bounds checks.
 #pragma once
 
 #include <ATen/core/function_schema.h>

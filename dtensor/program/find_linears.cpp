@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products that run_decompositions() has taken apart:
+// Recognizes products that run_decompositions() has taken apart:
 //
 //   addmm(bias, x, permute(weight, [1, 0]))            linear(x, weight, bias)
 //   mm(x, permute(weight, [1, 0]))                     linear(x, weight)

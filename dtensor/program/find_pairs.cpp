@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pairs of products that are cut, in a graph.
+// Finds pairs of products in a graph that are sharded together.
 #include <dtensor/program/find_pairs_impl.h>
 
 #include <dtensor/program/find_products_impl.h>

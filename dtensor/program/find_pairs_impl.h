@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which products of a graph are cut by columns, and which by rows.
+// Choice of the products of a graph that are sharded by columns or by rows.
 #pragma once
 
 #include <dtensor/program/plan_text.h>

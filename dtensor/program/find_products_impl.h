@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of a graph by weights that modules hold.
+// Calls of a graph whose weights belong to modules.
 #pragma once
 
 #include <dtensor/program/program_state_impl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which values share memory that is written to. Schemas say what an operator
-// returns a view of; writes count where they stand in the graph.
+// Finds values that share memory that is written to. Operator schemas tell
+// which results are views. Writes take effect in the order of the graph.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/ops/stack_impl.h>

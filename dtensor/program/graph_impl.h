@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A graph of operators, as torch.export writes it: calls in order, over a table
+// A graph of operators, as torch.export writes it: a list of calls over a table
 // of values.
 #pragma once
 

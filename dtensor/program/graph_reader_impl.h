@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reader of one graph of an exported program, or of one within it.
+// Reader of one graph of an exported program, or of a nested graph.
 #pragma once
 
 #include <dtensor/program/read_graph_impl.h>

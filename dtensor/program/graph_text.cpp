@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The words that exported programs have for things.
+// Parses names and expressions in the notation of exported programs.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <string_view>

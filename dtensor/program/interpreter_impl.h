@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of a graph, one after the other, over a table of values.
+// Interpreter of a graph: runs its calls one after the other over a table of
+// values.
 #pragma once
 
 #include <dtensor/program/program_state_impl.h>

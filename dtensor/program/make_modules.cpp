@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters and buffers of a graph, and what its calls use them for.
+// Creates modules for the parameters and buffers of a graph, according to their
+// use by its calls.
 #include <dtensor/program/program_state_impl.h>
 
 #include <dtensor/error.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules that hold the tensors of a program under their Python names: styles
-// and optimizers take them for the model.
+// Modules that hold the tensors of a program under their Python names. Parallel
+// styles and optimizers treat them as the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In which layouts the calls of a program take their values. The graph knows
-// all uses of a value, so it is brought to a layout once, however many want it
-// so, and on the way that is cheapest for all of them, as they were the last
-// time (routes_impl.h); and nobody can put a redistribute() into the graph, so
-// what an operator refuses as it is cut it gets whole. Where memory is written
-// to, a copy in another layout will not do: the value itself changes layout
-// (written_views_impl.h).
+// Layouts of the operands of a program's calls. The graph lists all uses of a
+// value, so each redistribution is done once for all uses. The order of
+// redistributions is the cheapest for all uses, as seen in the last run
+// (routes_impl.h).
+//
+// A user cannot insert a redistribute() into the graph. Therefore an operator
+// that refuses its sharded operands gets replicated ones. Where memory is
+// written, a redistributed copy would miss the writes, so the value itself
+// changes layout (written_views_impl.h).
 #pragma once
 
 #include <dtensor/layout/spec.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where results stand in what Python returned: dictionaries, lists, tuples and
-// classes with fields, which torch.export writes as a tree.
+// Names the results of a program by their place in Python's return value:
+// dictionaries, lists, tuples and classes with fields. torch.export writes it
+// as a tree.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <c10/util/Exception.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program from Python on several ranks, by the plan that its model has there.
+// Runs a program from Python on several ranks, by the same plan as the Python
+// model.
 //
 //   auto program = load_program("model.pt2");
 //   parallelize_program(program, mesh["tp"], {
@@ -7,9 +8,9 @@
 //       {"model.layers.*.self_attn.o_proj", RowwiseParallel()}});
 //   const auto logits = full_tensor(program({ids, mask}));
 //
-// On a mesh of several dimensions batches or sequences may be cut as well:
+// On a mesh of several dimensions, batches or sequences can be sharded too:
 //
-//   parallelize_program(program, mesh, plan);  // of "dp" and "tp"
+//   parallelize_program(program, mesh, plan);  // mesh of "dp" and "tp"
 //   program({distribute_tensor(ids, mesh, {Shard(0), Replicate()})});
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A TorchScript model on several ranks.
+// Runs a TorchScript model on several ranks.
 //
 //   auto script = torch::jit::load("model.pt");
 //   const auto modules = parallelize_script(script, mesh["tp"], {

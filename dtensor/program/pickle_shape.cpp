@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a pickle's instructions on a stack of nodes, which stand for objects and
-// know only what they hold.
+// Interprets a pickle's instructions on a stack of nodes. A node stands for an
+// object and records only the objects that it contains.
 #include <dtensor/program/pickle_shape_impl.h>
 
 #include <c10/util/StringUtil.h>

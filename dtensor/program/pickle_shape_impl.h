@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The nesting of a pickle, which LibTorch's reader does not bound: lists within
-// lists are freed by recursion, and a list that holds itself is never freed.
+// Limits on the nesting of a pickle. LibTorch's reader has none, although
+// nested lists are freed recursively and a list that contains itself is never
+// freed.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plans as text: a line for each pattern and its style.
+// Plans as text: one line for each pattern and its style.
 //
-//   # of a Llama
+//   # Llama
 //   model.layers.*.self_attn.q_proj  colwise unit=64
 //   model.layers.*.self_attn.o_proj  rowwise unit=64
 //   model.norm                       sequence

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs from Python: what torch.export.save() wrote, run without a line of
-// model code.
+// Loads and runs programs that Python's torch.export.save() wrote, without
+// model code in C++.
 //
 //   auto program = load_program("model.pt2");
 //   const auto y = program({x});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of a graph.
+// Reads the calls of a graph.
 #include <dtensor/program/graph_reader_impl.h>
 
 #include <dtensor/error.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A graph's inputs and outputs; its calls are in read_calls.cpp.
+// Reads the inputs and outputs of a graph. read_calls.cpp reads its calls.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/error.h>

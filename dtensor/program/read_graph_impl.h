@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the JSON of an exported program to its graph.
+// Reader of an exported program's JSON.
 #pragma once
 
 #include <dtensor/program/graph_impl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a graph takes: the model's own tensors and the user's.
+// Reads the inputs of a graph: the model's own tensors and the user's.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/weights/weight_contents_impl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of calls. The file says what was given in Python ("as_int"), the
-// operator's schema what it takes.
+// Reads the arguments of calls. The file gives the kind of the Python value
+// ("as_int"), and the operator's schema gives the type that it becomes.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/program/graph_reader_impl.h>

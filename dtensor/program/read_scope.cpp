@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scopes around calls, which exported programs have as operators that are given
-// a graph.
+// Reads scopes around calls. In exported programs, a scope is an operator with
+// a graph as an argument.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/program/graph_reader_impl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the code of a TorchScript model to a graph of operators, as that of an
-// exported program is (graph_impl.h).
+// Converts the code of a TorchScript model to a graph of operators, like that
+// of an exported program (graph_impl.h).
 #pragma once
 
 #include <dtensor/program/program_state_impl.h>

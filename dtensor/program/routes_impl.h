@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In which order a value is brought to the layouts that its uses want.
+// Order in which a value is redistributed to the layouts that its uses need.
 #pragma once
 
 #include <dtensor/api.h>
@@ -15,8 +15,7 @@ namespace dtensor::detail {
 /// or as many bytes in fewer collectives. With `both_ways`, the gradients' way
 /// back is counted too.
 ///
-///     from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a local
-///     shard
+///   from S(0), wanted S(1) and R   ->  R, S(1)   an all-gather, then a slice
 ///
 /// The result depends on layouts alone, so it is equal on all ranks.
 DTENSOR_API std::vector<SpecPtr> cheapest_route(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Inputs that a program was exported with: a pickle in an archive of its own.
+// Sample inputs of an exported program: a pickle in an archive within the file.
 #pragma once
 
 #include <dtensor/weights/pt2_archive_impl.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What graphs compute of sizes: Python's arithmetic on numbers; and what they
-// make sure of.
+// Functions on numbers in graphs: Python's arithmetic on sizes, and assertions.
 #include <dtensor/program/read_graph_impl.h>
 
 #include <dtensor/error.h>

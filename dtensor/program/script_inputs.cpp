@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What forward() of a script is given when its graph is read.
+// Inputs of a script's forward() for reading its graph.
 #include <dtensor/program/read_script_impl.h>
 
 #include <dtensor/error.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a TorchScript model holds, and which of its calls take its weights.
+// Tensors of a TorchScript model, and the calls that use its weights.
 #pragma once
 
 #include <dtensor/program/module_tree_impl.h>

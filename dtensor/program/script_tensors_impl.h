@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tensors of a script that is read: what it holds and is given gets one
-// without data that stands for it, and each of these a place in the graph.
+// Tensors of a script that is being read. Each tensor that the script holds or
+// is given is represented by a stand-in without data, which has a slot in the
+// graph.
 #pragma once
 
 #include <dtensor/program/module_tree_impl.h>

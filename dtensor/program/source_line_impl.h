@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where in its Python source a call of a program comes from.
+// Source line of a program's call, from its Python stack trace.
 #pragma once
 
 #include <string>

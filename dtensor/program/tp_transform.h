@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensor parallelism without a plan: it is found in the graph.
+// Tensor parallelism without a plan: the plan is found from the graph.
 //
 //   auto program = load_program("model.pt2");
 //   std::cout << tp_transform(program, mesh["tp"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program run without data, to see which layouts its operators would have.
+// Runs a program without data to find the layouts of its operators' results.
 #pragma once
 
 #include <dtensor/program/interpreter_impl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of what is written later. A copy of such a value in another layout
-// would not see the writes, so the value itself changes layout, and the views
-// of it that are in use are taken again.
+// Views of values that are written later. A redistributed copy of such a value
+// would miss the writes, so the value itself changes layout, and the views of
+// it that are in use are taken again.
 #pragma once
 
 #include <dtensor/layout/spec.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checksums of a tensor's bytes in a safetensors file, one for each block, so
-// that a rank checks the blocks that it reads. They stand in the header, under
-// __metadata__, beside what other readers know:
+// Checksums of a tensor's bytes in a safetensors file. There is one checksum
+// per block, so that a rank can check only the blocks that it reads. They are
+// in the header under __metadata__, beside the entries that other readers use:
 //
 //   "DTENSOR_CHECKSUMS": {"block": 1048576, "xxh3": {"w1.weight": "9f31..."}}
 //
-// with sixteen hexadecimal digits a block.
+// Each block has sixteen hexadecimal digits.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,15 @@
 
 namespace dtensor::detail {
 
-/// Where they are, and how many bytes our own files have in a block.
+/// Key of the checksums, and bytes per block in files that we write.
 constexpr const char* kChecksumsKey = "DTENSOR_CHECKSUMS";
 constexpr size_t kChecksumBlock = size_t{1} << 20;
 
-/// XXH3 of 64 bits.
+/// Returns the 64-bit XXH3 hash.
 uint64_t checksum_of(const void* bytes, size_t count);
 
-/// The checksums of the blocks of bytes that come in pieces of any size.
+/// Computes the checksums of consecutive blocks from bytes that arrive in any
+/// portions.
 class BlockHasher {
  public:
   BlockHasher();
@@ -38,11 +39,12 @@ class BlockHasher {
  private:
   struct State;
   std::unique_ptr<State> state_;
-  size_t filled_ = 0; // of the block that is begun
+  size_t filled_ = 0; // bytes in the current block
   std::vector<uint64_t> done_;
 };
 
-/// Sixteen digits each, and the way back: none for what is no such text.
+/// Converts checksums to text, sixteen digits each, and back. parse_checksums()
+/// returns nothing for a malformed text.
 std::string checksum_text(const std::vector<uint64_t>& checksums);
 std::vector<uint64_t> parse_checksums(std::string_view text);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GGUF: counts, key-value pairs, what each tensor is and where, and the bytes
-// of all tensors. Numbers are little-endian; sizes begin with the innermost.
+// Reader of GGUF: counts, key-value pairs, a description and place of each
+// tensor, and the bytes of all tensors. Numbers are little-endian; sizes begin
+// with the innermost.
 //
-// Accepts what llama.cpp accepts: tensors lie one after the other, each at a
-// multiple of the alignment, which is a power of two, and no key or name stands
-// twice. Refuses a part of a model in several files.
+// Accepts the files that llama.cpp accepts. Tensors lie one after the other,
+// each at a multiple of the alignment, which is a power of two. No key or name
+// occurs twice. A file that is one of several of a model is refused.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/weights/gguf_cursor_impl.h>
@@ -23,10 +24,11 @@ struct Entry {
   WeightInfo info;
   const GgufFormat* stored_as = nullptr;
   uint64_t bytes = 0;
-  uint64_t offset = 0; // in the part with the bytes
+  uint64_t offset = 0; // from the start of the tensors' bytes
 };
 
-// A format, and the bytes that it takes: rows are whole blocks.
+// Sets the format of a tensor and its number of bytes. Rows consist of full
+// blocks.
 void set_format(Entry& entry, uint32_t number, const GgufCursor& cursor) {
   const auto name = shown_name(entry.info.name);
   entry.stored_as = gguf_format(number);
@@ -81,7 +83,7 @@ uint64_t alignment_of(
   return value;
 }
 
-// The first file of several would be a model without most of its layers.
+// Refuses a model in several files: its first file lacks most layers.
 void check_is_whole(
     const WeightFile::Contents& contents,
     const MappedFile& file) {
@@ -101,7 +103,7 @@ void check_is_whole(
   }
 }
 
-// The order of the tensors in the file.
+// Returns the tensors sorted by their place in the file.
 std::vector<const Entry*> sorted_by_place(const std::vector<Entry>& entries) {
   std::vector<const Entry*> sorted;
   sorted.reserve(entries.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes of a GGUF file, read from front to end, and its key-value pairs.
+// Cursor over the bytes of a GGUF file, and the reader of its key-value pairs.
 #pragma once
 
 #include <dtensor/weights/mapped_file_impl.h>
@@ -16,7 +16,7 @@ namespace dtensor::detail {
 
 constexpr const char* kGgufAlignment = "general.alignment";
 
-/// A position in the file; what is read ends within it.
+/// A position in the file. All reads end within the file.
 class GgufCursor {
  public:
   explicit GgufCursor(const MappedFile& file) : file_(file) {}
@@ -25,7 +25,8 @@ class GgufCursor {
     return position_;
   }
 
-  /// Throws ValueError where the file ends, as all below.
+  /// Reads a number. Like all functions below, throws ValueError at the end of
+  /// the file.
   template <class Number>
   Number number() {
     Number value{};
@@ -38,7 +39,7 @@ class GgufCursor {
     return {reinterpret_cast<const char*>(take(length)), length};
   }
 
-  /// The number of things that have at least so many bytes each.
+  /// Reads a number of items that have at least `bytes_each` bytes each.
   uint64_t count(uint64_t bytes_each) {
     const auto value = number<uint64_t>();
     if (value > left() / bytes_each) {
@@ -48,7 +49,7 @@ class GgufCursor {
     return value;
   }
 
-  /// Throws ValueError: the position and what is wrong there.
+  /// Throws ValueError with the position and the problem.
   [[noreturn]] void refuse(const std::string& why) const {
     refuse_file(file_.path(), c10::str("at byte ", position_, " ", why));
   }
@@ -71,8 +72,8 @@ class GgufCursor {
   uint64_t position_ = 0;
 };
 
-/// Reads `count` key-value pairs. Throws ValueError for a key that is there
-/// twice, unknown types, and arrays of arrays.
+/// Reads `count` key-value pairs. Throws ValueError for duplicate keys, unknown
+/// types, and arrays of arrays.
 void read_gguf_pairs(
     std::map<std::string, WeightMetadata>& metadata,
     GgufCursor& cursor,

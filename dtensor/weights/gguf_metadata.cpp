@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Key-value pairs of GGUF. Arrays take about the memory that they take in the
-// file: numbers of one byte stay that small.
+// Reads the key-value pairs of GGUF. Arrays take about as much memory as in the
+// file: arrays of one-byte numbers stay one byte per number.
 #include <dtensor/weights/gguf_cursor_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Of a value; the numbers are the format's.
+// Type of a value, with the numbers of the GGUF format.
 enum class Type : uint32_t {
   kUint8,
   kInt8,
@@ -96,7 +96,7 @@ std::vector<uint8_t> read_flags(GgufCursor& cursor, uint64_t count) {
   return all;
 }
 
-// What a value of that type takes in the file.
+// Returns the minimum number of bytes of a value of that type in the file.
 uint64_t least_bytes(Type type) {
   switch (type) {
     case Type::kUint16:

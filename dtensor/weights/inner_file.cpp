@@ -41,7 +41,7 @@ std::string problem_of_inner_file(
   const auto home = fs::weakly_canonical(list, error).parent_path();
   const auto file = fs::weakly_canonical(given / name, error);
   if (error || is_within(folder, file) || is_within(home, file)) {
-    return ""; // whoever opens it says what the error is
+    return ""; // opening the file reports the error
   }
   return quote + " is a link to " + quoted_json(file.string()) +
       ", outside of the folder";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// nlohmann::json parses without recursion, but copies, compares and prints with
-// it, and keeps the last of two members of one name. So a handler of its events
-// builds the document, and refuses what nests too deep or is there twice.
+// Builds documents in a handler of the parser's events. nlohmann::json itself
+// parses without recursion, but copies, compares and prints recursively, and
+// keeps the last of duplicate members. The handler refuses deep nesting and
+// duplicates.
 #include <dtensor/weights/json_document_impl.h>
 
 #include <dtensor/error.h>
@@ -30,7 +31,8 @@ std::string member_text(const std::string& key) {
   return is_identifier(key) ? "." + key : "[" + quoted_json(key) + "]";
 }
 
-// Prepends the way from `from` to `wanted`; false if it is not there.
+// Prepends the path from `from` to `wanted`. Returns false if `wanted` is not
+// there.
 bool find_way(const Json& from, const Json* wanted, std::string& way) {
   if (&from == wanted) {
     return true;
@@ -53,8 +55,8 @@ bool find_way(const Json& from, const Json* wanted, std::string& way) {
   return false;
 }
 
-// "[json.exception...] parse error at line 1, column 2: syntax error ... -
-// unexpected end of input; last read: '{'; expected '}'" without the library's
+// Shortens "[json.exception...] parse error at line 1, column 2: syntax error
+// ... - unexpected end of input; last read: '{'; expected '}'" by the library's
 // name, the position and the text.
 std::string reason_of(const std::string& what) {
   auto reason =
@@ -73,7 +75,7 @@ std::string reason_of(const std::string& what) {
   return reason.substr(0, 2 * kLongestJsonQuote);
 }
 
-// Puts values where they belong as the parser meets them.
+// Builds the document from the parser's events.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   Builder(Json& root, size_t max_depth) : root_(root), max_depth_(max_depth) {}
@@ -103,7 +105,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool binary(binary_t& /*value*/) override {
-    return false; // JSON has none
+    return false; // JSON has no binary values
   }
   bool start_object(size_t /*elements*/) override {
     return open(Json::object());
@@ -144,7 +146,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string& problem() const {
     return problem_;
   }
-  /// The innermost array or object that has the problem; null: the whole text.
+  /// Returns the innermost array or object that has the problem; null for the
+  /// whole text.
   const Json* place() const {
     return open_.empty() ? nullptr : open_.back();
   }
@@ -166,7 +169,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool open(Json value) {
     if (open_.size() >= max_depth_) {
       problem_ = c10::str("more than ", max_depth_, " nested levels");
-      open_.clear(); // their place is as long as they are many
+      open_.clear(); // the place would be a text as long as the nesting
       return false;
     }
     open_.push_back(add(std::move(value)));
@@ -175,8 +178,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   Json& root_;
   size_t max_depth_;
-  std::vector<Json*> open_; // from the outermost
-  Json* next_ = nullptr;    // the member that gets the next value
+  std::vector<Json*> open_; // open arrays and objects, outermost first
+  Json* next_ = nullptr;    // member that receives the next value
   std::string problem_;
 };
 
@@ -192,7 +195,7 @@ JsonDocument::JsonDocument(
   if (text.starts_with("\xEF\xBB\xBF")) {
     refuse("", "no JSON: it begins with a byte order mark");
   }
-  // The parser takes a zero byte for the end.
+  // The parser would take a zero byte for the end.
   if (const auto zero = text.find('\0'); zero != text.npos) {
     refuse("", c10::str("no JSON, at byte ", zero + 1, ": a zero byte"));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reader of every JSON text that comes from a file: headers and indexes of
-// safetensors, checkpoint.json, tables and graphs of exported programs.
+// Reader for all JSON texts in files: headers and indexes of safetensors,
+// checkpoint.json, tables and graphs of exported programs.
 //
 //   const JsonDocument document(text, {"open_weights", path, "header"});
 //   for (const auto& [name, about] : document.root().members()) {
@@ -26,24 +26,24 @@
 
 namespace dtensor::detail {
 
-/// Levels of arrays and objects that a document may have. Readers recurse into
-/// them.
+/// Maximum nesting of arrays and objects. Readers recurse into them.
 constexpr size_t kMaxJsonDepth = 128;
 
-/// Bytes of a text that error messages repeat.
+/// Maximum number of bytes of a text quoted in error messages.
 constexpr size_t kLongestJsonQuote = 60;
-/// A text as JSON has it, cut where it is long.
+/// Returns a text as a JSON string, shortened if long.
 std::string quoted_json(std::string_view text);
-/// A name from a file as messages repeat it: quoted where it is long or has
-/// bytes that no terminal should get.
+/// Returns a name from a file for use in messages. It is quoted if it is long
+/// or contains bytes that must not be sent to a terminal.
 std::string shown_name(std::string_view name);
 
-/// Names the text in error messages: "[where] path: part: ... . advice".
+/// Origin of a JSON text, for error messages: "[where] path: part: ... .
+/// advice".
 struct JsonOrigin {
-  std::string where; // the function that a program called
-  std::string path;  // the file
-  /// Where the text is in the file, as a record of an archive; empty: the file
-  /// is the text.
+  std::string where; // public function that the program called
+  std::string path;  // file
+  /// Place of the text in the file, such as a record of an archive. Empty if
+  /// the file is the text.
   std::string part = {};
   std::string advice = {}; // sentences, without the last full stop
 };
@@ -52,7 +52,8 @@ class JsonDocument;
 struct JsonMember;
 
 /// A value in a document, which must outlive the view. Each function throws
-/// ValueError, with the value's place, where the value is not as it should be.
+/// ValueError, with the value's place, if the value is not of the expected
+/// kind.
 class JsonView {
  public:
   bool is_null() const;
@@ -63,38 +64,38 @@ class JsonView {
   bool is_integer() const;
   bool is_number() const;
 
-  /// The member of that name. Throws if the value has none.
+  /// Returns the member with that name. Throws if there is none.
   JsonView at(std::string_view key) const;
-  /// The same; nothing if the object has no such member.
+  /// Returns the member with that name, or nothing.
   std::optional<JsonView> find(std::string_view key) const;
-  /// The element at that index. Throws if the array is shorter.
+  /// Returns the element at that index. Throws if the array is shorter.
   JsonView at(size_t index) const;
-  /// The number of elements or members.
+  /// Returns the number of elements or members.
   size_t size() const;
-  /// All elements of an array.
+  /// Returns all elements of an array.
   std::vector<JsonView> elements() const;
-  /// All members of an object, sorted by their names.
+  /// Returns all members of an object, sorted by name.
   std::vector<JsonMember> members() const;
-  /// The member of an object that has one: {"as_int": 3}.
+  /// Returns the only member of an object, such as {"as_int": 3}.
   JsonMember only_member() const;
 
   const std::string& text() const;
   bool boolean() const;
-  /// Any number, as a double.
+  /// Returns any number as a double.
   double number() const;
-  /// An integer within [least, most]; 3.0 is none.
+  /// Returns an integer within [least, most]. 3.0 is not an integer.
   int64_t integer(
       int64_t least = std::numeric_limits<int64_t>::min(),
       int64_t most = std::numeric_limits<int64_t>::max()) const;
-  /// An integer within [0, most].
+  /// Returns an integer within [0, most].
   uint64_t unsigned_integer(
       uint64_t most = std::numeric_limits<uint64_t>::max()) const;
 
-  /// Throws ValueError: the value's place and what is wrong with it.
+  /// Throws ValueError with the value's place and the problem.
   [[noreturn]] void refuse(const std::string& why) const;
-  /// "nodes[3].target", or empty for the root.
+  /// Returns "nodes[3].target", or an empty text for the root.
   std::string place() const;
-  /// "an integer: 3", "an object"; long values are cut.
+  /// Returns "an integer: 3" or "an object", shortened if long.
   std::string description() const;
   const nlohmann::json& json() const {
     return *value_;
@@ -117,12 +118,12 @@ struct JsonMember {
   JsonView value;
 };
 
-/// A JSON text that has been parsed.
+/// A parsed JSON text.
 class JsonDocument {
  public:
-  /// Throws ValueError for a text that is no JSON, a member that an object has
-  /// twice, and more than `max_depth` levels. Takes time and memory
-  /// proportional to the text.
+  /// Parses the text. Throws ValueError for a text that is not JSON, duplicate
+  /// members of an object, and more than `max_depth` levels. Time and memory
+  /// are proportional to the text.
   JsonDocument(
       std::string_view text,
       JsonOrigin origin,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Typed access to a value of a JSON document.
+// Implements typed access to a value of a JSON document.
 #include <dtensor/weights/json_document_impl.h>
 
 #include <c10/util/StringUtil.h>

@@ -30,9 +30,10 @@ using detail::local_of;
 using detail::spec_of;
 
 constexpr const char* kLoadWeights = "load_weights";
-constexpr int64_t kMostInterleavedHeads = int64_t{1} << 48; // twice as many fit
+constexpr int64_t kMostInterleavedHeads = int64_t{1}
+    << 48; // twice this number does not overflow
 
-// A tensor of the model, and where it is.
+// A tensor of the model and its source in the file.
 struct Task {
   std::string name;
   at::Tensor target;
@@ -48,8 +49,8 @@ bool is_same_source(
       (a.name == b.name || file.is_same(a.name, b.name));
 }
 
-// Parameters and buffers, each once, but where a file has several of the names
-// of one.
+// Parameters and buffers to load. A tensor with several names is listed once.
+// If the file has different data under these names, all sources are kept.
 class Tasks {
  public:
   Tasks(
@@ -66,7 +67,7 @@ class Tasks {
       }
     }
   }
-  // The first that the file has of each tensor.
+  // Returns the first source in the file of each tensor.
   std::vector<Task> all() const {
     std::vector<Task> tasks;
     for (const auto& same : by_tensor_) {
@@ -74,7 +75,7 @@ class Tasks {
     }
     return tasks;
   }
-  // Pairs of other sources of one tensor.
+  // Returns pairs of the first source and another source of the same tensor.
   std::vector<std::pair<Task, Task>> doubles() const {
     std::vector<std::pair<Task, Task>> pairs;
     for (const auto& same : by_tensor_) {
@@ -84,7 +85,7 @@ class Tasks {
     }
     return pairs;
   }
-  // What the file calls all of them.
+  // Returns all names that the file has for the model's tensors.
   const std::set<std::string>& names_in_file() const {
     return named_;
   }
@@ -133,7 +134,7 @@ bool is_ignored(const std::string& name, const LoadWeightsOptions& options) {
       });
 }
 
-// Names in the file for which the model has no place.
+// Returns the names in the file that the model does not have.
 std::vector<std::string> surplus_of(
     const std::set<std::string>& wanted,
     const WeightFile& file,
@@ -148,7 +149,7 @@ std::vector<std::string> surplus_of(
   return surplus;
 }
 
-// Tensors that the file has nothing for that fits.
+// Problems with tensors for which the file has no matching weight.
 struct Misfits {
   void add(const Task& task, const WeightFile& file) {
     const auto* weight = file.find(task.source.name);
@@ -204,7 +205,7 @@ void check_all(
       "does without.");
 }
 
-// What this rank has of each dimension.
+// Returns the intervals of this rank's local shard in each dimension.
 std::vector<Intervals> parts_of(const at::Tensor& target) {
   std::vector<Intervals> parts;
   for (int64_t d = 0; d < target.dim(); ++d) {
@@ -215,8 +216,8 @@ std::vector<Intervals> parts_of(const at::Tensor& target) {
   return parts;
 }
 
-// Of `heads` heads of rows, the two halves of each in turn: where the rows of
-// the model stand in the file.
+// Returns the places of rows in a file that interleaves the two halves of each
+// of `heads` heads.
 Intervals interleaved(const Intervals& rows, int64_t all_rows, int64_t heads) {
   const auto head = all_rows / heads;
   Intervals places;
@@ -270,7 +271,7 @@ void check_no_terms(const std::vector<Task>& tasks) {
   }
 }
 
-// Throws where the file has other values under two names of one tensor.
+// Throws if the file has different values under two names of one tensor.
 void check_doubles(const Tasks& tasks, const WeightFile& file) {
   for (const auto& [first, again] : tasks.doubles()) {
     check_all({again}, tasks.names_in_file(), file, {.strict = false});

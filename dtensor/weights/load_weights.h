@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights from a file straight into the parts that a rank has.
+// Loads weights from a file directly into the local shards of a rank.
 //
 //   parallelize_module(*model, mesh, plan);
 //   load_weights(*model, *open_weights("model.safetensors"));
 //
-// Each rank reads the bytes alone that its parts need. What a file calls
-// otherwise is found by a function of names:
+// Each rank reads only the bytes of its local shards. A function of names
+// translates the names of the model to those of the file:
 //
 //   const auto file = open_weights("model.gguf");
 //   load_weights(*model, *file, {.names = gguf_names(*file)});
@@ -25,51 +25,54 @@ class Module;
 
 namespace dtensor {
 
-/// Where a tensor of a model is in a file.
+/// Source of a model's tensor in a file.
 struct WeightSource {
-  /// Its name there; empty: it is not in the file, and stays as it is.
+  /// Name in the file. Empty: the tensor is not in the file and is not changed.
   std::string name;
-  /// It stands there with its two dimensions exchanged, as the weights of
+  /// True if the file has the two dimensions exchanged, as for the weights of
   /// GPT-2's Conv1D.
   bool transposed = false;
-  /// Of a weight of so many heads: of each, the first and the second half of
-  /// the rows stand there in turn, as queries and keys of Llama in GGUF. 0: no.
+  /// Number of attention heads if the file interleaves the rows of each head:
+  /// it alternates rows of the first and the second half, as for queries and
+  /// keys of Llama in GGUF. 0: not interleaved.
   int64_t interleaved_heads = 0;
 };
 
-/// Full name of a parameter or buffer -> where it is.
+/// Maps the full name of a parameter or buffer to its source.
 using WeightNames = std::function<WeightSource(const std::string& name)>;
 
-/// Options of load_weights.
+/// Options for load_weights().
 struct LoadWeightsOptions {
-  /// Default: under the same name.
+  /// Names of the tensors in the file. Default: the names of the model.
   WeightNames names = nullptr;
-  /// Names in the file that the model has no place for, with * and ? as in
-  /// plans.
+  /// Names in the file that are not loaded, with * and ? as in plans.
   std::vector<std::string> ignored = {};
-  /// Everything else in the file has its place in the model.
+  /// If true, all other names in the file must be in the model.
   bool strict = true;
 };
 
-/// Fills the parameters and buffers of `module`, plain ones whole, DTensors
-/// with this rank's part; dtypes are converted, layouts stay. No rank waits for
-/// another. Throws ValueError, and changes nothing: one error that lists all
-/// names that the file does not have, that the model does not (if strict),
-/// whose shapes differ, and that are complex for a real tensor; a weight in a
-/// format that cannot be read.
+/// Fills the parameters and buffers of `module`. Plain tensors get the full
+/// weight, DTensors this rank's local shard. Dtypes are converted; layouts do
+/// not change. Ranks do not wait for each other.
+///
+/// Throws ValueError without changing anything. One error lists all names that
+/// are missing in the file, names that are missing in the model (if strict),
+/// shapes that differ, and complex weights for real tensors. A weight in an
+/// unsupported format is an error too.
 DTENSOR_API void load_weights(
     torch::nn::Module& module,
     const WeightFile& file,
     const LoadWeightsOptions& options = {});
 
-/// Of a model whose modules are named as in the Python package transformers,
-/// the names of llama.cpp: of architectures llama, bert and gpt2, which the
-/// file names ("general.architecture"). An output that the file does not have
-/// is the embedding. Throws ValueError for another architecture.
+/// Returns llama.cpp's names for a model with the module names of the Python
+/// package transformers. Supports the architectures llama, bert and gpt2, named
+/// in the file under "general.architecture". If the file has no output weight,
+/// the embedding is used. Throws ValueError for another architecture.
 DTENSOR_API WeightNames gguf_names(const WeightFile& file);
 
-/// As in the file, but for GPT-2's Conv1D weights (c_attn, c_proj, c_fc), which
-/// a torch::nn::Linear has the other way round.
+/// Returns names that are the same in the file, and marks GPT-2's Conv1D
+/// weights (c_attn, c_proj, c_fc) as transposed relative to a
+/// torch::nn::Linear.
 DTENSOR_API WeightNames conv1d_names();
 
 } // namespace dtensor

@@ -17,7 +17,7 @@ namespace dtensor::detail {
 
 namespace {
 
-// Says what a path names that is no regular file.
+// Returns the kind of a path that is not a regular file.
 const char* kind_of(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFDIR:
@@ -45,7 +45,8 @@ void refuse_file(
 }
 
 int open_regular_file(const std::string& path, std::string& why_not) {
-  // A FIFO would wait for its writer, and a terminal would become ours.
+  // Without these flags, opening a FIFO would wait for its writer, and opening
+  // a terminal could make it the controlling terminal.
   const int file =
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) {

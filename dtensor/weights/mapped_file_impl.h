@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A file in memory.
+// A memory-mapped file.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace dtensor::detail {
 
-/// A file's bytes, for as long as somebody holds it. Pages that are not
-/// touched are not read.
+/// The bytes of a file, mapped while this object lives. Pages that are not
+/// accessed are not read.
 class MappedFile {
  public:
-  /// Throws ValueError for what cannot be opened or is no regular file.
+  /// Throws ValueError if the file cannot be opened or is not a regular file.
   explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -27,9 +27,9 @@ class MappedFile {
   size_t size() const {
     return size_;
   }
-  /// Lets go of the pages that lie within; they are read again if need be.
+  /// Releases the pages within the range; they are read again if accessed.
   static void forget(const std::byte* begin, size_t bytes);
-  /// Says that they are wanted soon.
+  /// Tells the system that the range is needed soon.
   static void read_ahead(const std::byte* begin, size_t bytes);
 
  private:
@@ -40,7 +40,7 @@ class MappedFile {
 
 using MappedFilePtr = std::unique_ptr<MappedFile>;
 
-/// Advice of errors about files of weights.
+/// Advice in errors about weight files.
 constexpr const char* kGiveWeights =
     "Give a safetensors file, the index of several, a GGUF file, or an "
     "exported "
@@ -53,8 +53,8 @@ constexpr const char* kGiveWeights =
     const std::string& advice = kGiveWeights);
 
 /// Opens a file for reading, without waiting for a FIFO's writer. Returns its
-/// descriptor; -1, with the reason, for what cannot be opened or is no regular
-/// file.
+/// descriptor. Returns -1, with the reason, if the file cannot be opened or is
+/// not a regular file.
 int open_regular_file(const std::string& path, std::string& why_not);
 
 } // namespace dtensor::detail

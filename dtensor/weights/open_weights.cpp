@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which reader a file of weights, or a folder of them, is for.
+// Chooses the reader for a weight file or a folder of them.
 #include <dtensor/weights/weight_file.h>
 
 #include <dtensor/weights/weight_contents_impl.h>
@@ -16,7 +16,8 @@ bool is_gguf(const detail::MappedFile& file) {
   return file.size() >= 4 && std::memcmp(file.data(), "GGUF", 4) == 0;
 }
 
-// Of a folder the file that it is for; a folder of others as it is.
+// Returns the main file of a folder, or the folder itself if it holds other
+// files.
 std::string file_of(const std::string& path) {
   const std::filesystem::path folder(path);
   if (!std::filesystem::is_directory(folder)) {

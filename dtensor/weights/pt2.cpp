@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights and constants of an exported program: records of raw bytes, and a
-// table in JSON for each kind. Views of one storage share a record.
+// Reads weights and constants of an exported program: records of raw bytes, and
+// a JSON table for each kind. Views of one storage share a record.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
@@ -14,8 +14,8 @@
 namespace dtensor::detail {
 namespace {
 
-// A record may hold few elements that strides of 0 repeat. Reading such a
-// weight takes memory for all of them.
+// Maximum size of a weight that repeats elements by strides of 0. Reading such
+// a weight allocates memory for all elements, although the record has few.
 constexpr uint64_t kMostRepeatedBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepetitions = 16;
 
@@ -72,7 +72,8 @@ class Table {
     add_stored(std::move(info), *format, about);
   }
 
-  // A weight whose elements lie in a record, as strides and an offset say.
+  // Adds a weight with its elements in a record, at the given strides and
+  // offset.
   void add_stored(
       WeightInfo info,
       const WeightFormat& format,

@@ -18,8 +18,8 @@
 namespace dtensor::detail {
 namespace {
 
-// LibTorch's reader speaks of a zip, and some of its errors are the standard
-// library's: name the file and the record.
+// Calls `read`, and adds the file and the record to errors. LibTorch's reader
+// only mentions a zip, and some of its errors come from the standard library.
 template <class Read>
 auto reading(const std::string& path, const std::string& what, const Read& read)
     -> decltype(read()) {
@@ -34,7 +34,7 @@ auto reading(const std::string& path, const std::string& what, const Read& read)
   }
 }
 
-// An archive in memory, for LibTorch's reader.
+// An archive in memory, as input of LibTorch's reader.
 class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
  public:
   ArchiveBytes(const void* data, size_t size)
@@ -59,7 +59,8 @@ class ArchiveBytes final : public caffe2::serialize::ReadAdapterInterface {
   size_t size_;
 };
 
-// Records are in a folder that is called as the file was.
+// Returns the records by name. All are in one folder, named after the original
+// file.
 std::map<std::string, ZipRecord> records_of(const MappedFile& file) {
   std::map<std::string, ZipRecord> records;
   for (auto& record : read_zip_directory(file)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What torch.export.save() writes: a zip of records, of which large ones are
-// read where they lie.
+// Reader of files from torch.export.save(): a zip of records. Large records are
+// read directly from the mapped file.
 #pragma once
 
 #include <dtensor/weights/mapped_file_impl.h>
@@ -20,7 +20,7 @@ namespace dtensor::detail {
 
 class Pt2Archive {
  public:
-  /// Throws ValueError for a file that is no such archive, or is cut short.
+  /// Throws ValueError for a file that is not such an archive, or is truncated.
   explicit Pt2Archive(const std::string& path);
   ~Pt2Archive();
   Pt2Archive(const Pt2Archive&) = delete;
@@ -29,9 +29,9 @@ class Pt2Archive {
   const std::string& path() const {
     return file_.path();
   }
-  /// Names of the records in `folder`, without it.
+  /// Returns the names of the records in `folder`, without the folder.
   std::vector<std::string> names_in(const std::string& folder) const;
-  /// All of a record. Throws ValueError where its checksum is another one.
+  /// Returns the full record. Throws ValueError if its checksum differs.
   std::string read(const std::string& name) const;
 
   struct Place {
@@ -39,24 +39,24 @@ class Pt2Archive {
     uint64_t bytes = 0;
     uint32_t crc32 = 0;
   };
-  /// Where a record lies in the file. Throws ValueError for a compressed one.
-  /// Its bytes are not looked at.
+  /// Returns the place of a record in the file, without reading its bytes.
+  /// Throws ValueError for a compressed record.
   Place place_of(const std::string& name) const;
 
  private:
   const ZipRecord& record(const std::string& name) const;
 
   MappedFile file_;
-  // By their names without the archive's folder. Read before the reader, which
-  // takes as much memory as they say.
+  // Records by name, without the archive's folder. They are read and checked
+  // before reader_, which allocates as much memory as they claim.
   std::map<std::string, ZipRecord> records_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
 };
 
-/// A record of an archive that is itself a record, `bytes`, of the file `path`.
-/// Throws ValueError if its records together are larger than `bytes`:
-/// compressed ones, and ones that share their bytes, may be many times as
-/// large.
+/// Returns a record of an archive that is itself a record (`bytes`) of the file
+/// `path`. Throws ValueError if its records together are larger than `bytes`.
+/// Compressed records, and records that share bytes, could otherwise be many
+/// times as large.
 std::string record_in_archive(
     const std::string& bytes,
     const std::string& name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads elements of a weight in runs that lie one after the other in the file.
-// Nothing is kept for each row, of which a weight may have more than bytes.
+// Reads elements of a weight in contiguous runs of the file. No state is kept
+// per row, because a weight may have very many rows.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/cat.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kMostElementsAtOnce = 1 << 20;
 
-// Sizes and parts, of which the last dimensions are one where all of them is
-// read.
+// Sizes and intervals to read, with trailing dimensions merged that are read in
+// full.
 struct MergedBox {
   Sizes sizes;
   std::vector<Intervals> parts;
@@ -41,7 +41,8 @@ struct MergedBox {
   }
 };
 
-// The numbers of rows, which the last dimension holds, in the order of `parts`.
+// Enumerates the numbers of the rows to read, in the order of `parts`. A row is
+// the last dimension.
 class RowNumbers {
  public:
   explicit RowNumbers(const MergedBox& box) : box_(box) {
@@ -60,7 +61,7 @@ class RowNumbers {
     return row;
   }
 
-  /// False after the last row.
+  /// Moves to the next row. Returns false after the last row.
   bool next() {
     for (size_t d = at_.size(); d-- > 0;) {
       auto& [interval, index] = at_[d];
@@ -85,7 +86,7 @@ class RowNumbers {
     int64_t index = 0;
   };
 
-  // At the first interval with anything in it, of which there is one.
+  // Moves to the first nonempty interval. There is at least one.
   void begin(size_t d) {
     size_t first = 0;
     while (box_.parts[d][first].size() == 0) {
@@ -98,8 +99,8 @@ class RowNumbers {
   std::vector<Position> at_;
 };
 
-// Takes elements of a format, one run after the other, for a contiguous tensor
-// of any dtype on any device.
+// Converts elements of a format, run by run, into a contiguous tensor of any
+// dtype on any device.
 class ElementSink {
  public:
   ElementSink(const WeightFormat& format, const at::Tensor& out)
@@ -112,7 +113,7 @@ class ElementSink {
     }
   }
 
-  /// Elements [first, first + count) of a weight that begins at `data`.
+  /// Appends elements [first, first + count) of a weight that begins at `data`.
   void take(const std::byte* data, int64_t first, int64_t count) {
     while (count > 0) {
       if (!in_place_ && filled_ == room_.numel()) {
@@ -147,7 +148,8 @@ class ElementSink {
       std::memcpy(to, data + first * item, bytes);
       return;
     }
-    // Whole blocks are decoded: rows are some of them.
+    // Decodes all blocks that overlap the run, because only full blocks can be
+    // decoded.
     const auto block = first / format_.block;
     const auto end = (first + count + format_.block - 1) / format_.block;
     decoded_.resize(static_cast<size_t>((end - block) * format_.block));
@@ -159,8 +161,8 @@ class ElementSink {
   at::Tensor out_;
   bool in_place_;
   at::Tensor room_;
-  int64_t filled_ = 0; // elements of `room_`, or of `out_`
-  int64_t done_ = 0;   // elements before those of `room_`
+  int64_t filled_ = 0; // elements in `room_`, or in `out_`
+  int64_t done_ = 0;   // elements flushed before those in `room_`
   std::vector<float> decoded_;
 };
 
@@ -193,8 +195,8 @@ void read_strided(
     const at::Tensor& out) {
   const auto dtype = stored.format->dtype;
   const auto item = static_cast<int64_t>(c10::elementSize(dtype));
-  // Elements that do not lie at multiples of their size come as bytes; cat()
-  // does not know all dtypes.
+  // Unaligned elements are read as bytes. Dtypes that cat() does not support
+  // are read as bytes too.
   const bool as_bytes =
       reinterpret_cast<uintptr_t>(stored.data) % static_cast<size_t>(item) !=
           0 ||

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A weight that lies in several files, each with a box of it.
+// Reads a weight that is stored in several files, each with a box of the
+// weight.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <ATen/ops/from_blob.h>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kCopiedBytes = int64_t{4} << 20;
 
-// Indices of one dimension that a piece has and somebody wants.
+// A range of indices of one dimension that is both in the piece and requested.
 struct Overlap {
   int64_t in_piece;
   int64_t in_out;
@@ -35,8 +36,8 @@ Overlaps overlaps_of(const StoredPiece& piece, size_t d, const Intervals& of) {
   return found;
 }
 
-// Elements of one dtype from one place to another, by runs of bytes: threads of
-// LibTorch's would stand in the way of ranks that are threads.
+// Copies elements of one dtype by runs of bytes. LibTorch's copy would use a
+// thread pool, which slows down ranks that are threads.
 class ByteCopy {
  public:
   ByteCopy(const at::Tensor& from, const at::Tensor& to)
@@ -77,11 +78,12 @@ class ByteCopy {
 
   const at::Tensor& from_;
   const at::Tensor& to_;
-  int64_t whole_; // from this dimension on bytes lie together in both
+  int64_t whole_; // dimensions from here on are contiguous in both
   int64_t run_;
 };
 
-// The bytes of a tensor, with a dimension for those of an element.
+// Reinterprets bytes, with a last dimension for those of an element, as
+// `dtype`.
 at::Tensor typed(const at::Tensor& bytes, at::ScalarType dtype) {
   return bytes.contiguous().view(dtype).squeeze(-1);
 }
@@ -98,9 +100,9 @@ void copy_slice(
   }
 }
 
-// A box of the piece to a box of the result, some of the first dimension that
-// has several at a time. Elements that do not lie at multiples of their size
-// come as bytes.
+// Copies a box of the piece to a box of the result. The first dimension with a
+// size above 1 is copied in steps of about kCopiedBytes. Unaligned elements are
+// passed as bytes.
 void copy_box(
     const StoredPiece& piece,
     const WeightFormat& format,

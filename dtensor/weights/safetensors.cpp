@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// safetensors: eight bytes with the length of a header in JSON, the header, and
-// the bytes of all tensors. An index names the file of each tensor. Files of
-// torch.distributed.checkpoint, and ours, hold pieces of tensors: their header
-// says under DCP_SHARDING_INFO where each begins.
+// Reader of safetensors: eight bytes with the length of a JSON header, the
+// header, and the bytes of all tensors. An index names the file of each tensor.
+// Files of torch.distributed.checkpoint and of save_checkpoint hold pieces of
+// tensors. Their header has the offsets of each piece under DCP_SHARDING_INFO.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/weights/checksums_impl.h>
@@ -24,11 +24,12 @@ namespace dtensor::detail {
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kLongestHeader = 100'000'000; // as Python's library has it
+constexpr uint64_t kLongestHeader =
+    100'000'000; // the limit of Python's library
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 constexpr const char* kMetadata = "__metadata__";
 
-// The text between the length and the bytes.
+// Returns the text between the length and the bytes.
 std::string_view header_of(const MappedFile& file) {
   uint64_t length = 0;
   if (file.size() >= kLengthBytes) {
@@ -48,7 +49,7 @@ std::string_view header_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.data() + kLengthBytes), length};
 }
 
-// The notes of a header, under __metadata__, about its tensors.
+// Notes about tensors in the header, under __metadata__.
 class Notes {
  public:
   Notes(const MappedFile& file, const std::optional<JsonView>& metadata)
@@ -105,15 +106,15 @@ void add_metadata(WeightFile::Contents& contents, const JsonView& metadata) {
   }
 }
 
-// The place of a weight behind the header.
+// Byte range of a weight behind the header.
 struct Range {
   uint64_t begin;
   uint64_t end;
   std::string_view name;
 };
 
-// One after the other, with nothing between them or behind, as the format has
-// it: else the file has been changed, or is not all there.
+// Checks that the weights fill the file without gaps, as the format requires.
+// Otherwise the file is modified or truncated.
 void check_ranges(
     const MappedFile& file,
     uint64_t bytes,
@@ -159,7 +160,7 @@ Sizes sizes_of(const JsonView& shape) {
   return sizes;
 }
 
-// Bytes of all elements of that format.
+// Returns the bytes of all elements in that format.
 uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
   const auto* format = safetensors_format(info.format);
   const auto bits = format == nullptr ? unreadable_safetensors_bits(info.format)
@@ -175,7 +176,7 @@ uint64_t bytes_of(const JsonView& about, const WeightInfo& info) {
   return static_cast<uint64_t>(all / 8);
 }
 
-// {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+// Parses {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}.
 Range add_weight(
     WeightFile::Contents& contents,
     const MappedFile& file,
@@ -240,7 +241,7 @@ void read_safetensors(WeightFile::Contents& contents, MappedFilePtr mapped) {
   check_ranges(file, file.size() - data, std::move(ranges));
 }
 
-// {"weight_map": {"name": "model-00001-of-00002.safetensors"}}
+// Parses {"weight_map": {"name": "model-00001-of-00002.safetensors"}}.
 void read_safetensors_index(
     WeightFile::Contents& contents,
     const MappedFile& file) {

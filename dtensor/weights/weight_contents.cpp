@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What readers of formats have found, checked and put together.
+// Checks and combines the results of the readers of formats.
 #include <dtensor/weights/weight_contents_impl.h>
 
 #include <dtensor/error.h>
@@ -18,7 +18,7 @@ using detail::StoredPiece;
 using detail::StoredWeight;
 using detail::WeightFormat;
 
-// Whether elements lie one after the other: sizes of 1 have any stride.
+// True if elements are contiguous. Dimensions of size 1 may have any stride.
 bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
   int64_t next = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -38,7 +38,7 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
       path, c10::str("the weight ", detail::shown_name(name), " ", why));
 }
 
-// The place of a tensor that begins at `offset` of a file.
+// Returns the place of a tensor that begins at `offset` of a file.
 StoredWeight place_of(
     const std::string& path,
     const WeightInfo& info,
@@ -106,7 +106,7 @@ bool overlap(const StoredPiece& a, const StoredPiece& b) {
   return true;
 }
 
-// The dimension that tells most pieces apart.
+// Returns the dimension with the most distinct offsets of pieces.
 size_t dim_of_pieces(const std::vector<StoredPiece>& pieces) {
   size_t best = 0;
   size_t most = 0;
@@ -123,7 +123,8 @@ size_t dim_of_pieces(const std::vector<StoredPiece>& pieces) {
   return best;
 }
 
-// Pieces that hold anything, in order; whether two of them overlap.
+// Returns true if two nonempty pieces overlap. Sorting along one dimension
+// avoids most comparisons.
 bool any_overlap(std::vector<StoredPiece> pieces) {
   std::erase_if(pieces, [](const auto& p) { return numel(p.sizes) == 0; });
   if (pieces.empty() || pieces[0].sizes.empty()) {
@@ -240,7 +241,7 @@ void WeightFile::Contents::add_piece(
   const bool is_part = notes.offsets.has_value();
   const auto before = by_name.find(info.name);
   if (is_part && format == nullptr && before != by_name.end()) {
-    return; // it is listed
+    return; // already listed
   }
   if (before == by_name.end() || !is_part ||
       !stored[before->second].in_pieces) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the readers of formats fill, and WeightFile reads from.
+// Contents of a weight file, filled by the readers of formats and used by
+// WeightFile.
 #pragma once
 
 #include <dtensor/weights/json_document_impl.h>
@@ -18,12 +19,12 @@
 namespace dtensor {
 namespace detail {
 
-/// The most elements that a weight may have.
+/// Maximum number of elements of a weight.
 constexpr uint64_t kMostElements = uint64_t{1} << 48;
 
-/// Adds a dimension; false if the tensor has so many elements then that their
-/// number, or that of their bytes, might not fit (a size of 0 counted as 1, so
-/// that the order does not matter).
+/// Adds a dimension. Returns false if the number of elements or bytes might
+/// then overflow. A size of 0 counts as 1, so that the order of dimensions does
+/// not matter.
 inline bool add_size(Sizes& sizes, uint64_t size) {
   uint64_t room = kMostElements;
   for (const auto before : sizes) {
@@ -36,24 +37,24 @@ inline bool add_size(Sizes& sizes, uint64_t size) {
   return true;
 }
 
-/// Counts the elements that a weight reaches over, from its first. Nothing if
-/// they are more than kMostElements.
+/// Returns the number of elements from the first to the last that a strided
+/// weight reaches, or nothing if there are more than kMostElements.
 std::optional<uint64_t> reach_of(const Sizes& sizes, const Sizes& strides);
 
-/// A box of a weight that lies in one file, contiguous.
+/// A contiguous box of a weight, stored in one file.
 struct StoredPiece {
-  Sizes offsets; // of its first element, in the weight
+  Sizes offsets; // index of its first element in the weight
   Sizes sizes;
   const std::byte* data = nullptr;
   size_t bytes = 0;
   const MappedFile* file = nullptr;
-  /// Of each block of its bytes; none: the file has none of it.
+  /// Checksum of each block of bytes. Empty if the file has none.
   std::vector<uint64_t> checksums = {};
   size_t block = 0;
   friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
 };
 
-/// CRC-32 of so many bytes from the first of a weight: all of a record of an
+/// CRC-32 of `bytes` bytes from the start of a weight: the full record of an
 /// exported program.
 struct RecordChecksum {
   uint32_t crc32 = 0;
@@ -62,24 +63,23 @@ struct RecordChecksum {
       default;
 };
 
-/// Where the bytes of a weight are, and what they mean.
+/// Place and format of a weight's bytes.
 struct StoredWeight {
   const std::byte* data = nullptr;
-  const WeightFormat* format = nullptr; // null: it cannot be read
+  const WeightFormat* format = nullptr; // null: unsupported
   size_t bytes = 0;
-  Sizes strides = {}; // in elements; none: one element after the other
+  Sizes strides = {}; // in elements; empty: contiguous
   std::optional<RecordChecksum> checksum = std::nullopt;
-  /// Of safetensors. Where there are several, or one that is a part, there is
-  /// no `data`.
+  /// Pieces of a safetensors weight. `data` is null if there are several
+  /// pieces, or one that is not the full weight.
   std::vector<StoredPiece> pieces = {};
   bool in_pieces = false;
   friend bool operator==(const StoredWeight&, const StoredWeight&) = default;
 };
 
-/// What a file says of a tensor beside its place.
+/// Notes of a file about a tensor, besides its place.
 struct PieceNotes {
-  /// Where it begins in the weight of which it is a piece; none: it is the
-  /// whole.
+  /// Offsets of a piece in its weight. Nothing if the tensor is a full weight.
   std::optional<Sizes> offsets = std::nullopt;
   std::vector<uint64_t> checksums = {};
   size_t block = 0;
@@ -90,52 +90,56 @@ struct PieceNotes {
 struct WeightFile::Contents {
   std::string path;
   std::vector<WeightInfo> weights;
-  std::vector<detail::StoredWeight> stored; // of each weight
+  std::vector<detail::StoredWeight> stored; // by index in `weights`
   std::map<std::string, size_t, std::less<>> by_name;
   std::map<std::string, WeightMetadata> metadata;
   std::vector<detail::MappedFilePtr> files;
 
-  /// Throws ValueError for a name that is there, and for bytes outside of
-  /// `file`, which begin at `offset`. Without a format it can only be listed.
-  /// `strides` in elements, one for each dimension; none: it is contiguous.
+  /// Adds a weight. Throws ValueError for a duplicate name and for bytes
+  /// outside `file` (they begin at `offset`). Without a format, the weight can
+  /// only be listed. `strides` has an element count per dimension; empty means
+  /// contiguous.
   void add(
       WeightInfo info,
       const detail::WeightFormat* format,
       const detail::MappedFile& file,
       uint64_t offset,
       const Sizes& strides = {});
-  /// The same of what safetensors has: a weight, or a piece of one, to which
-  /// other files add theirs.
+  /// Adds a safetensors weight, or a piece of a weight to which other files add
+  /// further pieces.
   void add_piece(
       WeightInfo info,
       const detail::WeightFormat* format,
       const detail::MappedFile& file,
       uint64_t offset,
       detail::PieceNotes notes);
-  /// Gives weights in pieces their sizes. Throws ValueError for pieces that
-  /// overlap, or leave something out.
+  /// Sets the sizes of weights in pieces. Throws ValueError for pieces that
+  /// overlap or leave gaps.
   void join_pieces();
-  /// Throws ValueError for one of `weights` whose format we do not know.
+  /// Throws ValueError if `weight`, an element of `weights`, has an unsupported
+  /// format.
   void check_can_be_read(const WeightInfo& weight, const char* where) const;
-  /// One of `weights`.
+  /// Returns the place of `weight`, an element of `weights`.
   const detail::StoredWeight& stored_as(const WeightInfo& weight) const;
 };
 
 namespace detail {
 
-/// Throws ValueError for a tensor `name` whose elements (of a DTensor, of this
-/// rank's part) do not each have memory of their own: sparse, or expanded.
+/// Throws ValueError if the elements of the tensor `name` (for a DTensor, of
+/// its local tensor) do not all have separate memory: sparse or expanded
+/// tensors.
 void check_can_be_filled(
     const std::string& name,
     const at::Tensor& target,
     const char* where);
 
-/// Returns the name under which `file` has the tensor `name`: its own, or the
-/// one that the metadata give for a shared tensor, as Python's
-/// safetensors.torch.save_model writes it. `name` if there is neither.
+/// Returns the name of the tensor `name` in `file`: its own name, or the name
+/// that the metadata gives for a shared tensor, as Python's
+/// safetensors.torch.save_model writes it. Returns `name` if the file has
+/// neither.
 std::string stored_name(const WeightFile& file, const std::string& name);
 
-/// Whether a complex weight would be read into a real tensor.
+/// True if a complex weight would be read into a real tensor.
 inline bool loses_imaginary_part(
     const WeightInfo& weight,
     const at::Tensor& target) {
@@ -143,44 +147,44 @@ inline bool loses_imaginary_part(
 }
 
 /// Copies the elements at `parts` of a contiguous weight of `sizes` to `out`,
-/// which is contiguous. Takes memory for some megabytes at most.
+/// which is contiguous. Allocates a few megabytes at most.
 void read_elements(
     const StoredWeight& stored,
     SizesRef sizes,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out);
 
-/// The same of a weight with strides, to any `out`.
+/// Copies the elements at `parts` of a strided weight of `sizes` to any `out`.
 void read_strided(
     const StoredWeight& stored,
     SizesRef sizes,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out);
 
-/// Copies the elements at `parts` from the pieces to `out`, a slice at a time,
-/// so that few pages are held.
+/// Copies the elements at `parts` from the pieces to `out`, in slices, so that
+/// few pages are in memory.
 void read_pieces(
     const StoredWeight& stored,
     c10::ArrayRef<Intervals> parts,
     const at::Tensor& out);
 
-/// open_weights() of the files of those names in `folder`, all of safetensors,
-/// whatever else is there.
+/// Opens the safetensors files with the given names in `folder`, and ignores
+/// other files there.
 WeightFilePtr open_weight_files(
     const std::string& folder,
     const std::vector<std::string>& names);
 
-/// Names a JSON text of a file of weights in error messages.
+/// Returns the origin of a JSON text in a weight file, for error messages.
 JsonOrigin weight_origin(const std::string& path, std::string part);
 
-/// Adds what the file holds, or the files that the index names. They throw
-/// ValueError for one that is malformed.
+/// Adds the contents of the file, or of the files that the index names. Throws
+/// ValueError for a malformed file.
 void read_safetensors(WeightFile::Contents& contents, MappedFilePtr file);
 void read_safetensors_index(
     WeightFile::Contents& contents,
     const MappedFile& index);
-/// All files of a folder that end in .safetensors, of which each may hold
-/// pieces.
+/// Adds all files of a folder that end in .safetensors. Each may hold pieces of
+/// weights.
 void read_safetensors_folder(
     WeightFile::Contents& contents,
     const std::string& folder);

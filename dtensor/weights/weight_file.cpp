@@ -79,8 +79,8 @@ bool are_all(SizesRef sizes, c10::ArrayRef<Intervals> parts) {
   return true;
 }
 
-// One checksum is of all bytes, most of which a rank that reads a part does not
-// look at.
+// Checks the CRC-32 of all bytes if all of the weight is read. A rank that
+// reads a shard does not read most of the bytes, so it cannot check.
 void check_bytes(
     const std::string& path,
     const WeightInfo& weight,
@@ -157,7 +157,7 @@ void WeightFile::read(
   detail::check_can_be_filled("out", out, "WeightFile::read");
   check_bytes(path(), weight, stored, parts);
   const c10::NoGradGuard no_grad;
-  if (out.is_conj() || out.is_neg()) { // its memory has other values
+  if (out.is_conj() || out.is_neg()) { // its memory holds different values
     const auto plain = at::empty(out.sizes(), out.options());
     read(name, parts, plain);
     out.copy_(plain);

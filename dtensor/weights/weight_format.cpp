@@ -27,7 +27,8 @@ int signed_byte(std::byte b) {
   return static_cast<int8_t>(std::to_integer<uint8_t>(b));
 }
 
-// Nibbles: the low ones are the first half of a block, the high ones the other.
+// Decodes nibbles: the low ones are the first half of a block, the high ones
+// the second half.
 void decode_nibbles(
     const std::byte* from,
     int64_t count,
@@ -40,7 +41,7 @@ void decode_nibbles(
   }
 }
 
-// A scale; 32 nibbles that count from -8.
+// Block of Q4_0: a scale; 32 nibbles with an offset of -8.
 void decode_q4_0(const std::byte* from, int64_t blocks, float* to) {
   for (int64_t b = 0; b < blocks; ++b, from += 18, to += 32) {
     const float scale = half_at(from);
@@ -48,14 +49,14 @@ void decode_q4_0(const std::byte* from, int64_t blocks, float* to) {
   }
 }
 
-// A scale and a least number; 32 nibbles.
+// Block of Q4_1: a scale and a minimum; 32 nibbles.
 void decode_q4_1(const std::byte* from, int64_t blocks, float* to) {
   for (int64_t b = 0; b < blocks; ++b, from += 20, to += 32) {
     decode_nibbles(from + 4, 16, half_at(from), half_at(from + 2), to);
   }
 }
 
-// A scale; 32 signed bytes.
+// Block of Q8_0: a scale; 32 signed bytes.
 void decode_q8_0(const std::byte* from, int64_t blocks, float* to) {
   for (int64_t b = 0; b < blocks; ++b, from += 34, to += 32) {
     const float scale = half_at(from);
@@ -65,9 +66,10 @@ void decode_q8_0(const std::byte* from, int64_t blocks, float* to) {
   }
 }
 
-// Scale and offset of part `i` of eight, six bits each, in twelve bytes: those
-// of the first four in the low bits of the first eight, whose two high bits
-// belong to the last four.
+// Returns the scale and offset of sub-block `i` of eight. They have six bits
+// each and are packed in twelve bytes. The first four have the low six bits of
+// the first eight bytes. The two high bits of these bytes belong to the last
+// four.
 std::pair<int, int> six_bits(const std::byte* packed, size_t i) {
   const auto at = [&](size_t k) { return std::to_integer<int>(packed[k]); };
   if (i < 4) {
@@ -78,8 +80,8 @@ std::pair<int, int> six_bits(const std::byte* packed, size_t i) {
       (at(i + 4) >> 4) | (at(i) >> 6 << 4)};
 }
 
-// A scale of scales and one of offsets; twelve bytes of these; 256 nibbles, 64
-// after 64.
+// Block of Q4_K: a scale of the scales and a scale of the offsets; twelve bytes
+// of scales and offsets; 256 nibbles in groups of 64.
 void decode_q4_k(const std::byte* from, int64_t blocks, float* to) {
   for (int64_t b = 0; b < blocks; ++b, from += 144) {
     const float scale = half_at(from);
@@ -100,8 +102,9 @@ void decode_q4_k(const std::byte* from, int64_t blocks, float* to) {
   }
 }
 
-// 256 numbers of six bits that count from -32: 128 bytes of low nibbles, 64 of
-// pairs of high bits, 16 signed scales, and their scale.
+// Block of Q6_K: 256 numbers of six bits with an offset of -32. There are 128
+// bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, and the
+// scale of the scales.
 void decode_q6_k(const std::byte* from, int64_t blocks, float* to) {
   for (int64_t b = 0; b < blocks; ++b, from += 210) {
     const float scale = half_at(from + 208);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How numbers lie in a file: plain ones, and blocks of quantised ones with what
-// they have in common.
+// Encodings of numbers in files: plain numbers, and blocks of quantized numbers
+// with shared parameters.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -13,33 +13,34 @@ namespace dtensor::detail {
 
 struct WeightFormat {
   std::string_view name;
-  at::ScalarType dtype = at::kFloat; // what it is read as
-  int64_t block = 1;                 // elements that stand together
-  int64_t bytes = 0;                 // of a block
-  /// Writes the `blocks` * block numbers; null: they are there as they are.
+  at::ScalarType dtype = at::kFloat; // dtype that the elements are read as
+  int64_t block = 1;                 // elements per block
+  int64_t bytes = 0;                 // bytes per block
+  /// Decodes `blocks` blocks to floats. Null: the elements are stored as
+  /// `dtype`.
   void (*decode)(const std::byte* from, int64_t blocks, float* to) = nullptr;
 };
 
-/// The format that safetensors calls so; null if it is unknown.
+/// Returns the format with that safetensors name, or null.
 const WeightFormat* safetensors_format(std::string_view name);
-/// That of a dtype; null if safetensors has none.
+/// Returns the safetensors format of a dtype, or null.
 const WeightFormat* safetensors_format(at::ScalarType dtype);
 
-/// Bits of an element of a format that safetensors has and we cannot read; 0
-/// for a name that safetensors does not have.
+/// Returns the bits per element of a safetensors format that is not supported
+/// here, or 0 for an unknown name.
 int64_t unreadable_safetensors_bits(std::string_view name);
 
-/// The format of a dtype by its number in exported programs; null if this
-/// LibTorch has no such dtype.
+/// Returns the format for the number of a dtype in exported programs, or null
+/// if this LibTorch has no such dtype.
 const WeightFormat* exported_format(int64_t number);
 
-/// A format of GGUF. Of one that cannot be read, the size of its blocks and
-/// their bytes are right.
+/// A format of GGUF. Block size and bytes are set also if the format is not
+/// supported.
 struct GgufFormat {
   WeightFormat format;
   bool can_be_read = true;
 };
-/// The format of that number in GGUF; null if GGUF has none.
+/// Returns the format with that number in GGUF, or null.
 const GgufFormat* gguf_format(uint32_t number);
 
 } // namespace dtensor::detail

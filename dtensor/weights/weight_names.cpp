@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What others call the tensors of well-known models.
+// Names of the tensors of well-known models in other libraries.
 #include <dtensor/weights/load_weights.h>
 
 #include <dtensor/error.h>
@@ -12,7 +12,7 @@
 namespace dtensor {
 namespace {
 
-// Beginnings of names; "N" is the number of a layer.
+// Pairs of name prefixes; "N" stands for the number of a layer.
 using Renames = std::vector<std::pair<const char*, const char*>>;
 
 const Renames& llama_renames() {
@@ -65,8 +65,8 @@ const Renames& gpt2_renames() {
   return renames;
 }
 
-// `name` with `to` in place of `from`, with which it begins; none if it begins
-// otherwise.
+// Returns `name` with the prefix `from` replaced by `to`, or nothing if it has
+// another prefix.
 std::optional<std::string>
 renamed(const std::string& name, std::string_view from, std::string to) {
   const auto number = from.find(".N.");

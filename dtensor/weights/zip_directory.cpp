@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A zip ends in a directory of its records, and that in a note of where it
-// begins, which larger files have a wider one of right before.
+// Reads the directory at the end of a zip. An end record behind the directory
+// says where it begins; larger files have a wider end record before the usual
+// one.
 #include <dtensor/weights/zip_directory_impl.h>
 
 #include <dtensor/weights/json_document_impl.h>
@@ -16,7 +17,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Sizes of what stands before names, and where fields are in it.
+// Sizes of the records' fixed parts, and offsets of fields in them.
 constexpr uint64_t kEndBytes = 22;
 constexpr uint64_t kWideLocatorBytes = 20;
 constexpr uint64_t kEntryBytes = 46;
@@ -46,7 +47,7 @@ class Bytes {
     return {reinterpret_cast<const char*>(file_.data()) + offset, count};
   }
 
-  // The least significant byte comes first, as it does here.
+  // Numbers are little-endian, as on the supported machines.
   template <class Number>
   Number number(uint64_t offset) const {
     check(offset, sizeof(Number));
@@ -72,7 +73,7 @@ class Bytes {
   const MappedFile& file_;
 };
 
-// Where the last note begins; a comment may follow it.
+// Returns the offset of the end record. A comment may follow it.
 uint64_t end_of_directory(const Bytes& bytes, uint64_t size) {
   for (uint64_t back = kEndBytes;
        back <= std::min(size, kEndBytes + kLongestComment);
@@ -103,7 +104,7 @@ Directory find_directory(const Bytes& bytes, uint64_t size) {
   return {bytes.number<uint64_t>(wide + 48), bytes.number<uint64_t>(wide + 32)};
 }
 
-// Of 16 bytes the first goes through the last table.
+// Bytes processed at once; the first of them uses the last table.
 constexpr size_t kAtOnce = 16;
 using CrcTables = std::array<std::array<uint32_t, 256>, kAtOnce>;
 
@@ -126,7 +127,7 @@ constexpr CrcTables make_tables() {
   return tables;
 }
 
-// Sizes that do not fit in 32 bits stand in an extra field, in this order.
+// Reads sizes that do not fit in 32 bits from the extra field, in this order.
 void read_wide_sizes(
     const Bytes& bytes,
     uint64_t extra,
@@ -151,7 +152,7 @@ void read_wide_sizes(
   }
 }
 
-// Throws for a record that would take more memory than it may.
+// Throws for a record that would take more memory than allowed.
 void check_sizes(const MappedFile& file, const ZipRecord& record) {
   const auto most = record.is_compressed
       ? most_unpacked_bytes(record.stored_bytes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a zip says of its records, beside what LibTorch's reader tells: it looks
-// at no checksum.
+// Directory of a zip. It contains checksums, which LibTorch's reader does not
+// check.
 #pragma once
 
 #include <dtensor/weights/mapped_file_impl.h>
@@ -13,23 +13,23 @@
 namespace dtensor::detail {
 
 struct ZipRecord {
-  std::string name;   // with its folders
-  uint32_t crc32 = 0; // of its bytes, uncompressed
+  std::string name;   // including its folders
+  uint32_t crc32 = 0; // of the uncompressed bytes
   bool is_compressed = false;
   uint64_t stored_bytes = 0; // in the file
   uint64_t bytes = 0;        // uncompressed
 };
 
-/// The largest size that a compressed record may unpack to.
+/// Returns the maximum size to which a compressed record may unpack.
 uint64_t most_unpacked_bytes(uint64_t stored_bytes);
 
-/// Reads all records. Throws ValueError for a directory that is damaged, a
-/// stored record that the file cannot hold, and a compressed one that would
-/// unpack to more than most_unpacked_bytes().
+/// Reads all records. Throws ValueError for a damaged directory, a stored
+/// record that exceeds the file, and a compressed record that would unpack to
+/// more than most_unpacked_bytes().
 std::vector<ZipRecord> read_zip_directory(const MappedFile& file);
 
-/// Whether `bytes` of a record of that name begin at `data`: its header is
-/// right before them, and another one right behind.
+/// True if `bytes` bytes of a record with that name begin at `data`: its header
+/// is right before them, and another header right behind them.
 bool is_zip_record(
     const MappedFile& file,
     const std::string& name,
@@ -37,10 +37,10 @@ bool is_zip_record(
     uint64_t data,
     uint64_t bytes);
 
-/// CRC-32, as zips have it.
+/// Returns the CRC-32 as used by zip files.
 uint32_t crc32_of(const std::byte* bytes, size_t count);
 
-/// Whether the file begins as a zip does.
+/// True if the file begins like a zip.
 bool is_zip(const MappedFile& file);
 
 } // namespace dtensor::detail
