@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AsyncCollective: what a backend is told of a collective that a rank does not
-// wait for yet.
+// AsyncCollective: the arguments of an asynchronous collective, for backends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,22 +8,22 @@
 
 namespace dtensor {
 
-/// A collective that a rank enters, to wait for it later.
+/// A collective that a rank enters now and waits for later.
 struct AsyncCollective {
   /// kAllReduce, kAllGather, kReduceScatter or kAllToAll (shard_dim_alltoall).
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  /// What this rank gives, and how terms are combined.
+  /// This rank's input, and the reduction.
   at::Tensor input;
   ReduceOp op = ReduceOp::kSum;
-  int64_t dim = 0;       // that is gathered or, in a reduce_scatter, cut
-  int64_t shard_dim = 0; // that is cut in a shard_dim_alltoall
-  Sizes sizes = {};      // of the members' parts along dim
-  /// Of an all_to_all of one buffer, which is read in place: `sizes` elements
-  /// of it go to the members, and so many come from them. Empty in all others.
+  int64_t dim = 0;       // gathered or, in a reduce_scatter, sharded
+  int64_t shard_dim = 0; // sharded in a shard_dim_alltoall
+  Sizes sizes = {};      // of the members' shards along dim
+  /// Element counts received from each member in an all_to_all of one buffer,
+  /// which is read in place; `sizes` are then the counts sent. Else empty.
   Sizes received = {};
-  /// Of an all_gather: the result's size along dim.
+  /// Size of an all_gather's result along dim.
   int64_t gathered_size = 0;
-  /// Where the result goes; undefined: to a tensor of its own.
+  /// Destination of the result; undefined: a new tensor.
   at::Tensor out = {};
 };
 

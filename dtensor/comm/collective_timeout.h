@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a rank waits for the others, where it is not as long as its world
-// says (RunRanksOptions::timeout, ProcessGroupOptions::timeout):
+// Timeouts for single collectives and groups, in place of the world's timeout
+// (RunRanksOptions::timeout, ProcessGroupOptions::timeout):
 //
-//   auto slow = new_group(ranks, "checkpoint", {.timeout =
-//   std::chrono::hours(1)});
+//   const std::chrono::hours hour(1);
+//   auto slow = new_group(ranks, "checkpoint", {.timeout = hour});
 //   {
 //     const CollectiveTimeout limit(std::chrono::seconds(5));
 //     group->barrier();   // an error after five seconds
@@ -19,11 +19,12 @@ namespace dtensor {
 
 class GroupBackend;
 
-/// While it lives, the collectives that this thread enters, and asynchronous
-/// ones that it waits for, wait at most so long, in place of the group's
-/// timeout. The innermost counts. Over c10d an asynchronous collective has the
-/// timeout of where it was entered, and messages have the group's.
-/// Throws ValueError unless it is positive.
+/// Sets the timeout of collectives that this thread enters while it lives, and
+/// of asynchronous collectives that it waits for, in place of the group's
+/// timeout. The innermost scope counts. Over c10d, an asynchronous collective
+/// has the timeout in effect where it was entered, and point-to-point messages
+/// have the group's.
+/// Throws ValueError unless `timeout` is positive.
 /// Python: the argument `timeout` of torch.distributed.monitored_barrier and
 /// Work.wait.
 class DTENSOR_API CollectiveTimeout {
@@ -39,15 +40,16 @@ class DTENSOR_API CollectiveTimeout {
 
 namespace detail {
 
-/// Longer than any program runs, and short enough to be added to a time.
+/// Timeout longer than any program runs; adding it to a time does not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24 * 365);
 
-/// What a CollectiveTimeout says here, else `otherwise`.
+/// Returns the timeout of the innermost CollectiveTimeout, else `otherwise`.
 std::chrono::milliseconds timeout_or(std::chrono::milliseconds otherwise);
 
-/// `backend`, but that its collectives wait so long, unless a CollectiveTimeout
-/// says otherwise. Throws ValueError unless it is positive.
+/// Wraps `backend` so that its collectives have this timeout, unless a
+/// CollectiveTimeout overrides it. Throws ValueError unless `timeout` is
+/// positive.
 std::shared_ptr<GroupBackend> timed(
     std::shared_ptr<GroupBackend> backend,
     std::chrono::milliseconds timeout);

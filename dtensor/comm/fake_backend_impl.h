@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend that talks to nobody: one rank of many whose others do not exist.
+// Fake backend: one rank of a world whose other ranks do not exist.
 #pragma once
 
 #include <dtensor/api.h>
@@ -7,10 +7,10 @@
 
 namespace dtensor::detail {
 
-/// Collectives return at once, on any device, with results of the shape that
-/// they have when all ranks give tensors of the same shapes. Reductions return
-/// this rank's own values; all_gather, and what another rank would have sent
-/// from its own tensors (broadcast, scatter, recv), zeros.
+/// Makes a backend whose collectives return at once, on any device. Results
+/// have the shape that they would have if all ranks passed tensors of the same
+/// shapes. Reductions return this rank's own values. Data from other ranks
+/// (all_gather, broadcast, scatter, recv) are zeros.
 DTENSOR_API GroupBackendPtr fake_backend(GroupMembers members);
 
 } // namespace dtensor::detail

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Group: one rank's membership in an ordered set of ranks that communicate.
 //
-// The collectives every layer above is built on. They are synchronous: when a
-// call returns, its result is ready and its input may be changed; those that
-// end in _async return at once, and their result is waited for. They never
-// change their input (broadcast, scatter included). A group of one rank copies
-// nothing and returns the input itself.
+// Groups offer the collectives that all other layers are built on. They are
+// synchronous: when a call returns, its result is ready and its input may be
+// changed. Functions that end in _async return at once; their result is waited
+// for later. No collective changes its input (broadcast and scatter included).
+// A group of one rank copies nothing and returns the input itself.
 //
-// A group belongs to the rank that made it. Used by another one, or when its
-// ranks have ended, every function below throws RuntimeError.
+// A group belongs to the rank that made it. Every function throws RuntimeError
+// if another rank calls it, or if the group's ranks have ended.
 //
-// Reductions have the same bits on all ranks. A World (comm/world.h) makes
-// groups, out of what carries their tensors (comm/group_backend.h).
+// Reductions give bitwise equal results on all ranks. A World (comm/world.h)
+// makes groups, on top of a GroupBackend (comm/group_backend.h).
 // Python: torch.distributed._functional_collectives.
 #pragma once
 
@@ -34,11 +34,11 @@ class World;
 
 class DTENSOR_API Group {
  public:
-  /// A group of several ranks, or, without a backend, of this one alone.
+  /// Makes a group of several ranks, or, without a backend, of this rank alone.
   Group(std::shared_ptr<GroupBackend> backend, std::string label);
   explicit Group(GroupMembers alone);
 
-  /// My position in ranks(), and how many there are.
+  /// rank() is this rank's position in ranks(); size() is the number of ranks.
   int64_t rank() const {
     return rank_;
   }
@@ -49,36 +49,36 @@ class DTENSOR_API Group {
   const std::vector<int64_t>& ranks() const {
     return ranks_;
   }
-  /// What messages and CommDebugMode call it: the mesh dimension's name or
-  /// number.
+  /// Name of the group in messages and CommDebugMode: the mesh dimension's name
+  /// or number.
   const std::string& label() const {
     return label_;
   }
 
-  // Each function below checks its arguments, which are plain tensors, tells
-  // the observers of this rank (comm/observer.h) and has the backend do it; on
-  // a group of one rank it does neither and returns the input.
+  // Each function below checks its arguments, which must be plain tensors,
+  // notifies the observers of this rank (comm/observer.h), and calls the
+  // backend. In a group of one rank it only checks, and returns the input.
 
-  /// Reduction over all ranks of tensors of equal shape. Every rank gets
-  /// bitwise the same result. kAvg divides the sum and needs a floating-point
-  /// or complex dtype.
+  /// Reduces tensors of equal shape over all ranks. Every rank gets bitwise the
+  /// same result. kAvg divides the sum and needs a floating-point or complex
+  /// dtype.
   at::Tensor all_reduce(const at::Tensor& input, ReduceOp op);
 
-  /// Whether the collectives below would ask the other ranks for sizes that
-  /// are not given. Who knows them from a layout gives them then, and saves a
-  /// message; all ranks do, or none.
+  /// Returns true if the collectives below would exchange sizes that are not
+  /// given. Passing the sizes from a layout then saves a message. Either all
+  /// ranks pass them, or none.
   bool asks_for_sizes() const {
     return asks_for_sizes_;
   }
 
-  /// The inputs of all ranks concatenated along `dim` in rank order. Sizes
-  /// along `dim` may differ and may be 0; other dimensions must agree.
-  /// sizes[r] is that of rank r along `dim`.
+  /// Concatenates the inputs of all ranks along `dim` in rank order. Sizes
+  /// along `dim` may differ and may be 0; other dimensions must agree. sizes[r]
+  /// is rank r's size along `dim`.
   at::Tensor
   all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes = {});
 
-  /// Reduces over all ranks, then gives each rank a part along `dim`, in rank
-  /// order: rank r sizes[r] of it, and by default its torch.chunk (uneven and
+  /// Reduces over all ranks, then gives each rank a shard along `dim`, in rank
+  /// order: rank r gets size sizes[r]; by default its torch.chunk (uneven and
   /// empty chunks included).
   at::Tensor reduce_scatter(
       const at::Tensor& input,
@@ -86,18 +86,18 @@ class DTENSOR_API Group {
       ReduceOp op,
       SizesRef sizes = {});
 
-  /// Sends inputs[r] to rank r; returns what came from each rank. Shapes may
-  /// differ between ranks and be empty; dtypes must agree. shapes[r] is that of
-  /// what comes from rank r.
+  /// Sends inputs[r] to rank r; returns the tensors received from each rank.
+  /// Shapes may differ between ranks and be empty; dtypes must agree. shapes[r]
+  /// is the shape of the tensor received from rank r.
   std::vector<at::Tensor> all_to_all(
       const std::vector<at::Tensor>& inputs,
       c10::ArrayRef<Sizes> shapes = {});
 
-  /// From cut along `gather_dim` to cut along `shard_dim`: sends torch.chunk
-  /// number r of `input` along `shard_dim` to rank r and concatenates what
-  /// comes along `gather_dim`. Sizes along `gather_dim`, sizes[r] of rank r,
-  /// may differ between ranks; other dimensions must agree, and the two must
-  /// not be one.
+  /// Redistributes from sharded along `gather_dim` to sharded along
+  /// `shard_dim`: sends the r-th torch.chunk of `input` along `shard_dim` to
+  /// rank r, and concatenates the received chunks along `gather_dim`. Sizes
+  /// along `gather_dim` (sizes[r] for rank r) may differ between ranks; other
+  /// dimensions must agree. The two dimensions must differ.
   /// Python: torch.ops._dtensor.shard_dim_alltoall.
   at::Tensor shard_dim_alltoall(
       const at::Tensor& input,
@@ -105,19 +105,19 @@ class DTENSOR_API Group {
       int64_t shard_dim,
       SizesRef sizes = {});
 
-  /// Whether those below go on by themselves while this rank computes. Threads
-  /// compute a result when somebody waits for it; Gloo's threads and NCCL's
-  /// streams need nobody.
+  /// Returns true if the async collectives below make progress in the
+  /// background (Gloo, NCCL), and false if they progress only inside wait()
+  /// (threads).
   bool progresses_alone(c10::DeviceType device) const;
 
-  /// The same collectives, entered now and waited for later. An input that
-  /// nobody else holds (moved in) is read in place; any other one is copied
-  /// first, so that it may be changed at once. The result goes to `out` if
-  /// that is defined: contiguous, of the result's shape and dtype, and in
-  /// nobody else's use until then. `gathered_size` is that of the result along
-  /// `dim`. A rank enters its group's asynchronous collectives in the same
-  /// order as its peers; how they lie between the others does not matter to
-  /// threads, and has to be alike over backends of processes.
+  /// Asynchronous versions: they start the collective and return at once. An
+  /// input that the caller owns alone (moved in) is read in place; any other
+  /// input is copied first, so the caller may change it at once. The result
+  /// goes to `out` if that is defined: contiguous, of the result's shape and
+  /// dtype, and unused until then. `gathered_size` is the result's size along
+  /// `dim`. All ranks must enter a group's asynchronous collectives in the same
+  /// order. Over process backends their order relative to synchronous
+  /// collectives must agree, too; for threads it does not matter.
   PendingPtr
   all_reduce_async(at::Tensor input, ReduceOp op, at::Tensor out = {});
   PendingPtr
@@ -134,43 +134,44 @@ class DTENSOR_API Group {
       int64_t gather_dim,
       int64_t shard_dim,
       SizesRef sizes = {});
-  /// Of the elements of `input`, a contiguous tensor, sent[r] go to rank r, in
-  /// order; the result is one-dimensional: received[r] elements of rank r,
-  /// likewise. `input` is always read in place, without a copy: nobody may
-  /// write to it any more, and others may go on reading it. A group of one rank
-  /// returns it flat.
+  /// Sends sent[r] elements of `input`, a contiguous tensor, to each rank r, in
+  /// order. Returns a one-dimensional tensor with received[r] elements from
+  /// each rank r, in order. `input` is always read in place, without a copy: it
+  /// must not be written to any more, but may still be read. A group of one
+  /// rank returns it flattened.
   PendingPtr
   all_to_all_async(at::Tensor input, SizesRef sent, SizesRef received);
 
-  /// The root's tensor on every rank. Other ranks pass a tensor of the same
-  /// shape and dtype, whose contents are not read.
+  /// Returns the root's tensor on every rank. Other ranks pass a tensor of the
+  /// same shape and dtype; its contents are not read.
   at::Tensor broadcast(const at::Tensor& input, int64_t root);
 
-  /// inputs[r] of the root, on rank r. Other ranks pass an empty list and a
-  /// tensor `like` of the shape and dtype that they expect.
+  /// Returns the root's inputs[r] on rank r. Other ranks pass an empty list and
+  /// a tensor `like` of the expected shape and dtype.
   at::Tensor scatter(
       const std::vector<at::Tensor>& inputs,
       const at::Tensor& like,
       int64_t root);
 
-  /// Every rank's tensor, at the root (an empty list elsewhere). Shapes may
-  /// differ.
+  /// Returns every rank's tensor on the root, an empty list elsewhere. Shapes
+  /// may differ.
   std::vector<at::Tensor> gather(const at::Tensor& input, int64_t root);
 
-  /// Point to point between members, matched by order and `tag`. recv returns
-  /// a tensor of the shape and dtype of `like`.
+  /// Point-to-point messages between members, matched by order and `tag`.
+  /// recv() returns a tensor of the shape and dtype of `like`.
   void send(const at::Tensor& input, int64_t to, int64_t tag = 0);
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag = 0);
 
   /// Returns once every rank has called it.
   void barrier();
 
-  /// Strings of all ranks, for checks that ranks agree. Not observed.
+  /// Gathers one string from every rank, to check that ranks agree. Not
+  /// observed.
   std::vector<std::string> all_gather_texts(const std::string& mine);
 
-  /// Notes that this rank took the global shape of `spec` for granted. Nothing
-  /// is communicated: the next collective throws ValueError on every rank if
-  /// the ranks noted different shapes.
+  /// Records that this rank assumed the global shape of `spec`. Communicates
+  /// nothing: the next collective throws ValueError on every rank if the ranks
+  /// recorded different shapes.
   void assume(const Spec& spec);
 
  private:

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GroupBackend: what carries tensors between the ranks of one group.
+// GroupBackend: interface of the communication between the ranks of one group.
 //
-// A backend writes the seven functions of the first half, over one-dimensional
-// buffers and counts as MPI, NCCL and Gloo have them; all else has a default
-// made of these seven, for it to replace where it can do better. Group, which
-// programs see, checks arguments, tells observers and knows whose it is, so
-// that a backend does none of this. Neither does it compare what ranks call:
-// checked() does, around any backend.
+// A backend implements the seven functions of the first half, on
+// one-dimensional buffers and counts as in MPI, NCCL and Gloo. All other
+// functions have defaults built on these seven; a backend may override them
+// with faster versions. Group, the class that programs use, checks arguments,
+// notifies observers and checks its owner, so a backend need not. Backends do
+// not compare the calls of different ranks either: checked() does, for any
+// backend.
 //
 //   GroupBackendPtr MyWorld::make_backend(GroupMembers members) {
 //     return checked(std::make_shared<MyBackend>(std::move(members)));
 //   }
 //
-// What every function is promised, and promises:
-// - It is called by its rank, in a group of at least two, and by all members in
-//   one order.
-// - Inputs are plain, contiguous tensors of one dtype, on one device. They are
-//   not to be changed, and are let go when the function returns.
-// - Results are contiguous, share no memory with inputs, and are ready in the
-//   order of the device's current stream, as inputs are: nobody synchronises.
-// - Reductions give the same bits on all ranks. In which order they combine the
-//   terms is the backend's affair.
-// - All sizes are those of the layout: each member knows how much comes from
-//   whom, and none asks. They may be 0.
-// - What cannot be done is an error on the rank that finds it so.
+// Contract of every function:
+// - Called by its own rank, in a group of at least two ranks. All members make
+//   the same calls in the same order.
+// - Inputs are plain, contiguous tensors of one dtype on one device. They must
+//   not be changed, nor kept after the function returns.
+// - Results are contiguous and share no memory with inputs. Both are ordered by
+//   the device's current stream, without host synchronization.
+// - Reductions give bitwise equal results on all ranks, in any order of terms.
+// - Sizes are given: every member passes them from the layout. They may be 0.
+// - A failure throws on the rank that detects it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,23 +39,23 @@
 
 namespace dtensor {
 
-/// Who is in a group.
+/// Members of a group, and this rank's place among them.
 struct GroupMembers {
   /// Global ranks, in group order.
   std::vector<int64_t> ranks;
-  /// My position among them; what follows names members by position too.
+  /// This rank's position in `ranks`; members below are positions, too.
   int64_t rank = 0;
-  /// What messages call the group.
+  /// Name of the group in messages.
   std::string label;
 };
 
-/// What is done for a backend before it is called.
+/// Preparation that a backend needs before it is called.
 struct BackendNeeds {
-  /// Sets autograd aside, and makes inputs contiguous.
+  /// Exclude autograd, and make inputs contiguous.
   bool plain = true;
-  /// Gives the sizes that a layout knows, which ranks ask for otherwise.
+  /// Pass sizes from the layout; if it has none, ranks exchange them.
   bool sizes = true;
-  /// Where what has no tensor lies: barriers, strings, sizes asked for.
+  /// Device for calls without a tensor: barriers, strings, exchanged sizes.
   c10::Device device = c10::Device(c10::kCPU);
 };
 
@@ -72,7 +71,7 @@ class DTENSOR_API GroupBackend {
   GroupBackend(const GroupBackend&) = delete;
   GroupBackend& operator=(const GroupBackend&) = delete;
 
-  /// What it was made with.
+  /// Returns the members given to the constructor.
   const GroupMembers& members() const {
     return members_;
   }
@@ -89,98 +88,101 @@ class DTENSOR_API GroupBackend {
     return members_.label;
   }
 
-  // What a backend writes. Buffers are one-dimensional, but for those of
-  // all_reduce, broadcast, send and recv, whose results have the input's shape.
+  // Functions to implement. Buffers are one-dimensional, except for all_reduce,
+  // broadcast, send and recv: their results have the input's shape.
 
-  /// `input` reduced over all members, on each of them. kAvg divides the sum.
+  /// Reduces `input` over all members, on each of them. kAvg divides the sum.
   virtual at::Tensor all_reduce(const at::Tensor& input, ReduceOp op) = 0;
 
-  /// The inputs of all members one after the other, counts[r] elements of
-  /// member r.
+  /// Concatenates the inputs of all members in order; counts[r] is the number
+  /// of elements of member r's input.
   virtual at::Tensor all_gather(const at::Tensor& input, SizesRef counts) = 0;
 
-  /// `input` reduced over all members, of which member r gets counts[r]
-  /// elements, those of member 0 first.
+  /// Reduces `input` over all members and scatters the result in order: member
+  /// r gets counts[r] elements.
   virtual at::Tensor
   reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op) = 0;
 
-  /// Of `input`, sent[r] elements go to member r, in order. The result is
-  /// received[r] elements of member r, likewise.
+  /// Sends sent[r] elements of `input` to each member r, in order. Returns
+  /// received[r] elements from each member r, in order.
   virtual at::Tensor
   all_to_all(const at::Tensor& input, SizesRef sent, SizesRef received) = 0;
 
-  /// The root's input. Others pass a tensor of its shape and dtype, whose
-  /// contents are not read.
+  /// Returns the root's input. Others pass a tensor of its shape and dtype,
+  /// whose contents are not read.
   virtual at::Tensor broadcast(const at::Tensor& input, int64_t root) = 0;
 
-  /// Messages between two members, matched by order and `tag`. recv() returns a
-  /// tensor of the shape and dtype of `like`, whose contents are not read.
+  /// Point-to-point messages between two members, matched by order and `tag`.
+  /// recv() returns a tensor of the shape and dtype of `like`; its contents are
+  /// not read.
   virtual void send(const at::Tensor& input, int64_t to, int64_t tag) = 0;
   virtual at::Tensor
   recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
 
-  /// all_reduce() of a tensor that nobody else holds: it may be written to, and
-  /// returned. By default it is not.
+  /// Reduces a tensor that the caller owns alone: it may be overwritten and
+  /// returned. The default calls all_reduce().
   virtual at::Tensor all_reduce_in_place(const at::Tensor& tensor, ReduceOp op);
 
-  // What has a default. `dim` is counted from the front; sizes[r] is the size
-  // along it of member r's part. A caller that knows no sizes or shapes gives
-  // an empty list, on all members.
+  // Functions with defaults. `dim` is non-negative; sizes[r] is the size of
+  // member r's shard along `dim`. If the caller has no sizes or shapes, the
+  // list is empty on all members.
 
-  /// The inputs of all members concatenated along `dim`.
+  /// Concatenates the inputs of all members along `dim`.
   virtual at::Tensor
   gather_along(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
-  /// `input` reduced over all members, of which each gets a part along `dim`:
-  /// by default its torch.chunk.
+  /// Reduces `input` over all members and gives each its shard along `dim`: by
+  /// default its torch.chunk.
   virtual at::Tensor reduce_scatter_along(
       const at::Tensor& input,
       int64_t dim,
       SizesRef sizes,
       ReduceOp op);
 
-  /// torch.chunk number r of `input` along `shard_dim` goes to member r; what
-  /// comes is concatenated along `gather_dim`, along which `sizes` are.
+  /// Sends the r-th torch.chunk of `input` along `shard_dim` to member r, and
+  /// concatenates received chunks along `gather_dim`, the dimension of `sizes`.
   virtual at::Tensor shard_dim_alltoall(
       const at::Tensor& input,
       int64_t gather_dim,
       int64_t shard_dim,
       SizesRef sizes);
 
-  /// inputs[r] goes to member r; shapes[r] is that of what comes from it.
+  /// Sends inputs[r] to member r; receives a tensor of shape shapes[r] from it.
   virtual Tensors exchange_parts(const Tensors& inputs, Shapes shapes);
 
-  /// inputs[r] of the root, on member r. Others pass no inputs and a tensor
-  /// `like` what they get, which on the root may be undefined.
+  /// Returns the root's inputs[r] on member r. Members other than the root pass
+  /// no inputs, and a tensor `like` the expected one; it may be undefined on
+  /// the root.
   virtual at::Tensor
   scatter(const Tensors& inputs, const at::Tensor& like, int64_t root);
 
-  /// Every member's input, at the root: shapes[r] is that of member r.
+  /// Returns all members' inputs on the root; shapes[r] is that of member r.
   virtual Tensors gather(const at::Tensor& input, Shapes shapes, int64_t root);
 
   /// Returns once every member has called it.
   virtual void barrier();
-  /// Strings of all members.
+  /// Gathers one string from every member.
   virtual std::vector<std::string> all_gather_texts(const std::string& mine);
 
-  /// Enters a collective. By default it has ended when this returns.
+  /// Starts an asynchronous collective. The default has completed on return.
   virtual PendingPtr start(AsyncCollective collective);
-  /// Whether what was entered goes on by itself while this rank computes, by
-  /// threads or streams of the backend's own. By default it does not.
+  /// Returns true if asynchronous collectives progress in the background, by
+  /// the backend's own threads or streams. False by default.
   virtual bool progresses_alone(c10::DeviceType device) const;
 
-  /// Group::assume(). By default nobody compares.
+  /// See Group::assume(). The default does nothing.
   virtual void assume(const Spec& spec);
 
-  /// This rank has failed, of `why`, and does no more, though somebody may keep
-  /// its groups: who waits for it is to get an error. By default they notice
-  /// when the backend goes, if they do.
+  /// Marks this rank as failed because of `why`, while its groups may be kept:
+  /// peers waiting on it must get an error. The default relies on the transport
+  /// noticing the closed connection.
   virtual void abandon(const std::string& why);
 
  protected:
-  /// What the members say of their parts, where no layout does.
+  /// Exchanges the sizes of all members' shards, if no layout gives them.
   Sizes ask_sizes(int64_t mine);
-  /// shapes[r]: that of what member r sends here.
+  /// Exchanges shapes: shapes[r] is that of the tensor that member r sends
+  /// here.
   std::vector<Sizes> ask_shapes(const Tensors& sent);
 
  private:
@@ -190,9 +192,9 @@ class DTENSOR_API GroupBackend {
 
 using GroupBackendPtr = std::shared_ptr<GroupBackend>;
 
-/// `backend`, but that its ranks compare what they call and what they assume
-/// before each collective; where they differ, all of them throw ValueError.
-/// Costs a small all_gather each time. (Ranks that are threads compare anyway.)
+/// Wraps `backend` so that ranks compare their calls and assumed shapes before
+/// each collective. If they differ, all ranks throw ValueError. Costs a small
+/// all_gather per call. (Ranks that are threads always compare.)
 DTENSOR_API GroupBackendPtr checked(GroupBackendPtr backend);
 
 } // namespace dtensor

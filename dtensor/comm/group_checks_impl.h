@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How groups check their arguments and tell observers what a call sends.
+// Argument checks of groups, and the reports of sent bytes to observers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,13 +28,13 @@ inline int64_t bytes(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-/// Tells this rank's observers.
+/// Notifies this rank's observers.
 void observe(
     const Group& group,
     CollectiveKind kind,
     int64_t payload,
     double wire);
-/// The same of a collective that goes in a ring with `buffer` bytes.
+/// Notifies observers of a ring collective over a buffer of `buffer` bytes.
 inline void observe_ring(
     const Group& group,
     CollectiveKind kind,
@@ -48,7 +48,8 @@ inline void observe_ring(
         wire_bytes(kind, group.size(), static_cast<double>(buffer)));
   }
 }
-/// Sent is all of `input` but the part along `shard_dim` that the rank keeps.
+/// Notifies observers: the rank sends all of `input` except its own shard along
+/// `shard_dim`.
 void observe_shard_dim_alltoall(
     const Group& group,
     const at::Tensor& input,
@@ -61,12 +62,13 @@ void check_defined(std::string_view where, const at::Tensor& tensor);
 /// sum is "or", product is "and", avg is an error.
 void check_reducible(std::string_view where, at::ScalarType dtype, ReduceOp op);
 
-/// `dim` counted from the front. Throws IndexError if there is no such one.
+/// Returns `dim` as a non-negative index. Throws IndexError if it is out of
+/// range.
 int64_t wrap_dim(std::string_view where, const at::Tensor& tensor, int64_t dim);
 
-/// Throws ValueError unless `sizes`, where it is given, has one for each rank:
-/// that of `input` along `dim` for this one, and together that of all of
-/// `input` in check_total().
+/// Throws ValueError unless `sizes` is empty or has one size per rank.
+/// check_part() requires this rank's size to be that of `input` along `dim`;
+/// check_total() requires the sizes to add up to it.
 void check_part(
     std::string_view where,
     const Group& group,
@@ -79,15 +81,15 @@ void check_total(
     const at::Tensor& input,
     int64_t dim,
     SizesRef sizes);
-/// The same for the shapes of what comes from each rank, this one's own being
-/// that of what it keeps.
+/// Throws ValueError unless `shapes` is empty or has the shape of the tensor
+/// received from each rank; this rank's own must be that of inputs[rank].
 void check_shapes(
     std::string_view where,
     const Group& group,
     const std::vector<at::Tensor>& inputs,
     c10::ArrayRef<Sizes> shapes);
 
-/// Throws ValueError: the parts have size `total` together, not `wanted`.
+/// Throws ValueError: the shards' total size is `total`, not `wanted`.
 [[noreturn]] void throw_wrong_total(
     std::string_view where,
     std::string_view label,
@@ -95,18 +97,18 @@ void check_shapes(
     int64_t total,
     int64_t wanted);
 
-/// Throws RuntimeError unless each member said a size that a tensor can have,
-/// and their sum is one. Sizes of other ranks are checked before anything of
-/// them is allocated.
+/// Throws RuntimeError unless each member sent a valid tensor size, and their
+/// sum is one. Sizes of other ranks are checked before they are used in an
+/// allocation.
 void check_told_sizes(const GroupMembers& members, SizesRef sizes);
-/// The same for the shape that `member` said.
+/// Throws RuntimeError unless `member` sent a valid tensor shape.
 void check_told_shape(
     const GroupMembers& members,
     size_t member,
     SizesRef shape);
 
-/// Throws ValueError unless the message that came from member `from` has the
-/// dtype of `like`, and fits its shape.
+/// Throws ValueError unless the message received from member `from` has the
+/// dtype of `like` and fits its shape.
 void check_received(
     const GroupMembers& members,
     int64_t from,
@@ -114,16 +116,16 @@ void check_received(
     const at::Tensor& message,
     bool fits_shape);
 
-/// (gather_dim, shard_dim) of a shard_dim_alltoall, counted from the front.
+/// Returns (gather_dim, shard_dim) of a shard_dim_alltoall, both non-negative.
 std::pair<int64_t, int64_t>
 two_dims(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim);
 
-/// `result`, copied to `out` if that is defined.
+/// Returns `result` as a completed Pending, copied to `out` if that is defined.
 PendingPtr ready_at(const at::Tensor& result, const at::Tensor& out);
 
-/// A call of a backend. While it lives, autograd is set aside for a backend
-/// that needs it so; it gives the tensors as the backend needs them. LibTorch's
-/// profilers see it as `name`, a literal.
+/// A call of a backend. Excludes autograd while it lives, and converts tensors
+/// to plain contiguous ones, if the backend needs that. LibTorch's profilers
+/// show the call as `name`, a literal.
 class Handover {
  public:
   Handover(const GroupBackend& backend, std::string_view name)

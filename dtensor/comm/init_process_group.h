@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are processes, of one host or of many.
+// Initialization of ranks that are processes, on one host or several.
 //
 //   int main() {
 //     init_process_group();   // asks the launcher's variables who this is
@@ -12,8 +12,7 @@
 //   mpirun -n 4 ./program
 //   dtensor-run -n 4 ./program
 //
-// A program that is to run on threads too, or alone, leaves the choice to
-// run_world (comm/run_world.h).
+// run_world (comm/run_world.h) also runs the same program on threads, or alone.
 #pragma once
 
 #include <dtensor/api.h>
@@ -28,52 +27,56 @@ namespace dtensor {
 
 /// Options of init_process_group.
 struct ProcessGroupOptions {
-  /// What carries tensors: a name (comm/backends.h), or one for each type of
-  /// device, "cpu:gloo,cuda:nccl". Empty: what the environment's
-  /// DTENSOR_BACKEND says, else "auto". With "fake", nobody is met: this
-  /// process is `rank` of `world_size` by itself.
+  /// Backend name (comm/backends.h), or one per device type,
+  /// "cpu:gloo,cuda:nccl". Empty: the environment variable DTENSOR_BACKEND,
+  /// else "auto". With "fake", this process acts as `rank` of `world_size`
+  /// without any other rank.
   std::string backend = {};
-  /// Where ranks meet. Empty or "env://": what the launcher's variables say,
-  /// else within this host. "tcp://host:port": rank 0 listens there.
-  /// "file:///path": a file that all hosts see and that does not exist yet.
+  /// Rendezvous of the ranks. Empty or "env://": the launcher's variables, else
+  /// within this host. "tcp://host:port": rank 0 listens there. "file:///path":
+  /// a file that is visible to all hosts and does not exist yet.
   std::string init_method = {};
-  /// Which rank this is, and of how many; by default what the launcher says.
+  /// This rank and the world size; by default the launcher's values.
   std::optional<int64_t> rank = std::nullopt;
   std::optional<int64_t> world_size = std::nullopt;
-  /// Instead of an init_method: a store that all ranks can reach.
+  /// Store that all ranks can reach; replaces `init_method`.
   c10::intrusive_ptr<c10d::Store> store = nullptr;
-  /// How long ranks wait for each other, here and in each collective.
+  /// Longest wait for other ranks, at initialization and in each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// Ranks compare what they call before each collective, and all of them throw
-  /// ValueError where it differs; costs a message each. The environment's
-  /// TORCH_DISTRIBUTED_DEBUG=DETAIL asks for it too.
+  /// Makes ranks compare their calls before each collective, and throw
+  /// ValueError on all ranks if they differ. Costs a message per call. The
+  /// environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL enables it, too.
   bool checks = false;
-  /// As RunRanksOptions::keep_freed_memory, while this process is a rank.
+  /// See RunRanksOptions::keep_freed_memory; holds while this process is a
+  /// rank.
   bool keep_freed_memory = true;
 };
 
-/// Makes this process a rank: this thread, and all threads that are no ranks of
-/// another world. Returns once all ranks have come and draw as rank 0 does
-/// (docs/concepts/random.md). Without launcher and options: rank 0 of 1.
-/// Throws ValueError for variables and options that are missing or do not fit,
-/// RuntimeError in a process that is a rank already, and where ranks do not
-/// come in time, are of another version of this library, or of another job.
+/// Makes this process a rank: this thread, and all threads that are not ranks
+/// of another world. Returns once all ranks have joined and have rank 0's
+/// random state (docs/concepts/random.md). Without launcher and options: rank 0
+/// of 1.
+/// Throws ValueError for missing or inconsistent variables and options. Throws
+/// RuntimeError if this process is a rank already, if ranks do not join in
+/// time, or if a rank has another version of this library or belongs to another
+/// job.
 /// Python: torch.distributed.init_process_group.
 DTENSOR_API void init_process_group(const ProcessGroupOptions& options = {});
 
-/// Ends this rank, in the thread that began it. Groups, meshes and DTensors
-/// that it made may not be used any more. Does nothing in a process that is
-/// no rank.
+/// Ends this rank; call it in the thread that called init_process_group.
+/// Groups, meshes and DTensors that the rank made must not be used afterwards.
+/// Does nothing if the process is not a rank.
 /// Python: torch.distributed.destroy_process_group.
 DTENSOR_API void destroy_process_group();
 
-/// Whether this process is a rank by init_process_group.
+/// Returns true between init_process_group and destroy_process_group.
 /// Python: torch.distributed.is_initialized.
 DTENSOR_API bool is_initialized();
 
-/// This rank's number among those of its host, from 0 in order of their ranks:
-/// which device to take, before the first collective. 0 where ranks are
-/// threads. Python: torch.distributed.get_node_local_rank.
+/// Returns this rank's index among the ranks of its host, from 0 in rank order.
+/// It selects the device to use, before the first collective. 0 if ranks are
+/// threads.
+/// Python: torch.distributed.get_node_local_rank.
 DTENSOR_API int64_t get_node_local_rank();
 
 } // namespace dtensor

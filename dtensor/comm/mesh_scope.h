@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MeshScope: the mesh of all calls that name none.
+// MeshScope: the default mesh of calls that are given none.
 //
 //   const MeshScope scope(init_device_mesh(torch::kCPU, {4}));
 //   auto w = distribute_tensor(torch::randn({8, 6}), {}, {Shard(0)});
@@ -13,9 +13,9 @@
 
 namespace dtensor {
 
-/// While it lives, `mesh` is that of this rank's calls that are given none (or
-/// an undefined one). Scopes nest. Throws ValueError for an undefined mesh,
-/// RuntimeError for another rank's.
+/// Sets the default mesh of this rank's calls without a mesh (or with an
+/// undefined one), while it lives. Scopes nest. Throws ValueError for an
+/// undefined mesh, RuntimeError for another rank's mesh.
 class DTENSOR_API MeshScope {
  public:
   explicit MeshScope(const DeviceMesh& mesh);
@@ -24,14 +24,15 @@ class DTENSOR_API MeshScope {
   MeshScope& operator=(const MeshScope&) = delete;
 };
 
-/// The mesh of the innermost MeshScope of this rank; undefined if there is
+/// Returns the mesh of this rank's innermost MeshScope; undefined if there is
 /// none.
 DTENSOR_API DeviceMesh get_current_mesh();
 
 namespace detail {
 
-/// `mesh`, or the current one if it is undefined. Throws ValueError from
-/// `where` if there is none either, RuntimeError if it is another rank's.
+/// Returns `mesh`, or the current mesh if it is undefined. Throws ValueError,
+/// prefixed with `where`, if both are undefined, and RuntimeError for another
+/// rank's mesh.
 DTENSOR_API DeviceMesh
 mesh_or_current(const DeviceMesh& mesh, const char* where);
 

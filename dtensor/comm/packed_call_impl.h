@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank's Call as a string, for ranks that do not see each other's memory.
+// Serialization of a rank's Call, for ranks that do not share memory.
 #pragma once
 
 #include <dtensor/comm/assumed_shapes_impl.h>
@@ -9,21 +9,24 @@
 
 namespace dtensor::detail {
 
-/// What a rank told. Its tensors have shapes and dtypes, and no data.
+/// A Call received from another rank. Its tensors have shapes and dtypes, no
+/// data.
 struct ToldCall {
   Call call;
   AssumedShapes assumed;
 };
 
 std::string pack(const Call& call);
-/// Returns what global rank `rank` told, of a group of `members`. Throws
-/// RuntimeError for bytes that are no call, or the call of a larger group.
-/// `call.assumed` is null where nothing was assumed, else to be pointed at
-/// `assumed` by whoever keeps it.
+/// Returns the call that global rank `rank` of a group of `members` ranks
+/// packed.
+/// Throws RuntimeError if the bytes are not a call, or the call of a larger
+/// group. `call.assumed` is null if nothing was assumed. Else the caller must
+/// point it at `assumed`, in the place where it stores the ToldCall.
 ToldCall unpack(const std::string& packed, int64_t rank, int64_t members);
 
-/// The same number on ranks whose calls fit, and another one where they do not;
-/// but of what is sent to whom it knows nothing (has_more_to_compare).
+/// Returns a hash that is equal on ranks whose calls match and differs
+/// otherwise. It does not cover the sizes sent to each member: see
+/// has_more_to_compare().
 int64_t fingerprint(const Call& call);
 bool has_more_to_compare(const Call& call);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks that are threads get a default generator each; see
-// rank_generator.h.
+// Default generators of ranks that are threads; see rank_generator.h.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,11 +9,11 @@
 
 namespace dtensor::detail {
 
-/// While one lives, LibTorch's default generator is another object, a door to
-/// those of the ranks. The last one to go puts the very object of before back,
-/// with the state that the other one has then: who holds it holds the default
-/// generator still. Other threads of the program may not draw from the default
-/// generator while the first begins and the last ends.
+/// Replaces LibTorch's default generator, while one lives, by a proxy for the
+/// generators of the ranks. The last one to end restores the original object,
+/// with the proxy's state, so existing handles to it stay valid. Other threads
+/// of the program must not draw from the default generator while the first one
+/// starts or the last one ends.
 class GeneratorSwap {
  public:
   explicit GeneratorSwap(bool wanted = true);
@@ -26,12 +25,12 @@ class GeneratorSwap {
   bool wanted_;
 };
 
-/// Whether operators of this thread that draw look for the rank's generator,
-/// and for a SameOnAllRanks; returns what it was. On for every rank.
+/// Turns on the interception of this thread's random operators, for the rank's
+/// generator and SameOnAllRanks. Returns the previous value. On for every rank.
 bool watch_draws(bool watched);
 
-/// Makes `own` the default generator of this thread's rank, while it and a
-/// GeneratorSwap live; undefined: the process's.
+/// Makes `own` the default generator of this thread's rank, while both this and
+/// a GeneratorSwap live. Undefined: the process's generator.
 class RankGeneratorScope {
  public:
   explicit RankGeneratorScope(at::Generator own);
@@ -44,21 +43,21 @@ class RankGeneratorScope {
   bool was_watched_;
 };
 
-/// This rank's own default generator; undefined where the rank draws from the
-/// process's.
+/// Returns this rank's own default generator; undefined if the rank draws from
+/// the process's.
 const at::Generator& own_generator();
 
-/// Whether a program that passes `generator` means the default generator. To be
-/// called while the default generator is exchanged.
+/// Returns true if `generator` denotes the default generator. Call it only
+/// while the default generator is replaced.
 bool is_default_generator(const at::Generator& generator);
 
-/// A copy of the default generator as it is, and giving the default generator
-/// the state of another.
+/// Return a copy of the default generator, and set the default generator to a
+/// given state.
 at::Generator copy_of_default_generator();
 void set_default_generator(const at::Generator& state);
 
-/// While it lives, this thread computes what is to be the same on all ranks: a
-/// rank that draws from its default generator gets an error that names `what`.
+/// Marks code whose results must be equal on all ranks: drawing from the rank's
+/// default generator then throws an error that names `what`.
 class SameOnAllRanks {
  public:
   explicit SameOnAllRanks(const std::string& what);
@@ -70,10 +69,11 @@ class SameOnAllRanks {
   const std::string* outer_;
 };
 
-/// How often this rank has seeded the default generator: streams that follow
-/// its seed start anew when the count has changed. LibTorch tells nobody, so a
-/// rank without a generator of its own, and a program without ranks, exchange
-/// LibTorch's for one that counts by their first call, and for good.
+/// Returns how often this rank has seeded the default generator. Streams
+/// derived from its seed restart when the count changes. LibTorch does not
+/// report seeding. Outside of ranks, and for a rank without a generator of its
+/// own, the first call therefore replaces LibTorch's default generator by a
+/// counting one, permanently.
 uint64_t rank_seedings();
 
 } // namespace dtensor::detail

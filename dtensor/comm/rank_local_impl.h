@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RankLocal: what is a rank's own, found by every thread that works for it.
+// RankLocal: per-rank state, found by every thread that works for the rank.
 //
 //   RankLocal<Stream> stream;   // in namespace scope
 //   ++stream.get().position;    // of this rank
 //
-// A rank is mostly one thread, but not always: LibTorch runs backward nodes of
-// a device in threads of its own, and a program may call backward() in another
-// thread. Both find the state of the rank that made the node (comm/world.h).
-// Each thread outside of ranks has a state of its own.
+// A rank is usually one thread, but not always: LibTorch runs a device's
+// backward nodes in threads of its own, and a program may call backward() in
+// another thread. Both use the state of the rank that made the node
+// (comm/world.h). Each thread outside of ranks has a state of its own.
 //
-// Of the thread, and in thread_locals, is besides which rank it is: what only
-// saves time or memory (free lists, decisions that follow from their key
-// alone); what follows its calls (scopes, operators that run, how long it
-// waits); and the tape of its DeferredInit scopes. tools/check_layers.py lists
-// them. A T is not made thread-safe by this: a rank does one thing at a time.
+// Some state is thread_local instead: the thread's rank; state that only saves
+// time or memory (free lists, decisions determined by their key); state that
+// follows the thread's calls (scopes, running operators, timeouts); and the
+// tape of its DeferredInit scopes. tools/check_layers.py lists it. RankLocal
+// does not make a T thread-safe: a rank does one thing at a time.
 //
-// Like c10d's RankLocal, with the state in the world instead of a map.
+// Corresponds to c10d's RankLocal, with the state in the World instead of a
+// map.
 #pragma once
 
 #include <c10/macros/Macros.h>
@@ -31,7 +32,7 @@ class World;
 
 namespace dtensor::detail {
 
-/// The values of all RankLocals of one rank, by slot number.
+/// Values of all RankLocals of one rank, by slot number.
 class RankState {
  public:
   static constexpr size_t kSlots = 32;
@@ -45,13 +46,13 @@ class RankState {
     clear();
   }
 
-  /// Null if there is none yet. Never any in slot 0.
+  /// Returns the value, or null if there is none yet. Slot 0 is always empty.
   void* find(size_t slot) const {
     return values_[slot].load(std::memory_order_acquire);
   }
-  /// The same, made if need be.
+  /// Returns the value, made on first use.
   void* get(size_t slot, Make make, Drop drop);
-  /// Drops all values.
+  /// Destroys all values.
   void clear();
 
  private:
@@ -60,17 +61,17 @@ class RankState {
   std::array<Drop, kSlots> drops_{};
 };
 
-/// The rank that a thread is: the process's world and null for none.
+/// Rank of a thread: the process's world and a null state if it is not a rank.
 struct ThisThread {
   World* world;
   RankState* state;
 };
-// Read in each collective and wherever a mesh is checked: in the part of the
-// thread's memory that needs no call to find.
+// Read in each collective and mesh check, hence in static TLS: access needs no
+// function call.
 [[gnu::tls_model(
     "initial-exec")]] extern constinit thread_local ThisThread this_thread;
 
-/// The value in `slot` (0: none was given to the RankLocal yet) of the rank
+/// Returns the value in `slot` (0: the RankLocal has no slot yet) for the rank
 /// that this thread works for.
 void* find_rank_local(
     std::atomic<size_t>& slot,

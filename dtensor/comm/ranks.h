@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where ranks come from: run_ranks runs a function on n ranks, which are
-// threads of this process.
+// Ranks as threads: run_ranks runs a function on n ranks, each a thread of this
+// process.
 //
 //   run_ranks(4, [] {
 //     auto mesh = init_device_mesh(torch::kCPU, {4}, {"tp"});
 //     ...
 //   });
 //
-// Ranks that live on are an object. What a rank made in one call is its own in
-// the next:
+// A Ranks object keeps its ranks alive between calls. State that a rank made in
+// one call is available to it in the next:
 //
 //   Ranks ranks(4);
 //   std::vector<Model> models(4, nullptr);
 //   ranks.run([&](int64_t rank) { models[rank] = sharded_model(); });
 //   ranks.run([&](int64_t rank) { answer(models[rank]); });   // any number
 //
-// Outside of both a program is rank 0 of a world of one, so the same function
-// also runs without them. Other worlds: comm/world.h.
+// Outside of both, a program is rank 0 of a world of one rank, so the same
+// function also runs without them. Other worlds: comm/world.h.
 #pragma once
 
 #include <dtensor/api.h>
@@ -35,62 +35,63 @@ class RankThreads;
 
 /// Options of run_ranks and Ranks.
 struct RunRanksOptions {
-  /// A collective that waits longer than this for a rank that never arrives is
-  /// an error naming the ranks that are missing.
+  /// Longest wait of a collective for a rank that does not arrive; then an
+  /// error names the missing ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Threads that one rank's operators may use (at::set_num_threads in each
-  /// rank); 0 divides the caller's threads between the ranks, at least 1 each.
+  /// Threads for one rank's operators (at::set_num_threads in each rank). 0
+  /// divides the caller's threads among the ranks, at least 1 each.
   int intra_op_threads = 0;
-  /// While the ranks live, malloc keeps what is freed instead of giving it back
-  /// to the system and taking it anew, which costs threads a page fault for
-  /// each 4 KB. It does so for the whole process; when the last such ranks have
-  /// ended, glibc's settings are put back (docs/concepts/ranks.md: how far).
+  /// While the ranks live, malloc keeps freed memory instead of returning it to
+  /// the system; reallocating it would cost a page fault per 4 KB. This affects
+  /// the whole process. glibc's settings are restored when the last such ranks
+  /// have ended (docs/concepts/ranks.md has the limits).
   bool keep_freed_memory = true;
-  /// Each rank has a default CPU generator of its own (comm/rank_generator.h):
-  /// while a function runs on ranks, LibTorch's is exchanged. Without, they
-  /// draw from the process's in turns.
+  /// Gives each rank a default CPU generator of its own
+  /// (comm/rank_generator.h): LibTorch's is replaced while a function runs on
+  /// ranks. If false, ranks draw from the process's generator in turns.
   bool own_generators = true;
 };
 
-/// Ranks that live as long as the object: their threads, generators, groups,
-/// meshes and models stay from one run() to the next.
+/// Ranks that live as long as the object. Their threads, generators, groups,
+/// meshes and models persist from one run() to the next.
 class DTENSOR_API Ranks {
  public:
-  /// Throws ValueError if n < 1, RuntimeError when called from inside a rank.
+  /// Throws ValueError if n < 1, and RuntimeError inside a rank.
   explicit Ranks(int64_t n, const RunRanksOptions& options = {});
-  /// Ends the ranks: what they made may be looked at still.
+  /// Ends the ranks. Tensors and models that they made can still be inspected.
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
   /// Runs `fn` on all ranks, each in its thread, and returns when all have
-  /// ended. They take over the caller's grad mode and other thread-local state
-  /// as they are now. If any rank throws, the ranks end: this call throws the
-  /// error that run_ranks does, and later ones refuse. Throws RuntimeError from
-  /// inside a rank, and while another thread's call is going on.
+  /// returned. The ranks get the caller's current grad mode and other
+  /// thread-local state. If any rank throws, all ranks end: this call throws
+  /// the error that run_ranks throws, and later calls fail. Throws RuntimeError
+  /// inside a rank, and while another thread's call is running.
   void run(const std::function<void()>& fn);
-  /// The same with the rank as an argument.
+  /// Overload that passes the rank to `fn`.
   void run(const std::function<void(int64_t)>& fn);
 
-  /// How many there are.
+  /// Number of ranks.
   int64_t size() const;
 
  private:
   std::unique_ptr<detail::RankThreads> threads_;
 };
 
-/// Runs `fn` on `n` ranks, each a thread of its own, and returns when all have
-/// ended: Ranks for one call, after which the caller's default generator goes
-/// on where rank 0's stopped. If any rank throws, all ranks waiting for it are
-/// ended, and one error tells every rank's failure and the collective it was
-/// in. If exactly one rank failed by itself its message is kept whole inside.
-/// Throws ValueError if n < 1, RuntimeError when called from inside a rank.
+/// Runs `fn` on `n` ranks, each a thread, and returns when all have returned.
+/// It is Ranks for a single call; afterwards the caller's default generator has
+/// the final state of rank 0's. If any rank throws, all ranks waiting for it
+/// end, and one error lists every rank's failure and the collective that it was
+/// in. If exactly one rank failed by itself, the error contains its message
+/// unchanged.
+/// Throws ValueError if n < 1, and RuntimeError inside a rank.
 DTENSOR_API void run_ranks(
     int64_t n,
     const std::function<void()>& fn,
     const RunRanksOptions& options = {});
 
-/// The same with the rank as an argument.
+/// Overload that passes the rank to `fn`.
 DTENSOR_API void run_ranks(
     int64_t n,
     const std::function<void(int64_t)>& fn,

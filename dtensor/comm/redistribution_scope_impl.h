@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What layouts a collective is for: ranks that compare their calls say it.
+// Layouts that a collective converts between, for messages about differing
+// calls.
 #pragma once
 
 #include <dtensor/layout/spec.h>
@@ -8,8 +9,8 @@
 
 namespace dtensor::detail {
 
-/// While it lives, collectives of this thread bring a tensor from one layout to
-/// another one.
+/// Marks this thread's collectives, while it lives, as a redistribution between
+/// two layouts.
 class RedistributionScope {
  public:
   RedistributionScope(const Spec& from, const Spec& to)
@@ -22,7 +23,7 @@ class RedistributionScope {
   RedistributionScope(const RedistributionScope&) = delete;
   RedistributionScope& operator=(const RedistributionScope&) = delete;
 
-  /// Null outside of all.
+  /// Returns the innermost scope, or null.
   static const RedistributionScope* current() {
     return innermost();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One program for ranks of every kind:
+// run_world: one program for ranks as threads and as processes.
 //
 //   int main() {
 //     run_world(2, [] {
@@ -25,36 +25,37 @@
 
 namespace dtensor {
 
-/// What the launcher says of this process: its rank, or the first of its ranks
-/// where DTENSOR_RANKS_PER_PROCESS says that it has several, and of how many.
+/// Rank and world size that the launcher gave this process. With
+/// DTENSOR_RANKS_PER_PROCESS, `rank` is the first of this process's ranks.
 struct Launched {
   int64_t rank;
   int64_t size;
 };
 
-/// Nothing if no launcher started this process. Throws ValueError where the
-/// launcher's variables contradict each other.
+/// Returns nullopt if no launcher started this process. Throws ValueError if
+/// the launcher's variables contradict each other.
 DTENSOR_API std::optional<Launched> launched();
 
 /// Options of run_world.
 struct RunWorldOptions {
-  /// Of a launcher's processes: how many threads of each are ranks, the same in
-  /// all. 0: what the environment's DTENSOR_RANKS_PER_PROCESS says, else 1.
+  /// Number of threads per process that are ranks, equal in all processes of
+  /// the launcher. 0: the environment variable DTENSOR_RANKS_PER_PROCESS, else
+  /// 1.
   int64_t ranks_per_process = 0;
-  /// Where ranks are threads.
+  /// Options for ranks that are threads.
   RunRanksOptions threads = {};
-  /// Where they are processes.
+  /// Options for ranks that are processes.
   ProcessGroupOptions processes = {};
 };
 
-/// Runs `fn` as each rank of a world. Where a launcher started this process it
-/// is one rank of the launcher's, by init_process_group, until `fn` has ended;
-/// `ranks` then means nothing. Otherwise `ranks` threads run it, as by
-/// run_ranks. What `fn` throws is thrown on; peers that wait for this rank are
-/// told what it was.
-/// With n ranks per process, thread i of process p is rank p * n + i. Groups
-/// within a process meet as threads do, others over the processes' backend. A
-/// rank that throws ends the others of its process as in run_ranks.
+/// Runs `fn` as each rank of a world. If a launcher started this process, the
+/// process is one rank of the launcher's world (by init_process_group) until
+/// `fn` returns; `ranks` is then ignored. Otherwise `ranks` threads run it, as
+/// by run_ranks. Rethrows errors of `fn`, and reports them to peers that wait
+/// for this rank. With n ranks per process, thread i of process p is rank p * n
+/// + i. Groups inside a process meet as threads do, other groups over the
+/// processes' backend. If a rank throws, the other ranks of its process end as
+/// in run_ranks.
 DTENSOR_API void run_world(
     int64_t ranks,
     const std::function<void()>& fn,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// World: the ranks that work together, as one of them sees them.
+// World: one rank's view of the ranks that work together.
 //
-// A thread is a rank of a world while a WorldScope says so, and whoever asks
-// for a rank, a group or a mesh asks the world of its thread. run_ranks and
-// Ranks (comm/ranks.h) make worlds of threads; one of processes, or over
-// somebody else's communication, is a class with one function:
+// A WorldScope makes its thread a rank of a world. get_rank(), new_group() and
+// init_device_mesh() use the world of the calling thread. run_ranks and Ranks
+// (comm/ranks.h) make worlds of threads. A world over any other transport is a
+// class with one function:
 //
 //   class MyWorld final : public World {
 //    public:
@@ -17,9 +17,9 @@
 //   const WorldScope scope(world);   // this thread is that rank
 //   auto mesh = init_device_mesh(torch::kCPU, {size});
 //
-// A thread that is no rank is rank 0 of the process's world of one. A backward
-// node that a rank's thread made is that rank's wherever it runs: in a thread
-// of LibTorch's own for a device, or in any that calls backward().
+// A thread that is not a rank is rank 0 of the process's world of one. A
+// backward node belongs to the rank whose thread made it, wherever it runs: in
+// one of LibTorch's device threads, or in any thread that calls backward().
 #pragma once
 
 #include <dtensor/api.h>
@@ -41,49 +41,49 @@ class RankState;
 RankState& state_of(World& world);
 } // namespace detail
 
-/// What may be said of a group.
+/// Options for new_group().
 struct GroupOptions {
-  /// How long its collectives wait for its ranks (comm/collective_timeout.h);
-  /// by default as long as the world says.
+  /// Longest wait of its collectives for a rank (comm/collective_timeout.h); by
+  /// default the world's.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
-  /// What carries its tensors, where the world has a choice: a world of
-  /// processes takes what init_process_group() does. Empty: what the world has.
+  /// Backend name, in worlds with a choice: worlds of processes accept the
+  /// names that init_process_group() does. Empty: the world's backend.
   std::string backend = {};
 };
 
-/// One rank of a world. Groups, meshes and what is made of them belong to the
-/// object, which they keep alive: no other rank may use them, and nobody may
-/// communicate with them when it has ended.
+/// One rank of a world. Groups, meshes and objects made from them belong to it
+/// and keep it alive. No other rank may use them, and they cannot communicate
+/// once the world has ended.
 class DTENSOR_API World : public std::enable_shared_from_this<World> {
  public:
   virtual ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Which rank this is, and of how many.
+  /// This rank and the number of ranks.
   int64_t rank() const {
     return rank_;
   }
   int64_t size() const {
     return size_;
   }
-  /// What messages call it: "rank 0 of a run_ranks that has ended".
+  /// Name in messages: "rank 0 of a run_ranks that has ended".
   const char* name() const {
     return name_;
   }
 
-  /// The group of these global ranks, in this order, of which this rank is one.
-  /// Throws ValueError for members that are not there or named twice.
+  /// Makes the group of these global ranks, in this order; this rank must be a
+  /// member. Throws ValueError for ranks out of range or repeated.
   GroupPtr new_group(
       const std::vector<int64_t>& ranks,
       const std::string& label,
       const GroupOptions& options = {});
 
-  /// Says that this rank will do no more, and drops what it had of its own.
-  /// Worlds that have groups end before they are let go: models that a rank
-  /// keeps hold groups, and those hold the world.
+  /// Ends this rank and drops its own state. A world with groups must end
+  /// before it is released: groups, and the models that keep them, keep the
+  /// world alive.
   void end();
-  /// Whether it has been called.
+  /// Returns true once end() has been called.
   bool has_ended() const {
     return ended_.load(std::memory_order_relaxed);
   }
@@ -92,7 +92,8 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   virtual int64_t node_local_rank() const {
     return 0;
   }
-  /// The same address for all ranks of one world that live in this process.
+  /// Returns an address that is equal for all ranks of the world in this
+  /// process.
   virtual const void* shared() const {
     return this;
   }
@@ -104,12 +105,12 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
         size_(size),
         name_(name) {}
 
-  /// What carries tensors in a group of at least two ranks. All of them make it
-  /// with the same list, and the same list again is to give the same channel,
-  /// or the same backend.
+  /// Makes the backend of a group of at least two ranks. All members call it
+  /// with the same list. Calling it again with an equal list must give the same
+  /// channel or the same backend.
   virtual GroupBackendPtr make_backend(GroupMembers members) = 0;
-  /// The same over the backend of that name. By default there is no choice:
-  /// throws ValueError.
+  /// Makes a group's backend of the given name. By default there is no choice,
+  /// and it throws ValueError.
   virtual GroupBackendPtr make_chosen_backend(
       GroupMembers members,
       const std::string& backend);
@@ -121,13 +122,13 @@ class DTENSOR_API World : public std::enable_shared_from_this<World> {
   int64_t size_;
   const char* name_;
   std::atomic<bool> ended_{false};
-  /// What is the rank's own; made when it is first asked for.
+  /// The rank's RankLocal values; made on first use.
   std::atomic<detail::RankState*> state_{nullptr};
 };
 
 /// Makes this thread a rank of `world` while it lives.
-/// Throws ValueError for a rank outside of its world, RuntimeError where the
-/// thread is a rank of another world, or the world has ended.
+/// Throws ValueError for a rank out of range, and RuntimeError if the thread is
+/// a rank of another world or the world has ended.
 class DTENSOR_API WorldScope {
  public:
   explicit WorldScope(std::shared_ptr<World> world);
@@ -137,24 +138,25 @@ class DTENSOR_API WorldScope {
 
  private:
   std::shared_ptr<World> world_;
-  /// The outermost of the thread.
+  /// True for the outermost scope of the thread.
   bool entered_;
   bool watched_draws_ = false;
 };
 
-/// The world of this thread: that which it is a rank of; in a backward node
-/// that a rank made, that rank's; else the process's world of one.
+/// Returns the world of this thread: its rank's world; inside a backward node,
+/// that of the rank that made the node; else the process's world of one.
 DTENSOR_API std::shared_ptr<World> this_world();
-/// The same. It lives as long as something that was made in it does.
+/// Returns this_world() by reference. The world lives as long as any object
+/// made in it.
 DTENSOR_API World& current_world();
 
-/// This thread's rank and the number of ranks: 0 of 1 outside of ranks.
+/// Return this thread's rank and the number of ranks: 0 of 1 outside of ranks.
 DTENSOR_API int64_t get_rank();
 DTENSOR_API int64_t get_world_size();
 
-/// The group of these global ranks, in this order, of which the caller is one.
-/// All members call it with the same ranks; ranks outside need not. The same
-/// list gives the same channel. `label` is how messages call it.
+/// Makes the group of these global ranks, in this order; the caller must be one
+/// of them. All members call it with the same ranks; other ranks need not.
+/// Equal lists give the same channel. `label` names the group in messages.
 /// Python: torch.distributed.new_group.
 DTENSOR_API GroupPtr new_group(
     const std::vector<int64_t>& ranks,

@@ -87,10 +87,10 @@ void MpiGroup::barrier() {
       }));
 }
 
-// MPI_Allreduce and MPI_Reduce_scatter: the standard asks that all members
-// receive identical results, and implementations comply. If two members compute
-// the same element, they combine the same two terms, and a sum or product does
-// not depend on their order.
+// MPI_Allreduce: the standard asks that all members receive identical results,
+// and implementations comply. If two members compute the same element, they
+// combine the same two terms, and a sum or product does not depend on their
+// order.
 Begun MpiGroup::begin_all_reduce(const at::Tensor& input, ReduceOp op) {
   const bool reduces = mpi_reduction(input.scalar_type(), op).has_value();
   return begin_all_reduce_in_place(reduces ? input.clone() : input, op);

@@ -25,7 +25,7 @@ using MakeRank = std::function<
 
 class RankThreads {
  public:
-  /// `where` prefixes error messages.
+  /// Error messages start with `where`.
   RankThreads(
       const char* where,
       const RanksHere& here,
