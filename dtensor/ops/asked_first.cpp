@@ -28,9 +28,9 @@ namespace {
 
 std::atomic<SeesOperator> sees_all{nullptr};
 
-// Calls that are noted one upon the other, and of them those after which it is
-// looked whether they can still be repeated. A loop over averages of parameters
-// would keep all of its calls otherwise.
+// Greatest depth of recorded calls, and the interval of depths at which they
+// are checked for whether they can still be repeated. Otherwise a loop over
+// averages of parameters would keep all of its calls.
 constexpr int64_t kDeepest = 4096;
 constexpr int64_t kCheckedDepth = 64;
 
@@ -41,7 +41,7 @@ bool is_number(const at::Tensor& t) {
 // Facts about the operands of a call.
 struct Operands {
   bool any_source = false;
-  bool writes = false; // to a tensor that has a source
+  bool writes = false; // to a tensor with a source
   bool open = false;
   bool partial = false;
   bool meshes_differ = false;
@@ -75,9 +75,9 @@ Operands look_at(
   return found;
 }
 
-// A plain tensor, or one of the ranks that have the whole among them. A plain
-// tensor without dimensions is, if it has a gradient, or would be a term of a
-// sum over ranks.
+// Returns true for a plain tensor, and for a DTensor on another mesh than the
+// parameter's. A plain tensor without dimensions counts only if it requires a
+// gradient, or would become a term of a sum over ranks.
 bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
   if (is_dtensor(t)) {
     return meta_of(t).whole_source == nullptr &&
@@ -87,8 +87,9 @@ bool is_foreign_to(const Operands& operands, const at::Tensor& t) {
   return t.dim() > 0 || (!is_number(t) && (records || operands.partial));
 }
 
-// An operator that writes to a parameter, or sees nothing beside it (of an
-// optimizer), means the parts.
+// Returns true if the call needs unsharded operands. An operator that writes to
+// a parameter, or has no operands besides parameters (as in an optimizer), uses
+// the local shards.
 bool wants_wholes(const Operands& operands, c10::ArrayRef<c10::IValue> args) {
   if (!operands.any_source || operands.writes) {
     return false;
@@ -100,7 +101,8 @@ bool wants_wholes(const Operands& operands, c10::ArrayRef<c10::IValue> args) {
   return foreign;
 }
 
-// Drops sources that cannot give the whole any more. Returns true for any.
+// Drops sources that can no longer provide the unsharded value. Returns true if
+// there were any.
 bool drop_lost(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
@@ -113,13 +115,13 @@ bool drop_lost(c10::ArrayRef<c10::IValue> args) {
   return any;
 }
 
-// True if it gives views of its first argument.
+// Returns true if the operator returns views of its first argument.
 bool is_view_of_first(const c10::FunctionSchema& schema) {
   const auto* alias = schema.arguments()[0].alias_info();
   return alias != nullptr && !alias->isWrite() && !schema.returns().empty();
 }
 
-// Views and copies through which modules use their parameters.
+// Returns true for views and copies through which modules use their parameters.
 bool carries(const c10::OperatorHandle& op) {
   const auto* traits = RuleRegistry::global().find_traits(op.operator_name());
   return traits != nullptr && (traits->carries || traits->carries_to_parts);
@@ -134,8 +136,8 @@ bool has_source(const c10::IValue& arg) {
       source_if_held(arg.toTensor()) != nullptr;
 }
 
-// True if the parts are to be viewed, for an operator that may yet want the
-// whole of that.
+// Returns true if the operator views the sharded DTensor. A later operator may
+// still request the unsharded value of the view.
 bool is_view_of_parts(
     const c10::OperatorHandle& op,
     const Operands& operands,
@@ -145,21 +147,21 @@ bool is_view_of_parts(
       (wants ? carries(op) : !operands.others);
 }
 
-// True if all operands are parameters, what was made of them, and numbers.
-// Formulas of gradients make no wholes.
+// Returns true if all operands are parameters, results of operators on them,
+// and numbers. Calls made by gradient formulas are not recorded.
 bool can_be_repeated(const c10::OperatorHandle& op, const Operands& operands) {
   return !operands.others && !draws(op) &&
       (!in_backward() || c10::GradMode::is_enabled());
 }
 
-// True if nothing is to be noted of the call.
+// Returns true if the call must not be recorded.
 bool is_too_deep(const DerivedCall& call) {
   return call.depth() > kDeepest ||
       (call.depth() % kCheckedDepth == 0 && call.is_lost());
 }
 
-// A view of parts that cannot be viewed so: a copy of the whole, viewed, which
-// refuses writes.
+// Replaces a view of a sharded DTensor that has no rule: views a replicated
+// copy, and refuses writes to the view.
 void view_copy(
     const c10::OperatorHandle& op,
     torch::jit::Stack args,
@@ -175,8 +177,9 @@ void view_copy(
   }
 }
 
-// LibTorch's casts return the tensor itself if it has the dtype, which its
-// whole may not have: then a view of it.
+// Views a sharded DTensor. LibTorch's casts return the tensor itself if it
+// already has the dtype, but its unsharded value may have another dtype. The
+// result is then a view of the tensor.
 void view_parts(
     const c10::OperatorHandle& op,
     const at::Tensor& self,
@@ -218,7 +221,7 @@ void go_on_and_note(
   }
 }
 
-// True for a parameter, a view of one, and a copy of one.
+// Returns true for a parameter, a view of it, and a copy of it.
 bool stands_for_parameter(const at::Tensor& t) {
   const auto* source = whole_source_of(t);
   const auto* derived = dynamic_cast<const DerivedWhole*>(source);
@@ -227,8 +230,9 @@ bool stands_for_parameter(const at::Tensor& t) {
        carries(derived->call()->op()));
 }
 
-// Computes parts of a result of parameters alone, or the whole, if there is no
-// rule on parts, or numbers are drawn for a module.
+// Computes a sharded result of parameters alone. Uses unsharded operands
+// instead if no rule supports the layouts, or if numbers are drawn for a
+// module.
 void call_on_parts(
     const c10::OperatorHandle& op,
     const Operands& operands,
@@ -253,7 +257,7 @@ void call_on_parts(
   }
 }
 
-// Runs an operator that writes to what has a source.
+// Runs an operator that writes to a tensor with a source.
 void write_to_parts(
     const c10::OperatorHandle& op,
     const Operands& operands,

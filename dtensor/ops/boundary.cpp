@@ -8,7 +8,8 @@
 namespace dtensor::detail {
 namespace {
 
-// As in addmm: beta * bias + alpha * input * parameter.
+// Returns true for a factor other than 1, as in addmm: beta * bias + alpha *
+// input * parameter.
 bool scales(const c10::IValue& value) {
   return value.isScalar() && !value.toScalar().equal(1);
 }
@@ -27,7 +28,7 @@ void refresh_boundaries(const at::Tensor& t, BoundaryKind kind) {
   if (!is_dtensor(t) || !t.is_leaf()) {
     return;
   }
-  // Held: refresh() may exchange what rides on `t`.
+  // Keeps the boundaries alive: refresh() may replace those of `t`.
   if (const auto boundaries = meta_of(t).boundaries) {
     if (const auto& boundary = boundaries->get_any(kind)) {
       boundary->refresh(t, kind);

@@ -30,7 +30,7 @@ void add_list_to_key(
   }
 }
 
-// Of one value that is there.
+// Adds a value that is not None.
 void add_item_to_key(
     LongKey& key,
     const c10::IValue& value,

@@ -35,8 +35,7 @@
 
 namespace dtensor::detail {
 
-/// Returns a word with the dtype of `t` and two flags: it is a number, and it
-/// may become Partial.
+/// Returns a word with the dtype of `t`, is-a-number and may-become-Partial.
 uint64_t word_of_plain(const at::Tensor& t);
 
 template <class Key>
@@ -187,8 +186,7 @@ void add_caller_to_key(Key& key, const OpInfo& info) {
   }
 }
 
-/// Adds a boxed argument of that type; `fixed_size` is true for bool[3] and the
-/// like.
+/// Adds a boxed argument; `fixed_size` is true for bool[3] and the like.
 void add_to_key(
     LongKey& key,
     const c10::IValue& value,

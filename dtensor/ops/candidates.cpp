@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rule lets a call choose among.
+// Strategies among which the rule of a call may choose.
 #include <dtensor/ops/candidates_impl.h>
 
 #include <dtensor/error.h>
@@ -11,7 +11,8 @@
 namespace dtensor {
 namespace {
 
-// How inputs are cut on this mesh dimension, other than as Shard.
+// Returns the inputs' placements on this mesh dimension that shard, but not as
+// Shard without units; with tensor dimension 0.
 Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
   Placements cuts;
   for (const auto& input : call.inputs) {
@@ -24,7 +25,7 @@ Placements other_cuts(const OpCall& call, int64_t mesh_dim) {
   return cuts;
 }
 
-// With that cut in place of every Shard.
+// Replaces every Shard by `cut` on the same tensor dimension.
 Strategy with_cut(Strategy strategy, const Placement& cut) {
   const auto change = [&](Placements& placements) {
     for (auto& p : placements) {
@@ -38,7 +39,8 @@ Strategy with_cut(Strategy strategy, const Placement& cut) {
   return strategy;
 }
 
-// A rule that names other cuts itself says how they go with each other.
+// Returns true if `cut` may replace the Shards of the strategy. A rule that
+// lists other sharding placements itself defines how they combine.
 bool may_be_cut_otherwise(const Strategy& s) {
   const auto count = [&](bool (Placement::*is)() const) {
     const auto found = [is](const Placement& p) { return (p.*is)(); };
@@ -56,7 +58,8 @@ Strategy replicated(const OpCall& call) {
   return s;
 }
 
-// Of a strategy, or of one for the whole mesh. Programs write rules, too.
+// Checks the number of layouts of a Strategy or MeshStrategy. Programs write
+// rules, too.
 template <class AnyStrategy>
 void check_fits(const OpCall& call, const AnyStrategy& strategy) {
   DTENSOR_CHECK_VALUE(

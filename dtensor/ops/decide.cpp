@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A decision for a call: the one that this thread made before, or a new one.
+// Decisions of calls: from this thread's cache, or made now.
 #include <dtensor/ops/decide_impl.h>
 
 #include <ATen/ops/ones.h>
@@ -36,14 +36,15 @@ bool decides_gradient(const OpInfo& info) {
   return info.in_gradients && in_backward();
 }
 
-// The gradient through a write to a view takes in that of the view, which a
-// formula may have made of sizes alone.
+// Returns true if the call writes to a gradient. The gradient through a write
+// to a view receives the gradient of the view, which a formula may have created
+// from sizes alone.
 bool writes_gradient(const OpInfo& info) {
   return info.in_place && in_view_backward();
 }
 
-// A plain tensor of one element means the same on every rank; any other one
-// might be anything.
+// Returns the spec of a plain operand. A plain tensor of one element counts as
+// equal on all ranks; any other may differ.
 SpecPtr spec_of_plain(
     const OpInfo& info,
     const at::Tensor& plain,
@@ -104,8 +105,8 @@ bool all_replicated(const OpCall& call) {
           : ". Redistribute them to Replicate first.");
 }
 
-// The gradient of a replicated input is a sum over ranks as soon as the ranks
-// compute different things with it.
+// Returns the layouts of the gradients. The gradient of a replicated input is a
+// sum over ranks as soon as the ranks compute with different values.
 std::vector<SpecPtr> gradient_layouts(
     const OpCall& call,
     const Decision& decision) {
@@ -144,8 +145,8 @@ std::vector<SpecPtr> gradient_layouts(
   return specs;
 }
 
-// For operands that are not all replicated, in an on_missing_rule() scope; else
-// null.
+// Returns the decision for operands that are not all replicated, in an
+// on_missing_rule() scope; null otherwise.
 std::shared_ptr<const Decision> decide_to_make_whole(
     const OpInfo& info,
     const OpCall& call) {
@@ -157,8 +158,8 @@ std::shared_ptr<const Decision> decide_to_make_whole(
   return decision;
 }
 
-// Operators without a rule compute on replicated tensors what they compute on
-// plain ones, as long as they are deterministic.
+// Returns the decision for an operator without a rule: on replicated tensors
+// every rank runs the plain operator, provided that it is deterministic.
 std::shared_ptr<const Decision> decide_replicated(
     const OpInfo& info,
     const OpCall& call) {
@@ -174,7 +175,8 @@ std::shared_ptr<const Decision> decide_replicated(
   return decision;
 }
 
-// The same for an operator whose results have shapes that only they tell.
+// Returns the decision for an operator whose result shapes are known only from
+// the results.
 std::shared_ptr<const Decision> decide_without_meta(
     const OpInfo& info,
     const OpCall& call) {
@@ -200,7 +202,7 @@ bool all_have_equal_parts(const OpCall& call, const Decision& decision) {
   return equal;
 }
 
-// What LibTorch would resize self for.
+// Throws if LibTorch would resize self.
 void check_fits_in_place(const OpInfo& info, const OpCall& call) {
   const auto& self = *call.inputs[0].spec;
   DTENSOR_CHECK(
@@ -213,13 +215,14 @@ void check_fits_in_place(const OpInfo& info, const OpCall& call) {
       " in place. Use the out-of-place operator.");
 }
 
-// LibTorch has few kernels for these types.
+// Returns true for dtypes for which LibTorch has few kernels.
 bool is_rare(at::ScalarType dtype) {
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
 }
 
-// Whether there is one for this call shows when it is called. (Dimensions of
-// one element would not always get as far as a kernel.)
+// Throws if LibTorch has no kernel for this call. Only a call can show it, so
+// the operator is called on ones. (Their dimensions have two elements, since a
+// call on one element might return before it reaches a kernel.)
 void check_has_kernel(const OpInfo& info, const OpCall& call) {
   if (!is_rare(call.inputs[0].spec->dtype())) {
     return;
@@ -240,7 +243,7 @@ void check_has_kernel(const OpInfo& info, const OpCall& call) {
         *call.inputs[0].spec,
         ". Convert it to another dtype.");
   } catch (const c10::Error&) {
-    // These are not the numbers that it is called with.
+    // The operator rejects ones, which are not the values of the call.
   }
 }
 
@@ -304,7 +307,7 @@ std::shared_ptr<const Decision> decide(
   const auto args = last_args(stack, info.num_args);
   const auto key = key_of(info, args);
   return key.usable() ? decide(info, args, key.words())
-                      : decide_anew(info, args); // each time anew
+                      : decide_anew(info, args); // decided again each time
 }
 
 } // namespace dtensor::detail

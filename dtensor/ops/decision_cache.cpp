@@ -7,21 +7,22 @@
 namespace dtensor::detail {
 namespace {
 
-// Of the thread, not of the rank: a decision follows from its key, and whoever
-// makes it anew makes the same. The thread looks here in each call, with fewer
-// steps than a rank's state would take.
+// Caches per thread instead of per rank: a decision follows from its key, so
+// every rank would make the same one. A thread-local access also takes fewer
+// steps in each call than access to a rank's state.
 thread_local std::vector<std::unique_ptr<DecisionCache>> caches;
 thread_local std::vector<std::unique_ptr<RecentDecisions>> recent;
 
-/// `recent`, looked at without asking whether it has been constructed, in the
-/// part of the thread's memory that needs no call to find.
+/// Copy of `recent`'s address and size that every call reads. It is
+/// constant-initialized, so a read needs no check for construction, and the TLS
+/// model makes the address available without a function call.
 struct Known {
   const std::unique_ptr<RecentDecisions>* first = nullptr;
   size_t count = 0;
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Known known_recent{};
 
-// Element `slot`, made when it is first asked for.
+// Returns element `slot`, which is made at its first use.
 template <class T>
 T& at_slot(std::vector<std::unique_ptr<T>>& all, size_t slot) {
   if (slot >= all.size()) {

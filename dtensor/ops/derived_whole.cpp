@@ -54,13 +54,14 @@ DerivedCall::DerivedCall(
          arg,
          item});
   });
-  // Operands hold their sources, which must not hold them.
+  // Operands with sources are left out: they own their sources, which would own
+  // them through this call.
   map_tensors(args_.data(), args_.size(), [&](const at::Tensor& t, size_t) {
     return source_if_held(t) != nullptr ? at::Tensor() : t;
   });
 }
 
-// A long chain of calls is taken apart without recursion.
+// Destroys a long chain of calls without recursion.
 DerivedCall::~DerivedCall() {
   auto operands = std::move(sources_);
   while (!operands.empty()) {
@@ -112,7 +113,7 @@ std::vector<at::Tensor> DerivedCall::run() {
   return results;
 }
 
-// Calls below come first, so that a long chain takes no recursion.
+// Runs the calls below first, so that a long chain needs no recursion.
 void DerivedCall::compute() {
   std::vector<DerivedCall*> waiting = {this};
   while (!waiting.empty()) {
@@ -218,7 +219,8 @@ at::Tensor DerivedWhole::take() {
   return whole;
 }
 
-// A program that casts a parameter itself computes in that dtype.
+// Returns the dtype to which other operands are cast. None if the program has
+// cast the parameter itself: it then computes in that dtype.
 std::optional<at::ScalarType> DerivedWhole::operand_dtype() const {
   const auto dtype = call_->operand_dtype();
   return dtype == dtype_ ? dtype : std::nullopt;
@@ -258,7 +260,7 @@ void note_derived(
     }
     const bool shares = is_view && shares_memory(result, operands[0]);
     if (is_view && !shares && held_source_of(result) != nullptr) {
-      continue; // the copy that the operator made has its own
+      continue; // the operator's copy has its own source
     }
     auto meta = meta_of(result).copy();
     meta->whole_source = std::make_shared<DerivedWhole>(

@@ -8,9 +8,9 @@
 namespace dtensor {
 namespace {
 
-// How a dimension, or each of the pieces of a StridedShard, lies in the row-
-// major order: `outer` times a row of `size` elements of `inner` each. Cutting
-// it at multiples of `unit`, a rank gets the same part of each of the rows.
+// Position of a dimension, or of each block of a StridedShard, in row-major
+// order: `outer` rows of `size` elements, each `inner` wide. Sharding it at
+// multiples of `unit` gives a rank the same range of each row.
 struct Rows {
   int64_t outer = 1;
   int64_t size = 1;
@@ -24,8 +24,9 @@ Rows rows_of(SizesRef sizes, int64_t dim) {
   return {numel(sizes.slice(0, d)), sizes[d], numel(sizes.slice(d + 1))};
 }
 
-// The rows that `cut` cuts; nothing if the pieces of a StridedShard differ in
-// length, which makes the parts of the last piece others.
+// Returns the rows that `cut` shards. Empty if the blocks of a StridedShard
+// differ in length, since the ranges in the last block then differ from the
+// others.
 std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
   auto rows = rows_of(sizes, cut.dim());
   rows.unit = cut.unit();
@@ -39,7 +40,8 @@ std::optional<Rows> cut_rows(SizesRef sizes, const Placement& cut) {
   return rows;
 }
 
-// Whether rank `index` of `parts` gets the same elements, in the same order.
+// Returns true if rank `index` of `parts` gets the same elements in the same
+// order.
 bool same_part(const Rows& a, const Rows& b, int64_t parts, int64_t index) {
   const auto in_a = chunk(a.size, parts, index, a.unit);
   const auto in_b = chunk(b.size, parts, index, b.unit);
@@ -48,14 +50,15 @@ bool same_part(const Rows& a, const Rows& b, int64_t parts, int64_t index) {
   if (none || all) {
     return none ? in_b.size() == 0 : in_b.size() == b.size;
   }
-  // One interval a row, none next to another: as many rows, the same bounds.
+  // Each row contributes one interval, and no two are adjacent. So the shards
+  // are equal if the number of rows and the bounds of the intervals are.
   return a.outer == b.outer && in_a.begin * a.inner == in_b.begin * b.inner &&
       in_a.end * a.inner == in_b.end * b.inner;
 }
 
-// The local shapes of a rank on the way from mesh dimension to mesh dimension.
-// With a shape that has the same elements in the same order on both sides,
-// what the next cut takes depends on these alone.
+// Local shapes of a rank between two mesh dimensions. `from` and `to` hold the
+// same elements in the same order, so the effect of the next placement depends
+// only on these shapes.
 struct LocalShapes {
   Sizes from;
   Sizes to;
@@ -105,8 +108,9 @@ Sizes cut_sizes(
   return sizes;
 }
 
-// In which units a dimension whose elements are `inner` each may be cut where
-// these rows are: in theirs, or by the first rank's whole part.
+// Returns the candidate units for sharding a dimension with elements of size
+// `inner` along these rows: no unit, the unit of the rows, and the first rank's
+// shard as the unit.
 c10::SmallVector<int64_t, 3>
 units_in(int64_t inner, const Rows& rows, int64_t parts) {
   c10::SmallVector<int64_t, 3> units{1};
@@ -119,8 +123,9 @@ units_in(int64_t inner, const Rows& rows, int64_t parts) {
   return units;
 }
 
-// Where these rows may lie in dimension d: it is cut as they are, or in pieces,
-// each of which is fewer rows than these.
+// Returns the placements on dimension d that may shard it along the rows `cut`:
+// Shard if d has the same number of rows, StridedShard if each of its rows
+// holds several of them.
 Placements
 cuts_of(const Rows& rows, const Rows& cut, int64_t d, int64_t parts) {
   const auto pieces = rows.outer > 0 ? cut.outer / rows.outer : 0;
@@ -135,9 +140,10 @@ cuts_of(const Rows& rows, const Rows& cut, int64_t d, int64_t parts) {
   return names;
 }
 
-// What `from` may be called in the sizes `to`, the likeliest first: the cut of
-// a dimension with the same rows, then of one whose pieces are these rows,
-// then whatever comes out the same on ranks that have all or nothing.
+// Returns the candidates for the placement of `from` in the sizes `to`, the
+// most likely first: the same placement on a dimension with the same rows, then
+// Shard and StridedShard along these rows, then Shard on any dimension. The
+// last is correct on ranks that hold everything or nothing.
 Placements
 names_in(const LocalShapes& local, const Placement& from, int64_t parts) {
   Placements names;
@@ -186,7 +192,8 @@ kept_cut(const ShapeSet& shapes, const Placement& from, int64_t parts) {
   return std::nullopt;
 }
 
-// The different local shapes after the cuts; few, however many ranks.
+// Returns the distinct local shapes after sharding. There are few, however many
+// ranks there are.
 ShapeSet cut_all(
     const ShapeSet& shapes,
     const Placement& from,
@@ -229,7 +236,8 @@ ViewLayout view_layout(
     } else if (layout.lost_mesh_dim < 0 && mesh_shape[m] > 1) {
       layout.lost_mesh_dim = static_cast<int64_t>(m);
     }
-    // One rank alone holds all there is.
+    // A mesh dimension of one rank holds everything, so the input needs no
+    // change.
     const bool keeps_input = kept || mesh_shape[m] == 1;
     layout.inputs.push_back(keeps_input ? placement : Replicate());
     layout.outputs.push_back(kept.value_or(Replicate()));

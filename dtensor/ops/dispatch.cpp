@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one path of every operator: decide -> redistribute the inputs -> local
-// operator -> wrap the results.
+// Dispatch, the path of every operator: decide -> redistribute the inputs ->
+// local operator -> wrap the results.
 #include <dtensor/ops/dispatch_impl.h>
 
 #include <dtensor/ops/boundary_impl.h>
@@ -32,7 +32,7 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
       : redistribute_local(local_of(t), spec_of(t), wanted);
 }
 
-// What writes to a tensor counts, but for one that gives it another shape.
+// Counts a write to a tensor. A change of shape does not count.
 void before_write(const OpInfo& info, const at::Tensor& self) {
   if (is_dtensor(self) && !info.inplace_view) {
     refuse_write_to_copy(info.name, self);
@@ -40,14 +40,16 @@ void before_write(const OpInfo& info, const at::Tensor& self) {
   }
 }
 
-// In inference mode too, where a view of a normal tensor is a normal tensor.
+// Wraps a local tensor outside of inference mode: even there, a view of a
+// normal tensor is a normal tensor.
 at::Tensor wrap_normal(at::Tensor local, SpecPtr spec) {
   const c10::InferenceMode normal(false);
   return wrap(std::move(local), std::move(spec));
 }
 
-// What results take over from the first argument: it is written, or viewed, or
-// a parameter on which styles ride. Made before the arguments turn local.
+// First argument of a call whose results depend on it: it is written or viewed,
+// or is a parameter with attached styles. Made before the arguments become
+// local tensors.
 class FirstArgument {
  public:
   FirstArgument(const OpInfo& info, const c10::IValue* args) {
@@ -69,7 +71,8 @@ class FirstArgument {
     boundaries_ = carried_boundaries(info.traits, first);
   }
 
-  /// It takes the local result over, which has another shape.
+  /// Replaces the local tensor of the written argument, which changes its
+  /// shape.
   at::Tensor rewritten(at::Tensor local, SpecPtr spec) const {
     rewrap(written_, std::move(local), std::move(spec));
     return written_;
@@ -146,7 +149,7 @@ void dispatch_in_boundary(const OpInfo& info, torch::jit::Stack* stack) {
 
 void dispatch(const OpInfo& info, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(info.traits.adds_bias) && add_module_bias(stack)) {
-    return; // in inference mode, where there is no autograd key
+    return; // in inference mode, which skips the autograd key
   }
   if (C10_UNLIKELY(info.traits.takes_plain)) {
     place_same_plain(info, stack->data() + (stack->size() - info.num_args));

@@ -24,7 +24,7 @@ Strategy letter_strategy(const Einsum& equation, char letter) {
   return s;
 }
 
-// Letters in order of first appearance, '1' left out.
+// Returns the letters in order of first appearance, without '1'.
 std::string letters_of(const Einsum& equation) {
   std::string letters;
   for (const auto& dims : equation.inputs) {

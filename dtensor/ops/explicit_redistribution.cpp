@@ -22,7 +22,7 @@ namespace {
 
 detail::RankLocal<ExplicitRedistributionContext*> innermost;
 
-// Null if nobody wants to know.
+// Returns the innermost scope if it is enabled, else null.
 ExplicitRedistributionContext* watching() {
   auto* const scope = innermost.get();
   return scope != nullptr && scope->options().enable ? scope : nullptr;
@@ -36,14 +36,14 @@ bool is_forbidden(
       (scope.options().strict || plan(from, to)->collectives() > 0);
 }
 
-// `argument "mat2" from f32[6, 4] on (tp=2): S(0) to R`.
+// Returns `argument "mat2" from f32[6, 4] on (tp=2): S(0) to R`.
 std::string
 move_text(const std::string& argument, const Spec& from, const Spec& to) {
   return "argument \"" + argument + "\" from " + to_string(from) + " to " +
       to_string(PlacementsRef(to.placements()));
 }
 
-// Whose doing it is.
+// Names the current module, and says if a backward pass runs.
 std::string cause_text() {
   const auto module = detail::ModuleScope::current();
   return (module.empty() ? std::string()
@@ -68,7 +68,8 @@ name_of_argument(const c10::FunctionSchema& schema, size_t arg, int item) {
       (item < 0 ? "" : "[" + std::to_string(item) + "]");
 }
 
-// Those of a call that the scope forbids; empty if there are none.
+// Lists the redistributions of a call that the scope forbids; empty if there
+// are none.
 std::string forbidden_moves(
     const ExplicitRedistributionContext& scope,
     const detail::OpInfo& info,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functional form of an operator that writes, and op_(...) by op(...).
+// Functional variants: the operators that compute what op_(...) and op.out(...)
+// write, and the execution of op_(...) by op(...).
 #include <dtensor/ops/variants_impl.h>
 
 #include <dtensor/ops/on_missing_rule_impl.h>
@@ -36,8 +37,8 @@ const Overloads& overloads() {
   return by_name;
 }
 
-// The arguments of `variant` without the outs are those of `schema`, which
-// writes none.
+// Returns true if `variant` takes the arguments of `schema` plus outs, and
+// `schema` writes none.
 bool computes_same(
     const c10::FunctionSchema& variant,
     const c10::FunctionSchema& schema) {
@@ -61,7 +62,7 @@ std::optional<c10::OperatorHandle> functional_of(
     const c10::FunctionSchema& variant,
     const std::string& name) {
   const auto it = overloads().find(name);
-  if (it == overloads().end()) { // of a library that came later, or of none
+  if (it == overloads().end()) { // registered later, or not an operator
     auto op = c10::Dispatcher::singleton().findSchema(
         {name, variant.overload_name()});
     return op && computes_same(variant, op->schema()) ? op : std::nullopt;
@@ -101,7 +102,7 @@ bool run_in_place_variant(
     return false;
   }
   torch::jit::Stack results = args.vec();
-  results[0] = self.clone(); // a formula may keep it, and self is written
+  results[0] = self.clone(); // a formula may save it, and self is written
   functional.callBoxed(&results);
   const auto& result = results[0].toTensor();
   if (!is_dtensor(result) || result.sizes() != self.sizes() ||

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scope includes a dispatch key, above autograd, under which every operator
-// comes by here first: its plain operands become DTensors by a differentiable
-// step, so that what follows, caches and saved tensors included, knows of none.
-// Without the scope nobody comes by.
+// The scope includes a dispatch key above autograd, under which every operator
+// is intercepted. Its plain operands become DTensors by a differentiable step,
+// so that all later code, caches and saved tensors included, sees only
+// DTensors. Outside of the scope nothing is intercepted.
 #include <dtensor/ops/implicit_replication.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -36,7 +36,8 @@ bool any_has_styles(c10::ArrayRef<c10::IValue> args) {
   return any;
 }
 
-// The argument that is a module's input, which its style places.
+// Returns the argument that is the input of a styled module, where the style
+// decides its layout.
 std::optional<size_t> styled_input(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) {
@@ -50,14 +51,15 @@ std::optional<size_t> styled_input(
       : std::nullopt;
 }
 
-// Whether LibTorch takes it apart into operators that come by here themselves,
-// one of which may be that of a styled module.
+// Returns true if LibTorch decomposes the operator into operators that are
+// intercepted themselves. One of them may be that of a styled module.
 bool is_taken_apart(const c10::OperatorHandle& op) {
   return RuleRegistry::global().find(op.operator_name()) == nullptr &&
       is_composite(op);
 }
 
-// A plain tensor of one element means the same anyway.
+// Returns true if a plain tensor must become a DTensor. A tensor of one element
+// counts as replicated anyway.
 bool counts_as_replicated(const at::Tensor& t) {
   return !is_dtensor(t) && t.layout() == at::kStrided &&
       (t.numel() != 1 || records(t));
@@ -78,8 +80,8 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   return from_local_autograd(part, replicated_spec(like, plain));
 }
 
-// An operator that gets the whole of a parameter computes on what this rank
-// has.
+// Returns true if an operand is an unsharded parameter. The operator then
+// computes on this rank's tensors.
 bool any_has_source(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {

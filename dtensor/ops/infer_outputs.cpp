@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Global shapes of results, from the operator itself on meta tensors of the
+// Global shapes of results, from running the operator on meta tensors of the
 // global shapes.
 #include <dtensor/ops/infer_outputs_impl.h>
 
@@ -44,7 +44,7 @@ std::vector<OutputMeta> collect(
   return outputs;
 }
 
-// A device argument would send the call to a real device.
+// Replaces device arguments, with which the call would run on a real device.
 void replace_devices(torch::jit::Stack& stack) {
   for (auto& value : stack) {
     if (value.isDevice()) {
@@ -62,12 +62,12 @@ std::optional<std::vector<OutputMeta>> infer_outputs(
     auto outputs = info.rule->meta(call);
     if (!outputs.empty()) {
       return outputs;
-    } // a rule that knows some calls only
+    } // the rule's meta function knows only some calls
   }
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   map_tensors(stack.data(), stack.size(), [&](const at::Tensor& t, size_t i) {
     auto meta = meta_tensor(*call.inputs[i].spec);
-    // A number in disguise does not decide the dtype of the result.
+    // Wrapped numbers do not determine the dtype of the result.
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
       meta.unsafeGetTensorImpl()->set_wrapped_number(true);
     }

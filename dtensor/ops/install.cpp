@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Puts kernels under every operator when the library loads, and under one of
-// them again when it gets another rule.
+// Installs kernels for every operator when the library loads, and again for an
+// operator that gets another rule.
 #include <dtensor/ops/install_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -26,7 +26,8 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operators of other libraries, and those registered after this one.
+// Returns the OpInfo of operators of other libraries, and of operators
+// registered after this library was loaded.
 std::shared_ptr<OpInfo> info_of_other(const c10::OperatorHandle& op) {
   static std::mutex mutex;
   static std::unordered_map<c10::OperatorName, std::shared_ptr<OpInfo>> infos;
@@ -45,9 +46,9 @@ void fallback(
   dispatch(*info_of_other(op), stack);
 }
 
-// Without one, an operator that LibTorch's autograd does not know would have no
-// kernel at all at this key. What gradient it has is that of the plain
-// operator.
+// Fallback at the autograd key. Without it, an operator that LibTorch's
+// autograd does not support would have no kernel at this key. Its gradient is
+// that of the plain operator.
 void autograd_fallback(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet,
@@ -68,7 +69,7 @@ void autograd_fallback(
   op.callBoxed(stack);
 }
 
-// An operator's kernels are registered as long as these live.
+// Registrations of an operator's kernels, which last as long as these objects.
 struct Installed {
   std::optional<torch::Library> backend;
   std::optional<torch::Library> autograd;
@@ -137,8 +138,8 @@ const bool is_installed = install_all();
 
 } // namespace
 
-// Two threads must not make one: LibTorch notes who holds a kernel without a
-// lock.
+// The lock prevents that two threads make the same OpInfo: LibTorch records
+// kernels without a lock.
 std::shared_ptr<const OpInfo> info_of(const c10::OperatorHandle& op) {
   {
     auto& all = installed_ops();
@@ -163,7 +164,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradMeta, m) {
   m.impl("_to_copy", to_copy_kernel_of_meta(true));
 }
 
-// The macro takes the name of a key and no constant.
+// The macro below takes the name of a key, not a constant.
 static_assert(kAskedFirstKey == DispatchKey::TESTING_ONLY_GenericWrapper);
 static_assert(kDTensorKey == DispatchKey::PrivateUse3);
 static_assert(kDTensorAutogradKey == DispatchKey::AutogradPrivateUse3);
@@ -188,6 +189,6 @@ TORCH_LIBRARY_IMPL(_, AutogradPrivateUse3, m) {
 
 } // namespace dtensor::detail
 
-// Programs that link a static library refer to it by this, so that the linker
-// does not leave this file out.
+// Symbol that programs refer to when they link a static library, so that the
+// linker does not drop this file.
 extern "C" DTENSOR_API void dtensor_operators() {}

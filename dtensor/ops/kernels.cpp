@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which kernels an operator gets.
+// Selection of the kernels of an operator.
 //
 // Operators that LibTorch decomposes above autograd (CompositeImplicitAutograd)
-// are regions if they have a rule, intercepted at the autograd key. Without one
-// they keep their decomposition, but compute on replicated tensors what the
-// plain operator does. All others get a slot at the backend key: without it a
-// composite kernel would win over a fallback and read storage.
+// are regions if they have a rule, intercepted at the autograd key. Without a
+// rule they keep their decomposition, except that on replicated tensors they
+// run the plain operator. All other operators get a slot at the backend key:
+// otherwise a composite kernel would take precedence over a fallback and read
+// storage.
 #include <dtensor/ops/kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -29,8 +30,8 @@ namespace {
 
 using c10::DispatchKey;
 
-// op.out without a rule: by op where there is one, else whole on replicated
-// inputs; `other` is for all other calls.
+// Kernel of op.out without a rule. It runs op if that exists, else op.out on
+// replicated inputs; `other` handles all other calls.
 class OutKernel final : public c10::OperatorKernel {
  public:
   OutKernel(
@@ -70,8 +71,9 @@ class OutKernel final : public c10::OperatorKernel {
   bool above_autograd_;
 };
 
-// op_ whose gradient formula may make plain tensors, if there are to be
-// gradients: by op, which knows how to do without; else LibTorch's.
+// Kernel of op_ whose gradient formula may create plain tensors. It runs op,
+// which avoids them, if gradients are needed; otherwise it runs LibTorch's
+// kernel.
 class InPlaceKernel final : public c10::OperatorKernel {
  public:
   InPlaceKernel(
@@ -97,7 +99,8 @@ class InPlaceKernel final : public c10::OperatorKernel {
   c10::SafeKernelFunction other_;
 };
 
-// A rule's kernel for what a module may call with a tensor that it made itself.
+// Kernel of a rule for an operator that a module may call with a plain tensor
+// that the module created.
 class MadeByModulesKernel final : public c10::OperatorKernel {
  public:
   MadeByModulesKernel(
@@ -122,8 +125,8 @@ class MadeByModulesKernel final : public c10::OperatorKernel {
   SlotKernel slot_;
 };
 
-// _to_copy comes with the key of the device asked for, and that of Meta
-// outranks ours.
+// Kernel of _to_copy to the meta device. The call has the key of the target
+// device, and Meta outranks the key of DTensors.
 class ToMetaKernel final : public c10::OperatorKernel {
  public:
   explicit ToMetaKernel(c10::SafeKernelFunction stock)
@@ -150,7 +153,8 @@ bool starts_with(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
 
-// Kernels that call other operators, one list element at a time.
+// Returns true for kernels that call other operators, one list element at a
+// time.
 bool decomposes_by_itself(const c10::OperatorHandle& op) {
   return starts_with(op.schema().name(), "aten::_foreach_") &&
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
@@ -174,18 +178,19 @@ torch::CppFunction replicated_kernel(
           info, stock_kernel(info->op, above_autograd), when));
 }
 
-// Those whose gradient formula, LibTorch's, may make plain tensors on the way.
+// Returns true if LibTorch's gradient formula may create plain tensors.
 bool formula_may_make_plain(const OpInfo& info) {
   return (info.rule == nullptr || info.traits.plain_in_gradient) &&
       !info.random && info.op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
-// On replicated tensors the gradient is that of the plain operator.
+// Returns true if the gradient on replicated tensors may be that of the plain
+// operator.
 bool may_take_plain_gradient(const OpInfo& info) {
   return formula_may_make_plain(info) && is_functional(info.op.schema());
 }
 
-// What op_ is the in-place form of, if its gradient may be that of op.
+// Returns op for op_ if the gradient of op may be used.
 std::optional<c10::OperatorHandle> functional_for_gradients(
     const OpInfo& info) {
   return formula_may_make_plain(info) && info.in_place && !info.inplace_view &&
@@ -225,7 +230,7 @@ Kernels out_kernels(const std::shared_ptr<const OpInfo>& info) {
   return kernels;
 }
 
-// Above autograd, where LibTorch's own kernel would not do.
+// Returns the kernel above autograd, where LibTorch's own kernel is not enough.
 std::optional<torch::CppFunction> autograd_kernel(
     const std::shared_ptr<const OpInfo>& info) {
   if (info->is_region) {
@@ -262,8 +267,8 @@ bool keeps_its_kernel(const c10::OperatorHandle& op) {
        !writes_out(op.schema()));
 }
 
-// Taken from a backend that nobody has, whose entry in the operator's table
-// stays as it is.
+// Returns LibTorch's kernel, computed for an unused backend key: the operator's
+// dispatch table has LibTorch's original entry there.
 c10::SafeKernelFunction stock_kernel(
     const c10::OperatorHandle& op,
     bool above_autograd) {

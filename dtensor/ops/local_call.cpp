@@ -27,7 +27,7 @@ void set_args(
   }
 }
 
-// As the schema has them: one list, or one by one.
+// Pushes results as the schema declares them: one list, or single tensors.
 void push_results(
     const OpInfo& info,
     std::vector<at::Tensor> results,
@@ -43,8 +43,8 @@ void push_results(
   }
 }
 
-// What an operator on parts without data results in, where LibTorch has no
-// kernel for those: the shapes are known.
+// Pushes meta results of an operator on meta tensors for which LibTorch has no
+// kernel. The decision gives the shapes.
 void results_without_data(
     const OpInfo& info,
     const Decision& decision,

@@ -59,7 +59,7 @@ void count_call(const std::string& op, const MissingRuleCost& cost) {
   }
 }
 
-// Whether it writes an argument, or gives a view of one.
+// Returns true if the operator writes an argument or returns a view of one.
 bool shares_an_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
@@ -67,8 +67,8 @@ bool shares_an_argument(const c10::FunctionSchema& schema) {
   });
 }
 
-// Whether the DTensors are on one mesh, on which no style rides, and not all
-// replicated.
+// Returns true if the DTensors are on one mesh, have no attached style, and are
+// not all replicated.
 bool can_become_whole(
     const detail::OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {

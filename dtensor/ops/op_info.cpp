@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 namespace {
 
-// foo_.overload computes what foo.overload computes.
+// Returns the rule of an operator; foo_.overload uses the rule of foo.overload.
 const OpRule* rule_of(const c10::OperatorName& name, bool in_place) {
   const auto& registry = RuleRegistry::global();
   const auto* rule = registry.find(name);
@@ -21,8 +21,8 @@ const OpRule* rule_of(const c10::OperatorName& name, bool in_place) {
   return rule;
 }
 
-// The values of Scalars, floats and generators do not decide layouts; their
-// types do.
+// Returns true if the value of an argument decides layouts. Of Scalars, floats
+// and generators only the type does.
 bool value_decides(const c10::Argument& argument) {
   auto type = argument.type();
   if (auto optional = type->cast<c10::OptionalType>()) {
@@ -32,8 +32,8 @@ bool value_decides(const c10::Argument& argument) {
       type->kind() != c10::TypeKind::FloatType;
 }
 
-// What is said of the operator itself. foo_ has the formula of foo besides;
-// what else is true of foo need not be of a write.
+// Returns the traits of the operator. foo_ shares the gradient formula of foo;
+// other traits of foo need not hold for a write.
 OpTraits traits_of(const c10::OperatorName& name, const OpRule* rule) {
   if (const auto* own = RuleRegistry::global().find_traits(name)) {
     return *own;
@@ -69,7 +69,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle)
   rule = rule_of(op.operator_name(), in_place);
   in_gradients = rule != nullptr && rule->in_gradients;
   traits = traits_of(op.operator_name(), rule);
-  // In place the stock autograd serves: a region makes new tensors.
+  // In-place operators use LibTorch's own autograd: a region makes new tensors.
   is_region = rule != nullptr && (!in_place || rule->kernel != nullptr) &&
       ((rule->region && !in_place) || is_composite(op));
   TORCH_INTERNAL_ASSERT(num_args <= value_matters.size(), name);

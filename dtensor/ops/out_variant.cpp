@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// op.out(..., out) is op(...) whose results are copied into `out`, in the
-// layout that `out` has. Where LibTorch has no such op, and the inputs are
-// replicated, every rank computes the whole of `out` before it copies its part.
+// op.out(..., out) runs op(...) and copies the results into `out`, in the
+// layout of `out`. If LibTorch has no such op and the inputs are replicated,
+// every rank computes the full `out` and then copies its local shard.
 #include <dtensor/ops/variants_impl.h>
 
 #include <dtensor/comm/owner_impl.h>
@@ -48,8 +48,8 @@ void check_can_cast(
       ". Pass an out of the dtype of the result.");
 }
 
-// As the plain operator does, in the memory order of its result: what shares
-// memory with `out` goes on doing so.
+// Resizes `out` as the plain operator does, in the memory order of the result.
+// Tensors that share memory with `out` keep doing so.
 void give_size_of(const at::Tensor& result, const at::Tensor& out) {
   const auto& old = *spec_of(out);
   auto local = at::alias(local_of(out));
@@ -104,13 +104,13 @@ void copy_into(
   out.copy_(result);
 }
 
-// A tensor on the meta device for a DTensor, others as they are.
+// Returns a meta tensor for a DTensor, and other tensors unchanged.
 at::Tensor meta_of_operand(const at::Tensor& t) {
   return is_dtensor(t) ? empty_twin(t, c10::kMeta) : t;
 }
 
-// The operator on ones, into outs of the dtypes of `results` or, if there are
-// none, of those that it was given. It draws from a generator of its own.
+// Calls the operator on ones, with outs of the dtypes of `results`, or of the
+// given outs if `results` is empty. It draws from its own generator.
 void call_on_ones(
     const c10::OperatorHandle& op,
     torch::jit::Stack arguments,
@@ -144,7 +144,9 @@ bool works_on_ones(
   }
 }
 
-// Ones may not be numbers for this operator, whatever the dtype of out.
+// Throws if the operator rejects the dtypes of its outs. It may also reject
+// ones as values, whatever the dtype of out, so calls with both dtypes are
+// compared.
 void ask_without_meta(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
@@ -155,9 +157,9 @@ void ask_without_meta(
   }
 }
 
-// Some operators take an out of any dtype that the result can be converted to,
-// others only one of the very dtype: the operator itself says which, on tensors
-// without data.
+// Lets the operator itself check the dtypes of its outs, on meta tensors. Some
+// operators accept an out of any dtype to which the result converts, others
+// only the result's dtype.
 void ask_for_dtype(
     const c10::OperatorHandle& op,
     const torch::jit::Stack& arguments,
@@ -179,8 +181,9 @@ void ask_for_dtype(
   }
 }
 
-// Sums and their kin compute in the dtype of out unless told otherwise. Returns
-// whether this is one.
+// Passes the dtype of out as the argument "dtype" to sums and similar
+// operators, which by default compute in it. Returns true if the operator is
+// one of these.
 bool take_dtype_of_out(
     const c10::FunctionSchema& functional,
     const at::Tensor& out,
@@ -193,7 +196,7 @@ bool take_dtype_of_out(
   return true;
 }
 
-// Whether the DTensors among `outs` have other dtypes than the results.
+// Returns true if the DTensors among `outs` have other dtypes than the results.
 bool differ_in_dtype(
     const std::vector<at::Tensor>& outs,
     const std::vector<at::Tensor>& results) {

@@ -27,7 +27,7 @@ std::string describe(const at::Tensor& plain) {
   return shape_text(plain.scalar_type(), plain.sizes());
 }
 
-// The memory of a dense tensor.
+// Returns the memory of a dense tensor as bytes.
 at::Tensor bytes_of(const at::Tensor& t) {
   return at::from_blob(
       t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, at::kByte);
@@ -39,17 +39,18 @@ bool all_alike(const std::vector<std::string>& texts) {
   });
 }
 
-// Whether this rank's tensor is that of the group's first rank.
+// Returns true if this rank's tensor equals that of the group's first rank.
 bool is_that_of_first(const at::Tensor& plain, Group& group) {
   if (!all_alike(group.all_gather_texts(describe(plain)))) {
-    return false; // on all of them
+    return false; // on all ranks
   }
   const auto dense = plain.contiguous();
   const auto mine = bytes_of(dense);
   return at::equal(group.broadcast(mine, 0), mine);
 }
 
-// The same answer on every rank of the mesh: none throws alone.
+// Returns true if the tensor is equal on all ranks of the mesh. All ranks get
+// the same answer, so that all of them throw.
 bool is_same_on_ranks(const at::Tensor& plain, const DeviceMesh& mesh) {
   bool same = true;
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
@@ -85,7 +86,7 @@ bool means_same(const at::Tensor& plain) {
   return plain.numel() == 1 || at::get_dtensor_allow_implicit_replication();
 }
 
-// Whether there is anything to place; in most calls there is not.
+// Returns true if there are plain tensors to place. Most calls have none.
 bool has_plain(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
@@ -94,8 +95,8 @@ bool has_plain(c10::ArrayRef<c10::IValue> args) {
   return any;
 }
 
-// Whether all that is distributed is replicated over one mesh, that of `like`,
-// and what is plain can be compared.
+// Returns true if all DTensors are replicated over one mesh, that of `like`,
+// and the plain tensors can be compared.
 bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   bool may = like.mesh().contains_this_rank() &&
       mesh_groups(like.mesh()) != nullptr && !in_backward();
@@ -111,20 +112,21 @@ bool may_place_plain(c10::ArrayRef<c10::IValue> args, const Spec& like) {
   return may;
 }
 
-// The tensors of cat and stack, but no indices.
+// Returns true for a list of tensors, as of cat and stack, but not for indices.
 bool is_list_of_tensors(const c10::Argument& argument) {
   return argument.type()->kind() == c10::TypeKind::ListType &&
       argument.type()->expectRef<c10::ListType>().getElementType()->kind() ==
       c10::TypeKind::TensorType;
 }
 
-// What is often meant where one is written and the other not.
+// Returns advice for frequent mistakes, where one tensor is written and the
+// other is not.
 const char* advice(
     const c10::FunctionSchema& schema,
     const at::Tensor& plain,
     size_t arg,
     const Spec& beside) {
-  // As LibTorch's clip_grad_norm_ multiplies.
+  // LibTorch's clip_grad_norm_ multiplies gradients this way.
   if (arg == 0 && is_written(schema.arguments()[0]) && beside.dim() == 0) {
     return " Gradients to clip: call dtensor::clip_grad_norm_, which takes "
            "plain "
@@ -137,7 +139,7 @@ const char* advice(
     return " What an optimizer kept of a parameter before that became a "
            "DTensor: call distribute_optimizer_state(optimizer).";
   }
-  // As copy_ and set_ have it.
+  // copy_ and set_ name their argument this way.
   const auto& name = schema.arguments()[arg].name();
   return arg == 1 && (name == "src" || name == "source")
       ? " The values of a model: call set_model_state_dict."
@@ -180,7 +182,7 @@ void check_plain_is_not_split(
       call.inputs.begin(), call.inputs.end(), [](const OpInput& input) {
         return input.spec->has_partial();
       });
-  // LibTorch makes a tensor of the number in `x[i] = number`, and copies it.
+  // LibTorch turns the number in `x[i] = number` into a tensor and copies it.
   if (partial == call.inputs.end() || info.traits.takes_plain ||
       may_split_plain()) {
     return;

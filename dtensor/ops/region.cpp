@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that run as a region: their local call is recorded by LibTorch's
-// autograd, and tensor/region.cpp connects what it recorded with the DTensors.
+// Operators that run as a region: LibTorch's autograd records their local call,
+// and tensor/region.cpp connects the recorded graph with the DTensors.
 #include <dtensor/ops/region_impl.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -32,14 +32,15 @@ std::vector<at::Tensor> with_gradients(
   return found;
 }
 
-// Without one in the decision nothing differs between ranks.
+// Returns the layout of a gradient. A decision without gradient layouts
+// computes the same on all ranks.
 SpecPtr gradient_of(const Decision& decision, size_t index, const Spec& spec) {
   return decision.grads.empty()
       ? gradient_spec(spec, without_partial(spec.placements()))
       : decision.grads[index];
 }
 
-// The arguments that are DTensors.
+// Returns the DTensors among the arguments.
 RegionInputs inputs_of(
     const Decision& decision,
     c10::ArrayRef<c10::IValue> args,
@@ -124,10 +125,10 @@ void region_in_boundary(
 
 } // namespace
 
-// A region prepares each of its tensors for the local call. A call that needs
-// no communication does without: LibTorch's formula for its gradients calls
-// operators that have rules. Of products only those of matrices: others
-// have operands to flatten, which would have to keep their sharding.
+// A region adds autograd nodes that prepare each tensor for the local call. A
+// call that needs no communication can avoid them: LibTorch's gradient formula
+// calls operators that have rules. Products qualify only for matrices, since
+// others would flatten operands, which would have to keep their sharding.
 bool takes_stock_autograd(
     const OpInfo& info,
     const Decision& decision,

@@ -25,7 +25,7 @@ c10::OperatorHandle find_operator(std::string_view name) {
   return *op;
 }
 
-// op_.overload, which goes by the rule of op.overload.
+// Returns op_.overload if it follows the rule of op.overload.
 std::optional<c10::OperatorHandle> in_place_form(
     const c10::OperatorHandle& op) {
   auto name = op.operator_name();
@@ -53,14 +53,14 @@ void register_sharding(std::string_view name, OpRule rule) {
       "\" got a rule inside of a rank, while others may call it. Register it "
       "before run_ranks.");
   const auto* known = RuleRegistry::global().find(op.operator_name());
-  // What does not depend on layouts.
+  // Keeps the parts of the old rule that do not depend on layouts.
   if (!rule.meta && known != nullptr) {
     rule.meta = known->meta;
   }
   if (rule.traits == OpTraits() && known != nullptr) {
     rule.traits = known->traits;
   }
-  // The gradient of another library's operator is that of the plain one.
+  // The gradient of another library's operator is that of the plain operator.
   rule.region |= op.schema().name().rfind("aten::", 0) != 0 && !rule.kernel;
   detail::registered_rules().replace(name, std::move(rule));
   detail::install_anew(op);

@@ -53,7 +53,7 @@ const RuleRegistry& RuleRegistry::global() {
   return detail::registered_rules();
 }
 
-// It is moved on, which clang-tidy 14 does not see.
+// The parameter is moved from below, which clang-tidy 14 misses.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 OpRule& RuleRegistry::add(std::string_view name, OpRule rule) {
   const auto op = parse_operator_name(name);

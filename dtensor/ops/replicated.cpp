@@ -39,8 +39,9 @@ bool any_holds_tensors(const std::vector<c10::Argument>& values) {
   });
 }
 
-// One of the operands' layouts; null if the operator has to see the DTensors
-// themselves. A plain tensor of one element means the same on every rank.
+// Returns the layout of one of the operands; null if the operator needs the
+// DTensors themselves. A plain tensor of one element counts as equal on all
+// ranks.
 SpecPtr layout_of_replicated(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
@@ -59,12 +60,14 @@ SpecPtr layout_of_replicated(
   return fits ? like : nullptr;
 }
 
-// Modules that are called without a state make a plain one of zeros.
+// Returns true for the plain zeros that modules create when called without a
+// state.
 bool is_zero_state(const at::Tensor& t) {
   return !t.requires_grad() && at::count_nonzero(t).item<int64_t>() == 0;
 }
 
-// Where bags of equal size begin: embedding_bag makes them of the rows of ids.
+// Returns true for the offsets of bags of equal size, which embedding_bag
+// creates from the rows of ids.
 bool are_even_offsets(const at::Tensor& t, int64_t num_ids) {
   const auto bags = t.numel();
   return t.dim() == 1 && at::isIntegralType(t.scalar_type(), false) &&
@@ -89,9 +92,10 @@ bool has_view_of(
   return found;
 }
 
-// A layout for what LibTorch's decomposition makes of sizes alone, the same on
-// every rank: the zeros of an operator on an empty tensor. Null where it may be
-// of something else: another plain tensor, a module's local output.
+// Returns a layout for tensors that LibTorch's decomposition creates from sizes
+// alone, equal on all ranks: for example zeros, from an operator on an empty
+// tensor. Null if the tensor may depend on something else: another plain
+// tensor, or a module's local output.
 SpecPtr layout_of_sizes(c10::ArrayRef<c10::IValue> args) {
   bool fits = true;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// What an input of `ndim` dimensions may be.
+// Returns the layouts that an input of `ndim` dimensions may have.
 std::vector<Placement> layouts_of(int64_t ndim) {
   std::vector<Placement> layouts;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -25,7 +25,7 @@ std::vector<Placement> layouts_of(int64_t ndim) {
   return layouts;
 }
 
-// The call with the inputs in those layouts.
+// Returns the call with the inputs in those layouts.
 OpCall with_layouts(const OpCall& call, const Placements& layouts) {
   auto changed = call;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -48,12 +48,13 @@ void add_all(Strategies& all, const OpCall& call, const OpRule& rule) {
       add(all, std::move(strategy));
     }
   } catch (const c10::Error&) {
-    // It refuses that layout.
+    // The rule rejects that layout.
   }
 }
 
-// Rules may look at the layouts of inputs to list what these allow: each by
-// itself, and all partial together.
+// Collects the strategies of a rule. Rules may list them depending on the
+// layouts of inputs, so every layout is tried on each input, and partial
+// layouts on all inputs together.
 Strategies strategies_of(const OpCall& call, const OpRule& rule) {
   const Placements whole(call.inputs.size(), Replicate());
   Strategies all;
@@ -75,7 +76,7 @@ Strategies strategies_of(const OpCall& call, const OpRule& rule) {
   return all;
 }
 
-// Of a view: each layout of its input that it keeps.
+// Returns the layouts of its input that a view keeps.
 Strategies kept_layouts(const OpCall& call, const OpRule& rule) {
   Strategies all;
   for (const auto& layout : layouts_of(call.inputs[0].dim())) {
@@ -87,13 +88,14 @@ Strategies kept_layouts(const OpCall& call, const OpRule& rule) {
         add(all, {{chosen.outputs[0][0]}, {layout}});
       }
     } catch (const c10::Error&) {
-      // It refuses that layout.
+      // The rule rejects that layout.
     }
   }
   return all;
 }
 
-// The reduction of all partial placements, if there are any, all alike.
+// Returns the reduction of all partial placements; empty if there are none or
+// they differ.
 std::optional<ReduceOp> common_reduction(const Strategy& strategy) {
   std::optional<ReduceOp> found;
   for (const auto* placements : {&strategy.inputs, &strategy.outputs}) {
@@ -127,14 +129,15 @@ std::string text_of(
   return text(strategy.inputs) + " -> " + text(strategy.outputs);
 }
 
-// "P R -> P" for any reduction of the like.
+// Returns "P R -> P" for any reduction.
 std::string without_reduction(const Strategy& strategy) {
   return text_of(strategy, [](const Placement& p) {
     return p.is_partial() ? std::string("P") : to_string(p);
   });
 }
 
-// Lines that differ in their reduction only, with all of the reductions.
+// Lines that differ only in their reduction, merged into one line with all
+// reductions.
 class PartialTexts {
  public:
   void add(const Strategy& strategy, ReduceOp reduction) {

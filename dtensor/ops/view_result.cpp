@@ -14,7 +14,7 @@ const char* what_to_write(CopyReason reason) {
       : "Write to that tensor itself, or clone() the view.";
 }
 
-// The storage offset of `t` in elements of the dtype of `view`.
+// Returns the storage offset of `t` in elements of the dtype of `view`.
 int64_t in_elements_of(const at::Tensor& view, const at::Tensor& t) {
   const int64_t offset = t.storage_offset();
   return offset == 0 ? 0
@@ -30,7 +30,7 @@ ViewFacts& view_facts_of(const at::Tensor& t) {
   return *facts;
 }
 
-// What counts the writes to the memory of `t`.
+// Returns the counter of writes to the memory of `t`.
 const c10::VariableVersion& write_counter(const at::Tensor& t) {
   if (!t.is_inference()) {
     return t.unsafeGetTensorImpl()->version_counter();
@@ -84,7 +84,8 @@ void Viewed::finish(const at::Tensor& view, const ViewPlace& place) const {
   } else if (
       !share_memory(meta_of(view).local(), meta_of(base_).local()) &&
       (!in_backward() || in_view_backward())) {
-    // Gradients may be redistributed, and belong to nobody else.
+    // Gradients are excluded: they may be redistributed, and nothing else uses
+    // them.
     view_facts_of(view).copied_from = c10::make_intrusive<const CopiedFrom>(
         write_counter(base_), place.reason);
   }

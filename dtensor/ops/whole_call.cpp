@@ -14,7 +14,7 @@ at::Tensor cast_operand(const at::Tensor& t, at::ScalarType dtype) {
       : t;
 }
 
-// Casts all operands but those that came from a source.
+// Casts all operands except those that come from a source.
 void cast_operands(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
