@@ -72,14 +72,15 @@ void Attempt::step() {
   }
 }
 
-// In milliseconds: to the end of the grace, and with other nodes a second,
-// since it is no event that they are silent.
+// Returns the poll() timeout in milliseconds: until the end of the grace
+// period, and at most one second if there are other nodes, because their
+// silence raises no event.
 int Attempt::timeout() const {
   using std::chrono::milliseconds;
   auto wait = milliseconds(job_.nodes != nullptr ? 1000 : -1);
   if (kill_at_ && processes_.running()) {
     const auto left = std::chrono::ceil<milliseconds>(*kill_at_ - Clock::now());
-    // Once they are killed, SIGCHLD comes.
+    // SIGCHLD follows once the ranks are killed.
     wait = std::clamp(left, milliseconds(10), milliseconds(1000));
   }
   return static_cast<int>(wait.count());
@@ -99,8 +100,8 @@ void Attempt::hear_signals() {
 
 void Attempt::reap() {
   const auto ended = processes_.reap();
-  // Of those that ended at once, one that crashed is more likely the first:
-  // its peers exit because of it.
+  // If several ranks ended at once, a crashed rank is the more likely cause:
+  // its peers exit as a consequence.
   const auto first = std::max_element(
       ended.begin(), ended.end(), [](const Exit& a, const Exit& b) {
         return std::pair(a.signal != 0, a.failed()) <

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One run of all ranks of this node, from their start to the last one's end.
+// Attempt: one run of all ranks of this node, from their start to the end of
+// the last rank.
 #pragma once
 
 #include <chrono>
@@ -17,12 +18,12 @@
 
 namespace launcher {
 
-// What attempts of a job have in common.
+// State shared by all attempts of a job.
 struct Job {
   const Options& options;
   Guard& guard;
   Signals& signals;
-  Nodes* nodes; // nullptr: there is one
+  Nodes* nodes; // nullptr if there is one node
   CoreShares cores;
   JobFacts facts;
 };
@@ -34,7 +35,7 @@ class Attempt {
         number_(number),
         processes_(job.guard) {}
 
-  // Returns the outcome on all nodes, when no rank of this one is left.
+  // Runs all ranks of this node to their end. Returns the outcome on all nodes.
   Outcome run();
 
  private:
@@ -42,12 +43,13 @@ class Attempt {
 
   void start(int local);
   bool decided() const;
-  // Sleeps until something happens, and does what it asks for.
+  // Waits for an event and handles it.
   void step();
   int timeout() const;
   void hear_signals();
   void reap();
-  // The first outcome of this node counts; a failure ends its ranks.
+  // Records the outcome of this node; only the first call has an effect. A
+  // failure ends this node's ranks.
   void conclude(const Outcome& outcome);
   void end_ranks(int signal);
   Outcome failure(const Exit& exit) const;

@@ -21,7 +21,8 @@ struct Cpu {
   }
 };
 
-// One number of the kernel's topology, or `otherwise` where it tells none.
+// Returns a number from the kernel's CPU topology, or `otherwise` if it is
+// unavailable.
 int topology(int cpu, const char* what, int otherwise) {
   std::ifstream file(
       fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, what));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the ranks of a host share its cores.
+// Distribution of a host's cores among its ranks.
 //
-// The CPUs that this process may use, ordered by socket and core, are cut in
-// contiguous slices of whole cores, so that a rank's memory and its threads
-// stay near each other. Numbers of CPUs alone would not do: hyperthreads of
-// one core, or the cores of one socket, need not be neighbours there.
+// The CPUs that this process may use are ordered by socket and core, and
+// divided into contiguous slices of full cores. This keeps a rank's memory and
+// threads close together. Ordering by CPU number is not enough, because
+// hyperthreads of one core, or cores of one socket, need not have consecutive
+// numbers.
 #pragma once
 
 #include <vector>
@@ -12,10 +13,10 @@
 namespace launcher {
 
 struct CoreShares {
-  // The CPUs of each rank. Empty where there are more ranks than CPUs.
+  // CPUs of each rank. Empty if there are more ranks than CPUs.
   std::vector<std::vector<int>> cpus;
-  // Cores of a rank, at least one. The same for all, so that they add in the
-  // same order.
+  // Cores per rank, at least one. Equal for all ranks, so that their sums add
+  // in the same order.
   int threads = 1;
 };
 

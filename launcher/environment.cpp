@@ -29,7 +29,8 @@ std::vector<std::string> environment_of(
       {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
   };
-  // torchrun says 1, which leaves most cores idle where a rank has several.
+  // torchrun sets OMP_NUM_THREADS to 1, which leaves most cores idle if a rank
+  // has several.
   if (options.ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
     variables["OMP_NUM_THREADS"] = text(job.threads);
   }

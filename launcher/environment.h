@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks find in their environment: the variables of torchrun.
+// Environment of the ranks: the variables that torchrun sets.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 
 namespace launcher {
 
-// What is the same for all ranks of a job.
+// Values shared by all ranks of a job.
 struct JobFacts {
-  std::string key;  // its random name
-  std::string host; // where its store is
+  std::string key;  // random name of the job
+  std::string host; // host of the store
   uint16_t port = 0;
-  int threads = 1; // for OMP_NUM_THREADS, unless the user has set it
+  int threads = 1; // OMP_NUM_THREADS, unless set by the user
 };
 
-// name=value of the launcher's own environment and those variables, for rank
-// `local` of this node at its `attempt`, from 0.
+// Returns the environment, as name=value strings, of rank `local` of this node:
+// the launcher's own environment and torchrun's variables. `attempt` counts
+// from 0.
 std::vector<std::string> environment_of(
     const Options& options,
     const JobFacts& job,

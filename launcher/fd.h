@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// File descriptors that are closed with their owner, and system calls that
-// throw when they fail.
+// RAII file descriptors, and a check that throws when a system call fails.
 #pragma once
 
 #include <unistd.h>
@@ -35,7 +34,8 @@ class Fd {
   int fd_;
 };
 
-// The result of a system call. Throws "<what>: <reason>" where it is negative.
+// Returns the result of a system call. Throws "<what>: <reason>" if it is
+// negative.
 inline int checked(int result, const char* what) {
   if (result < 0) {
     throw std::system_error(errno, std::generic_category(), what);

@@ -11,7 +11,8 @@
 namespace launcher {
 namespace {
 
-// Reads until the launcher's end of the pipe is closed.
+// Main loop of the guard process: reads until the launcher's end of the pipe is
+// closed.
 [[noreturn]] void guard(int notes) {
   std::set<pid_t> groups;
   for (pid_t note = 0; ::read(notes, &note, sizeof(note)) == sizeof(note);) {
@@ -40,7 +41,8 @@ Guard::Guard() {
   if (pid_ != 0) {
     return;
   }
-  // What ends the launcher by its process group must not end this.
+  // A new session: signals that end the launcher's process group must not end
+  // the guard.
   ::setsid();
   sigset_t all;
   sigfillset(&all);
@@ -56,7 +58,7 @@ Guard::~Guard() {
 }
 
 void Guard::watch(pid_t group) {
-  // If somebody has killed the guard, the job goes on without.
+  // If the guard has been killed, the job continues without it.
   static_cast<void>(::send(notes_.get(), &group, sizeof(group), MSG_NOSIGNAL));
 }
 

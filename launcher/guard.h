@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process that outlives the launcher by a moment: where the launcher dies
-// without ending its ranks (SIGKILL), it kills their process groups. The ranks
-// themselves die with the launcher in any case (processes.cpp); what they have
-// started would not.
+// Guard: a process that outlives the launcher by a moment. If the launcher dies
+// without ending its ranks (SIGKILL), the guard kills their process groups. The
+// ranks themselves die with the launcher in any case (processes.cpp); processes
+// that they have started would not.
 #pragma once
 
 #include <sys/types.h>
@@ -13,18 +13,19 @@ namespace launcher {
 
 class Guard {
  public:
-  // Forks: to be made while there is one thread.
+  // Forks, so it must be constructed while the launcher has one thread.
   Guard();
   ~Guard();
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
   void watch(pid_t group);
-  // Before the group's leader is reaped, so that its number is not another's.
+  // Call it before the group's leader is reaped: afterwards the system may
+  // reuse the number.
   void forget(pid_t group);
 
  private:
-  Fd notes_; // a pid, negative to forget it
+  Fd notes_; // pid to watch, or -pid to forget
   pid_t pid_ = -1;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts the ranks of a job where there is no Python:
+// dtensor-run: starts the ranks of a job without Python.
 //
 //   dtensor-run -n 4 PROGRAM ARGUMENTS...
 //   dtensor-run -n 4 --nnodes 2 --node-rank 0 --rdzv HOST:PORT PROGRAM ...
 //
-// docs/guides/launching.md tells what it does for them.
+// See docs/guides/launching.md.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -22,7 +22,8 @@ std::string random_key() {
       "{:08x}{:08x}{:08x}{:08x}", bits(), bits(), bits(), bits());
 }
 
-// Node 0's, with what has to be alike on all nodes before it.
+// Returns the key of node 0. It is prefixed with the options that must be equal
+// on all nodes.
 std::string agree_on_key(const Options& options, Store& store) {
   const auto shape = fmt::format(
       "-n {} --nnodes {} --max-restarts {}",
@@ -50,7 +51,7 @@ std::string agree_on_key(const Options& options, Store& store) {
   return store.get("key");
 }
 
-// How to exit.
+// Runs the job with its restarts. Returns the exit code.
 int run_attempts(const Job& job) {
   const int most = job.options.max_restarts;
   for (int attempt = 0;; ++attempt) {
@@ -72,7 +73,7 @@ int run_attempts(const Job& job) {
 }
 
 int run(const Options& options) {
-  Guard guard; // forks, so before any thread
+  Guard guard; // must precede all threads, because it forks
   const auto store = options.node == 0
       ? Store::serve(options.host, options.port)
       : Store::join(
@@ -80,7 +81,8 @@ int run(const Options& options) {
             options.port,
             std::chrono::seconds(options.join_timeout));
   const auto key = agree_on_key(options, *store);
-  // Before this a signal ends the launcher, as nothing is to be ended.
+  // A signal before this point simply ends the launcher, because no ranks are
+  // running yet.
   Signals signals;
   std::optional<Nodes> nodes;
   if (options.nodes > 1) {

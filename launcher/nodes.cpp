@@ -50,7 +50,7 @@ Outcome silent(const std::string& who) {
 } // namespace
 
 struct Nodes::Shared {
-  /// A node's count, and when it last changed.
+  /// Heartbeat of a node: its last count, and the time of the last change.
   struct Beat {
     int64_t count = 0;
     Clock::time_point since;
@@ -85,17 +85,17 @@ struct Nodes::Shared {
   const std::shared_ptr<Store> store;
   const int node;
   const std::chrono::seconds timeout;
-  std::vector<Beat> beats; // of all nodes; node 0 fills it
+  std::vector<Beat> beats; // of all nodes; filled on node 0
   const Fd news;
 
   std::mutex mutex;
   std::condition_variable changed;
   int attempt = 0;
-  std::optional<Outcome> mine; // to be published
+  std::optional<Outcome> mine; // not yet published
   std::optional<Outcome> all;
   bool leaving = false;
   bool left = false;
-  Clock::time_point answered = Clock::now(); // the store, the last time
+  Clock::time_point answered = Clock::now(); // last answer of the store
 };
 
 void Nodes::Shared::watch() {
@@ -124,7 +124,8 @@ void Nodes::Shared::beat() {
   store->add(fmt::format("beat/{}", node), 1);
 }
 
-// The store is called without the lock: it may take long.
+// One heartbeat. Calls the store without holding the lock, because a call may
+// take long.
 void Nodes::Shared::round() {
   std::unique_lock lock(mutex);
   const int of = attempt;
@@ -196,7 +197,7 @@ Nodes::Nodes(
     std::chrono::seconds timeout)
     : shared_(
           std::make_shared<Shared>(std::move(store), node, nodes, timeout)) {
-  shared_->beat(); // from here on node 0 misses it
+  shared_->beat(); // node 0 monitors it from now on
   const AllSignalsBlocked blocked;
   thread_ = std::thread([shared = shared_] { shared->watch(); });
 }
@@ -211,7 +212,7 @@ Nodes::~Nodes() {
   if (left) {
     thread_.join();
   } else {
-    thread_.detach(); // it waits for a host that is gone
+    thread_.detach(); // blocked on an unreachable host
   }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the launchers of several nodes agree on the end of a job.
+// Nodes: agreement of the launchers of several nodes on the end of a job.
 //
-// Every launcher reports how the ranks of its node ended; the first failure, or
-// else the success of all nodes, is the outcome for all. Launchers show that
-// they live by counting a key up, and node 0 ends the job when one of them
-// stops; one that cannot reach the store takes node 0 for dead.
+// Every launcher reports how the ranks of its node ended. The outcome for all
+// nodes is the first failure, or success if all nodes succeed. Launchers send
+// heartbeats by incrementing a key, and node 0 ends the job if a heartbeat
+// stops. A launcher that cannot reach the store treats node 0 as dead.
 //
-// A thread does this, the only one that the launcher itself has: a lost host
-// leaves a call on the store waiting, and meanwhile output must be printed and
-// signals heard.
+// The agreement runs in the launcher's only thread of its own. A lost host
+// blocks a call of the store, and meanwhile the launcher must print output and
+// handle signals.
 #pragma once
 
 #include <chrono>
@@ -21,38 +21,39 @@
 
 namespace launcher {
 
-// How an attempt to run the job ended.
+// Result of an attempt to run the job.
 struct Outcome {
   int code = 0;       // 0: every rank of every node exited with 0
-  bool again = false; // whether starting it again may help
-  std::string text;   // what happened, and to whom
+  bool again = false; // true if a restart may help
+  std::string text;   // description of the event and the rank
 
   bool operator==(const Outcome&) const = default;
 };
 
 class Nodes {
  public:
-  // Who is silent for `timeout` counts as dead.
+  // `timeout` is the silence after which a node counts as dead.
   Nodes(
       std::shared_ptr<Store> store,
       int node,
       int nodes,
       std::chrono::seconds timeout);
-  // Node 0 stays until the others have read the outcome, or five seconds.
+  // Node 0 waits until the others have read the outcome, at most five seconds.
   ~Nodes();
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
 
-  // A descriptor that is readable when there may be an outcome.
+  // Returns a descriptor that becomes readable when there may be an outcome.
   int news() const;
   void begin(int attempt);
-  // Of this node's ranks, in this attempt; the first report counts.
+  // Reports the outcome of this node's ranks in this attempt. Only the first
+  // report counts.
   void report(const Outcome& outcome);
-  // Of all nodes, as soon as it is known.
+  // Returns the outcome of all nodes; nullopt until it is decided.
   std::optional<Outcome> outcome();
 
  private:
-  // Outlives this object where its thread does.
+  // State shared with the thread, which may outlive this object.
   struct Shared;
   std::shared_ptr<Shared> shared_;
   std::thread thread_;

@@ -18,7 +18,7 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// Where a shell would find `name`.
+// Returns the path at which a shell would find `name`.
 std::string find_program(const std::string& name) {
   if (name.find('/') == std::string::npos) {
     const char* variable = std::getenv("PATH");
@@ -45,7 +45,7 @@ std::string find_program(const std::string& name) {
   return name;
 }
 
-// host:port, [ipv6]:port
+// Parses "host:port" or "[ipv6]:port".
 void parse_rendezvous(const std::string& text, Options& options) {
   const auto colon = text.rfind(':');
   const char* end = text.data() + text.size();
@@ -83,7 +83,7 @@ void check_between(const char* option, int value, int least, int most) {
 }
 
 void check_numbers(const Options& options) {
-  constexpr int kMostRanks = 4096; // of a node
+  constexpr int kMostRanks = 4096; // on each node
   constexpr int kMostWorld = 1 << 20;
   constexpr int kMostSeconds = 365 * 24 * 3600;
   check_between("-n", options.ranks, 1, kMostRanks);
@@ -107,7 +107,7 @@ void check_numbers(const Options& options) {
   }
 }
 
-// Reads what stands before the program, and leaves the rest in `app`.
+// Parses the options before the program, and leaves the rest in `app`.
 void parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
@@ -121,7 +121,7 @@ void parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
-// What follows the options, or a -- behind them.
+// Returns the command that follows the options or a "--".
 std::vector<std::string> command_in(std::vector<std::string> rest) {
   if (!rest.empty() && rest[0] == "--") {
     rest.erase(rest.begin());

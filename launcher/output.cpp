@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kChunk = 1 << 16;
 constexpr size_t kLongest = 1 << 20;
 
-// Until it is written: the terminal or pipe may be slow, or not block.
+// Writes all of `text`, even if the terminal or pipe is slow or non-blocking.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
@@ -22,12 +22,13 @@ void write_all(int fd, std::string_view text) {
       pollfd writable = {fd, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      return; // nobody reads it any more
+      return; // the reader is gone
     }
   }
 }
 
-// The whole lines of `text`, each with the prefix; they leave `text`.
+// Removes the complete lines from `text` and returns them, each with the
+// prefix.
 std::string take_lines(const std::string& prefix, std::string& text) {
   std::string lines;
   size_t begin = 0;
@@ -58,7 +59,8 @@ void Output::append_to(std::vector<pollfd>& polled) const {
   }
 }
 
-// One chunk, so that a rank that prints much leaves time for the others.
+// Reads one chunk only, so that a rank with much output does not starve the
+// others.
 bool Output::pump(Source& source) {
   const size_t had = source.rest.size();
   source.rest.resize(had + kChunk);
@@ -87,7 +89,8 @@ bool Output::pump() {
 }
 
 void Output::finish() {
-  // As much as pipes hold: what a rank has left running may print for ever.
+  // Reads only as much as a pipe holds: a process that a rank left running may
+  // print forever.
   for (size_t read = 0; read < kLongest && pump(); read += kChunk) {
   }
   for (auto& source : sources_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks print, line by line: "[2] text".
+// Output of the ranks, line by line, as "[2] text".
 #pragma once
 
 #include <poll.h>
@@ -12,17 +12,19 @@
 
 namespace launcher {
 
-// Lines are written whole, so those of different ranks never mix. One longer
-// than 1 MiB comes in pieces.
+// Prints the ranks' output. Lines are written atomically, so lines of different
+// ranks never mix. A line longer than 1 MiB is split.
 class Output {
  public:
-  // A descriptor for a rank to write to; its lines go to `target`.
+  // Returns a descriptor for a rank to write to. Its lines go to `target`.
   Fd add(int rank, int target);
-  // What to wait for: the ends that are open.
+  // Adds the open read ends to the descriptors to poll.
   void append_to(std::vector<pollfd>& polled) const;
-  // Prints what has come, without waiting. False if nothing has.
+  // Prints the available output without blocking. Returns false if there was
+  // none.
   bool pump();
-  // When the ranks have ended: the rest, and last lines without an end.
+  // Prints the remaining output once the ranks have ended, including
+  // unterminated last lines.
   void finish();
 
  private:
@@ -30,7 +32,7 @@ class Output {
     Fd fd;
     int target = 0;
     std::string prefix;
-    std::string rest; // the begin of a line
+    std::string rest; // incomplete line
   };
 
   bool pump(Source& source);

@@ -15,14 +15,15 @@ namespace {
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (const auto& text : texts) {
-    result.push_back(const_cast<char*>(text.c_str())); // for execve
+    // execve() takes pointers to non-const.
+    result.push_back(const_cast<char*>(text.c_str()));
   }
   result.push_back(nullptr);
   return result;
 }
 
-// What a child needs, made before the fork: between fork and execve it may not
-// allocate, since another thread may have been in malloc.
+// Data for a child, prepared before the fork. Between fork and execve the child
+// must not allocate, because another thread may have held malloc's lock.
 struct Prepared {
   explicit Prepared(const RankStart& given)
       : start(given),
@@ -56,7 +57,7 @@ void redirect(int fd, int target) {
   ::setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) {
-    ::_exit(1); // it died before it could have killed us
+    ::_exit(1); // the launcher died before prctl()
   }
   if (!prepared.start.cpus.empty()) {
     sched_setaffinity(0, sizeof(prepared.cpus), &prepared.cpus);
@@ -107,7 +108,7 @@ void Processes::start(int rank, const RankStart& start) {
   if (pid == 0) {
     become_rank(prepared, launcher);
   }
-  ::setpgid(pid, pid); // whoever is first, so that the group is there now
+  ::setpgid(pid, pid); // in both processes, to avoid a race
   guard_.watch(pid);
   ranks_[pid] = rank;
 }
@@ -128,7 +129,7 @@ std::vector<Exit> Processes::reap() {
       ++it;
       continue;
     }
-    // Until it is reaped, its number is the group's alone.
+    // The number belongs to this group until the leader is reaped.
     ::kill(-pid, SIGKILL);
     guard_.forget(pid);
     int status = 0;

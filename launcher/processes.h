@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The processes of the ranks of this host. Each leads a process group, so that
-// a signal reaches what it has started too.
+// Processes: the ranks of this host. Each rank leads a process group, so that
+// signals also reach the processes that it has started.
 #pragma once
 
 #include <sys/types.h>
@@ -17,35 +17,35 @@ namespace launcher {
 
 struct RankStart {
   std::string program;
-  std::vector<std::string> arguments;   // the first is its name
+  std::vector<std::string> arguments;   // argv, including argv[0]
   std::vector<std::string> environment; // name=value
-  std::vector<int> cpus;                // empty: all
+  std::vector<int> cpus;                // empty: all CPUs
   sigset_t signal_mask = {};
-  Fd out; // nothing: the launcher's own
+  Fd out; // empty: the launcher's own
   Fd err;
 };
 
-// How a rank ended.
+// Result of a rank.
 struct Exit {
-  int rank = 0; // its number on this host
+  int rank = 0; // local rank
   int code = 0;
-  int signal = 0; // 0: it exited
+  int signal = 0; // 0 if the rank exited
 
   bool failed() const {
     return code != 0 || signal != 0;
   }
-  // As a shell has it.
+  // Returns the status as a shell reports it.
   int status() const {
     return signal != 0 ? 128 + signal : code;
   }
-  // "exited with code 3", "was killed by signal 9 (Killed)"
+  // Returns "exited with code 3" or "was killed by signal 9 (Killed)".
   std::string text() const;
 };
 
 class Processes {
  public:
   explicit Processes(Guard& guard) : guard_(guard) {}
-  // Kills those that run.
+  // Kills the ranks that still run.
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -55,7 +55,8 @@ class Processes {
     return !ranks_.empty();
   }
   void signal(int signal) const;
-  // Those that have ended since, with what is left of their groups.
+  // Returns the ranks that have ended since the last call. Kills the remaining
+  // processes of their groups.
   std::vector<Exit> reap();
 
  private:

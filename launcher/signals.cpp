@@ -6,7 +6,8 @@
 namespace launcher {
 
 Signals::Signals() {
-  // Inherited as ignored it would never come, nor be there to wait for.
+  // An inherited SIG_IGN would prevent SIGCHLD, and the children could not be
+  // waited for.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t taken;
   sigemptyset(&taken);

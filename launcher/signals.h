@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The signals of a job as events: what came is read from a descriptor.
+// Signals of a job, delivered as events on a descriptor.
 #pragma once
 
 #include <csignal>
@@ -9,8 +9,8 @@
 
 namespace launcher {
 
-// Blocks SIGCHLD and, unless they are ignored (nohup), SIGINT, SIGTERM and
-// SIGHUP in this thread and those that it starts.
+// Blocks SIGCHLD in this thread and the threads that it starts. Does the same
+// for SIGINT, SIGTERM and SIGHUP unless they are ignored (nohup).
 class Signals {
  public:
   Signals();
@@ -21,9 +21,9 @@ class Signals {
   int fd() const {
     return fd_.get();
   }
-  // What has come since, without SIGCHLD.
+  // Returns the signals received since the last call, without SIGCHLD.
   std::vector<int> take();
-  // The mask from before, for the ranks.
+  // Returns the signal mask from before, which the ranks inherit.
   const sigset_t& mask_before() const {
     return before_;
   }
@@ -33,9 +33,9 @@ class Signals {
   Fd fd_;
 };
 
-// Signals are for the launcher's own thread: others are made under this. For
-// the store's server it is needed, since SIGPIPE, from a rank that has died,
-// would be the end of it.
+// Blocks all signals while it lives. Other threads are created under it, so
+// that signals reach the launcher's main thread only. The store's server thread
+// requires it: a SIGPIPE after the death of a rank would end the server.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {

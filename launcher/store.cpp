@@ -33,7 +33,8 @@ cannot_listen(const std::string& host, uint16_t port, const char* reason) {
       reason));
 }
 
-// A socket bound to that address alone; c10d's own would listen on all.
+// Returns a socket bound to that address only; c10d's own socket would listen
+// on all.
 Fd bind_to(const std::string& host, uint16_t port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -70,8 +71,8 @@ uint16_t port_of(int fd) {
           : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
-// A lost store is told in one sentence, not by c10d's stack of frames, unless
-// the user asks for that.
+// Silences c10d's log, unless the user has set a log level. A lost store is
+// reported in one sentence instead of c10d's stack trace.
 void quieten_c10d() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
     FLAGS_caffe2_log_level = 2; // errors
@@ -85,8 +86,8 @@ c10d::TCPStoreOptions store_options(uint16_t port) {
   return options;
 }
 
-// c10d's client waits for ever for one that accepts and says nothing, so it
-// connects in a thread that is left behind then.
+// Connects with a timeout. c10d's client waits forever if the server accepts
+// but does not answer, so it runs in a thread, which is abandoned in that case.
 std::shared_ptr<c10d::Store> connect(
     const std::string& host,
     const c10d::TCPStoreOptions& options) {
@@ -109,7 +110,7 @@ std::shared_ptr<c10d::Store> connect(
 
 std::shared_ptr<Store> Store::serve(const std::string& host, uint16_t port) {
   quieten_c10d();
-  const AllSignalsBlocked blocked; // for the server's thread
+  const AllSignalsBlocked blocked; // inherited by the server's thread
   Fd listening = bind_to(host, port);
   auto options = store_options(port_of(listening.get()));
   options.isServer = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store of a job: node 0's launcher serves it, so that no rank has to, and
-// it outlives every rank. Ranks find it by MASTER_ADDR and MASTER_PORT. The
-// launchers agree through it too (nodes.h), under keys of their own.
+// Store: the key-value store of a job. Node 0's launcher hosts it, so it
+// outlives every rank. Ranks find it through MASTER_ADDR and MASTER_PORT. The
+// launchers use it too (nodes.h), with keys of their own.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,10 @@ namespace launcher {
 
 class Store {
  public:
-  // Listens at that address and no other; port 0 takes a free one.
+  // Listens at that address only; port 0 selects a free port.
   static std::shared_ptr<Store> serve(const std::string& host, uint16_t port);
-  // Waits for node 0, and not longer, whatever listens there.
+  // Connects to node 0's store. Gives up after `timeout`, even if another
+  // program listens there.
   static std::shared_ptr<Store>
   join(const std::string& host, uint16_t port, std::chrono::seconds timeout);
 
@@ -32,14 +33,14 @@ class Store {
     return port_;
   }
 
-  // These throw once the connection is lost.
+  // The calls below throw once the connection is lost.
   void set(const std::string& key, const std::string& value);
-  // The first to set a key wins.
+  // Sets the key unless it is already set.
   void set_once(const std::string& key, const std::string& value);
   bool has(const std::string& key);
-  // Waits until somebody sets it.
+  // Blocks until the key is set.
   std::string get(const std::string& key);
-  // Returns the sum; a key that nobody has added to is 0.
+  // Adds `number` to the key, initially 0, and returns the sum.
   int64_t add(const std::string& key, int64_t number);
 
  private:

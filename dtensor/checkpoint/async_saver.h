@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Saving beside the training that goes on.
+// Asynchronous checkpoints: saving while training continues.
 //
 //   AsyncSaver saver;
 //   for (int64_t step = 1; step <= steps; ++step) {
@@ -20,30 +20,31 @@
 
 namespace dtensor {
 
-/// Copies what this rank writes to memory of its own, which the next save uses
-/// again, and writes it in a thread. It belongs to the rank that made it.
+/// Saves checkpoints in the background: copies this rank's shards into a
+/// buffer, which later saves reuse, and writes them in a thread. Belongs to the
+/// rank that created it.
 /// Python: torch.distributed.checkpoint.async_save.
 class DTENSOR_API AsyncSaver {
  public:
   AsyncSaver();
-  /// Waits for this rank's files; on rank 0, and for a full checkpoint on all,
-  /// until the others' files are there or have not come in time. Errors are
-  /// lost: call wait().
+  /// Waits for this rank's files. On rank 0, and on all ranks for a full
+  /// checkpoint, also waits for the other ranks' files, up to the timeout.
+  /// Errors are lost: call wait() first.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  /// As save_checkpoint(), but returns when `state` may be changed. The
-  /// checkpoint gets its name when all ranks have written, whether they wait or
-  /// not. Waits for the save before it, whose errors it throws; all ranks of
-  /// the group call it.
+  /// Starts a save like save_checkpoint(). Returns as soon as `state` may be
+  /// modified. The checkpoint becomes visible when all ranks have written,
+  /// whether or not they call wait(). Waits for the previous save first and
+  /// throws its errors. All ranks of the group must call it.
   void save(
       const std::string& path,
       const CheckpointState& state,
       const SaveOptions& options = {});
 
-  /// Returns when the last checkpoint is on disk; all ranks call it. Throws
-  /// what save_checkpoint() would, on all ranks, once.
+  /// Returns when the last checkpoint is on disk. All ranks must call it.
+  /// Throws the errors of save_checkpoint(), on all ranks, once.
   void wait();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checkpoints: a training run in a folder, saved from any layout on any number
-// of ranks and loaded into any other.
+// Checkpoints: the state of a training run in a folder. A checkpoint can be
+// saved from any layout on any number of ranks and loaded into any other.
 //
 //   CheckpointExtra extra = {{"step", 100}};
 //   save_checkpoint("run/step_100", {model.get(), &optimizer, {}, &extra});
@@ -9,10 +9,11 @@
 //   const auto last = latest_checkpoint("run");
 //   load_checkpoint(*last, {model.get(), &optimizer, {}, &extra});
 //
-// The folder holds files of safetensors with pieces of tensors, as Python's
-// HuggingFaceStorageWriter(save_distributed=True) writes and
-// HuggingFaceStorageReader reads, each element once, and checkpoint.json. It
-// gets its name when all of it is on disk: there is no half a checkpoint.
+// The folder holds safetensors files with shards of the tensors, each element
+// once, and checkpoint.json. The files have the format of Python's
+// HuggingFaceStorageWriter(save_distributed=True) and HuggingFaceStorageReader.
+// The directory is renamed into place once complete, so a partial checkpoint is
+// never visible.
 //
 // Python: torch.distributed.checkpoint.
 #pragma once
@@ -30,92 +31,103 @@
 
 namespace dtensor {
 
-/// What a training loop keeps beside: numbers, texts and tensors.
+/// Additional values of a training loop: numbers, strings and tensors.
 using CheckpointValue =
     std::variant<bool, int64_t, double, std::string, at::Tensor>;
 using CheckpointExtra = std::map<std::string, CheckpointValue>;
 
-/// What is saved or loaded; what is null is left out. All ranks pass the same
-/// names in the same layouts. A plain tensor, and a value of `extra`, is the
-/// same on all ranks: save_checkpoint() compares checksums.
+/// State to save or load; null members are skipped. All ranks must pass the
+/// same names with the same layouts. Plain tensors and values of `extra` must
+/// be equal on all ranks: save_checkpoint() compares checksums.
 struct CheckpointState {
   /// Parameters and buffers, under their names in the module.
   torch::nn::Module* model = nullptr;
-  /// Of the model's parameters: get_optimizer_state_dict() under "optimizer.",
-  /// options of the groups included. Loading puts them in place of those that
-  /// the groups have.
+  /// Optimizer of the model's parameters. Saved as get_optimizer_state_dict()
+  /// under "optimizer.", including the options of its parameter groups. Loading
+  /// replaces the options of the groups.
   torch::optim::Optimizer* optimizer = nullptr;
-  /// Further tensors, plain or DTensors, under their names.
+  /// Additional tensors, plain or DTensors, under their names.
   StateDict* tensors = nullptr;
-  /// Tensors of it stand in the files under "extra.". Loading replaces it; a
-  /// tensor that is there says the layout.
+  /// Additional values. Their tensors are saved under "extra.". Loading
+  /// replaces the map; a tensor that it already contains determines the layout.
   CheckpointExtra* extra = nullptr;
 };
 
-/// Options of save_checkpoint and AsyncSaver.
+/// Options for save_checkpoint() and AsyncSaver.
 struct SaveOptions {
-  /// Whole tensors in model.safetensors, or, where that would be larger than
-  /// `max_file_bytes`, in several files behind model.safetensors.index.json, as
-  /// other programs expect a model. They are put together on disk, each by one
-  /// rank.
+  /// Saves full tensors in model.safetensors, as other programs expect. If that
+  /// file would exceed `max_file_bytes`, saves several files with
+  /// model.safetensors.index.json. The full tensors are assembled on disk, each
+  /// by one rank.
   bool full = false;
   int64_t max_file_bytes = 5'000'000'000;
-  /// Takes the place of a checkpoint, of an empty folder, or of a link to one
-  /// of these. Anything else that is there is an error, and stays.
+  /// Replaces an existing checkpoint, an empty folder, or a link to either.
+  /// Anything else at the path is an error and remains unchanged.
   bool overwrite = false;
-  /// Saves what rank 0 has of plain tensors and values of `extra` that differ
-  /// between ranks; else that is an error.
+  /// Saves rank 0's value if a plain tensor or a value of `extra` differs
+  /// between ranks. If false, a difference is an error.
   bool allow_differences = false;
-  /// Who saves; by default all ranks of the world.
+  /// Ranks that save; by default all ranks of the world.
   GroupPtr group = nullptr;
-  /// How long a rank waits for files of the others when its own are written:
-  /// rank 0, and with `full` each.
+  /// Time that a rank waits for the files of the others after writing its own.
+  /// Rank 0 waits; with `full`, every rank does.
   std::chrono::seconds timeout{600};
 };
 
-/// Saves `state` as the folder `path`, whose parent must be there, on a file
-/// system that all ranks share. Every element is written once, by one of the
-/// ranks that have it, so that all write about as many bytes. All ranks of the
-/// group call it, and it returns on all when the checkpoint is on disk, or
-/// throws on all, and leaves what was there.
-/// Throws ValueError for a Partial tensor, a dtype that safetensors does not
-/// have, a name twice, a mesh with ranks that do not save, ranks that do not
-/// save the same, plain tensors and values of `extra` that differ between ranks
-/// (without allow_differences), and a path that exists (without overwrite, or
-/// if it is no checkpoint); RuntimeError for what the file system refuses.
+/// Saves `state` as the folder `path`. The parent folder must exist, on a file
+/// system shared by all ranks. Every element is written once, by one of the
+/// ranks that hold it, so that all ranks write about equally many bytes. All
+/// ranks of the group must call it. Returns on all ranks when the checkpoint is
+/// on disk, or throws on all ranks and leaves an existing checkpoint unchanged.
+///
+/// Throws ValueError for:
+/// - a Partial tensor, or a dtype that safetensors does not support;
+/// - a duplicate name;
+/// - a mesh with ranks that do not save;
+/// - ranks that do not save the same tensors;
+/// - plain tensors and values of `extra` that differ between ranks (unless
+///   allow_differences);
+/// - a path that exists (unless overwrite and it is a checkpoint).
+///
+/// Throws RuntimeError for errors of the file system.
+///
 /// Python: torch.distributed.checkpoint.save.
 DTENSOR_API void save_checkpoint(
     const std::string& path,
     const CheckpointState& state,
     const SaveOptions& options = {});
 
-/// Options of load_checkpoint.
+/// Options for load_checkpoint().
 struct LoadOptions {
-  /// The checkpoint has every tensor of `state`, and the model every one of the
-  /// checkpoint.
+  /// Requires that the checkpoint has every tensor of `state`, and the model
+  /// every tensor of the checkpoint.
   bool strict = true;
-  /// Compares the checksums of what is read, all of them before a tensor of
-  /// the program changes; each block is checked by one of the ranks that read
-  /// it. Files of others have none.
+  /// Verifies the checksums of all bytes to be read before any tensor of the
+  /// program changes. Each block is verified by one of the ranks that read it.
+  /// Files of other programs have no checksums.
   bool verify = true;
-  /// Of a part that several ranks have, and that is larger than a megabyte,
-  /// each reads a share, and they exchange it.
+  /// Reads a local shard that several ranks hold only once, if it is larger
+  /// than a megabyte: each of these ranks reads a slice, and they exchange the
+  /// slices.
   bool share_reading = true;
-  /// Who loads; by default all ranks of the world.
+  /// Ranks that load; by default all ranks of the world.
   GroupPtr group = nullptr;
 };
 
-/// Fills `state` from the checkpoint at `path`: one of save_checkpoint, a
-/// folder of Python's HuggingFaceStorageWriter, or anything that open_weights()
-/// reads. Layouts and dtypes of the targets stay; each rank reads the bytes of
-/// its parts alone. Tensors on the meta device get memory. All ranks of the
-/// group call it.
-/// Throws, on all ranks, before anything has changed: ValueError for names that
-/// are missing, that the model does not have (both if strict), other shapes,
-/// and complex values for a real tensor, in one error; for a mesh with ranks
-/// that do not load, and files that are cut short, missing or malformed; what
-/// set_optimizer_state_dict() throws; RuntimeError for bytes that are not those
-/// that were saved.
+/// Fills `state` from the checkpoint at `path`: a checkpoint of
+/// save_checkpoint(), a folder of Python's HuggingFaceStorageWriter, or any
+/// format of open_weights(). The targets keep their layouts and dtypes; each
+/// rank reads only the bytes of its local shards. Tensors on the meta device
+/// are allocated. All ranks of the group must call it.
+///
+/// All errors are thrown on all ranks, before anything has changed. Throws
+/// ValueError, in one error, for names that are missing in the checkpoint or in
+/// the model (if strict), for different shapes, and for complex values of a
+/// real tensor. Also throws ValueError for a mesh with ranks that do not load,
+/// and for truncated, missing or malformed files. Throws the errors of
+/// set_optimizer_state_dict(). Throws RuntimeError for bytes that do not match
+/// their checksums.
+///
 /// Python: torch.distributed.checkpoint.load.
 DTENSOR_API void load_checkpoint(
     const std::string& path,

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kRemoved = ".removed";
 constexpr const char* kSaving = ".saving";
 
-// The number that a name ends in.
+// Returns the number at the end of a name.
 std::optional<uint64_t> number_of(const std::string& name) {
   const auto last = name.find_last_not_of("0123456789");
   const auto begin = last == name.npos ? 0 : last + 1;
@@ -35,7 +35,7 @@ std::optional<uint64_t> number_of(const std::string& name) {
 
 std::vector<fs::path> entries_in(const std::string& folder) {
   std::vector<fs::path> entries;
-  std::error_code none; // others may be removing some
+  std::error_code none; // entries may vanish concurrently
   for (fs::directory_iterator entry(folder, none);
        !none && entry != fs::directory_iterator();
        entry.increment(none)) {
@@ -44,7 +44,7 @@ std::vector<fs::path> entries_in(const std::string& folder) {
   return entries;
 }
 
-// By number, the smallest first.
+// Returns all checkpoints in the folder, sorted by number.
 std::vector<fs::path> checkpoints_in(const std::string& folder) {
   std::vector<std::pair<uint64_t, fs::path>> found;
   std::error_code none;
@@ -62,7 +62,8 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   return paths;
 }
 
-// Of the above those that are checkpoints of save_checkpoint, and no links.
+// Returns those written by save_checkpoint(), without symbolic links, sorted by
+// number.
 std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
   auto all = checkpoints_in(folder);
   std::erase_if(all, [](const fs::path& path) {
@@ -73,7 +74,8 @@ std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
   return all;
 }
 
-// It has no name before a part of it is gone.
+// Renames the checkpoint before removing it, so that an incomplete one is never
+// visible.
 void hide_and_remove(const fs::path& path) {
   std::error_code ignored;
   const auto hidden =
@@ -82,7 +84,7 @@ void hide_and_remove(const fs::path& path) {
     detail::remove_checkpoint(hidden.string());
   }
   if (detail::is_there(hidden.string())) {
-    return; // not ours: the checkpoint stays
+    return; // an unrelated entry is in the way: keep the checkpoint
   }
   fs::rename(path, hidden, ignored);
   detail::remove_checkpoint(hidden.string());

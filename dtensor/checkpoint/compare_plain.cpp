@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Bytes that are on the CPU at once.
+// Maximum number of bytes on the CPU at once.
 constexpr int64_t kComparedBytes = int64_t{8} << 20;
 
 std::string digest_of(const at::Tensor& t) {
@@ -38,7 +38,7 @@ bool is_value(const CheckpointValue& value) {
   return !std::holds_alternative<at::Tensor>(value);
 }
 
-// Ranks that do not have what rank 0 has.
+// Returns the ranks with a different value of item `i` than rank 0.
 std::vector<size_t> ranks_that_differ(
     const std::vector<std::vector<std::string>>& digests,
     size_t i) {
@@ -92,7 +92,7 @@ std::vector<std::string> names_that_differ(
     const std::vector<std::vector<std::string>>& digests,
     bool allows) {
   std::vector<std::string> different;
-  std::vector<size_t> ranks; // of the first one
+  std::vector<size_t> ranks; // for the first difference
   for (size_t i = 0; i < names.size(); ++i) {
     auto others = ranks_that_differ(digests, i);
     if (!others.empty()) {

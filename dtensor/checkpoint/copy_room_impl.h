@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where parts are copied to before training goes on.
+// CopyRoom: the buffer to which shards are copied before training continues.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,18 +10,18 @@
 
 namespace dtensor::detail {
 
-/// Memory that every save uses again, and that grows as it must.
+/// Buffer that all saves reuse and that grows when necessary.
 class CopyRoom {
  public:
-  /// Makes all of them copies on the CPU, each at a multiple of 64 bytes. They
-  /// last until the next call.
+  /// Replaces all values by copies on the CPU, each aligned to 64 bytes. The
+  /// copies are valid until the next call.
   void copy(std::vector<at::Tensor>& values) {
     int64_t bytes = 0;
     for (const auto& value : values) {
       bytes += padded(value);
     }
     if (!memory_.defined() || memory_.numel() < bytes) {
-      memory_.reset(); // before the larger one is there
+      memory_.reset(); // free it before allocating the larger one
       memory_ = at::empty({bytes}, at::kByte);
     }
     int64_t at = 0;

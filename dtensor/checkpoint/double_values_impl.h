@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two names in a checkpoint for one tensor of the model, as from a model whose
-// weights were not shared: their values have to be the same.
+// DoubleValues: a check for tensors of the model that a checkpoint holds under
+// two names, for example because the saved model did not share the weight. Both
+// values must be equal.
 #pragma once
 
 #include <dtensor/checkpoint/read_part_impl.h>
@@ -17,9 +18,9 @@ class DoubleValues {
   void add(std::string first, std::string again, at::Tensor target) {
     pairs_.push_back({std::move(first), std::move(again), std::move(target)});
   }
-  /// Reads both values of each pair, and compares them. All ranks call it.
+  /// Reads and compares both values of each pair. All ranks must call it.
   void compare(PartReader& reader);
-  /// Throws ValueError where this rank has found different values.
+  /// Throws ValueError if this rank found different values.
   void check() const;
 
  private:
@@ -32,8 +33,8 @@ class DoubleValues {
   std::vector<std::string> differing_;
 };
 
-/// A tensor like `target`, which may be on the meta device, with arbitrary
-/// values.
+/// Returns an uninitialized tensor like `target`, which may be on the meta
+/// device.
 at::Tensor empty_like_target(const at::Tensor& target);
 
 } // namespace dtensor::detail

@@ -136,7 +136,8 @@ bool rename_folder(
     }
     return true;
   }
-  // An empty folder would give way.
+  // The explicit check is needed because rename() would replace an empty
+  // folder.
   const bool is_taken = is_there(to);
   errno = EEXIST;
   if (is_taken || ::rename(from.c_str(), to.c_str()) != 0) {
@@ -165,7 +166,8 @@ FolderLock::FolderLock(const std::string& path)
     of_another_ = errno == EWOULDBLOCK;
     return;
   }
-  // Between the two somebody may have removed it, and made another.
+  // The folder may have been removed and created again between open() and
+  // flock().
   struct stat locked {};
   struct stat named {};
   held_ = ::fstat(file_, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files as a checkpoint needs them: on disk before they have their name.
+// Durable files for checkpoints: synced to disk before they get their final
+// name.
 #pragma once
 
 #include <cstddef>
@@ -8,25 +9,25 @@
 
 namespace dtensor::detail {
 
-/// What messages of the functions below begin with.
+/// Prefix of the errors of the functions below.
 constexpr const char* kSaveCheckpoint = "save_checkpoint";
 
-/// Throws RuntimeError with the reason that the system gives (errno).
+/// Throws RuntimeError with the system's reason (errno).
 [[noreturn]] void refuse_by_system(
     const std::string& what,
     const std::string& path);
 
-/// A file that is written from front to end; what is not closed is not there.
+/// File that is written sequentially. It is valid only after close().
 class OutFile {
  public:
-  /// Throws RuntimeError, as all below.
+  /// Opens the file. All member functions throw RuntimeError on failure.
   explicit OutFile(std::string path);
   ~OutFile();
   OutFile(const OutFile&) = delete;
   OutFile& operator=(const OutFile&) = delete;
 
   void write(const void* bytes, size_t count);
-  /// Over what was written.
+  /// Overwrites bytes written before.
   void write_at(const void* bytes, size_t count, uint64_t offset);
   /// Returns when the bytes are on disk.
   void close();
@@ -36,33 +37,34 @@ class OutFile {
   int file_ = -1;
 };
 
-/// Writes a small file, whole or not at all: under another name first.
+/// Writes a small file atomically: under another name first, then renamed.
 void write_small_file(const std::string& path, const std::string& text);
 
-/// Its text; empty where it is not, or is no regular file.
+/// Returns the text of a regular file; "" if it does not exist or is not
+/// regular.
 std::string read_small_file(const std::string& path);
 
-/// The same, with the reason in `why_not` where it cannot be read.
+/// Does the same, and sets `why_not` to the reason if the file is unreadable.
 std::string read_small_file(const std::string& path, std::string& why_not);
 
-/// The names in a folder are on disk then.
+/// Makes the folder's entries durable on disk.
 void sync_folder(const std::string& path);
 
-/// Gives a folder its name, which nobody has, or, with `overwrite`, takes it
-/// from another one, which has `from` then; returns whether there was one.
+/// Renames the folder `from` to `to`. With `overwrite`, exchanges it with an
+/// existing `to` and returns true: `from` is then the old folder. Otherwise
+/// `to` must not exist.
 bool rename_folder(
     const std::string& from,
     const std::string& to,
     bool overwrite);
 
-/// Whether anything has that name, a link to nothing too.
+/// Returns true if an entry with that name exists, including a dangling link.
 bool is_there(const std::string& path);
 
-/// With all in it, as far as the system lets it; never an error.
+/// Removes the folder and its contents as far as permitted; never throws.
 void remove_folder(const std::string& path);
 
-/// Whose folder it is: nobody else can lock it while this lives, and a process
-/// that is killed lets go.
+/// Exclusive lock on a folder. The system releases it when the process ends.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& path);
@@ -73,8 +75,9 @@ class FolderLock {
   bool is_held() const {
     return held_;
   }
-  /// Somebody else holds it, or has taken its name. Where the file system has
-  /// no locks, neither is known.
+  /// Returns true if another process holds the lock, or has replaced the
+  /// folder. On a file system without locks, neither this nor is_held() is
+  /// true.
   bool is_of_another() const {
     return of_another_;
   }

@@ -33,8 +33,9 @@ using detail::kExtraPrefix;
 using detail::kLoadCheckpoint;
 using detail::kOptimizerPrefix;
 
-// Where a tensor goes: to `value`, which is the program's own, or becomes it
-// (or its part) when all is well.
+// Destination of one tensor. Values are read into `value`. It is either the
+// program's own memory (`is_own`), or replaces `tensor` (or its local shard)
+// after all checks have passed.
 struct Target {
   std::string name;
   at::Tensor tensor;
@@ -42,7 +43,8 @@ struct Target {
   bool is_own = true;
 };
 
-// Where tensors go, and the dictionaries of which they are made.
+// State of one load: the targets, and the dictionaries that are built from
+// them.
 class Loading {
  public:
   Loading(
@@ -55,7 +57,7 @@ class Loading {
         strict_(strict),
         ranks_(ranks.begin(), ranks.end()) {}
 
-  // Collects targets; throws for names and shapes, and changes nothing.
+  // Collects the targets. Throws for wrong names and shapes; changes nothing.
   void plan() {
     if (state_.model != nullptr) {
       add_all(detail::tensors_of(kLoadCheckpoint, *state_.model));
@@ -75,7 +77,8 @@ class Loading {
     check();
   }
 
-  // That ranks see the same checkpoint, and load it alike.
+  // Returns lines that must be equal on all ranks: the checkpoint, the options,
+  // and the targets.
   std::vector<std::string> lines(
       const std::string& path,
       const LoadOptions& options) const {
@@ -88,7 +91,8 @@ class Loading {
     return lines;
   }
 
-  // Looks at all bytes, and reads what nobody has yet.
+  // Verifies all bytes, and reads the tensors whose memory the program does not
+  // use yet.
   void prepare(detail::PartReader& reader) {
     for (const auto& target : targets_) {
       reader.check(target.name, target.value);
@@ -99,12 +103,14 @@ class Loading {
     doubles_.compare(reader);
   }
 
-  // Throws where one tensor of the model has two values in the checkpoint.
+  // Throws if one tensor of the model has two different values in the
+  // checkpoint.
   void check_doubles() const {
     doubles_.check();
   }
 
-  // The last that can be wrong, once the above is done on all ranks.
+  // Prepares the optimizer: the last step that can fail. Call it once the steps
+  // above have succeeded on all ranks.
   void prepare_optimizer() {
     if (state_.optimizer != nullptr) {
       set_optimizer_ = detail::prepare_optimizer_state_dict(
@@ -138,7 +144,7 @@ class Loading {
   }
 
  private:
-  // But for those that are the model's.
+  // Returns the weights with that prefix, except those of the model.
   std::vector<WeightInfo> with_prefix(const char* prefix) const {
     std::vector<WeightInfo> found;
     if (opened_.file != nullptr) {
@@ -151,7 +157,8 @@ class Loading {
     return found;
   }
 
-  // Ranks that are not asked would be waited for.
+  // Throws if a rank of the target's mesh does not load, because its peers
+  // would wait for it forever.
   void check_all_load(const std::string& name, const at::Tensor& target) const {
     for (const auto rank : detail::spec_of(target)->mesh().ranks()) {
       DTENSOR_CHECK_VALUE(
@@ -165,7 +172,8 @@ class Loading {
     }
   }
 
-  // `is_own`: of the program. What is on the meta device gets memory.
+  // Adds a target. `is_own` is true for the program's own tensors. Allocates
+  // memory for tensors on the meta device.
   void add(const std::string& name, const at::Tensor& target, bool is_own) {
     if (is_dtensor(target)) {
       check_all_load(name, target);
@@ -185,14 +193,16 @@ class Loading {
       targets_.push_back({name, target, target, is_own});
       return;
     }
-    auto& value = values_[target.unsafeGetTensorImpl()]; // of all its names
+    // All names of a tensor share one value.
+    auto& value = values_[target.unsafeGetTensorImpl()];
     if (!value.defined()) {
       value = detail::allocated(target);
     }
     targets_.push_back({name, target, value, /*is_own=*/false});
   }
 
-  // The names that the checkpoint has of a tensor that several modules share.
+  // Returns true if the checkpoint has the tensor `name` under another name.
+  // Several modules may share a tensor.
   bool has_another_name(const detail::TiedNames& tied, const std::string& name)
       const {
     const auto& names = tied.names_of(name);
@@ -230,7 +240,8 @@ class Loading {
     }
   }
 
-  // "optimizer.state.w1.weight.exp_avg" is like the parameter w1.weight.
+  // Adds the optimizer's state. "optimizer.state.w1.weight.exp_avg" gets the
+  // layout of the parameter w1.weight.
   void add_optimizer() {
     const auto parameters = detail::tensors_of(kLoadCheckpoint, *state_.model);
     const auto weights = with_prefix(kOptimizerPrefix);
@@ -246,8 +257,7 @@ class Loading {
           : nullptr;
       const bool is_like = parameter != nullptr && parameter->dim() > 0 &&
           parameter->sizes() == at::IntArrayRef(weight.sizes);
-      // The dtype in which an optimizer keeps it may be another one than the
-      // parameter's.
+      // The optimizer may keep its state in another dtype than the parameter's.
       auto target = is_like ? detail::empty_like_target(*parameter)
                             : at::empty(weight.sizes, weight.dtype);
       optimizer_.insert(key, target);
@@ -328,7 +338,8 @@ class Loading {
   bool strict_;
   std::unordered_set<int64_t> ranks_;
   std::vector<Target> targets_;
-  std::unordered_map<const void*, at::Tensor> values_; // of the meta device's
+  // Values for tensors on the meta device.
+  std::unordered_map<const void*, at::Tensor> values_;
   std::unordered_set<std::string> known_;
   StateDict optimizer_;
   CheckpointExtra extra_;
@@ -363,7 +374,8 @@ void load_checkpoint(
   detail::check_none_failed(*group, error, what, kLoadCheckpoint);
   detail::check_all_alike(
       *group, loading->lines(path, options), "", kLoadCheckpoint);
-  // Nothing of the program's is changed before all is known to be well.
+  // The program's tensors are not changed before all checks have passed on all
+  // ranks.
   std::optional<detail::PartReader> reader;
   if (loading->file() != nullptr) {
     reader.emplace(*loading->file(), group, options);

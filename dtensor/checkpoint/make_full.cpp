@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From pieces to the files that other programs expect of a model: every rank
-// writes those that it is dealt, and rank 0 gives them their names.
+// Assembly of full tensors from shards, in the files that other programs expect
+// of a model. Every rank writes the files assigned to it; rank 0 renames them.
 #include <dtensor/checkpoint/save_run_impl.h>
 
 #include <dtensor/checkpoint/files_impl.h>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Behind the name of a file while pieces are read.
+// Suffix of a file's name while shards are read.
 constexpr const char* kUnnamed = ".new";
 
 int64_t bytes_of(const Sizes& sizes, at::ScalarType dtype) {
@@ -51,7 +51,8 @@ WrittenTensor whole(const WeightFilePtr& file, const WeightInfo& weight) {
       read};
 }
 
-// What each file has: in order, so many tensors as fit, but one at least.
+// Assigns tensors to files, in order. Each file gets as many as fit, but at
+// least one.
 std::vector<std::vector<WrittenTensor>> dealt_out(
     const std::string& folder,
     const FileNotes& pieces,
@@ -91,7 +92,7 @@ std::string file_name(size_t file, size_t files) {
 
 using Tied = std::map<std::string, std::string>;
 
-// Further names of the tensors in a file.
+// Returns the additional names of the tensors in a file.
 Tied tied_in(const std::vector<WrittenTensor>& tensors, const Tied& all) {
   std::unordered_set<std::string> names;
   for (const auto& tensor : tensors) {

@@ -27,7 +27,7 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "dtensor checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr const char* kExtra = "extra";
-constexpr const char* kExtraTensors = "extra_tensors"; // names
+constexpr const char* kExtraTensors = "extra_tensors"; // array of names
 constexpr const char* kTied = "tied"; // absent if no tensor has two names
 
 [[noreturn]] void refuse_checkpoint(
@@ -37,7 +37,7 @@ constexpr const char* kTied = "tied"; // absent if no tensor has two names
       false, kLoadCheckpoint, path, " ", why, ". Load an older checkpoint.");
 }
 
-// JSON has no infinity.
+// JSON has no infinity or NaN.
 Json json_of(double value) {
   return std::isfinite(value) ? Json(value)
                               : Json{{"double", std::to_string(value)}};
@@ -47,7 +47,7 @@ Json json_of(const T& value) {
   return value;
 }
 Json json_of(const at::Tensor&) {
-  return nullptr; // stands in a file of tensors
+  return nullptr; // saved in a tensor file
 }
 
 Json json_of_extra(const CheckpointExtra& extra) {
@@ -64,7 +64,8 @@ Json json_of_extra(const CheckpointExtra& extra) {
   return {{kExtra, std::move(values)}, {kExtraTensors, std::move(tensors)}};
 }
 
-// {"double": "inf"}: as json_of() writes what JSON cannot have.
+// Parses {"double": "inf"}, which json_of() writes for numbers that JSON does
+// not support.
 double unusual_number(const JsonView& value) {
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
   constexpr auto kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -133,7 +134,8 @@ std::string checksum_of_json(const Json& json) {
   return checksum_text({checksum_of(text.data(), text.size())});
 }
 
-// Of the length and the text that it counts; 0 where they are not whole.
+// Returns the checksum of the header's length and text; 0 if the header is
+// incomplete.
 uint64_t checksum_of_header(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   uint64_t length = 0;
@@ -170,7 +172,7 @@ void check_file(const std::string& path, const FileNote& note) {
   }
 }
 
-// checkpoint.json, once its checksum is right.
+// Reads checkpoint.json and verifies its checksum.
 std::unique_ptr<JsonDocument> read_document(const std::string& path) {
   std::string why_not;
   const auto text = read_small_file(path, why_not);

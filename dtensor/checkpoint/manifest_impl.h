@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// checkpoint.json: what makes a folder a checkpoint. It is written last, names
-// all files with their sizes and the checksums of their headers, holds what is
-// no tensor, and has a checksum of its own.
+// checkpoint.json, the manifest that makes a folder a checkpoint. It is written
+// last. It lists all files with their sizes and the checksums of their headers,
+// holds the values that are not tensors, and has a checksum of its own.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -15,44 +15,46 @@
 
 namespace dtensor::detail {
 
-/// What messages about one that is loaded begin with.
+/// Prefix of errors about loaded checkpoints.
 constexpr const char* kLoadCheckpoint = "load_checkpoint";
 
 constexpr const char* kManifest = "checkpoint.json";
 
 struct Manifest {
-  int64_t ranks = 0; // that have saved it
+  int64_t ranks = 0; // number of ranks that saved
   FileNotes files;
   CheckpointExtra extra; // without tensors
-  // Names of those; not known of checkpoints from before these were noted.
+  // Names of the tensors of `extra`. Unset for checkpoints of versions that did
+  // not record them.
   std::optional<std::set<std::string>> extra_tensors;
-  /// Further names of tensors, and the names that they are saved under.
+  /// Additional names of tensors, mapped to the names under which they are
+  /// saved.
   std::map<std::string, std::string> tied;
-  std::string checksum; // of all that
+  std::string checksum; // of all fields above
 };
 
-/// Numbers and texts, the names of tensors, and further names of saved tensors
-/// (see Manifest), as JSON; throws ValueError for a text that is no UTF-8.
+/// Returns the values, the names of tensors and the additional names (see
+/// Manifest) as JSON. Throws ValueError for text that is not UTF-8.
 std::string extra_text(
     const CheckpointExtra& extra,
     const std::map<std::string, std::string>& tied = {});
 
-/// Files as JSON, and back: `list` is the file that has the JSON. Throws
-/// ValueError for a name that is no plain path within its folder.
+/// Converts file notes to JSON and back. `list` is the path of the JSON file.
+/// Throws ValueError for a name that is not a plain path within its folder.
 std::string notes_text(const FileNotes& notes);
 FileNotes notes_of(const JsonView& files, const std::string& list);
 
-/// `extra` and `files` are JSON.
+/// Returns the text of checkpoint.json. `extra` is JSON.
 std::string
 manifest_text(int64_t ranks, const std::string& extra, const FileNotes& files);
 
-/// That of a folder; none where there is no such file. Throws ValueError for
-/// one that is not as it was written, and for files that are missing, cut short
-/// or have another header.
+/// Reads the manifest of a folder; nullopt if there is none. Throws ValueError
+/// if it has been modified, or if files are missing, truncated or have another
+/// header.
 std::optional<Manifest> read_manifest(const std::string& folder);
 
-/// Whether a folder has a checkpoint.json with its own checksum. Throws
-/// ValueError for another text.
+/// Returns true if the folder has a checkpoint.json with a valid checksum.
+/// Throws ValueError for any other text.
 bool has_manifest(const std::string& folder);
 
 } // namespace dtensor::detail

@@ -10,7 +10,8 @@
 namespace dtensor::detail {
 namespace {
 
-// A tensor of `extra`, as far as checkpoint.json tells.
+// Returns true if `name` is a tensor of `extra`, as far as checkpoint.json
+// records.
 bool is_extra(const Manifest& manifest, const std::string& name) {
   if (!name.starts_with(kExtraPrefix)) {
     return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A checkpoint that is open: its files, and what checkpoint.json says of them.
+// OpenedCheckpoint: the files of an open checkpoint and its manifest.
 #pragma once
 
 #include <dtensor/checkpoint/manifest_impl.h>
@@ -11,21 +11,23 @@
 namespace dtensor::detail {
 
 struct OpenedCheckpoint {
-  std::optional<Manifest> manifest; // none: files of others
-  WeightFilePtr file;               // null: it has no tensors
+  std::optional<Manifest> manifest; // unset: written by other programs
+  WeightFilePtr file;               // null: no tensors
 
-  /// The weight of that name; null if there is none.
+  /// Returns the weight of that name; null if there is none.
   const WeightInfo* find(const std::string& name) const;
-  /// Returns the name under which the checkpoint has the tensor `name`, which a
-  /// tensor that several modules share may have under another of its names.
+  /// Returns the name under which the checkpoint stores the tensor `name`. A
+  /// tensor that several modules share may be stored under another of its
+  /// names.
   std::string stored_name(const std::string& name) const;
-  /// Of one that is loaded into a model alone: what an optimizer keeps, and
-  /// what a loop has beside. A weight may be called "optimizer.w" or "extra.w",
-  /// too.
+  /// Returns true for state of the optimizer or of the training loop, which
+  /// loading a model alone ignores. (A weight may also have a name such as
+  /// "optimizer.w" or "extra.w".)
   bool is_beside_a_model(const std::string& name) const;
 };
 
-/// Of one of ours, the files that it had when it was saved, and no other.
+/// Opens a checkpoint. For a checkpoint of save_checkpoint(), only opens the
+/// files that were saved with it.
 OpenedCheckpoint open_checkpoint(const std::string& path);
 
 } // namespace dtensor::detail

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A part is checked, and read, some rows (of its first dimension) at a time:
-// their checksums are compared, or they are copied, and their pages are let go.
-// Of ranks that have the same part each reads a share of these rows, and the
-// others get it from there.
+// Reading of a local shard. Rows (of the first dimension) are verified or
+// copied in steps, and their pages are released. If several ranks hold the same
+// local shard, each reads a slice of the rows, and the ranks exchange their
+// slices.
 //
-// A block of bytes is checked by one rank, of those that read the row in which
-// it begins: where the tensor is cut in other dimensions too, these take turns.
+// Each block of bytes is verified by one rank, among those that read the row in
+// which the block begins. If the tensor is also sharded in other dimensions,
+// several ranks read that row and take turns.
 #include <dtensor/checkpoint/read_part_impl.h>
 
 #include <dtensor/comm/world.h>
@@ -20,12 +21,13 @@
 
 namespace dtensor::detail {
 
-/// What this rank does of a tensor.
+/// This rank's share of the work on a tensor.
 struct PartReader::Share {
   at::Tensor local;
-  std::vector<Intervals> parts; // of each dimension
-  GroupPtr readers;             // who shares the reading; null: nobody
-  // Of those who read the same rows, and take turns in checking.
+  std::vector<Intervals> parts; // per dimension
+  GroupPtr readers;             // ranks that share the reading; null: none
+  // Index and number of the ranks that read the same rows and take turns in
+  // verifying.
   int64_t peer = 0;
   int64_t peers = 1;
 };
@@ -33,11 +35,12 @@ struct PartReader::Share {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{16} << 20;
-constexpr int64_t kExchangedBytes = int64_t{4} << 20; // held besides
+// Additional memory while ranks exchange slices.
+constexpr int64_t kExchangedBytes = int64_t{4} << 20;
 constexpr int64_t kSharedBytes = int64_t{1} << 20;
 constexpr int64_t kHeldBytes = int64_t{16} << 20;
 
-// Elements [rows.begin, rows.end) of an ordered list.
+// Returns the elements [rows.begin, rows.end) of an ordered list of intervals.
 Intervals slice_of(const Intervals& list, const Interval& rows) {
   Intervals slice;
   int64_t at = 0;
@@ -52,8 +55,8 @@ Intervals slice_of(const Intervals& list, const Interval& rows) {
   return slice;
 }
 
-// Of a piece, where its rows are: those of [rows.begin, rows.end) of the
-// tensor, as bytes from its beginning.
+// Returns the byte range, relative to the stored shard, of its rows that are in
+// the tensor's rows [rows.begin, rows.end).
 std::pair<int64_t, int64_t> bytes_of_rows(
     const StoredPiece& piece,
     const Interval& rows) {
@@ -76,7 +79,8 @@ void read_ahead(const std::vector<StoredPiece>& pieces, const Intervals& rows) {
   }
 }
 
-// Ranks of the mesh, in its order, that have what this one has.
+// Returns the ranks with the same local shard as this rank, in the order of the
+// mesh.
 std::vector<int64_t> holders_of_my_part(const Spec& spec) {
   const auto& mesh = spec.mesh();
   const auto& mine = *mesh.get_coordinate();
@@ -114,7 +118,7 @@ GroupPtr PartReader::group_of(const std::vector<int64_t>& ranks) {
   return group;
 }
 
-// A plain tensor, which all have.
+// Returns the share for a plain tensor, which every rank holds in full.
 PartReader::Share PartReader::share_of_plain(const at::Tensor& target) {
   Share share{.local = target.detach(), .parts = {}, .readers = nullptr};
   for (const auto size : target.sizes()) {
@@ -198,7 +202,7 @@ void PartReader::verify(
   for (const auto& piece : file_.contents().stored_as(weight).pieces) {
     const auto size = static_cast<int64_t>(piece.block);
     if (size == 0) {
-      continue; // a file of others
+      continue; // written by another program
     }
     for (const auto& interval : rows) {
       const auto [begin, end] = bytes_of_rows(piece, interval);
@@ -220,8 +224,8 @@ void PartReader::verify(
   }
 }
 
-// Calls fn(begin, count, own): rows of the part, and which of them this rank
-// reads.
+// Calls fn(begin, count, own) for consecutive slices of the local shard's rows.
+// `own` is the range of rows that this rank reads.
 template <class Fn>
 void PartReader::for_each_slice(
     const WeightInfo& weight,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One tensor of a checkpoint into the parts of those who load it.
+// PartReader: reads tensors of a checkpoint into local shards.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -19,16 +19,17 @@ class PartReader {
       GroupPtr group,
       const LoadOptions& options);
 
-  /// Compares the checksums of what read() reads, for which it changes nothing
-  /// and waits for nobody. None without `verify`.
+  /// Verifies the checksums of the bytes that read() would read, without
+  /// communication. Does nothing without `verify`.
   void check(const std::string& name, const at::Tensor& target);
 
-  /// Reads the weight `name` to `target`, a DTensor or a plain tensor of its
-  /// shape. Who has a part that others have too reads a share of it, if it is
-  /// large: all of them call it.
+  /// Reads the weight `name` into `target`, a DTensor or a plain tensor of its
+  /// shape. If several ranks hold a large local shard, each reads a slice: all
+  /// of them must call it.
   void read(const std::string& name, const at::Tensor& target);
 
-  /// What was wrong with bytes so far, the first of it; empty if nothing was.
+  /// Returns a description of the first damaged bytes found; "" if there are
+  /// none.
   const std::string& damage() const {
     return damage_;
   }
@@ -54,7 +55,8 @@ class PartReader {
   bool verify_;
   bool share_reading_;
   std::map<std::vector<int64_t>, GroupPtr> groups_;
-  std::set<const MappedFile*> touched_; // by verify(), since it let pages go
+  // Files that verify() has read since pages were last released.
+  std::set<const MappedFile*> touched_;
   int64_t touched_bytes_ = 0;
   std::string damage_;
 };

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files that a save writes, whole or on their way to their names.
+// Returns true for names of files that a save writes, including temporary
+// names.
 bool is_named_by_saver(std::string_view name) {
   constexpr std::string_view kNotYetNamed = ".new";
   struct Pattern {

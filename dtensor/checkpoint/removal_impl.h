@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Folders that may be removed: those that savers have made, and no others.
+// Removal of folders that saves have created. Other folders are never removed.
 #pragma once
 
 #include <string>
 
 namespace dtensor::detail {
 
-/// Whether `path` is a folder with a checkpoint.json that save_checkpoint has
-/// written. Symbolic links are followed.
+/// Returns true if `path` is a folder with a checkpoint.json of
+/// save_checkpoint(). Follows symbolic links.
 bool is_checkpoint(const std::string& path);
 
-/// Says why a checkpoint may not take the place of what is at `path`; empty if
-/// it may: that is a checkpoint, an empty folder, or a link to one.
+/// Returns why a checkpoint must not replace the entry at `path`; "" if it may.
+/// Only a checkpoint, an empty folder, or a link to either may be replaced.
 std::string problem_of_replacing(const std::string& path);
 
-/// Whether `path` is a folder with nothing in it but what a save that was
-/// killed, or remove_checkpoint(), leaves.
+/// Returns true if `path` is a folder that contains only remains of a save that
+/// was killed or of remove_checkpoint().
 bool is_left_by_saver(const std::string& path);
 
-/// Removes a checkpoint, or what is left of it, as far as the system lets it.
-/// checkpoint.json goes last, so that the rest is known to be a checkpoint. A
-/// link is removed alone.
+/// Removes a checkpoint, or its remains, as far as permitted. Removes
+/// checkpoint.json last, so that the rest stays recognizable as a checkpoint.
+/// Removes only the link if `path` is a link.
 void remove_checkpoint(const std::string& path);
 
 } // namespace dtensor::detail

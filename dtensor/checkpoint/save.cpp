@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank does before its thread writes: which elements are its own, and,
-// where training goes on beside, a copy of them.
+// Preparation of a save: selects the elements that this rank writes, and copies
+// them if training continues meanwhile.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/compare_plain_impl.h>
@@ -78,7 +78,8 @@ void check_can_be_saved(const SavedTensor& item) {
       ", a sum of which no rank has a part. Redistribute it first.");
 }
 
-// Who has a tensor, in the order of its mesh: positions in the group.
+// Returns the positions in the group of the ranks that hold a tensor, in the
+// order of its mesh.
 std::vector<int64_t> holders(const SavedTensor& item, const Group& group) {
   std::vector<int64_t> ranks;
   if (!is_dtensor(item.tensor)) {
@@ -113,7 +114,7 @@ detail::HeldTensor held(const SavedTensor& item, Meshes meshes) {
   return result;
 }
 
-// What this rank writes of a tensor.
+// Returns the elements of a tensor that the box selects.
 at::Tensor box_of(const SavedTensor& item, const detail::WrittenBox& box) {
   auto part =
       is_dtensor(item.tensor) ? detail::local_of(item.tensor) : item.tensor;
@@ -128,8 +129,8 @@ at::Tensor box_of(const SavedTensor& item, const detail::WrittenBox& box) {
   return part;
 }
 
-// What is saved, and which meshes have it: a tensor's is number `mesh_of` of
-// `meshes`, which other ranks may see with other ranks in it.
+// Tensors to save, and their meshes. Tensor i lies on meshes[mesh_of[i]]. On
+// other ranks, the mesh with the same number may have other members.
 struct Prepared {
   std::vector<SavedTensor> tensors;
   std::map<std::string, std::string> tied;
@@ -156,7 +157,7 @@ struct Prepared {
     digests = detail::digests_of(tensors, extra);
   }
 
-  // JSON that other ranks read of this one.
+  // Returns JSON with this rank's meshes and digests for the other ranks.
   std::string text() const {
     return nlohmann::json{{"meshes", meshes}, {"digests", digests}}.dump();
   }
@@ -197,7 +198,8 @@ struct Prepared {
   }
 };
 
-// Names of tensors that rank 0 writes, since ranks differ.
+// Returns the names of tensors that only rank 0 writes, because their values
+// differ between ranks.
 std::vector<std::string> different_names(
     const Prepared& prepared,
     const std::vector<nlohmann::json>& theirs,
@@ -210,8 +212,8 @@ std::vector<std::string> different_names(
       prepared.compared, digests, options.allow_differences);
 }
 
-// The layouts of all tensors, of which each rank knows its own meshes: `theirs`
-// has the text() of every rank.
+// Returns the layouts of all tensors. Each rank has only its own meshes, so
+// `theirs` contains the text() of every rank.
 std::vector<detail::HeldTensor> layouts_of(
     const Prepared& prepared,
     const std::vector<nlohmann::json>& theirs,
@@ -239,10 +241,10 @@ std::vector<detail::HeldTensor> layouts_of(
   return layouts;
 }
 
-// What one rank writes.
+// Elements that one rank writes.
 struct Boxes {
   std::vector<detail::WrittenBox> boxes;
-  std::vector<at::Tensor> values; // of each, perhaps copies in a room
+  std::vector<at::Tensor> values; // one per box; copies if there is a CopyRoom
 };
 
 Boxes boxes_of_rank(
@@ -263,7 +265,8 @@ Boxes boxes_of_rank(
   return mine;
 }
 
-// What this rank's thread will do, with what it writes, or copies of it.
+// Builds the task of this rank's thread, with the tensors to write or copies of
+// them.
 detail::SaveTask task_of(
     const std::string& path,
     const CheckpointState& state,

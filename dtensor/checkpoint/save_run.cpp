@@ -30,13 +30,13 @@ std::string number(int64_t n) {
   return text.data();
 }
 
-// As Python's writer calls them.
+// Returns a file name in the format of Python's writer.
 std::string file_name(int64_t rank, int64_t file, int64_t files) {
   return "shard-" + number(rank + 1) + "-model-" + number(file + 1) + "-of-" +
       number(files) + ".safetensors";
 }
 
-// Of its pieces, or of its whole files.
+// Returns the name of a rank's note about its shard files or its full files.
 std::string note_name(int64_t rank, bool is_whole) {
   return "rank-" + number(rank) + (is_whole ? "-whole" : "") + ".json";
 }
@@ -45,7 +45,8 @@ std::string within(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }
 
-// Nothing is replaced but what a save has made, or nobody misses.
+// Throws unless the path may be replaced: only checkpoints and empty folders
+// may.
 void check_may_be_replaced(const std::string& path) {
   const auto why = is_there(path) ? problem_of_replacing(path) : "";
   DTENSOR_CHECK_VALUE(
@@ -117,9 +118,10 @@ SaveRun::SaveRun(SaveTask task)
     : task_(std::move(task)),
       thread_([this] { run(); }) {}
 
-// What has failed is removed here and not by the thread: in finish() all ranks
-// have ended their writing, which would fail for another reason otherwise. Who
-// did not wait for the others leaves what they write to the next save.
+// A failed save is removed here and not by the thread. After finish(), all
+// ranks have stopped writing; an earlier removal would make their writes fail
+// with a misleading error. If finish() was not called, files that other ranks
+// still write are left for the next save to remove.
 SaveRun::~SaveRun() {
   if (thread_.joinable()) {
     thread_.join();
@@ -134,7 +136,8 @@ bool SaveRun::does(Step step) const {
       (step == kCommit && task_.rank == 0);
 }
 
-// Each step is done with an error if the one before was.
+// Runs all steps. If a step fails, the later steps complete with the same
+// error.
 void SaveRun::run() {
   const c10::NoGradGuard no_grad;
   std::exception_ptr error;
@@ -180,7 +183,8 @@ FileNotes SaveRun::write_whole() {
       task_.tied);
 }
 
-// The note has what went wrong if something did, and if there is room for it.
+// Writes this rank's files and its note. If an error occurs, the note contains
+// the error if it can be written at all.
 void SaveRun::write_with_note(Step step) {
   const auto note = within(task_.folder, note_name(task_.rank, step == kWhole));
   std::string text;
@@ -196,7 +200,7 @@ void SaveRun::write_with_note(Step step) {
   }
 }
 
-// Throws where the files of `rank` are waited for in vain.
+// Throws if the files of `rank` can no longer be expected.
 void SaveRun::check_may_come(int64_t rank, Clock::time_point end) const {
   DTENSOR_CHECK(
       !is_given_up_,
@@ -271,9 +275,9 @@ void SaveRun::commit() {
       manifest_text(task_.ranks, task_.extra, files));
   sync_folder(task_.folder);
   if (task_.overwrite) {
-    check_may_be_replaced(task_.path); // it may have changed meanwhile
+    check_may_be_replaced(task_.path); // it may have changed since begin
   }
-  // What gets the name of the folder is ours until it is gone.
+  // The lock protects the replaced folder until it is removed.
   const FolderLock before(task_.path);
   const bool is_there_still =
       rename_folder(task_.folder, task_.path, task_.overwrite);
@@ -284,8 +288,8 @@ void SaveRun::commit() {
   }
 }
 
-// After each step all know whether all have done it: nobody waits for the files
-// of one that has failed.
+// Agrees on the result after each step, so that no rank waits for the files of
+// a rank that has failed.
 void SaveRun::finish(Group& group) {
   const auto what = task_.path + " was not saved. ";
   for (const Step step : {kPieces, kWhole, kCommit}) {
@@ -300,7 +304,8 @@ void SaveRun::finish(Group& group) {
     if (failed != nullptr) {
       is_given_up_ = true;
       thread_.join();
-      if (task_.full) { // nobody writes when rank 0 removes the folder
+      // All ranks must stop writing before rank 0 removes the folder.
+      if (task_.full) {
         error_in([&] { group.all_gather_texts(""); });
       }
       std::rethrow_exception(failed);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank's share of a save: a thread that writes its files and says so in a
-// note beside them; that of rank 0 waits for the notes of all, writes
-// checkpoint.json and gives the folder its name. Of a full checkpoint each
-// waits for the pieces of all, and writes some of the whole files and a second
-// note before. Threads communicate with nobody: notes are files.
+// SaveRun: one rank's part in a save. A thread writes the rank's files and then
+// a note file that announces them. Rank 0's thread waits for the notes of all
+// ranks, writes checkpoint.json and renames the folder. For a full checkpoint,
+// each thread also waits for the shards of all ranks, writes some of the full
+// files, and writes a second note. Threads communicate through these files
+// only.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -22,31 +23,33 @@
 
 namespace dtensor::detail {
 
-/// What the thread is to do.
+/// Task of the thread.
 struct SaveTask {
-  std::string path;   // the checkpoint's
-  std::string folder; // where it is written
+  std::string path;   // of the checkpoint
+  std::string folder; // temporary, until renamed
   int64_t rank = 0;   // in the group
   int64_t ranks = 1;
-  int64_t files = 1; // that a rank has at most
-  /// Of each of this rank's files; those without tensors are not written.
+  int64_t files = 1; // maximum per rank
+  /// Tensors of each of this rank's files. Files without tensors are not
+  /// written.
   std::vector<std::vector<WrittenTensor>> tensors;
   std::string extra; // JSON
-  /// Further names of tensors, and the names that they are written under.
+  /// Additional names of tensors, mapped to the names under which they are
+  /// written.
   std::map<std::string, std::string> tied;
   bool full = false;
   int64_t max_file_bytes = 0;
   bool overwrite = false;
   std::chrono::seconds timeout{600};
-  std::unique_ptr<FolderLock> lock; // of rank 0
+  std::unique_ptr<FolderLock> lock; // on rank 0
 };
 
-/// The folder in which the checkpoint `path` is written.
+/// Returns the temporary folder in which the checkpoint `path` is written.
 std::string folder_of_save(const std::string& path);
 
-/// Rank 0 makes it, in place of what a save that was killed has left. Throws
-/// ValueError for a path that is there, RuntimeError for one that somebody else
-/// is saving.
+/// Creates the temporary folder on rank 0, in place of the remains of a killed
+/// save. Throws ValueError if `path` exists, RuntimeError if another process is
+/// saving it.
 std::unique_ptr<FolderLock> make_folder_of_save(
     const std::string& path,
     bool overwrite);
@@ -59,12 +62,13 @@ class SaveRun {
   SaveRun(const SaveRun&) = delete;
   SaveRun& operator=(const SaveRun&) = delete;
 
-  /// Waits until all have written and the folder has its name. All ranks of the
-  /// group call it, once; throws on all of them.
+  /// Waits until all ranks have written and the folder is renamed. All ranks of
+  /// the group must call it once. Errors are thrown on all ranks.
   void finish(Group& group);
 
  private:
-  /// What ends with a note, and what with the checkpoint.
+  /// Steps of a save. The first two end with a note, the last one with the
+  /// checkpoint.
   enum Step : size_t { kPieces, kWhole, kCommit, kSteps };
 
   void run();
@@ -78,18 +82,18 @@ class SaveRun {
       const;
 
   SaveTask task_;
-  /// The thread waits for nobody any more.
+  /// True if the thread must stop waiting for other ranks.
   std::atomic<bool> is_given_up_{false};
-  bool is_committed_ = false; // once the thread has ended
+  bool is_committed_ = false; // written by the thread
   std::array<std::promise<void>, kSteps> done_;
   std::thread thread_;
 };
 
-/// Puts the pieces in `folder` together to whole tensors in the customary
-/// files. Each rank writes some of them, under names that are not their last,
-/// and returns which; when all have, one gives all their names, writes the
-/// index, and removes the pieces. Further names of tensors (`tied`) stand in
-/// the metadata, as Python's safetensors.torch.save_model writes them.
+/// Assemble full tensors from the shards in `folder`, in the customary files.
+/// Each rank writes some files under temporary names and returns their notes.
+/// Afterwards one rank renames all files, writes the index, and removes the
+/// shards. Additional names of tensors (`tied`) are stored in the metadata, as
+/// Python's safetensors.torch.save_model writes them.
 FileNotes write_whole_files(
     const std::string& folder,
     const FileNotes& pieces,

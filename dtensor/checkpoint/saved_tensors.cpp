@@ -41,7 +41,8 @@ bool can_be_a_name(const std::string& name) {
   return name != "__metadata__";
 }
 
-// What the standard library throws as an error that says where it is from.
+// Converts exceptions of the standard library into errors with a `where`
+// prefix.
 std::exception_ptr named(const std::exception_ptr& error, const char* where) {
   try {
     std::rethrow_exception(error);
@@ -71,7 +72,8 @@ void check_names(const std::vector<SavedTensor>& tensors, const char* where) {
   }
 }
 
-// One of these: what each rank passes, as JSON.
+// Throws ValueError with the first difference. Each text is the JSON array of a
+// rank's lines.
 void check_same_lines(
     const std::vector<std::string>& texts,
     const char* where) {
@@ -161,7 +163,8 @@ std::vector<std::string> check_all_alike(
   if (are_alike) {
     return all;
   }
-  // Everybody has seen it, so everybody tells.
+  // All ranks have found the same mismatch, so all of them exchange their
+  // lines.
   check_same_lines(
       group.all_gather_texts(
           nlohmann::json(lines).dump(-1, ' ', false, kReplace)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a state is called in a checkpoint.
+// Names and tensors of a state in a checkpoint.
 #pragma once
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -11,7 +11,7 @@
 
 namespace dtensor::detail {
 
-/// Beginnings of names in the files.
+/// Prefixes of names in the files.
 constexpr const char* kOptimizerPrefix = "optimizer.";
 constexpr const char* kExtraPrefix = "extra.";
 
@@ -22,35 +22,37 @@ struct SavedTensor {
 
 struct SavedTensors {
   std::vector<SavedTensor> tensors;
-  /// Of the model's. Each tensor is in the list under its first name alone.
+  /// Names of shared tensors of the model. `tensors` contains each tensor under
+  /// its first name only.
   TiedNames tied;
 };
 
-/// The tensors that a checkpoint has of `state`: of the optimizer those that it
-/// keeps now, with numbers as tensors. Throws ValueError for an optimizer
-/// without its model, and two tensors of one name.
+/// Returns the tensors of `state` to save, including the optimizer's current
+/// state with numbers as tensors. Throws ValueError for an optimizer without
+/// its model, and for a duplicate name.
 SavedTensors saved_tensors(const CheckpointState& state, const char* where);
 
-/// All ranks of the world, or those that were named.
+/// Returns `group`, or a group of all ranks of the world if it is null.
 GroupPtr group_or_world(const GroupPtr& group);
 
-/// Throws ValueError on all ranks, which all call it, unless all say the same
-/// lines: what and how they save or load. Returns what each says besides.
+/// Gathers `besides` from all ranks. Throws ValueError on all ranks unless the
+/// `lines`, which describe the save or load, are equal. All ranks must call it.
 std::vector<std::string> check_all_alike(
     Group& group,
     const std::vector<std::string>& lines,
     const std::string& besides,
     const char* where);
 
-/// Throws on all ranks, which all call it, if any has an error: that one again,
-/// and on the others RuntimeError, "[where] what" and the errors by rank.
+/// Throws on all ranks if any rank has an error. A rank with an error rethrows
+/// it; the others throw RuntimeError with "[where] what" and the errors by
+/// rank. All ranks must call it.
 void check_none_failed(
     Group& group,
     const std::exception_ptr& error,
     const std::string& what,
     const char* where);
 
-/// Calls `fn`; what it throws, for the above.
+/// Calls `fn` and returns the exception that it throws; null if none.
 template <class Fn>
 std::exception_ptr error_in(const Fn& fn) {
   try {
@@ -60,7 +62,7 @@ std::exception_ptr error_in(const Fn& fn) {
     return std::current_exception();
   }
 }
-/// Its text; empty for none.
+/// Returns the text of an error; "" for null.
 std::string text_of(const std::exception_ptr& error);
 
 } // namespace dtensor::detail

@@ -28,7 +28,7 @@ int64_t bytes_of(const WrittenTensor& tensor) {
   return numel(tensor.sizes) * item_bytes(tensor);
 }
 
-// Checksums of the blocks, as they are or will be.
+// Checksums of each tensor's blocks.
 using Checksums = std::vector<std::vector<uint64_t>>;
 
 Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
@@ -40,14 +40,14 @@ Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
   return all;
 }
 
-// Where bytes begin: of large files at a page, so that rows of whole pages lie
-// in as many.
+// Returns the alignment of the data. In large files it is a page, so that
+// page-aligned rows touch as few pages as possible.
 size_t alignment_for(int64_t bytes) {
   return bytes < (int64_t{1} << 20) ? 8 : 4096;
 }
 
-// Returns the length of `text`, then `text` and as many spaces as bring the
-// bytes after it to a multiple of `alignment`.
+// Returns the length of `text`, `text`, and spaces that align the following
+// bytes to a multiple of `alignment`.
 std::string padded_header(std::string text, size_t alignment) {
   uint64_t length = text.size();
   std::string bytes(sizeof(length), '\0');
@@ -89,7 +89,7 @@ std::string header_of(
     metadata["DCP_SHARDING_INFO"] = sharding.dump();
   }
   for (const auto& [key, text] : added) {
-    metadata.emplace(key, text); // unless the key is taken
+    metadata.emplace(key, text); // does not replace existing keys
   }
   return padded_header(header.dump(), alignment_for(at));
 }
@@ -117,7 +117,7 @@ std::vector<uint64_t> write_tensor(OutFile& file, const WrittenTensor& tensor) {
 
 const char* dtype_name(at::ScalarType dtype) {
   const auto* format = safetensors_format(dtype);
-  // The Python package does not read it.
+  // Python's safetensors package does not read complex128.
   return format == nullptr || dtype == at::kComplexDouble ? nullptr
                                                           : format->name.data();
 }
@@ -127,7 +127,7 @@ FileNote write_tensor_file(
     std::vector<WrittenTensor> tensors,
     bool in_pieces,
     const std::map<std::string, std::string>& texts) {
-  // Elements then lie at multiples of their size.
+  // Sorting by element size keeps every element aligned to its size.
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::pair(-item_bytes(a), a.name) <
         std::pair(-item_bytes(b), b.name);
@@ -151,10 +151,10 @@ FileNote write_tensor_file(
 std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value) {
   return [value](int64_t begin, int64_t count) {
     const auto rows = value.dim() == 0 ? value : value.narrow(0, begin, count);
-    if (rows._is_zerotensor()) { // it has no memory
+    if (rows._is_zerotensor()) { // a zero tensor has no storage
       return at::zeros(rows.sizes(), rows.scalar_type());
     }
-    // Conjugates and negatives are bits until then.
+    // Conjugation and negation are lazy bits until here.
     return rows.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   };
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A file of safetensors that is written a slice at a time.
+// Safetensors files that are written in slices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,18 +13,18 @@
 
 namespace dtensor::detail {
 
-/// A tensor, or a piece of one, on its way into a file.
+/// A tensor, or a shard of a tensor, to be written to a file.
 struct WrittenTensor {
   std::string name;
   at::ScalarType dtype = at::kFloat;
-  Sizes offsets; // in the tensor of which it is a piece
+  Sizes offsets; // of the shard in its tensor
   Sizes sizes;
-  /// `count` of its rows from `begin` on, contiguous, on the CPU; all of a
-  /// tensor without dimensions.
+  /// Function that returns `count` rows from `begin` on, contiguous and on the
+  /// CPU; for a zero-dimensional tensor, the tensor itself.
   std::function<at::Tensor(int64_t begin, int64_t count)> rows;
 };
 
-/// What is known of a file: its size, and the checksum of its header.
+/// Size of a file and checksum of its header.
 struct FileNote {
   uint64_t bytes = 0;
   uint64_t header = 0;
@@ -32,20 +32,19 @@ struct FileNote {
 };
 using FileNotes = std::map<std::string, FileNote>;
 
-/// What safetensors calls a dtype; null if it has none that other programs
-/// know.
+/// Returns the safetensors name of a dtype; null if there is no portable name.
 const char* dtype_name(at::ScalarType dtype);
 
-/// Writes the file, on disk when it returns. With `in_pieces` it says where
-/// each begins, as torch.distributed.checkpoint does. `texts` are added to the
-/// metadata.
+/// Writes the file, durable on disk upon return. With `in_pieces`, records the
+/// offsets of each shard, as torch.distributed.checkpoint does. `texts` are
+/// added to the metadata.
 FileNote write_tensor_file(
     const std::string& path,
     std::vector<WrittenTensor> tensors,
     bool in_pieces,
     const std::map<std::string, std::string>& texts = {});
 
-/// Rows of a plain tensor on any device.
+/// Returns a function that reads rows of a plain tensor on any device.
 std::function<at::Tensor(int64_t, int64_t)> rows_of(const at::Tensor& value);
 
 } // namespace dtensor::detail

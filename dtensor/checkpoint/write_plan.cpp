@@ -9,7 +9,7 @@
 namespace dtensor::detail {
 namespace {
 
-// What is smaller is not worth cutting.
+// Minimum size for splitting the work: smaller tensors are written by one rank.
 constexpr int64_t kCutBytes = int64_t{1} << 20;
 
 struct Box {
@@ -18,7 +18,7 @@ struct Box {
   Sizes sizes;
 };
 
-// The same elements, and who has them.
+// Elements of a tensor that the same ranks hold.
 struct Cell {
   size_t tensor = 0;
   std::vector<Box> boxes;
@@ -26,7 +26,7 @@ struct Cell {
   int64_t bytes = 0;
 };
 
-// One box for each choice of an interval in every dimension.
+// Returns the Cartesian product of the intervals of all dimensions.
 std::vector<Box> boxes_of(const std::vector<Intervals>& intervals) {
   std::vector<Box> boxes(1);
   for (const auto& list : intervals) {
@@ -48,7 +48,7 @@ std::vector<Box> boxes_of(const std::vector<Intervals>& intervals) {
   return boxes;
 }
 
-// The position of each rank of the mesh, row-major.
+// Returns the coordinate of the mesh's rank at row-major `index`.
 Sizes coordinate_at(const std::vector<int64_t>& shape, int64_t index) {
   Sizes coordinate(shape.size(), 0);
   for (size_t d = shape.size(); d-- > 0;) {
@@ -58,7 +58,9 @@ Sizes coordinate_at(const std::vector<int64_t>& shape, int64_t index) {
   return coordinate;
 }
 
-// Ranks whose positions differ where the tensor is not cut have the same.
+// Groups the ranks by the local shard that they hold. Ranks whose coordinates
+// differ only in mesh dimensions over which the tensor is not sharded hold the
+// same one.
 std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
   std::map<std::vector<int64_t>, Cell> cells;
   for (size_t r = 0; r < tensor.meshes[0].size(); ++r) {
@@ -99,7 +101,7 @@ std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
   return all;
 }
 
-// A tensor without elements: the first of those who have it says so.
+// Returns the cell of a tensor without elements, recorded by its first holder.
 Cell empty_cell(const HeldTensor& tensor, size_t number) {
   const Sizes zeros(tensor.sizes.size(), 0);
   return {number, {{zeros, zeros, tensor.sizes}}, {tensor.meshes[0][0]}, 0};
@@ -147,7 +149,8 @@ class Planner {
     return ranks;
   }
 
-  // Along the first dimension that is long enough, or the longest.
+  // Splits a box along the first dimension that is long enough, or else the
+  // longest.
   void
   cut(const Cell& cell, const Box& box, const std::vector<int64_t>& ranks) {
     const auto shares = static_cast<int64_t>(ranks.size());
@@ -193,7 +196,7 @@ WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks) {
         : cells_of(tensors[i], i);
     cells.insert(cells.end(), of_tensor.begin(), of_tensor.end());
   }
-  // First what is one rank's alone, then the large ones.
+  // Cells with a single holder come first, then the large ones.
   std::stable_sort(
       cells.begin(), cells.end(), [](const auto& a, const auto& b) {
         const bool a_alone = a.ranks.size() == 1;

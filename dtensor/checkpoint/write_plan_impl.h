@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which rank writes which elements: a pure function of layouts, so that all
-// ranks know it of all without a message.
+// Assignment of elements to writing ranks. It is a pure function of the
+// layouts, so all ranks compute the same plan without communication.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,9 +12,10 @@
 
 namespace dtensor::detail {
 
-/// A tensor as those who save it hold it. Of each mesh that has it, and these
-/// are alike, `meshes` has the ranks in its order, as positions among those who
-/// save: the rows of a larger mesh, say, of which each has the whole tensor.
+/// Layout of a tensor over the ranks that save. Several equally shaped meshes
+/// may hold the tensor, for example the rows of a larger mesh over which it is
+/// replicated. `meshes` lists the ranks of each mesh in its order, as positions
+/// in the saving group.
 struct HeldTensor {
   at::ScalarType dtype = at::kFloat;
   Sizes sizes;
@@ -23,25 +24,26 @@ struct HeldTensor {
   std::vector<std::vector<int64_t>> meshes;
 };
 
-/// A box of tensor number `tensor` that `rank` writes: where it begins in the
-/// tensor and in the rank's part, and its sizes.
+/// A box of tensor number `tensor` that `rank` writes: its offsets in the
+/// tensor and in the rank's local shard, and its sizes.
 struct WrittenBox {
   size_t tensor = 0;
   int64_t rank = 0;
   Sizes offsets;
   Sizes local_offsets;
   Sizes sizes;
-  /// Which of the rank's files: one has a box of each tensor.
+  /// Index of the rank's file. A file has at most one box of each tensor.
   int64_t file = 0;
 };
 
 struct WritePlan {
   std::vector<WrittenBox> boxes; // by tensor
-  int64_t files = 1;             // that a rank has at most
+  int64_t files = 1;             // maximum per rank
 };
 
-/// Every element once. What several ranks hold is written by the one with
-/// least to write, or, where it is large, cut between several.
+/// Assigns every element to exactly one rank. Elements that several ranks hold
+/// are written by the rank with the least to write, or are split between
+/// several ranks if large.
 WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks);
 
 } // namespace dtensor::detail
