@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What LibTorch's optimizers keep of a parameter, and the options of a group of
-// parameters, by the names that Python has for them.
+// Fields of the state and the options of LibTorch's optimizers, with their
+// Python names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,19 +20,20 @@ namespace dtensor::detail {
 
 using StateNumber = std::variant<int64_t*, double*>;
 
-/// The fields of what is kept of one parameter.
+/// Fields of the state of one parameter.
 struct StateFields {
   std::vector<std::pair<const char*, at::Tensor*>> tensors;
   std::vector<std::pair<const char*, StateNumber>> numbers;
-  /// As many of one as of another.
+  /// Lists of equal length.
   std::vector<std::pair<const char*, std::deque<at::Tensor>*>> lists = {};
 };
 
-/// As a dictionary has it: a tensor without dimensions.
+/// Returns the number as stored in a state dictionary: a 0-dim tensor.
 at::Tensor number_tensor(const StateNumber& number);
 
-/// Where an option is: a number, a flag, two numbers (betas), a number that may
-/// be missing (then it is -1), or line_search_fn (1: strong_wolfe, 0: none).
+/// Location of an option: a number, a flag, two numbers (betas), an optional
+/// number (stored as -1 if absent), or line_search_fn (stored as 1 for
+/// strong_wolfe, 0 for none).
 using OptionPlace = std::variant<
     double*,
     bool*,
@@ -42,29 +43,31 @@ using OptionPlace = std::variant<
     std::optional<std::string>*>;
 using OptionFields = std::vector<std::pair<const char*, OptionPlace>>;
 
-/// An option as numbers, and the other way round: as many as it has.
+/// Convert an option to numbers and back. betas has two numbers, other options
+/// have one.
 std::vector<double> option_numbers(const OptionPlace& place);
 void set_option(const OptionPlace& place, const std::vector<double>& numbers);
 
-/// As a dictionary has it: a tensor without dimensions, or of two numbers.
+/// Returns the option as stored in a state dictionary: a 0-dim tensor, or a
+/// tensor of two numbers.
 at::Tensor option_tensor(const OptionPlace& place);
 
-/// An optimizer of a kind that we know.
+/// Optimizer type with known fields.
 class KnownOptimizer {
  public:
   virtual ~KnownOptimizer() = default;
   virtual std::unique_ptr<torch::optim::OptimizerParamState> make() const = 0;
   virtual StateFields fields(
       torch::optim::OptimizerParamState& state) const = 0;
-  /// Whether it takes all parameters for one vector, and keeps vectors like it
-  /// under the first of them.
+  /// True if the optimizer treats all parameters as one vector, and keeps its
+  /// state vectors under the first parameter.
   virtual bool spans_all() const = 0;
-  /// All of them, the learning rate first.
+  /// Returns all options, the learning rate first.
   virtual OptionFields options(
       torch::optim::OptimizerOptions& options) const = 0;
 };
 
-/// Throws NotImplementedError for one that we do not know.
+/// Throws NotImplementedError for an unknown optimizer type.
 std::unique_ptr<KnownOptimizer> known_optimizer(
     const torch::optim::Optimizer& optimizer,
     const char* where);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A linear whose weight is cut along the input features, computed in chunks of
-// rows: while a rank multiplies one chunk, its peers may already reduce the one
-// before.
+// Linear with a weight sharded along the input features, computed in chunks of
+// rows: the all-reduce of one chunk overlaps with the product of the next.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +9,12 @@
 
 namespace dtensor::detail {
 
-/// `input` (..., K) S(-1) times `weight_t` (K, N) S(0), plus `bias` (N) R if it
-/// is defined: a DTensor (..., N) in layout `output`, reduced in `chunks`
-/// chunks of the first dimension. Undefined, and nothing done, where it cannot
-/// be done so: other layouts or dtypes, fewer than two rows, an output that is
-/// sharded along the rows. Differentiable; the gradient is not chunked.
+/// Returns `input` (..., K) S(-1) times `weight_t` (K, N) S(0), plus `bias` (N)
+/// R if defined: a DTensor (..., N) in layout `output`, reduced in `chunks`
+/// chunks of the first dimension. Returns an undefined tensor, and does
+/// nothing, in unsupported cases: other layouts or dtypes, fewer than two rows,
+/// or an output that is sharded along the rows. Differentiable; the gradient is
+/// not chunked.
 at::Tensor overlapped_linear(
     const at::Tensor& input,
     const at::Tensor& weight_t,

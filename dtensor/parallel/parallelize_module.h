@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// parallelize_module(): a plan pairs name patterns with styles.
+// parallelize_module(): applies a plan, which pairs name patterns with styles.
 //
 //   parallelize_module(*model, mesh["tp"], {
 //       {"blocks.*.mlp.w1", ColwiseParallel()},
@@ -27,7 +27,7 @@ namespace dtensor {
 
 class ParallelStyle; // parallel/style.h, which includes this header
 
-/// A pattern and the style of the modules that it matches.
+/// Name pattern, and the style of the modules that match.
 struct ParallelizePlanEntry {
   std::string pattern;
   std::shared_ptr<const ParallelStyle> style;
@@ -41,40 +41,40 @@ struct ParallelizePlanEntry {
       std::shared_ptr<const ParallelStyle> shared)
       : pattern(std::move(name_pattern)),
         style(std::move(shared)) {}
-  /// Of a map.
+  /// Converts an entry of a map.
   template <class Style>
   explicit ParallelizePlanEntry(
       const std::pair<const std::string, std::shared_ptr<Style>>& entry)
       : ParallelizePlanEntry(entry.first, entry.second) {}
 };
-/// In the order in which styles are applied.
+/// Entries in the order in which their styles are applied.
 using ParallelizePlan = std::vector<ParallelizePlanEntry>;
 
-/// Options of parallelize_module.
+/// Options for parallelize_module().
 struct ParallelizeOptions {
-  /// Rank of the mesh dimension whose parameter values are scattered; nullopt:
-  /// no communication, every rank cuts its own values.
+  /// Rank of the mesh dimension whose parameter values are scattered. nullopt:
+  /// no communication, every rank shards its own values.
   std::optional<int64_t> src_data_rank = 0;
-  /// Outputs of Linear, Embedding and norm modules stay DTensors, whatever
-  /// use_local_output of their style says: for models that compute on global
+  /// Keeps outputs of Linear, Embedding and norm modules DTensors, regardless
+  /// of use_local_output of their style. For models that compute on global
   /// shapes.
   bool keep_dtensors = false;
-  /// A mesh of which the one that the plan is for is a dimension, of that name:
-  /// parameters and values are DTensors on all of it. Styles cut along that
-  /// dimension alone; on the others parameters are replicated, and inputs stay
-  /// as they come, cut along the batch or the sequence for example. Wants
-  /// keep_dtensors; overlap_chunks does nothing then.
+  /// The full mesh, of which `mesh` must be a named dimension. Parameters and
+  /// activations are DTensors on all of it. Styles shard along `mesh` only. On
+  /// other dimensions parameters are replicated and inputs keep their layout,
+  /// for example sharded along the batch or the sequence. Requires
+  /// keep_dtensors; disables overlap_chunks.
   DeviceMesh root_mesh = {};
 };
 
-/// Applies the styles of `plan` to the submodules whose names match: patterns
-/// are split at dots, each part is matched against the children's names at
-/// that level with *, ?, [seq] and [!seq]; "" is the module itself.
-/// Throws ValueError: a mesh that is not one-dimensional, a pattern that
-/// matches nothing (naming what exists at that level); NotImplementedError: a
-/// style on a module that it cannot do; RuntimeError: a module styled twice.
-/// ValueError for a root_mesh that `mesh` is no dimension of.
-/// An undefined mesh is the current one (comm/mesh_scope.h).
+/// Applies the styles of `plan` to the submodules whose names match. Patterns
+/// are split at dots; each component matches the children's names at that level
+/// with *, ?, [seq] and [!seq]. "" is the module itself. An undefined mesh
+/// means the current mesh (comm/mesh_scope.h).
+/// Throws ValueError for a mesh that is not 1-D, a root_mesh of which `mesh` is
+/// not a dimension, and a pattern that matches nothing (the message lists the
+/// names at that level). Throws NotImplementedError for a style that does not
+/// support its module, and RuntimeError for a module styled twice.
 /// Python: torch.distributed.tensor.parallel.parallelize_module.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
@@ -82,14 +82,14 @@ DTENSOR_API void parallelize_module(
     const ParallelizePlan& plan,
     const ParallelizeOptions& options = {});
 
-/// The same with one style for the module itself.
+/// Applies one style to the module itself.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
     const DeviceMesh& mesh,
     const ParallelStyle& style,
     const ParallelizeOptions& options = {});
 
-/// Both on the current mesh.
+/// Overloads for the current mesh.
 DTENSOR_API void parallelize_module(
     torch::nn::Module& module,
     const ParallelizePlan& plan,
@@ -99,12 +99,12 @@ DTENSOR_API void parallelize_module(
     const ParallelStyle& style,
     const ParallelizeOptions& options = {});
 
-/// Without a plan: warns, and the module stays as it is.
+/// Without a plan: warns, and leaves the module unchanged.
 DTENSOR_API void parallelize_module(
     const torch::nn::Module& module,
     const DeviceMesh& mesh = {});
 
-/// A plan that is a map of patterns to shared pointers to styles.
+/// Applies a plan given as a map of patterns to shared pointers to styles.
 template <class Map>
 requires requires {
   typename Map::mapped_type;

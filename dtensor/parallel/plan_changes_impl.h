@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PlanChanges: what the styles of a plan are about to do. They note it and
-// refuse what cannot be, and nothing is done before all have agreed.
+// PlanChanges: the pending changes of a plan. Styles record and check their
+// changes; nothing changes before all styles have accepted their modules.
 #pragma once
 
 #include <dtensor/layout/placement.h>
@@ -25,30 +25,30 @@ namespace dtensor::detail {
 
 class PlanChanges {
  public:
-  /// `parameter` itself (the TensorImpl that module, optimizer and ties see) is
-  /// to become a DTensor in layout `placement`, from rank src_data_rank's
-  /// values, and its gradient to land in that layout. A tied parameter that has
-  /// the layout already stays as it is; throws RuntimeError if it has another.
-  /// `what` names it for messages.
+  /// Turns `parameter` itself (the TensorImpl that module, optimizer and tied
+  /// modules share) into a DTensor in layout `placement`, with values from rank
+  /// src_data_rank. Its gradient gets that layout. A tied parameter that has
+  /// the layout already is unchanged. Throws RuntimeError if it has another
+  /// layout. `what` is the name in messages.
   void distribute(
       const at::Tensor& parameter,
       const StyleTarget& target,
       const Placement& placement,
       const std::string& what);
 
-  /// A boundary is to ride on the module's parameters, which are, or are to be,
-  /// DTensors. The bias of a torch::nn::Linear gets the boundary, too, and the
-  /// layout that goes with the weight if no style gives it one. Throws
-  /// RuntimeError if the module has one already, or one that it is tied to
-  /// differs.
+  /// Attaches a boundary to the module's parameters, which are DTensors, now or
+  /// by this plan. The bias of a torch::nn::Linear gets the boundary too, and,
+  /// if no style gives it a layout, one that matches the weight's. Throws
+  /// RuntimeError if the module has a boundary already or is tied to a module
+  /// with a different one.
   void attach(
       at::TensorList parameters,
       BoundaryKind kind,
       const StyleTarget& target,
       BoundaryLayouts layouts);
 
-  /// Hooks, each of which may be null. Messages say `layouts`. Throws
-  /// RuntimeError if `style` hooked the module before.
+  /// Adds hooks, each of which may be null. `layouts` appears in messages.
+  /// Throws RuntimeError if `style` has hooked the module before.
   void hook(
       const StyleTarget& target,
       ModuleHooks& hooks,
@@ -57,17 +57,18 @@ class PlanChanges {
       ModuleHooks::Hook before,
       ModuleHooks::Hook after);
 
-  /// The place of one more input among those that share. Siblings are children
-  /// of one module; a module that is the root of its plan has none.
+  /// Adds an input to those that share a redistribution: the inputs of children
+  /// of one module with equal layouts. The root module of a plan shares with
+  /// none.
   Sibling join(const StyleTarget& target, const InputLayouts& layouts);
 
-  /// Communicates where parameters are distributed.
+  /// Carries out all changes. Communicates to distribute parameters.
   void carry_out();
 
  private:
   struct Parameter {
     at::Tensor tensor;
-    SpecPtr spec; // to be; null: it is a DTensor already
+    SpecPtr spec; // new layout; null: a DTensor already
     std::optional<int64_t> src_data_rank;
     std::shared_ptr<Boundaries> boundaries;
   };
@@ -99,14 +100,14 @@ class PlanChanges {
   std::vector<Parameter> parameters_;
   std::unordered_map<const void*, size_t> places_; // of parameters
   std::vector<Style> styles_;
-  std::vector<StyleTarget> linears_; // whose weights have a boundary
+  std::vector<StyleTarget> linears_; // their weights have a boundary
   std::vector<Hooks> hooks_;
   std::set<std::pair<const ModuleHooks*, std::string>> hooked_;
-  std::unordered_map<std::string, std::vector<Family>> families_; // of a parent
+  std::unordered_map<std::string, std::vector<Family>> families_; // by parent
 };
 
 /// Calls `note(changes)` with the changes of the target's plan. A style that is
-/// applied by itself changes its module at once.
+/// applied on its own carries them out at once.
 template <class Note>
 void note_changes(const StyleTarget& target, const Note& note) {
   if (target.changes != nullptr) {

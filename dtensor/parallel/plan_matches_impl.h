@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PlanMatches: the modules that the patterns of a plan name.
+// PlanMatches: finds the modules that a plan's patterns match.
 #pragma once
 
 #include <torch/ordered_dict.h>
@@ -22,18 +22,18 @@ struct Match {
   std::string name;
 };
 
-/// Finds the modules of all patterns of one plan. The names of a module's
-/// children are read once. A part of a pattern without *, ? and [ is looked up,
-/// so a plan with a line for each module costs in proportion to its lines.
+/// Finds modules for all patterns of one plan. Reads the children's names of
+/// each module once. A component without *, ? and [ is a hash lookup, so a plan
+/// with one entry per module takes time proportional to its entries.
 class PlanMatches {
  public:
   explicit PlanMatches(torch::nn::Module& root) : root_(root) {}
 
-  /// Throws ValueError for a pattern that matches nothing, naming what exists
-  /// at the deepest level that it reached.
+  /// Returns the modules that `pattern` matches. Throws ValueError if there are
+  /// none; the message lists the names at the deepest level reached.
   std::vector<Match> find(const std::string& pattern);
 
-  /// Names of children that were compared with a pattern so far.
+  /// Number of name comparisons so far.
   size_t compared() const {
     return compared_;
   }

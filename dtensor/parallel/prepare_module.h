@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PrepareModuleInput, PrepareModuleOutput, PrepareModuleInputOutput: layouts of
-// what goes into and comes out of any module declared with DTENSOR_MODULE.
+// PrepareModuleInput, PrepareModuleOutput, PrepareModuleInputOutput:
+// redistribute inputs and outputs of any module declared with DTENSOR_MODULE.
 //
 //   {"blocks.*.attn", PrepareModuleInput({
 //       .input_layouts = {Shard(1), std::nullopt},
@@ -9,10 +9,10 @@
 //       .output_layouts = Replicate(),
 //       .desired_output_layouts = Shard(0)})}
 //
-// Layouts are one per tensor argument (or result); nullopt passes it through.
-// A single placement is the list of that placement.
-// C++ has no keyword arguments, so Python's input_kwarg_layouts has no
-// counterpart: all arguments have a position.
+// There is one layout per tensor argument (or result); nullopt passes the
+// tensor through. A single placement is a list of one. C++ has no keyword
+// arguments, so there is no counterpart of Python's input_kwarg_layouts: every
+// argument has a position.
 #pragma once
 
 #include <dtensor/parallel/style.h>
@@ -22,28 +22,28 @@
 
 namespace dtensor {
 
-/// A placement for each tensor; nullopt passes that tensor through.
+/// Placement per tensor; nullopt passes the tensor through.
 class OptionalPlacements : public std::vector<std::optional<Placement>> {
  public:
   using std::vector<std::optional<Placement>>::vector;
-  /// A list of one placement.
+  /// Makes a list of one placement.
   OptionalPlacements(Placement placement) : vector(1, placement) {}
-  /// An empty list, as Python's None.
+  /// Makes an empty list, like Python's None.
   OptionalPlacements(std::nullopt_t) {}
 };
 
-/// Options of PrepareModuleInput.
+/// Options for PrepareModuleInput.
 struct PrepareModuleInputOptions {
-  /// Layout of each plain tensor argument, and the layout in which forward gets
-  /// it. (A DTensor knows its own.)
+  /// Layout of each plain tensor argument (a DTensor has its own), and the
+  /// layout in which forward gets it.
   OptionalPlacements input_layouts = {};
   OptionalPlacements desired_input_layouts = {};
-  /// Give the module local parts instead of DTensors.
+  /// Passes local tensors to the module instead of DTensors.
   bool use_local_output = false;
 };
 
-/// Throws ValueError if the two lists differ in length, or forward is called
-/// with another number of tensors.
+/// Redistributes the inputs of a module. Throws ValueError if the two lists
+/// differ in length, or if forward is called with another number of tensors.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleInput.
 class DTENSOR_API PrepareModuleInput : public ParallelStyle {
  public:
@@ -54,16 +54,17 @@ class DTENSOR_API PrepareModuleInput : public ParallelStyle {
   PrepareModuleInputOptions options_;
 };
 
-/// Options of PrepareModuleOutput.
+/// Options for PrepareModuleOutput.
 struct PrepareModuleOutputOptions {
   /// Layout of each plain tensor that forward returns, and the layout in which
   /// the caller gets it.
   OptionalPlacements output_layouts = {};
   OptionalPlacements desired_output_layouts = {};
-  /// Return local parts instead of DTensors.
+  /// Returns local tensors instead of DTensors.
   bool use_local_output = true;
 };
 
+/// Redistributes the outputs of a module.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleOutput.
 class DTENSOR_API PrepareModuleOutput : public ParallelStyle {
  public:
@@ -74,8 +75,8 @@ class DTENSOR_API PrepareModuleOutput : public ParallelStyle {
   PrepareModuleOutputOptions options_;
 };
 
-/// Options of PrepareModuleInputOutput: those of both, where use_local_input is
-/// PrepareModuleInput's use_local_output.
+/// Options for PrepareModuleInputOutput: those of both styles, where
+/// use_local_input is PrepareModuleInput's use_local_output.
 struct PrepareModuleInputOutputOptions {
   OptionalPlacements input_layouts = {};
   OptionalPlacements desired_input_layouts = {};
@@ -85,7 +86,7 @@ struct PrepareModuleInputOutputOptions {
   bool use_local_output = true;
 };
 
-/// Both of the above.
+/// Combines PrepareModuleInput and PrepareModuleOutput.
 /// Python: torch.distributed.tensor.parallel.PrepareModuleInputOutput.
 class DTENSOR_API PrepareModuleInputOutput : public ParallelStyle {
  public:

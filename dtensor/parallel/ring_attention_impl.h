@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention over a sequence that is spread over the ranks of a group: keys and
-// values come by, and what a rank's queries see of each block is put together.
+// Attention over a sequence that is sharded over the ranks of a group: blocks
+// of keys and values arrive one after the other, and the results of a rank's
+// queries for each block are merged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +11,13 @@
 
 namespace dtensor::detail {
 
-/// The ranks that a sequence is spread over.
+/// Ranks that a sequence is sharded over: one dimension of a mesh.
 struct ContextRanks {
   DeviceMesh mesh;
   int64_t dim = 0;
 };
 
-/// What all ranks of a call know alike.
+/// Arguments that are the same on all ranks of the call.
 struct RingCall {
   ContextRanks ranks;
   TokensOfRanks queries;
@@ -26,10 +27,10 @@ struct RingCall {
   RotateMethod method = RotateMethod::kAllToAll;
 };
 
-/// (B, H, L, V) of this rank's (B, H, L, E) queries, given its (B, K, S, E)
-/// keys and (B, K, S, V) values, of which each serves H / K heads of queries.
-/// Differentiable, once. Saved are the parts alone, so that backward the blocks
-/// come by again.
+/// Computes attention (B, H, L, V) of this rank's (B, H, L, E) queries, given
+/// its (B, K, S, E) keys and (B, K, S, V) values. Each key head serves H / K
+/// query heads. Differentiable once. Saves only the local shards, so the
+/// backward pass transfers the blocks again.
 at::Tensor ring_attention(
     const at::Tensor& query,
     const at::Tensor& key,

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SequenceParallel: norms and dropout on activations cut along the sequence.
+// SequenceParallel: norms and dropout on activations that are sharded along the
+// sequence.
 #pragma once
 
 #include <dtensor/parallel/style.h>
 
 namespace dtensor {
 
-/// Options of SequenceParallel.
+/// Options for SequenceParallel.
 struct SequenceParallelOptions {
-  /// The dimension that is cut.
+  /// Dimension that is sharded.
   int64_t sequence_dim = 1;
-  /// Return the local part of the output instead of a DTensor.
+  /// Returns the local tensor of the output instead of a DTensor.
   bool use_local_output = false;
-  /// Of a module of the program without hooks: its `weight` goes into
-  /// torch::rms_norm or torch::layer_norm together with its input, where the
-  /// style finds both. (Ours.)
+  /// For a custom module without hooks: its `weight` and its input are
+  /// arguments of one torch::rms_norm or torch::layer_norm call, which the
+  /// style intercepts. (Not in Python.)
   bool fused_norm = false;
 };
 
-/// Parameters replicated, input and output (B, T, C) S(sequence_dim); a plain
-/// input is taken to be this rank's part. Parameter gradients are summed over
-/// the ranks once per backward pass. For torch::nn::LayerNorm with a weight,
+/// Keeps parameters replicated, and input and output (B, T, C) S(sequence_dim).
+/// A plain input is the local shard. Parameter gradients are summed over the
+/// ranks once per backward pass. Supports torch::nn::LayerNorm with a weight,
 /// any module declared with DTENSOR_MODULE (dtensor::hooked::Dropout), and,
-/// with fused_norm, a module of your own.
+/// with fused_norm, a custom module.
 /// Throws NotImplementedError for any other module.
 /// Python: torch.distributed.tensor.parallel.SequenceParallel.
 class DTENSOR_API SequenceParallel : public ParallelStyle {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What siblings share of their input: q, k and v gather theirs once and reduce
-// its gradient once.
+// Shared redistribution of one input by sibling modules: q, k and v gather
+// their input once and reduce its gradient once.
 #pragma once
 
 #include <dtensor/layout/placement.h>
@@ -17,41 +17,42 @@ namespace dtensor::detail {
 struct InputLayouts {
   Placement plain; // of a plain input
   Placement desired;
-  /// Size of the whole input's last dimension, if the module knows it; else 0.
+  /// Size of the last dimension of the full input, or 0 if not known.
   int64_t features = 0;
   friend bool operator==(const InputLayouts&, const InputLayouts&) = default;
 };
 
 struct SharedInput; // shared_input.cpp
 
-/// Inputs of children of one module to which a plan gives the same layouts.
+/// Inputs of children of one module, with the same layouts in one plan.
 struct SiblingGroup {
   size_t members = 0;
-  /// What they share now; the input or its graph owns it, or, of a plain input
-  /// without a graph, this does.
+  /// Current shared input. Owned by the input or its graph, or by `owned` for a
+  /// plain input without a graph.
   std::weak_ptr<SharedInput> current;
   std::shared_ptr<SharedInput> owned = nullptr;
 };
 
-/// One of them.
+/// Member of a sibling group.
 struct Sibling {
-  std::shared_ptr<SiblingGroup> group; // null: it shares nothing
+  std::shared_ptr<SiblingGroup> group; // null: shares nothing
   size_t index = 0;
 };
 
-/// `x` as a DTensor on `where`, plain ones being in layout `plain` along its
-/// dimension, brought to `desired` there. Every sibling is served once with
-/// what the first of them made of the same tensor; who asks again gets it made
-/// anew. Throws RuntimeError if this rank's part was written in between without
-/// its version counter.
+/// Converts `x` to a DTensor on `where` (plain inputs have layout `plain`) and
+/// redistributes it to `desired`. Each sibling gets the result of the first
+/// sibling once, for the same tensor; a second request by one sibling computes
+/// the result again. Throws RuntimeError if the local tensor was written in
+/// between without a new version.
 at::Tensor shared_input(
     const at::Tensor& x,
     const StyleMesh& where,
     const InputLayouts& layouts,
     const Sibling& who = {});
 
-/// The same for an operator that runs as a region. What siblings do not share
-/// has no history: the region connects it to `x`. `known` is the module's.
+/// Like shared_input(), for an operator that runs as a region. A result that
+/// siblings do not share has no autograd history: the region connects it to
+/// `x`. `known` is the module's cache.
 ModuleInput take_input(
     const at::Tensor& x,
     const StyleMesh& where,

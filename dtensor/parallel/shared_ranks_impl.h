@@ -7,7 +7,7 @@
 
 namespace dtensor::detail {
 
-/// Whether both meshes have a rank beside this one.
+/// True if both meshes contain a common rank other than this one.
 inline bool share_others(const DeviceMesh& a, const DeviceMesh& b) {
   return std::any_of(a.ranks().begin(), a.ranks().end(), [&](int64_t rank) {
     return rank != a.get_rank() &&

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Units of a Linear's output that several units of another one use: the heads
-// of keys and values in grouped-query attention. Where ranks have parts of a
-// group of queries, each computes what its own queries need:
+// SharedUnits: units of a Linear's output that several units of another Linear
+// share, as query heads share key/value heads in grouped-query attention. If
+// query groups are split over ranks, each rank computes the units that its own
+// queries need:
 //
 //   8 query heads, 2 of keys, on 4 ranks:   0 | 0 | 1 | 1
 //   9 query heads, 3 of keys, on 2 ranks:   0 0 0 1 1 | 1 2 2 2
@@ -18,31 +19,32 @@
 namespace dtensor::detail {
 
 struct DTENSOR_API SharedUnits {
-  int64_t unit = 1;  // features of one
-  int64_t count = 0; // how many there are
-  int64_t users = 0; // and who share them, a multiple; 0: nobody does
+  int64_t unit = 1;  // features per unit
+  int64_t count = 0; // number of units
+  int64_t users = 0; // number of users (a multiple of count); 0: none
 
-  /// Those of a rank, in order: each as often as a call needs in which so many
-  /// users follow each other that the same number of them has each.
+  /// Returns the units of a rank in order. Units are repeated so that each is
+  /// used by the same number of consecutive users, as the attention operator
+  /// requires.
   std::vector<int64_t> of_rank(int64_t ranks, int64_t rank) const;
-  /// Whether every rank has what Shard(dim, unit) gives it.
+  /// True if every rank has exactly the units that Shard(dim, unit) gives it.
   bool is_cut(int64_t ranks) const;
-  /// Whether all ranks have equally many.
+  /// True if all ranks have the same number of units.
   bool is_even(int64_t ranks) const;
 
   friend bool operator==(const SharedUnits&, const SharedUnits&) = default;
 };
 
-/// This rank's units of `input` (..., K) R times `weight_t` (K, N) R, plus
-/// `bias` (N) R if it is defined: a plain tensor. Differentiable; the gradients
-/// are P(sum).
+/// Returns this rank's units of `input` (..., K) R times `weight_t` (K, N) R,
+/// plus `bias` (N) R if defined, as a plain tensor. Differentiable; the
+/// gradients are P(sum).
 at::Tensor shared_linear(
     const at::Tensor& input,
     const at::Tensor& weight_t,
     const at::Tensor& bias,
     const SharedUnits& shared);
 
-/// The same of a bias alone.
+/// Returns this rank's units of a bias.
 at::Tensor shared_bias(const at::Tensor& bias, const SharedUnits& shared);
 
 } // namespace dtensor::detail

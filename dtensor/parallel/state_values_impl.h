@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One tensor of a state dictionary: on its way out of a model, and into one.
+// Conversion of single tensors of a state dictionary, from a model and to a
+// model.
 #pragma once
 
 #include <dtensor/parallel/state_dict.h>
@@ -10,9 +11,9 @@
 
 namespace dtensor::detail {
 
-/// The module's own tensors: parameters, then buffers, but for those that are
-/// undefined. Throws RuntimeError where a member of a module is not what is
-/// registered under its name; `where` begins the message.
+/// Returns the module's own tensors: parameters, then buffers, without
+/// undefined ones. Throws RuntimeError if a member of a module is not the
+/// tensor registered under its name. `where` begins the message.
 StateDict tensors_of(
     const char* where,
     const torch::nn::Module& module,
@@ -21,28 +22,28 @@ StateDict tensors_of(
 /// Throws ValueError for options that exclude each other.
 void check_options(const StateDictOptions& options, const char* where);
 
-/// `value` as the options want it.
+/// Converts `value` as the options request.
 at::Tensor state_value(
     const at::Tensor& value,
     const StateDictOptions& options);
 
-/// Whether this rank gets the dictionary.
+/// True if this rank gets the dictionary.
 bool gets_state(const StateDictOptions& options);
 
-/// Whether `source` is the value of a tensor like `target`: the whole, or this
-/// rank's part of it.
+/// True if `source` can be loaded into `target`: it has the global shape or the
+/// local shape.
 bool fits_state(const at::Tensor& target, const at::Tensor& source);
 
-/// `source`, which fits, in the layout of `target`, on its device and in its
-/// dtype.
+/// Returns `source`, for which fits_state() is true, in the layout, dtype and
+/// device of `target`.
 at::Tensor placed_like(const at::Tensor& target, const at::Tensor& source);
 
-/// All of `source` on every rank of the mesh of `target`, in its dtype.
+/// Returns `source` replicated on the mesh of `target`, in its dtype.
 at::Tensor placed_whole(const at::Tensor& target, const at::Tensor& source);
 
-/// set_optimizer_state_dict() in two steps: throws all that it would, and
-/// returns what then sets it. With `takes` the optimizer keeps the tensors
-/// themselves, where they have the layout of their parameter, and no copies.
+/// Performs the checks of set_optimizer_state_dict(), and returns a function
+/// that sets the state. `takes`: the optimizer keeps tensors that have the
+/// layout of their parameter already, instead of copies.
 std::function<void()> prepare_optimizer_state_dict(
     const torch::nn::Module& module,
     torch::optim::Optimizer& optimizer,
@@ -50,19 +51,19 @@ std::function<void()> prepare_optimizer_state_dict(
     const StateDictOptions& options,
     bool takes);
 
-/// "f32[4, 2]", and the layout of a DTensor.
+/// Returns "f32[4, 2]", or the layout of a DTensor.
 std::string state_text(const at::Tensor& value);
 
-/// The dictionary that rank 0 has, on every rank.
+/// Broadcasts the dictionary of rank 0.
 StateDict broadcast_state(const StateDict& state);
 
-/// Adds "<what><names>" to a list of what is wrong; nothing for no names.
+/// Appends "<what><names>" to a list of problems, unless `names` is empty.
 void add_names(
     std::string& text,
     const char* what,
     const std::vector<std::string>& names);
 
-/// What is wrong with a dictionary, all of it.
+/// Collects all problems of a dictionary for one error.
 class StateProblems {
  public:
   void is_missing(const std::string& name) {
@@ -78,7 +79,7 @@ class StateProblems {
     misshapen_.push_back(
         name + " is " + state_text(source) + " for " + state_text(target));
   }
-  /// Throws ValueError if anything was.
+  /// Throws ValueError if there are any problems.
   void check(const char* where) const;
 
  private:

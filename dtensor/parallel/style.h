@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ParallelStyle: which layout the parameters, inputs and outputs of a module
-// get. Styles are values; one may stand in many places of a plan, as
-// parallelize_module() takes it.
+// ParallelStyle: layouts of a module's parameters, inputs and outputs. Styles
+// are values. One style may be used in several entries of a plan for
+// parallelize_module().
 // Python: torch.distributed.tensor.parallel.ParallelStyle.
 #pragma once
 
@@ -22,16 +22,16 @@ namespace detail {
 class PlanChanges;
 }
 
-/// What a style is told of the module it is applied to.
+/// Module that a style is applied to, with its context.
 struct StyleTarget {
-  /// What the style is to change.
+  /// Module to change.
   torch::nn::Module& module;
   std::string name; // full name, as "blocks.0.attn.wq"
-  DeviceMesh mesh;  // one-dimensional
-  /// Whose parameter values count; nullopt: every rank cuts its own.
+  DeviceMesh mesh;  // 1-D
+  /// Rank whose parameter values are used; nullopt: every rank shards its own.
   std::optional<int64_t> src_data_rank = 0;
-  /// Where the styles of this library note what they will do, which is done
-  /// once no style of the plan refuses its module; null: they do it at once.
+  /// Records the changes of this library's styles until all styles of the plan
+  /// have accepted their modules. Null: changes happen at once.
   detail::PlanChanges* changes = nullptr;
   /// See ParallelizeOptions.
   bool keep_dtensors = false;
@@ -39,18 +39,18 @@ struct StyleTarget {
   /// Name of the style in the plan, for messages.
   std::string style = {};
 
-  /// The same of `child`, a module registered in this one as `child_name`.
+  /// Returns the target for `child`, registered in this module as `child_name`.
   DTENSOR_API StyleTarget
   of_child(const std::string& child_name, torch::nn::Module& child) const;
 };
 
-/// How one kind of module becomes parallel; docs/guides/write_a_style.md writes
-/// one. Python: torch.distributed.tensor.parallel.ParallelStyle.
+/// Rule that parallelizes one kind of module. See docs/guides/write_a_style.md.
+/// Python: torch.distributed.tensor.parallel.ParallelStyle.
 class DTENSOR_API ParallelStyle {
  public:
   virtual ~ParallelStyle() = default;
-  /// Gives the module's parameters their layouts and installs the boundary.
-  /// Throws NotImplementedError for a module that the style cannot do.
+  /// Distributes the module's parameters and attaches the boundary. Throws
+  /// NotImplementedError for a module that the style does not support.
   virtual void apply(const StyleTarget& target) const = 0;
 };
 

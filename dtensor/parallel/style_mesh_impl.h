@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// StyleMesh: where the values of a styled module are, and the one dimension of
-// it that the style is about.
+// StyleMesh: the mesh of a styled module's tensors, and the mesh dimension that
+// the style shards along.
 #pragma once
 
 #include <dtensor/layout/mesh.h>
@@ -16,7 +16,7 @@ struct StyleMesh {
   DeviceMesh mesh;
   int64_t dim = 0;
 
-  // One-dimensional meshes are such.
+  // Implicit: a 1-D mesh is a StyleMesh.
   StyleMesh(DeviceMesh all, int64_t styled_dim = 0)
       : mesh(std::move(all)),
         dim(styled_dim) {}
@@ -28,17 +28,17 @@ struct StyleMesh {
         : StyleMesh(target.mesh);
   }
 
-  /// How many ranks a style cuts for.
+  /// Number of ranks that a style shards over.
   int64_t size() const {
     return mesh.size(dim);
   }
-  /// `placement` there, and `others` elsewhere.
+  /// Returns `placement` on the style's dimension, `others` elsewhere.
   Placements with(PlacementsRef others, const Placement& placement) const {
     Placements all(others.begin(), others.end());
     all[static_cast<size_t>(dim)] = placement;
     return all;
   }
-  /// Whole elsewhere.
+  /// Returns `placement` on the style's dimension, Replicate() elsewhere.
   Placements alone(const Placement& placement) const {
     return with(whole_placements(mesh), placement);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules that are tied after they were styled: head->weight = wte->weight. The
-// style of the head rides on the weight that it had, so what meets the weight
-// that it has now asks here.
+// Registry of styled modules, for modules that are tied after styling:
+// head->weight = wte->weight. The head's boundary is attached to its former
+// weight, so operators that use the new weight find the boundary here.
 #pragma once
 
 #include <dtensor/ops/boundary_impl.h>
@@ -18,16 +18,17 @@ namespace dtensor::detail {
 
 class LayoutBoundary;
 
-/// Notes, on this rank, that `boundary` is the style of `module`. A module that
-/// no shared_ptr holds is not noted.
+/// Registers, on this rank, `boundary` as the style of `module`. Ignores a
+/// module that is not held by a shared_ptr.
 void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,
     std::shared_ptr<const LayoutBoundary> boundary);
 
-/// The style of a Linear or an Embedding whose weight is `parameter` now and
-/// was not when it was styled; null if there is none. Throws RuntimeError if
-/// there are several that differ from each other or from `known` (may be null).
+/// Returns the style of a Linear or an Embedding that has `parameter` as its
+/// weight now but had another one when styled; null if there is none. Throws
+/// RuntimeError if such styles differ from each other or from `known` (may be
+/// null).
 std::shared_ptr<const LayoutBoundary> style_of_tied(
     const at::Tensor& parameter,
     BoundaryKind kind,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of tensors that several modules share. Files hold such a tensor once,
-// under its first name, as Python's safetensors.torch.save_model does.
+// Names of tensors that several modules share. Files store such a tensor once,
+// under its first name, like Python's safetensors.torch.save_model.
 #pragma once
 
 #include <dtensor/parallel/state_dict.h>
@@ -16,12 +16,12 @@ class TiedNames {
   TiedNames() = default;
   explicit TiedNames(const StateDict& tensors);
 
-  /// Each further name of a tensor, and the first name of that tensor.
+  /// Map from each further name of a tensor to its first name.
   const std::map<std::string, std::string>& firsts() const {
     return firsts_;
   }
-  /// All names of the tensor that is called `name`, in their order; empty if it
-  /// has one name.
+  /// Returns all names of the tensor called `name`, in order; empty if there is
+  /// only one.
   const std::vector<std::string>& names_of(const std::string& name) const;
 
  private:
@@ -29,7 +29,7 @@ class TiedNames {
   std::map<std::string, std::vector<std::string>> by_first_;
 };
 
-/// Whether two tensors of one shape have equal elements; NaN equals NaN.
+/// True if two tensors of one shape have equal elements; NaN equals NaN.
 bool have_same_values(const at::Tensor& a, const at::Tensor& b);
 
 } // namespace dtensor::detail
