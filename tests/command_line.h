@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The command lines of test programs that are no gtest suites.
+// Command line parsing for test programs that are not gtest suites.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,8 +8,8 @@
 
 namespace dtensor::test {
 
-/// Sets what `app`'s options name. Ends the program after --help, and after a
-/// command line that does not fit, which it explains.
+/// Parses the command line into `app`'s options. Ends the program after --help
+/// and after an invalid command line, which it explains.
 inline void parse_or_exit(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

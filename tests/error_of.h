@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The error that a call throws, as a text. comm/expect_error.h also checks that
-// its type is no other one derived from it.
+// Returns the error that a call throws, as text. comm/expect_error.h
+// additionally checks that the error has exactly the expected type, not a
+// derived one.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +10,7 @@
 
 namespace dtensor::test_text {
 
-/// The text of the `Error` that `fn` throws.
+/// Returns the text of the `Error` that `fn` throws.
 template <typename Error = c10::Error, typename Fn>
 std::string error_of(const Fn& fn) {
   try {

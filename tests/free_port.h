@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A port for a job whose processes are told where to meet.
+// Port for a job whose processes receive the rendezvous address.
 #pragma once
 
 #include <netinet/in.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-/// One of the loopback's, free a moment ago.
+/// Returns a port of the loopback interface that was free a moment ago.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPUs by way of what every LibTorch has, so that tests of them compile for the
-// CPU too, where they are skipped.
+// GPUs through an interface that every LibTorch has. GPU tests therefore
+// compile for the CPU too, where they are skipped.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -9,14 +9,14 @@
 
 namespace dtensor::test {
 
-/// 0 where LibTorch knows none.
+/// Returns the number of GPUs, or 0 if LibTorch has no GPU support.
 inline int64_t gpus() {
   return c10::impl::hasDeviceGuardImpl(c10::kCUDA)
       ? c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount()
       : 0;
 }
 
-/// Makes one of them current in this thread, in turns.
+/// Makes a GPU current in this thread, round-robin, and returns it.
 inline c10::Device take_gpu(int64_t number) {
   const c10::Device device(
       c10::kCUDA, static_cast<c10::DeviceIndex>(number % gpus()));
@@ -24,8 +24,8 @@ inline c10::Device take_gpu(int64_t number) {
   return device;
 }
 
-/// While it lives, another stream than the default one is current in this
-/// thread, as a rank may have it.
+/// While this object lives, a stream other than the default stream is current
+/// in this thread, as a rank may have it.
 class OwnStream {
  public:
   explicit OwnStream(c10::Device device)

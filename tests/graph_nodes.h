@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of the nodes of a graph.
+// Names of the nodes of an autograd graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace dtensor::test_text {
 
-/// Of all nodes below `t`, sorted, without leaves.
+/// Returns the names of all nodes below `t`, sorted, without leaves.
 inline std::vector<std::string> nodes_below(const at::Tensor& t) {
   std::vector<std::string> names;
   std::set<torch::autograd::Node*> seen;

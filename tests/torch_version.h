@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For tests that pin what LibTorch does since a version, as the first formula
-// for the gradient of an operator.
+// Version checks for tests of LibTorch behavior that depends on its version,
+// such as the first version with a gradient formula for an operator.
 #pragma once
 
 #include <torch/version.h>
 
 namespace dtensor::testing {
 
-/// Whether this is LibTorch 2.<minor> or newer.
+/// True for LibTorch 2.<minor> or newer.
 constexpr bool torch_since(int minor) {
   return TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= minor;
 }
 
-/// These have a gradient since then.
+/// True if LibTorch has a gradient formula for aminmax.
 constexpr bool kAminmaxHasGradient = torch_since(12);
 constexpr bool kNextafterHasGradient = torch_since(13);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The warnings of this thread.
+// Warnings of this thread.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +9,7 @@
 
 namespace dtensor::test_text {
 
-/// Keeps this thread's warnings while it lives.
+/// Records this thread's warnings while the object lives.
 class Warnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every message that bad input provokes is in tests/golden/errors.txt once:
+// Provokes every error message for bad input. Each message is in
+// tests/golden/errors.txt once:
 //
 //   == a title
 //   ValueError: [where] what is wrong: the values. What to do.
 //
-// Each has its provocation here. To review a changed text, run with
-// DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+// To review a changed text, run with DTENSOR_WRITE_GOLDEN=1 and look at the
+// difference.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/comm/backends.h>
@@ -88,7 +89,7 @@ std::string error_text(const std::function<void()>& fn) {
   return "no error";
 }
 
-// On two ranks, which must say the same.
+// Runs `fn` on two ranks, which must throw the same error.
 std::string on_ranks(const std::function<void(const DeviceMesh&)>& fn) {
   std::string texts[2];
   run_ranks(2, [&](int64_t rank) {
@@ -111,7 +112,7 @@ double double_rank() {
   return static_cast<double>(get_rank());
 }
 
-// A Linear whose input, output and bias are replicated.
+// Returns a Linear whose input, output and bias are replicated.
 torch::nn::Linear replicating(const DeviceMesh& mesh) {
   torch::nn::Linear linear(4, 4);
   parallelize_module(
@@ -165,8 +166,7 @@ at::Tensor scaled(const at::Tensor& t, const at::Tensor& by) {
   return t * by;
 }
 
-// Attention to itself of a part of so many tokens, in a scope whose buffers
-// have 4.
+// Runs self-attention on `q` in a scope whose buffers have 4 tokens.
 at::Tensor attend_in_scope(
     const DeviceMesh& mesh,
     const at::Tensor& q,
@@ -215,7 +215,8 @@ void shard_as(const DeviceMesh& mesh, const Placement& placement) {
                     }});
 }
 
-// Has stepped once, and keeps `momentum` of the first weight, if that is given.
+// Returns an optimizer that has stepped once. If `momentum` is given, it
+// becomes the first weight's momentum buffer.
 torch::optim::SGD momentum_of(MlpImpl& mlp, const at::Tensor& momentum = {}) {
   torch::optim::SGD optimizer(
       mlp.up->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -228,7 +229,7 @@ torch::optim::SGD momentum_of(MlpImpl& mlp, const at::Tensor& momentum = {}) {
   return optimizer;
 }
 
-// Computes `linear` anew when its gradient is asked for.
+// Recomputes `linear` in the backward pass.
 struct Anew : torch::autograd::Function<Anew> {
   static at::Tensor forward(
       torch::autograd::AutogradContext*,
@@ -315,7 +316,7 @@ const std::map<std::string, Provocation>& provocations() {
          const auto mesh = init_device_mesh(at::kCPU, {1, 2}, {"dp", "tp"});
          zeros({4}, mesh, {Partial(), Partial("max")});
        }},
-      // Replicas that differ.
+      // Replicas that differ across ranks.
       {"another input on each rank",
        [](const DeviceMesh& mesh) {
          auto model = replicating(mesh);
@@ -456,7 +457,7 @@ const std::map<std::string, Provocation>& provocations() {
        }},
       {"from_local of parts unlike the shape",
        [](const DeviceMesh& mesh) {
-         // Seen from the same rank, so that both say the same.
+         // Both ranks use the mesh of rank 0, so that both errors are equal.
          DTensor::from_local(
              at::ones({4}),
              DeviceMesh(at::kCPU, {2}, mesh.ranks(), {"tp"}, 0),
@@ -1447,7 +1448,7 @@ std::string exception_in_one_rank() {
   });
 }
 
-// What rank 1 says of rank 0's tensor.
+// Returns the error that rank 1 throws for rank 0's tensor.
 std::string tensor_of_another_rank() {
   at::Tensor of_rank_0;
   std::string text;
@@ -1503,7 +1504,7 @@ std::string ranks_that_are_running() {
   return text;
 }
 
-/// A world of two, without communication.
+/// A world of two ranks, without communication.
 class OtherWorld final : public World {
  public:
   explicit OtherWorld(int64_t rank) : World(rank, 2, "other world") {}
@@ -1555,7 +1556,8 @@ std::string rank_that_has_come() {
   return joining({.rank = 0, .world_size = 2, .store = store});
 }
 
-// That one has left its greeting in the store before.
+// Returns the error for a rank of another job, which has left its greeting in
+// the store before.
 std::string rank_of_another_job() {
   const std::string greeting = c10::str(
       "dtensor ",
@@ -1574,7 +1576,7 @@ std::string rank_of_another_job() {
   return joining({.rank = 0, .world_size = 2, .store = store});
 }
 
-// Of ranks that are processes.
+// Errors of ranks that are processes.
 void provoke_processes(std::map<std::string, std::string>& texts) {
   texts["a backend that does not exist"] =
       joining({.backend = "smoke", .rank = 0, .world_size = 1});
@@ -1651,7 +1653,7 @@ TEST(Errors, AreThoseOfTheGoldenFile) {
   }
 }
 
-// [where] what is wrong. What to do.
+// Every error has the form "[where] what is wrong. What to do."
 TEST(Errors, HaveOneForm) {
   for (const auto& [title, text] : read_golden()) {
     const auto message = text.substr(text.find(": ") + 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as the archive of an exported program, and any text as its table of
-// weights: an error that names the file, or weights that can be read.
+// Opens any bytes as the archive of an exported program, and any text as its
+// table of weights. Expects an error that names the file, or readable weights.
 #include <dtensor/weights/weight_file.h>
 
 #include <algorithm>

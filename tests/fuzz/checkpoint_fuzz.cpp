@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any text as checkpoint.json, as it is and with the checksum that it should
-// have, and as the index of safetensors files: an error that names the file, or
-// a checkpoint that loads.
+// Opens any text as checkpoint.json, unchanged and with its correct checksum,
+// and as the index of safetensors files. Expects an error that names the file,
+// or a checkpoint that loads.
 #include <dtensor/checkpoint/manifest_impl.h>
 #include <dtensor/checkpoint/open_checkpoint_impl.h>
 #include <dtensor/weights/checksums_impl.h>
@@ -21,7 +21,7 @@ namespace {
 using namespace dtensor;
 using namespace nlohmann::literals;
 
-// A file with one weight of four bytes.
+// Returns the header of a file with one weight of four bytes.
 std::string header_of_a() {
   const std::string header =
       R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
@@ -30,9 +30,9 @@ std::string header_of_a() {
       header;
 }
 
-// A folder with that file, for the life of the process.
+// Returns a folder with that file, which exists until the process ends.
 const std::string& folder() {
-  // Lives longer than what is called at the end.
+  // Never destroyed, because exit handlers may use it.
   static const auto* const path = [] {
     std::string name = "/dev/shm/checkpoint_fuzz_XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) {
@@ -63,8 +63,8 @@ std::string checksum_of(const std::string& bytes) {
       {detail::checksum_of(bytes.data(), bytes.size())});
 }
 
-// The text with its own checksum, and with those of the file "a"; empty where
-// it is no object.
+// Returns the text with its own checksum and those of the file "a", or an empty
+// text if it is not an object.
 std::string with_checksum(const std::string& text) {
   try {
     const detail::JsonDocument document(text, {"fuzz", "input"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Helpers of fuzz targets: bytes as a file, and the errors that a reader may
-// throw.
+// Helpers of fuzz targets: a file made of bytes, and a check that only expected
+// errors are thrown.
 //
 //   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
 //     const MemoryFile file(bytes, count);
@@ -22,7 +22,7 @@
 
 namespace dtensor::fuzz {
 
-/// A file with those bytes that is in no folder.
+/// A file with those bytes that is not in any folder.
 class MemoryFile {
  public:
   MemoryFile(const void* bytes, size_t count)
@@ -60,7 +60,7 @@ class MemoryFile {
 }
 
 /// Calls `fn`. Aborts if it throws anything but a c10::Error whose text begins
-/// with "[where]" and has `place` in it.
+/// with "[where]" and contains `place`.
 template <class Fn>
 void expect_only_errors(const std::string& place, const Fn& fn) {
   try {

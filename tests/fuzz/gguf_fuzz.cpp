@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as a GGUF file: an error that names the file, or weights that can
-// be read.
+// Opens any bytes as a GGUF file. Expects an error that names the file, or
+// readable weights.
 #include <dtensor/weights/weight_file.h>
 
 #include "fuzz.h"

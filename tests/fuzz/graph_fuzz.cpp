@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as the graph of an exported program: an error that names the file,
-// or a graph of which the functions of numbers are run.
+// Reads any bytes as the graph of an exported program. Expects an error that
+// names the file, or a graph whose functions of numbers run.
 #include <dtensor/program/interpreter_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 
@@ -24,7 +24,8 @@ bool is_known(
   return known;
 }
 
-// Operators may take any time and memory; what a graph computes of sizes not.
+// Runs only functions of numbers, because operators may take any time and
+// memory.
 void run_numbers(const detail::ProgramState& state) {
   detail::Interpreter interpreter(state);
   auto& values = interpreter.values();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any launch variables, as lines of NAME=VALUE: a rank of a world that can be,
-// or a ValueError.
+// Reads any launch variables, given as lines of NAME=VALUE. Expects a valid
+// rank of a valid world, or a ValueError.
 #include <dtensor/comm/most_ranks_impl.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 
@@ -20,7 +20,7 @@ Variables variables_of(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     const size_t sign = line.find('=');
     if (sign != line.npos) {
-      // As in an environment, a value ends at a zero.
+      // Values end at a zero byte, as in an environment.
       variables[line.substr(0, sign)] = line.substr(sign + 1).c_str();
     }
   }
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   using namespace dtensor;
   const auto variables =
       variables_of({reinterpret_cast<const char*>(bytes), count});
-  // Errors quote values, which may hold any text.
+  // Errors quote values, so they may contain any text.
   try {
     const auto env = detail::read_launch_env([&](const char* name) {
       const auto found = variables.find(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as the text of a layout: an error, or a layout that prints and
-// reads back alike.
+// Parses any bytes as the text of a layout. Expects an error, or a layout that
+// is equal after printing and parsing.
 #include <dtensor/layout/text.h>
 
 #include "fuzz.h"

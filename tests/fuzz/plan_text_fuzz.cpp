@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as the text of a plan: an error, or a plan that prints and reads
-// back alike and whose patterns can be compared with a name.
+// Parses any bytes as the text of a plan. Expects an error, or a plan that is
+// equal after printing and parsing, and whose patterns can be matched with a
+// name.
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/program/plan_text.h>
 

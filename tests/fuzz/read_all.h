@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads what a file of weights says that it has.
+// Reads all listed contents of a weight file.
 #pragma once
 
 #include <dtensor/weights/weight_contents_impl.h>
@@ -11,7 +11,7 @@
 
 namespace dtensor::fuzz {
 
-/// Reads every weight whose format is known, and parts of it.
+/// Reads every weight in a supported format, in full and in parts.
 inline void read_all(const WeightFile& file) {
   for (const auto& weight : file.weights()) {
     if (file.contents().stored_as(weight).format == nullptr) {
@@ -24,7 +24,7 @@ inline void read_all(const WeightFile& file) {
       parts.push_back({{size / 2, size}, {0, size / 3}});
       sizes.push_back(size - size / 2 + size / 3);
     }
-    // As another dtype, in parts.
+    // Reads parts, converted to another dtype.
     if (!c10::isComplexType(weight.dtype)) {
       file.read(weight.name, parts, at::empty(sizes, at::kDouble));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes from a process that a rank meets. The first chooses which message
-// the rest is.
+// Parses any bytes as a message from another process during rendezvous. The
+// first byte selects the kind of message; the rest is the message.
 #include <dtensor/comm/packed_call_impl.h>
 #include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/greeting_impl.h>
@@ -31,7 +31,7 @@ void read_greeting(const std::string& text) {
   expect(peer.process.pid > 0 && !peer.host.empty(), "greeting");
 }
 
-// Behind the three lines that have to be equal.
+// Parses the text behind the three lines that must be equal on all ranks.
 void read_rest_of_greeting(const std::string& text) {
   LaunchEnv env;
   env.size = 2;
@@ -74,7 +74,7 @@ void read_call(const std::string& text) {
   check_agreement({&mine, &theirs}, {0, 1}, "tp");
 }
 
-// Both calls from outside: they may be of one kind.
+// Parses two calls. Both come from outside, so they may be of the same kind.
 void read_two_calls(const std::string& text) {
   const ToldCall told = unpack(text, 0, 2);
   ToldCall again = unpack(text, 1, 2);
@@ -100,9 +100,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
     return 0;
   }
   const std::string rest(reinterpret_cast<const char*>(bytes) + 1, count - 1);
-  // The letter '0' is the first.
+  // The letter '0' selects the first reader.
   const size_t which = static_cast<uint8_t>(bytes[0] - '0') % kReaders.size();
-  // Errors quote messages, which may hold any text.
+  // Errors quote messages, so they may contain any text.
   try {
     kReaders[which](rest);
   } catch (const c10::Error& error) {

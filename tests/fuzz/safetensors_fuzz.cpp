@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any text as the header of a safetensors file, with the bytes behind it that
-// the input has after its first zero byte; and the input as a whole file. An
-// error that names the file, or weights that can be read.
+// Opens any text as the header of a safetensors file, followed by the bytes
+// after its first zero byte, and the full input as a file. Expects an error
+// that names the file, or readable weights.
 #include <dtensor/weights/weight_file.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any bytes as the pickle of sample inputs: LibTorch's reader gets what has no
-// problem, and ends with a value or an error.
+// Reads any bytes as the pickle of sample inputs. A pickle without a reported
+// problem goes to LibTorch's reader, which must return a value or throw.
 #include <dtensor/program/pickle_shape_impl.h>
 
 #include "fuzz.h"
@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   };
   try {
     torch::jit::Unpickler(read, /*type_resolver=*/nullptr, {}).parse_ivalue();
-  } catch (const std::exception&) { // c10::Error, or of an empty resolver
+  } catch (const std::exception&) { // c10::Error, or bad_function_call from an
+                                    // empty resolver
   }
   return 0;
 }

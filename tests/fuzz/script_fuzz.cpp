@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes choose the statements of a TorchScript model, of which a plan is
-// looked for. Loading a file of TorchScript is LibTorch's part.
+// Builds a TorchScript model from statements selected by the bytes, and looks
+// for a plan of it. Loading a TorchScript file is LibTorch's code, so it is not
+// fuzzed here.
 #include <dtensor/program/tp_transform.h>
 
 #include "fuzz.h"
@@ -91,7 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   try {
     script = script_of(bytes, count);
   } catch (const std::exception&) {
-    return 0; // no program of Python's either
+    return 0; // not a valid Python program either
   }
   dtensor::fuzz::expect_only_errors(
       "find_tp_plan", [&] { dtensor::find_tp_plan(*script); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example's GPT, whole: layouts, rules, styles, randomness and gradients
-// together. Every run is compared with the run on one rank.
+// Tests the example's GPT as a whole: layouts, rules, styles, randomness and
+// gradients together. Every run is compared with the run on one rank.
 #include "examples/gpt/trainer.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ Options small() {
 
 Text words() {
   Text text;
-  text.alphabet = "abcdefghijklmnopq"; // 17 letters divide by no rank count
+  text.alphabet =
+      "abcdefghijklmnopq"; // 17 is not divisible by any number of ranks
   text.ids = torch::randint(
       text.vocab(), {400}, at::detail::createCPUGenerator(3), torch::kLong);
   return text;
@@ -83,14 +84,15 @@ TEST(Gpt32, TrainsInSinglePrecision) {
   EXPECT_GT(alone.losses.front(), alone.losses.back());
 }
 
-// As every rank of whatever launched this program, over its backend.
+// The GPT trains as on one rank when a launcher starts the ranks, over the
+// launcher's backend.
 TEST(GptOfALauncher, TrainsAsOnOneRank) {
   const auto launcher = dtensor::launched();
   if (!launcher) {
     GTEST_SKIP() << "no launcher has started this";
   }
   auto options = small();
-  options.model.heads = 24; // that 2, 3, 4 and 8 ranks share
+  options.model.heads = 24; // divisible by 2, 3, 4 and 8 ranks
   const auto alone = run(options, 1, {});
   for (const Parallel parallel : {Parallel{}, Parallel{true, true}}) {
     const auto difference =

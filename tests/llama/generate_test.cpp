@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// examples/llama: ranks that live on, tokens as they come, and what a token
-// takes of memory.
+// Tests generation in examples/llama: ranks that stay alive between calls,
+// streamed tokens, and memory per token.
 #include "examples/llama/generate.h"
 #include "examples/llama/load.h"
 #include "examples/long_context/counted_memory.h"
@@ -13,13 +13,13 @@ namespace TEST_SOURCE {
 
 const Config kConfig{.dtype = at::kDouble};
 
-// Counted by the thread that is told, as long as it lives.
+// Callbacks received by this thread during its life.
 thread_local int64_t told_here = 0;
 
 TEST(Generator, AnswersCallAfterCallOnRanksThatLiveOn) {
   const std::vector<std::vector<Tokens>> calls = {
       {{1, 2, 3, 4, 5}},
-      {{6}, {7, 8, 9}, {10, 11}}, // a batch
+      {{6}, {7, 8, 9}, {10, 11}}, // a batch of prompts
       {{1, 2, 3, 4, 5}},
       {{12, 13}, {14}}};
   for (const int64_t ranks : {1, 2, 3}) {
@@ -41,7 +41,7 @@ TEST(Generator, AnswersCallAfterCallOnRanksThatLiveOn) {
   }
 }
 
-// The seed is that of a call, whatever was drawn before.
+// A call's seed alone determines its tokens, regardless of earlier draws.
 TEST(Generator, DrawsBySeed) {
   Generator generate(kConfig, 2, nullptr);
   const auto drawn = [&](uint64_t seed) {
@@ -56,7 +56,8 @@ TEST(Generator, DrawsBySeed) {
 
 using Told = std::vector<std::pair<size_t, int64_t>>;
 
-// All prompts' first tokens, then all second ones, once and not by each rank.
+// The callback receives the first tokens of all prompts, then the second ones,
+// once and not per rank.
 TEST(Generator, TellsOfTokensInTheirOrder) {
   for (const int64_t ranks : {1, 3}) {
     Told told;
@@ -74,7 +75,7 @@ TEST(Generator, TellsOfTokensInTheirOrder) {
   }
 }
 
-// Who is told of a token can end what follows it.
+// The callback for a token can end the answer before the next token is chosen.
 TEST(Generator, TellsOfATokenBeforeTheNextIsChosen) {
   const auto all = Generator(kConfig, 1, nullptr)({{1, 2, 3}}, {.tokens = 8});
   Tokens told;
@@ -88,7 +89,7 @@ TEST(Generator, TellsOfATokenBeforeTheNextIsChosen) {
   EXPECT_EQ(made.passes, 3);
 }
 
-// The others go on, and get what they would have got.
+// Answers end independently: the other answers are the same as without it.
 TEST(Generator, EndsEachAnswerByItself) {
   for (const int64_t ranks : {1, 2}) {
     Generator generate(kConfig, ranks, nullptr);
@@ -108,7 +109,7 @@ TEST(Generator, EndsEachAnswerByItself) {
   }
 }
 
-// What one more token allocates at the most, in bytes, and one layer's keys.
+// Maximum bytes allocated for one more token, and bytes of one layer's keys.
 struct Taken {
   int64_t most;
   int64_t keys;
@@ -135,7 +136,8 @@ Taken taken_by_a_token(Llama& model, int64_t past) {
       account->peak, keys.size(1) * past * keys.size(3) * keys.element_size()};
 }
 
-// Whatever the context, and however much has been read.
+// Generating a token does not copy the cache, regardless of the context size
+// and the number of tokens read.
 TEST(Generator, ATokenCopiesNoCache) {
   CountingAllocator::install();
   for (const int64_t ranks : {1, 2, 3, 5}) {

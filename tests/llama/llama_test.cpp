@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// examples/llama: the tokens and logits of ranks against the same modules on no
-// ranks.
+// Tests examples/llama: the tokens and logits of ranks equal those of the same
+// modules without ranks.
 #include "examples/llama/generate.h"
 #include "examples/llama/load.h"
 
@@ -10,7 +10,7 @@
 namespace llama {
 namespace TEST_SOURCE {
 
-// As Python has them, without ranks.
+// Returns the model as plain modules, without ranks.
 Llama plain_model(const Config& config, int64_t ranks) {
   Llama plain(config);
   dtensor::Ranks living(ranks);
@@ -31,7 +31,8 @@ double largest(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// One prompt by itself, all of it again for each token: no cache, no padding.
+// Compares with one prompt at a time, recomputed in full for each token: no
+// cache, no padding.
 void expect_as_plain(const Config& config, double tolerance) {
   const std::vector<Tokens> prompts = {{1, 2, 3, 4, 5, 6, 7}, {8, 9}, {10}};
   const torch::NoGradGuard no_grad;
@@ -66,7 +67,7 @@ TEST(Llama, AnswersAsThePlainModules) {
   expect_as_plain({.dtype = at::kFloat}, 1e-4);
 }
 
-// Eight query heads of which four share one of keys, on up to five ranks.
+// Up to five ranks share two key heads of eight query heads.
 TEST(Llama, SharesKeyHeadsThatAreFewerThanRanks) {
   expect_as_plain(
       {.width = 64, .heads = 8, .key_heads = 2, .dtype = at::kDouble}, 1e-12);

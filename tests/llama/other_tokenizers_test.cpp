@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tokens of public models, if their files are there, against those that the
-// Python package tokenizers makes of the same texts.
+// Compares the tokens of public models, if their files are present, with those
+// of the Python package tokenizers.
 #include "examples/embed/wordpiece.h"
 #include "examples/llama/tokenizer.h"
 #include "tests/weights/files.h"
@@ -21,7 +21,8 @@ using Tokens = std::vector<int64_t>;
 
 class OtherTokenizers : public ::testing::Test {
  protected:
-  // Texts and their tokens; none where the model or the package is missing.
+  // Returns texts and their tokens, or nothing if the model or the package is
+  // missing.
   nlohmann::json truth_of(const std::string& kind, const std::string& model) {
     if (!std::ifstream(model)) {
       return {};
@@ -60,7 +61,7 @@ TEST_F(OtherTokenizers, MakeTheSamePairsOfBytes) {
     for (const auto token : tokens) {
       back += tokenizer.decode(token);
     }
-    if (truth.at("is_plain")) { // what controls is no text
+    if (truth.at("is_plain")) { // control tokens are not text
       EXPECT_EQ(back, text);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// examples/llama: tokens chosen from logits that stay cut, against those chosen
-// from whole ones, and what ranks send for it.
+// Tests sampling in examples/llama from logits that stay sharded: its choices
+// equal those from full logits, and ranks send little.
 #include "examples/llama/sample.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ dtensor::DTensor cut(
       logits, mesh, {dtensor::Shard(1)}, std::nullopt);
 }
 
-// Chosen from the whole logits, as Python programs do it.
+// Chooses from the full logits, as Python programs do.
 at::Tensor chosen_from_whole(const at::Tensor& logits, const Sampling& how) {
   const auto p = (logits.to(at::kDouble) / how.temperature).softmax(-1);
   const auto order = p.argsort(/*stable=*/true, -1, true);
@@ -55,7 +55,7 @@ TEST(Sampling, IsThatOfTheWholeLogits) {
   }
 }
 
-// What one choice sends: "all_gather 2, 64 bytes".
+// Returns the collectives of one choice, such as "all_gather 2, 64 bytes".
 std::string sent_for(const dtensor::DTensor& logits, const Sampling& how) {
   const dtensor::CommDebugMode comm;
   next_tokens(logits, how);
@@ -69,8 +69,9 @@ std::string sent_for(const dtensor::DTensor& logits, const Sampling& how) {
   return text;
 }
 
-// Of 4 rows of 1000 logits a rank has 8000 bytes or more: it sends the greatest
-// and where it is; or 64 candidates, where they are, and a sum, in float64.
+// Ranks send their local results and no logits. For 4 rows of 1000 logits, a
+// rank has at least 8000 bytes of logits. It sends the maximum and its index,
+// or 64 candidates with their indices and a sum in float64.
 TEST(Sampling, SendsWhatRanksHaveFoundAndNoLogits) {
   for (const int64_t ranks : {2, 3, 4}) {
     dtensor::run_ranks(ranks, [&] {
@@ -86,7 +87,8 @@ TEST(Sampling, SendsWhatRanksHaveFoundAndNoLogits) {
   }
 }
 
-// A nearly flat distribution is not settled by the first of each rank.
+// Logits are gathered for a nearly flat distribution, because the first
+// candidates of each rank do not determine the choice.
 TEST(Sampling, GathersLogitsThatAreNearlyFlat) {
   dtensor::run_ranks(2, [] {
     const auto mesh = dtensor::init_device_mesh(at::kCPU, {2}, {"tp"});

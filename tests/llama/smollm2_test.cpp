@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// examples/llama: the tokens and logits of SmolLM2, if its file is there,
-// against those of plain PyTorch.
+// Compares the tokens and logits of SmolLM2 in examples/llama with those of
+// plain PyTorch, if its file is present.
 #include "examples/llama/generate.h"
 #include "examples/llama/load.h"
 #include "examples/llama/tokenizer.h"
@@ -24,7 +24,7 @@ double largest(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// `make models` brings it.
+// Returns the path of the file that `make models` downloads.
 std::string smollm2() {
   const auto* path = std::getenv("DTENSOR_SMOLLM2");
   return path == nullptr ? DTENSOR_SMOLLM2 : path;
@@ -39,11 +39,13 @@ class SlowSmolLM2 : public ::testing::Test {
   }
 };
 
-// A suite is an entry of ctest, and has a time limit.
+// A suite of its own, because each suite is an entry of ctest with its own time
+// limit.
 class SlowSmolLM2InFloat32 : public SlowSmolLM2 {};
 class SlowSmolLM2InFloat64 : public SlowSmolLM2 {};
 
-// Two in each of 30 layers, one behind the embedding, and one to choose.
+// Returns the number of all-reduces: two in each of 30 layers, one behind the
+// embedding, and one for sampling.
 std::vector<int64_t> all_passes_of(int64_t ranks, size_t passes) {
   return std::vector<int64_t>(passes, ranks > 1 ? 62 : 0);
 }
@@ -92,7 +94,8 @@ TEST_F(SlowSmolLM2InFloat64, AnswersAsPlainPyTorch) {
   expect_as_python("f64", at::kDouble, 1e-9);
 }
 
-// Real logits are settled by the 64 candidates of each rank.
+// Real logits are decided by the 64 candidates of each rank, so nothing is
+// gathered.
 TEST_F(SlowSmolLM2, TopPGathersNoLogits) {
   constexpr int64_t kTokens = 12;
   const auto file = dtensor::open_weights(smollm2());
@@ -110,8 +113,9 @@ TEST_F(SlowSmolLM2, TopPGathersNoLogits) {
   }
 }
 
-// Rows of o_proj and down_proj, which are cut by columns, are shorter than a
-// page: every rank touches all of these, a quarter of the file.
+// A rank touches the bytes of its local shards. Shards of rows of o_proj and
+// down_proj are shorter than a page, so every rank touches all of these
+// weights, a quarter of the file.
 TEST_F(SlowSmolLM2, ARankTouchesTheBytesOfItsParts) {
   const auto file = dtensor::open_weights(smollm2());
   const auto config = config_of(*file);

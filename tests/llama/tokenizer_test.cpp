@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Vocabularies of sentencepiece in GGUF, against what sentencepiece makes of
-// the same texts.
+// Compares tokens from sentencepiece vocabularies in GGUF with those of
+// sentencepiece itself.
 #include "examples/llama/tokenizer.h"
 #include "examples/llama/merging.h"
 #include "tests/weights/files.h"
@@ -38,7 +38,7 @@ class SentencePieces : public ::testing::Test {
   static Tokenizer tokenizer(const std::string& name) {
     return Tokenizer(*dtensor::open_weights(folder() / (name + ".gguf")));
   }
-  // What is refused, without the folder.
+  // Returns the error of opening the file, without the folder.
   static std::string refused(const std::string& name) {
     try {
       tokenizer(name);
@@ -70,7 +70,7 @@ std::string merged(const MergedTokens& tokens, const std::string& text) {
   return pieces;
 }
 
-// What a merge has made possible may come before all others.
+// A pair that becomes possible by a merge may be merged before all others.
 TEST(Merging, TakesTheHighestScoreFirst) {
   const MergedTokens tokens = {
       {"ab", {0, 3, false}},
@@ -80,7 +80,7 @@ TEST(Merging, TakesTheHighestScoreFirst) {
       {"!a", {4, 9, false}}};
   EXPECT_EQ(merged(tokens, "abcd"), "abc d");
   EXPECT_EQ(merged(tokens, "xcdab"), "x cd ab");
-  EXPECT_EQ(merged(tokens, "aaaaa"), "aa aa a"); // the leftmost
+  EXPECT_EQ(merged(tokens, "aaaaa"), "aa aa a"); // the leftmost pair first
   EXPECT_EQ(merged(tokens, "!abc"), "! abc");
   EXPECT_EQ(merged(tokens, ""), "");
 }
@@ -109,7 +109,7 @@ TEST_F(SentencePieces, AreThoseOfTheirLibrary) {
   }
 }
 
-// As sentencepiece's normaliser has it.
+// Invalid UTF-8 is tokenized like in sentencepiece's normalizer.
 TEST_F(SentencePieces, OfTextThatIsNoUtf8) {
   const auto mine = tokenizer("bytes");
   const auto replaced = mine.encode("a\uFFFDb");
@@ -127,7 +127,7 @@ TEST_F(SentencePieces, OfTextThatIsNoUtf8) {
       mine.encode("a\uFFFD\uFFFDb"));
 }
 
-// What controls is found in the text, which begins anew behind it.
+// Control tokens are found in the text, and tokenization restarts behind them.
 TEST_F(SentencePieces, BeginAnewBehindWhatControls) {
   const auto mine = tokenizer("bytes");
   auto expected = mine.encode("one");

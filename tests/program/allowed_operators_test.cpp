@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operator of LibTorch's namespace aten that a file may not call stands
-// in tests/golden/refused_operators.txt, and each that it may although its name
-// begins with an underscore. To review a change, run with
-// DTENSOR_WRITE_GOLDEN=1 and look at the difference.
+// Compares with tests/golden/refused_operators.txt. It lists every operator of
+// the namespace aten that a file must not call, and each operator that it may
+// call although its name begins with an underscore. To review a change, run
+// with DTENSOR_WRITE_GOLDEN=1 and look at the difference.
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
@@ -90,7 +90,8 @@ TEST(AllowedOperators, AreThoseOfTheGoldenList) {
   if (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 13) {
     EXPECT_EQ(now, golden);
   }
-  // Other versions have other operators, and the same rule for those.
+  // Other LibTorch versions have other operators, to which the same rule
+  // applies.
   const auto all = overloads_by_name();
   for (const auto& line : golden) {
     const auto name = line.substr(line.find(' ') + 1);
@@ -100,7 +101,7 @@ TEST(AllowedOperators, AreThoseOfTheGoldenList) {
   }
 }
 
-// The rule itself: names are not all that it looks at.
+// The rule checks argument types as well as names.
 TEST(AllowedOperators, TakeNoFilesStoragesStreamsOrObjects) {
   for (const auto* schema :
        {"aten::new_thing(str filename) -> Tensor",
@@ -127,7 +128,8 @@ TEST(AllowedOperators, TakeNoFilesStoragesStreamsOrObjects) {
   }
 }
 
-// find_tp_plan() reads the code of a script, and runs what needs no data.
+// find_tp_plan() runs calls of a script that need no data, but no call that
+// writes a file.
 TEST(AllowedOperators, CodeThatIsReadForAPlanWritesNoFiles) {
   const auto folder = std::filesystem::temp_directory_path();
   const auto saved = folder / c10::str("dtensor_saved_", ::getpid());

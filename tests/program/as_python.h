@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program's results, gradients and buffers beside those of Python.
+// Comparison of a program's results, gradients and buffers with those of
+// Python.
 #pragma once
 
 #include "exported.h"
@@ -22,7 +23,7 @@ inline Tensors tensors_in(const std::vector<c10::IValue>& values) {
   return tensors;
 }
 
-// What gradients are taken of.
+// Returns the value whose gradients are compared.
 inline at::Tensor total_of(const Tensors& outputs) {
   at::Tensor total;
   for (const auto& output : outputs) {
@@ -48,7 +49,8 @@ inline void expect_close(
       << truth;
 }
 
-// What Python computed, one call after the other; gradients too.
+// Compares all calls of Python with the program, one after the other, including
+// gradients.
 inline void expect_as_python(
     Program& program,
     const std::vector<PythonRun>& runs) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files of programs that were cut short or changed: an error that names the
-// file, or the same results.
+// Tests truncated and changed program files: an error that names the file, or
+// the same results.
 #include "exported.h"
 #include "tests/weights/files.h"
 
@@ -42,7 +42,8 @@ std::vector<at::Tensor> results_of(const std::string& path) {
   return results;
 }
 
-// "" where the file gives the same results as the whole one.
+// Returns the error, or "" if the file gives the same results as the intact
+// one.
 std::string refusal_of(
     const std::string& path,
     const std::vector<at::Tensor>& truth) {
@@ -68,7 +69,7 @@ TEST(ProgramDamage, AnyLengthButTheWholeIsAnError) {
     const auto path = folder.write("cut.pt2", bytes.substr(0, size));
     EXPECT_NE(refusal_of(path, {}), "") << size << " bytes";
   }
-  // A byte short, or the last few.
+  // Truncates the last 1 to 29 bytes.
   for (size_t less = 1; less < 30; ++less) {
     const auto path =
         folder.write("cut.pt2", bytes.substr(0, bytes.size() - less));
@@ -84,7 +85,7 @@ TEST(ProgramDamage, ChangedBytesAreAnErrorOrOfNoMatter) {
   int refused = 0;
   for (int round = 0; round < 600; ++round) {
     auto changed = bytes;
-    // One bit, or three bytes.
+    // Changes one bit, or three bytes.
     if (round % 2 == 0) {
       changed[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
     } else {
@@ -96,10 +97,10 @@ TEST(ProgramDamage, ChangedBytesAreAnErrorOrOfNoMatter) {
     SCOPED_TRACE(round);
     refused += refusal_of(path, truth).empty() ? 0 : 1;
   }
-  EXPECT_GT(refused, 400); // padding, dates and the like are not looked at
+  EXPECT_GT(refused, 400); // padding, dates and similar bytes are not checked
 }
 
-// A record of the file: where it lies, and where its checksum does.
+// Offsets of a record's bytes and of its checksum in the file.
 struct Record {
   size_t begin = 0;
   uint32_t size = 0;
@@ -118,7 +119,8 @@ Record record_of(const std::string& bytes, const std::string& name) {
   return record;
 }
 
-// What nobody's accident makes: another graph, with its own checksum.
+// A modified graph with a correct checksum, which no accident produces, gives
+// an error or runs.
 TEST(ProgramDamage, OtherGraphsAreAnErrorOrRun) {
   const Folder folder;
   const auto bytes = bytes_of("mixed");
@@ -150,7 +152,7 @@ TEST(ProgramDamage, OtherGraphsAreAnErrorOrRun) {
   EXPECT_GT(run, 50);
 }
 
-// With one bit of that weight changed.
+// Writes the file with one bit of that weight changed.
 std::string with_other_bits(const Folder& folder, const std::string& weight) {
   auto bytes = bytes_of("mixed");
   const auto whole = open_weights(exported("mixed"))->read(weight);
@@ -160,7 +162,8 @@ std::string with_other_bits(const Folder& folder, const std::string& weight) {
   return folder.write("changed.pt2", bytes);
 }
 
-// The file has one checksum of all of a weight: who reads all of it looks.
+// The file has one checksum per weight, so damage is detected if the full
+// weight is read.
 TEST(ProgramDamage, OfAWeightIsSeenWhereItIsReadWhole) {
   const Folder folder;
   const auto path = with_other_bits(folder, "a.weight");
@@ -171,7 +174,7 @@ TEST(ProgramDamage, OfAWeightIsSeenWhereItIsReadWhole) {
           "more.");
   const auto rows = torch::empty({3, 4});
   open_weights(path)->read("a.weight", {{{0, 3}}, {{0, 4}}}, rows);
-  // Of several ranks too, where each has the whole.
+  // Several ranks detect damage too, if each reads the full weight.
   run_ranks(2, [&] {
     auto program = load_program(path);
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -194,7 +197,7 @@ TEST(ProgramDamage, OfAGraphIsSeen) {
           ": models/model.json is damaged: its checksum is another one. "));
 }
 
-// As zlib and Python have it.
+// CRC-32 is that of zlib and Python.
 TEST(Crc32, IsThatOfZips) {
   const auto crc = [](const std::string& text) {
     return detail::crc32_of(

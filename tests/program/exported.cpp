@@ -21,7 +21,7 @@ std::map<std::string, at::Tensor> map_of(const c10::IValue& value) {
   return tensors;
 }
 
-// One at a time, whatever other processes do in here.
+// A lock across processes.
 class Lock {
  public:
   explicit Lock(const std::string& path)
@@ -38,7 +38,8 @@ class Lock {
   int file_;
 };
 
-// Written once for all test processes, and again when the script has changed.
+// Returns the folder of exported programs. They are written once for all test
+// processes, and again after the script has changed.
 std::string exported_folder() {
   namespace fs = std::filesystem;
   const std::string script =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that Python exports for the tests, and what it computes with them.
+// Programs that Python exports for the tests, and Python's results with them.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,8 +10,8 @@
 
 namespace dtensor::test_program {
 
-/// One call in Python: what went in, what came out, gradients of the sum of all
-/// outputs by parameter, buffers afterwards.
+/// One call in Python: inputs, outputs, gradients of the sum of all outputs by
+/// parameter, and buffers after the call.
 struct PythonRun {
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
@@ -19,12 +19,13 @@ struct PythonRun {
   std::map<std::string, at::Tensor> buffers;
 };
 
-/// Where export_models.py wrote NAME.pt2; Python is called once.
+/// Returns the path of NAME.pt2, written by export_models.py. Calls Python
+/// once.
 std::string exported(const std::string& name);
 
-/// What torch.save() wrote there.
+/// Loads a value that torch.save() wrote.
 c10::IValue unpickled(const std::string& path);
-/// Of a list of tensors.
+/// Returns the tensors of a list.
 std::vector<at::Tensor> tensors_of(const c10::IValue& list);
 
 std::vector<PythonRun> python_runs(const std::string& name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Graphs that an attacker would write: an error that names the file and the
-// place, and nothing else happens.
+// Tests graphs written by an attacker: an error that names the file and the
+// place, without side effects.
 #include "exported.h"
 #include "made_program.h"
 #include "tests/error_of.h"
@@ -49,8 +49,8 @@ std::string none_is_empty(const std::string& error) {
   return error == "nothing was thrown" ? "" : error;
 }
 
-// The error of loading the graph and of calling it, with FILE for the path;
-// empty for none.
+// Returns the error of loading and calling the graph, with FILE for the path,
+// or an empty text.
 std::string error_of_graph(
     const std::string& text,
     const LoadProgramOptions& options = {},
@@ -181,7 +181,7 @@ TEST(HostileGraph, AllowedOperatorsAreNames) {
   }
 }
 
-// as_strided is checked by LibTorch: exported programs call it.
+// LibTorch itself checks as_strided, which exported programs call.
 TEST(HostileGraph, AsStridedStaysWithinTheStorage) {
   const auto strided = [](const std::string& size, const std::string& stride) {
     return error_of_calls({call(
@@ -228,7 +228,7 @@ TEST(HostileGraph, EachTextInItMayBeMissing) {
   for (size_t at = whole.find('"'); at != std::string::npos;) {
     const auto end = whole.find('"', at + 1);
     const auto changed = whole.substr(0, at) + "\"zz\"" + whole.substr(end + 1);
-    error_of_graph(changed); // which checks the error, if there is one
+    error_of_graph(changed); // checks the form of the error, if any
     at = whole.find('"', end + 1);
   }
 }
@@ -331,7 +331,7 @@ TEST(HostileGraph, ArgumentsHaveTheirTypes) {
       "cannot be run: it has ";
   EXPECT_EQ(error("dtype", R"({"as_scalar_type": 8})"), "");
   EXPECT_EQ(error("dtype", R"({"as_none": true})"), "");
-  // An enumerator that LibTorch does not check.
+  // LibTorch does not check this enumerator.
   EXPECT_EQ(
       error("dtype", integer(999)),
       begin + "a Int where it takes Optional[ScalarType].");
@@ -376,7 +376,7 @@ TEST(HostileGraph, ResultsAreThoseOfTheOperator) {
         {call("torch.ops.aten.relu.default", {{"self", tensor("x")}}, outputs)},
         tensor("x"));
   };
-  EXPECT_EQ(error({}), ""); // nobody takes it
+  EXPECT_EQ(error({}), ""); // never used
   EXPECT_THAT(
       error({tensor("y"), tensor("z")}),
       HasSubstr("it has 2 results, and it gives 1."));
@@ -418,7 +418,8 @@ TEST(HostileGraph, FunctionsOfNumbersTakeAllTheirArguments) {
       HasSubstr("in torch.ops.aten.sym_size.int at m.py:7: y = f(x) (FILE)"));
 }
 
-// LibTorch asserts what its own callers see to.
+// LibTorch asserts conditions that its own callers ensure. Such an assertion
+// becomes an error of the program.
 TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
   EXPECT_THAT(
       error_of_calls({
@@ -440,6 +441,8 @@ TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
 }
 
 // --- numbers -----------------------------------------------------------------
+//
+// Returns the result of `target` for the graph's number n = `n` and a constant.
 
 // The graph's number of n = `n` and a constant.
 std::string
@@ -595,7 +598,7 @@ TEST(HostileGraph, IsNotInflatedBeyondALimit) {
           HasSubstr("is said to have 67108866")));
 }
 
-// The error of reading sample inputs that are that pickle.
+// Returns the error of reading that pickle as sample inputs.
 std::string error_of_samples(const std::string& pickle) {
   const Folder folder;
   const auto inner = folder / "archive.pt";
@@ -621,7 +624,7 @@ TEST(HostileSamples, AreBounded) {
   EXPECT_EQ(error_of_samples(repeated("](", 50) + repeated("e", 50)), "");
   const auto deep = begin + "its pickle has more than 100 nested levels" + end;
   constexpr size_t kMany = 200000;
-  // Lists, tuples and dictionaries, one within the other.
+  // Nests lists, tuples and dictionaries.
   EXPECT_EQ(
       error_of_samples(repeated("](", kMany) + "]" + repeated("e", kMany)),
       deep);
@@ -632,7 +635,7 @@ TEST(HostileSamples, AreBounded) {
       error_of_samples(repeated("}(N", kMany) + "N" + repeated("u", kMany)),
       deep);
   EXPECT_EQ(error_of_samples(")" + repeated("\x85", kMany)), deep);
-  // The innermost first: each new list gets the one before.
+  // Builds the innermost list first: each new list contains the one before.
   EXPECT_EQ(
       error_of_samples(
           std::string("]q\0", 3) + repeated(std::string("]h\0aq\0", 6), kMany)),

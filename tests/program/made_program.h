@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exported programs that no exporter writes: graphs put together from text.
+// Exported programs that no exporter writes, with graphs built from text.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ std::string number(const std::string& name);
 /// {"as_int": 3}.
 std::string integer(int64_t value);
 
-/// A call of `target` in line 7 of m.py. `outputs` are values in JSON.
+/// Returns a call of `target` in line 7 of m.py. `outputs` are values in JSON.
 std::string call(
     const std::string& target,
     const std::vector<Given>& inputs,
     const std::vector<std::string>& outputs);
 
-/// A graph with an input x, f32[2, 3], and an input n, a number. Its result is
-/// `output`.
+/// Returns a graph with an input x, f32[2, 3], and a number n as input. Its
+/// result is `output`.
 std::string graph(
     const std::vector<std::string>& calls,
     const std::string& output = tensor("y"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs on meshes of two dimensions: a plan along one of them, batches or
-// sequences cut along the other.
+// Programs on meshes of two dimensions: a plan on one of them, batches or
+// sequences sharded on the other.
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
@@ -28,7 +28,7 @@ void expect_close(
   EXPECT_TRUE(at::allclose(whole, truth, kTolerance, kTolerance)) << what;
 }
 
-// The collectives of one pass, forward and then with gradients.
+// Numbers of collectives in the forward pass and in the backward pass.
 struct Counts {
   int64_t forward = 0;
   int64_t backward = 0;
@@ -40,7 +40,8 @@ int64_t count(const std::function<void()>& call) {
   return counted.get_total_counts();
 }
 
-// Equal to Python, with this input's layout; gradients in that of parameters.
+// Expects Python's results for an input in this layout. Gradients must have the
+// layouts of their parameters.
 Counts expect_as_python(
     Program& program,
     const PythonRun& run,
@@ -61,7 +62,7 @@ Counts expect_as_python(
   for (const auto& item : program.module().named_parameters()) {
     const auto found = run.gradients.find(item.key());
     if (found == run.gradients.end()) {
-      continue; // tied to one that is there
+      continue; // tied to a parameter that is in the list
     }
     const auto& mine = item.value().grad();
     EXPECT_EQ(
@@ -84,7 +85,8 @@ void on_meshes(
   }
 }
 
-// The batch over "dp": no rank asks for more than its part of a pass.
+// The batch is sharded over "dp" beside a plan for "tp". There are no
+// collectives over "dp" in the forward pass.
 TEST(ProgramMesh, CutsTheBatchBesideAPlan) {
   const auto path = exported("transformer");
   const auto run = python_runs("transformer")[1]; // 3 sequences of 5
@@ -94,33 +96,34 @@ TEST(ProgramMesh, CutsTheBatchBesideAPlan) {
     const auto counts = expect_as_python(
         program, run, mesh, {Shard(0), Replicate()}, "S(0) S(2)");
     const bool cuts = mesh.size("tp") > 1;
-    // The embedding, two of each block.
+    // One for the embedding, two for each block.
     EXPECT_EQ(counts.forward, cuts ? 1 + 2 * 2 : 0);
-    // What goes into columns and the head; then the biases of rows, the
-    // positions that all sequences share, and the other gradients at once.
+    // Over "tp": the inputs of colwise layers and of the head. Over "dp": four
+    // biases of rowwise layers, the positions that all sequences share, and all
+    // other gradients at once.
     const bool splits = mesh.size("dp") > 1;
     EXPECT_EQ(
         counts.backward, (cuts ? 2 * 2 + 1 : 0) + (splits ? 4 + 1 + 1 : 0));
   });
 }
 
-// nn.TransformerEncoderLayer, whose attention joins batches and heads in one
-// dimension and takes them apart again.
+// The attention of nn.TransformerEncoderLayer, which merges batches and heads
+// in one dimension and splits them again, keeps the batch sharded.
 TEST(ProgramMesh, CutsTheBatchOfPackedAttention) {
   const auto path = exported("encoder");
-  const auto runs = python_runs("encoder"); // of 2 sequences, and of 1
+  const auto runs = python_runs("encoder"); // with 2 sequences, and with 1
   on_meshes({"dp", "tp"}, [&](const DeviceMesh& mesh) {
     auto program = load_program(path);
     tp_transform(program, mesh);
     const auto counts = expect_as_python(
         program, runs[0], mesh, {Shard(0), Replicate()}, "S(0) R");
     EXPECT_EQ(counts.forward, mesh.size("tp") > 1 ? 4 : 0);
-    // A dimension of size 1 may be cut elsewhere on the way.
+    // A batch of size 1 may be sharded along another dimension on the way.
     expect_as_python(program, runs[1], mesh, {Shard(0), Replicate()});
   });
 }
 
-// The plan may be about the first dimension as well.
+// The plan may apply to the first mesh dimension too.
 TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
   const auto path = exported("transformer");
   const auto run = python_runs("transformer")[0];
@@ -137,9 +140,9 @@ TEST(ProgramMesh, TakesTheDimensionOfThePlanByName) {
   });
 }
 
-// The sequence over "cp": attention sees keys of other ranks, heads are a
-// rank's own, of which Ulysses exchanges what it has: with 3 on "tp" of 2 ranks
-// some have 2, and some 1 on as many as 3 of "cp".
+// The sequence is sharded over "cp" and heads over "tp". Attention exchanges
+// keys of other ranks over "cp". With 3 heads on 2 ranks of "tp", some ranks
+// exchange 2 heads by Ulysses, and others 1 head over up to 3 ranks of "cp".
 TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
   const auto path = exported("causal");
   const auto run = python_runs("causal")[0];
@@ -157,7 +160,8 @@ TEST(ProgramMesh, CutsTheSequenceBesideAPlan) {
           context_parallel(mesh["cp"], {.rotate_method = method});
       const auto counts = expect_as_python(
           program, run, mesh, {Shard(1), Replicate()}, "S(1) R");
-      // Two layers; the sums behind rows, and what attention exchanges.
+      // Two layers, each with the all-reduce of its rowwise product and the
+      // exchanges of attention.
       const auto ranks = mesh.size("cp");
       const int64_t exchanges = ranks == 1     ? 0
           : method == RotateMethod::kAllGather ? 1

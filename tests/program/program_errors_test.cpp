@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What bad programs, bad files and bad inputs are told.
+// Tests the errors for bad programs, bad files and bad inputs.
 #include "exported.h"
 #include "tests/weights/files.h"
 
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// With FILE for the path.
+// Returns the error with FILE for the path.
 template <class Error, class Call>
 std::string message_of(const std::string& path, const Call& call) {
   std::string message = "no error";
@@ -84,7 +84,8 @@ TEST(ProgramErrors, NameTheLineOfACallThatCannotRun) {
       HasSubstr("cannot be run: it has no argument split_sizes."));
 }
 
-// "export_models.py:12: x = f(y)" of the one line that begins so.
+// Returns "export_models.py:12: x = f(y)" for the only line that begins with
+// `begin`.
 std::string line_of_source(const std::string& begin) {
   const std::string path =
       std::string(DTENSOR_TESTS_DIR) + "/program/export_models.py";
@@ -99,7 +100,8 @@ std::string line_of_source(const std::string& begin) {
   return "no line " + begin;
 }
 
-// Of higher order: they take graphs as arguments.
+// Errors name the line of higher-order operators, which take graphs as
+// arguments.
 TEST(ProgramErrors, NameTheLineOfACallThatTakesGraphs) {
   const std::vector<std::array<std::string, 3>> calls = {
       {"branches", "cond", "return torch.cond("},
@@ -154,7 +156,8 @@ TEST(ProgramErrors, SayWhichInputsItWasExportedFor) {
                  "exported for f32[4]. "));
 }
 
-// As Python's exported module does not run then.
+// Errors name scopes that export did not record. Python's exported module does
+// not run then either.
 TEST(ProgramErrors, NameScopesThatExportDidNotSee) {
   const auto path = exported("autocast_strict");
   auto program = load_program(path);
@@ -194,7 +197,7 @@ TEST(ProgramErrors, RefuseASecondPlan) {
                   program, mesh, {{"nobody", ColwiseParallel()}});
             }),
         HasSubstr("no submodule matches \"nobody\""));
-    // Parts of a shape of their own, in a graph of global shapes.
+    // Local shapes conflict with a graph of global shapes.
     EXPECT_THAT(
         message_of<c10::ValueError>(
             path,

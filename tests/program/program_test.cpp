@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs from Python against what Python computes with them.
+// Compares programs from Python with Python's own results.
 #include "as_python.h"
 
 #include <dtensor/dtensor.h>
@@ -38,7 +38,8 @@ TEST_P(Programs, ComputeTheSameReplicatedOnRanks) {
   }
 }
 
-// Ranks have generators of their own, which stand at different places here.
+// Random numbers are equal on all ranks, although each rank's generator has a
+// different state here.
 TEST(ProgramRandom, IsAlikeOnAllRanks) {
   const auto path = exported("drawing");
   for (const int64_t ranks : {1, 2, 3}) {
@@ -87,13 +88,13 @@ TEST(ProgramPlans, CutATransformer) {
       const torch::NoGradGuard no_grad;
       const CommDebugMode counted;
       program({runs[0].inputs[0]});
-      // The embedding, two of each block, the logits.
+      // One for the embedding, two for each block, one for the logits.
       EXPECT_EQ(counted.get_total_counts(), ranks == 1 ? 0 : 1 + 2 * 2 + 1);
     });
   }
 }
 
-// Inputs come cut, and the plan is the program's own.
+// Random operators run on sharded inputs, with the program's own plan.
 TEST(ProgramPlans, RunRandomOperatorsOnCutInputs) {
   const std::vector<Placement> layouts = {
       Shard(0), Shard(1), Replicate(), Shard(0, 2)};
@@ -147,7 +148,7 @@ TEST(ProgramPlans, FindWhatAPersonWouldWrite) {
   }
 }
 
-// What a style gathers in a scope of autocast is bfloat16 by then.
+// A style gathers bfloat16 in a scope of autocast.
 TEST(ProgramPlans, CutWhatAutocastCasts) {
   const auto path = exported("autocast");
   const auto runs = python_runs("autocast");
@@ -159,7 +160,8 @@ TEST(ProgramPlans, CutWhatAutocastCasts) {
           program,
           mesh,
           {{"up", ColwiseParallel({.output_layouts = Replicate()})}});
-      // Gradients are rounded sums, in which the order of terms shows.
+      // Gradients are rounded sums, so their values depend on the order of the
+      // terms.
       const torch::NoGradGuard no_grad;
       const CommDebugMode counted;
       const auto outputs = tensors_in(program.run({runs[0].inputs[0]}));
@@ -167,8 +169,8 @@ TEST(ProgramPlans, CutWhatAutocastCasts) {
       for (size_t i = 0; i < outputs.size(); ++i) {
         expect_close(outputs[i], runs[0].outputs[i], c10::str("output ", i));
       }
-      // Three calls; the third, in a scope of a device that is not used, of
-      // float32.
+      // Three calls. The third is in an autocast scope of another device, so it
+      // stays in float32.
       EXPECT_EQ(counted.get_total_counts(), 3) << table;
       EXPECT_EQ(counted.total().payload_bytes, 5 * 24 / ranks * (2 + 2 + 4))
           << table;
@@ -176,7 +178,8 @@ TEST(ProgramPlans, CutWhatAutocastCasts) {
   }
 }
 
-// Queries, keys and values of one weight, gates of another.
+// Plans shard fused weights: queries, keys and values in one weight, gates in
+// another.
 TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
   const auto encoder = load_program(exported("encoder"));
   EXPECT_EQ(
@@ -223,7 +226,7 @@ TEST(ProgramPlans, CutWeightsThatHoldSeveral) {
   });
 }
 
-// Three operators want it cut along another dimension: one exchange.
+// Three operators need the same other layout, which takes one exchange.
 TEST(ProgramLayouts, BringAValueThereOnce) {
   const auto path = exported("shared");
   const auto runs = python_runs("shared");
@@ -242,8 +245,9 @@ TEST(ProgramLayouts, BringAValueThereOnce) {
   });
 }
 
-// Columns, and then all of it: the columns are cut out of what was gathered,
-// once it is known that it will be.
+// The order of redistributions depends on all uses. The value is needed as
+// columns first and replicated later; from the second run on, the columns are
+// sliced from the gathered value.
 TEST(ProgramLayouts, AreChosenByAllUses) {
   const auto path = exported("mixing");
   const auto runs = python_runs("mixing");
@@ -260,17 +264,18 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
         program({cut[0].inputs[0]});
         return counted.get_total_counts();
       };
-      EXPECT_EQ(collectives(), 2); // one after the other
+      EXPECT_EQ(collectives(), 2); // an exchange, then an all-gather
       EXPECT_EQ(collectives(), 1);
-      program({runs[0].inputs[0]}); // in another layout: the first is kept
+      program({runs[0].inputs[0]}); // in another layout; the layouts seen
+                                    // before are remembered
       EXPECT_EQ(collectives(), 1);
       expect_as_python(program, cut);
     });
   }
 }
 
-// Operators that are made of others see to their operands by themselves: two
-// exchanges would do for the two values.
+// Composite operators redistribute their own operands, so these are not shared.
+// Sharing would need two exchanges for the two values.
 TEST(ProgramLayouts, AreNotSharedWithinComposites) {
   const auto path = exported("einsums");
   const auto runs = python_runs("einsums");
@@ -289,7 +294,8 @@ TEST(ProgramLayouts, AreNotSharedWithinComposites) {
   });
 }
 
-// A sequence that no rank has whole.
+// A sequence stays sharded in a context_parallel scope: no rank has the full
+// sequence.
 TEST(ProgramLayouts, KeepASequenceCutInAContext) {
   const auto path = exported("causal");
   const auto runs = python_runs("causal");
@@ -335,7 +341,7 @@ TEST(ProgramResults, HaveTheNamesOfPythons) {
   EXPECT_THAT(c10::str(program), ::testing::HasSubstr("\noutput rest.7"));
 }
 
-// No styles are found, and it computes what it did.
+// Expects an empty plan and unchanged results.
 void expect_whole(const std::string& name) {
   const auto path = exported(name);
   const auto runs = python_runs(name);
@@ -363,7 +369,8 @@ TEST(ProgramPlans, LeaveWholeWhatDoesNotPair) {
   expect_whole("views");
 }
 
-// The plan that is found, and what the program computes with it.
+// Expects the plan to be found, and the program to compute Python's results
+// with it.
 void expect_plan(const std::string& name, const std::string& plan) {
   const auto path = exported(name);
   const auto runs = python_runs(name);
@@ -378,8 +385,8 @@ void expect_plan(const std::string& name, const std::string& plan) {
   }
 }
 
-// A weight that would be cut by columns in one module and by rows in another
-// stays whole; modules whose weights are tied may be cut alike.
+// A weight that would be colwise in one module and rowwise in another is not
+// sharded. Modules with tied weights may be sharded in the same way.
 TEST(ProgramPlans, CutATiedWeightInOneWay) {
   expect_plan(
       "tied_pairs",
@@ -396,7 +403,7 @@ TEST(ProgramPlans, CutALayerThatIsCalledSeveralTimes) {
       "layer.down  rowwise\n");
 }
 
-// The file says which sizes a value has that has no kernel without data.
+// Sizes behind an operator without a meta kernel come from the file.
 TEST(ProgramPlans, FindPairsBehindOperatorsWithoutARule) {
   expect_plan(
       "behind",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MiniLM and SmolLM2 as the package transformers has them, exported and run on
-// ranks, against Python. They skip without `make models` and that package.
+// Compares MiniLM and SmolLM2, as exported from the package transformers and
+// run on ranks, with Python. Skipped without `make models` and that package.
 #include "exported.h"
 #include "tests/weights/files.h"
 
@@ -20,13 +20,13 @@ using test_weights::Folder;
 struct Run {
   std::vector<at::Tensor> inputs;
   at::Tensor output;
-  at::Tensor exact; // of the same weights in float64
+  at::Tensor exact; // results of the same weights in float64
 };
 
 struct Truth {
-  std::string path; // of the program; empty: it could not be made
+  std::string path; // path of the program; empty: export failed
   std::vector<Run> runs;
-  // Of fine-tuning in float64.
+  // Inputs of fine-tuning in float64.
   at::Tensor ids;
   at::Tensor mask;
   double rate = 0;
@@ -75,14 +75,14 @@ Truth exported_public(
   return truth;
 }
 
-// Of all values together. Single ones of float32 say little: sums over features
-// are taken in another order, and Python's own are as far from those of
-// float64.
+// Returns the relative error of all values together. Single float32 values say
+// little: sums over features have another order, and Python's own float32
+// values are as far from those in float64.
 double relative_error(const at::Tensor& ours, const at::Tensor& truth) {
   return ((full_tensor(ours) - truth).norm() / truth.norm()).item<double>();
 }
 
-// Of the value that is furthest off, as a part of the largest.
+// Returns the largest error relative to the largest value.
 double largest_error(const at::Tensor& ours, const at::Tensor& truth) {
   const auto off = (full_tensor(ours).to(truth.dtype()) - truth).abs().max();
   return (off / truth.abs().max()).item<double>();
@@ -112,7 +112,8 @@ std::vector<PlanLine> smollm2_plan() {
       "lm.lm_head                          colwise\n");
 }
 
-// The first call, and those of other sizes, take no more than later ones.
+// Checks results and collectives. Neither the first call nor calls with other
+// sizes need more collectives than later calls.
 void expect_outputs(
     Program& program,
     const Truth& truth,
@@ -146,8 +147,8 @@ at::Tensor loss_of(const at::Tensor& output, const Truth& truth, bool lm) {
       replicate(truth.ids.narrow(1, 1, last).flatten()));
 }
 
-// What ten steps did to each parameter, which Python has in float32. Nothing
-// but rounding moves a bias of keys.
+// Compares each parameter's change in ten steps with Python's, which is stored
+// in float32. The bias of keys has no gradient but rounding errors.
 void expect_changes(Program& program, const Truth& truth, double tolerance) {
   const auto parameters = program.module().named_parameters();
   const auto file = open_weights(truth.path);
@@ -204,8 +205,8 @@ void expect_as_python(
       auto program = load_program(truth.path);
       parallelize_program(program, mesh, make_plan(plan));
       expect_outputs(program, truth, tolerance, collectives);
-      // transformers computes the norms of a Llama in float32 whatever it is,
-      // so that the last bit of a sum may become one of float32 there.
+      // transformers computes the norms of a Llama in float32 for any dtype, so
+      // a difference in the last bit of float64 may become one of float32.
       if (dtype == "f64") {
         const bool lm = name == "smollm2";
         expect_training(program, truth, lm, lm ? 1e-6 : tolerance);
@@ -226,7 +227,7 @@ TEST(SlowPublicSmolLM2, IsPythonsInFloat32) {
   expect_as_python("smollm2", "f32", smollm2_plan(), 62, 1e-6);
 }
 
-// Suites of their own, for the time that each takes.
+// Each number of ranks is a suite of its own, because of its time limit.
 void expect_smollm2_as_python(int64_t ranks) {
   expect_as_python("smollm2", "f64", smollm2_plan(), 62, 1e-9, {ranks});
 }

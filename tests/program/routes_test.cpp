@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order in which a value is brought to what its uses want.
+// Tests the order in which a value is redistributed to the layouts that its
+// uses need.
 #include <dtensor/dtensor.h>
 #include <dtensor/program/routes_impl.h>
 #include <dtensor/redistribute/plan.h>
@@ -43,22 +44,25 @@ TEST(Routes, GatherFirstWhatIsWantedWholeLater) {
   EXPECT_EQ(route(3, Shard(0), {Shard(1), Shard(1, 4)}), "S(1)");
 }
 
-// As many bytes in one collective as in two.
+// A value wanted both sharded and replicated is reduced once: the same bytes in
+// one collective instead of two.
 TEST(Routes, ReduceOnceWhatIsWantedCutAndWhole) {
   EXPECT_EQ(route(4, Partial(), {Shard(0), Replicate()}), "R, S(0)");
   EXPECT_EQ(route(4, Partial(), {Shard(0), Shard(1), Replicate()}), "R, S(0)");
   EXPECT_EQ(route(4, Partial(), {Shard(0)}), "S(0)");
 }
 
-// The gradient of columns that were cut out of a whole is gathered, that of
-// columns that were exchanged is exchanged, which is less on many ranks.
+// Costs of gradients count. Columns that are sliced from a gathered value have
+// a gathered gradient; columns that are exchanged have an exchanged gradient,
+// which is cheaper on many ranks.
 TEST(Routes, CountWhatGradientsTake) {
   EXPECT_EQ(route(2, Shard(0), {Shard(1), Replicate()}, true), "R, S(1)");
   EXPECT_EQ(route(3, Shard(0), {Shard(1), Replicate()}, true), "S(1)");
 }
 
-// Bytes of all that is wanted, one after the other, each from the nearest; by
-// the route of the first, or without.
+// Returns the bytes to make all layouts in `wanted`, one after the other, each
+// from the nearest earlier one. With `by_route`, the first is made by its
+// route.
 double
 bytes(const SpecPtr& from, const std::vector<SpecPtr>& wanted, bool by_route) {
   double sum = 0;

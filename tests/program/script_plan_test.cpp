@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plans that are found in the code of TorchScript models.
+// Tests plans that are found in the code of TorchScript models.
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
@@ -19,7 +19,7 @@ using torch::jit::Module;
 
 constexpr const char* kWhole = "# no styles: all weights stay whole\n";
 
-// A matrix (out, in) and its bias.
+// Adds a matrix (out, in) and its bias.
 void add_weights(
     Module& script,
     const std::string& name,
@@ -31,7 +31,8 @@ void add_weights(
   script.register_module(name, part);
 }
 
-// up (24, 8), down (8, 24), last (8, 8) and code that uses them.
+// Returns a module with up (24, 8), down (8, 24), last (8, 8) and the given
+// code.
 Module mlp(const std::string& code) {
   torch::manual_seed(3);
   Module script("__torch__.Mlp");
@@ -64,7 +65,8 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
-// Of a call that is the third: TorchScript rewrites its graph in the first.
+// Returns the results of the third call, because TorchScript optimizes its
+// graph in the first calls.
 Results results_of(Module& script, const at::Tensor& x) {
   Results results;
   for (int call = 0; call < 3; ++call) {
@@ -92,7 +94,7 @@ void expect_same(const Results& ours, const Results& truth) {
   }
 }
 
-// Of one pass forward and backward.
+// Returns the number of collectives of one forward and backward pass.
 int64_t collectives_of(Module& script, const at::Tensor& x) {
   const CommDebugMode counted;
   full_tensor(script.forward({x}).toTensor()).sum().backward();
@@ -101,8 +103,9 @@ int64_t collectives_of(Module& script, const at::Tensor& x) {
 
 using MakeScript = std::function<Module()>;
 
-// The plan that is found, on ranks: it is `plan`, computes what the plain
-// script does, and communicates as much as parallelize_script() with it.
+// Expects find_tp_plan() to return `plan` on ranks. With it, the script
+// computes its plain results and communicates as much as with
+// parallelize_script().
 void expect_found(
     const MakeScript& make,
     const at::Tensor& x,
@@ -164,7 +167,7 @@ constexpr const char* kTransformerPlan =
     "blocks.*.down    rowwise\n"
     "head             colwise\n";
 
-// What is found in the program of the same model.
+// The plan equals that of the exported program of the same model.
 TEST(ScriptPlans, CutATransformer) {
   const auto program = load_program(exported("transformer"));
   EXPECT_EQ(to_string(find_tp_plan(program)), kTransformerPlan);
@@ -186,8 +189,8 @@ TEST(ScriptPlans, CutATransformer) {
   }
 }
 
-// PyTorch's own. In eval mode it asks whether gradients are recorded, to take
-// another operator for all of it.
+// PyTorch's encoder layer gets a plan in both modes. In eval mode, it checks
+// whether gradients are recorded and may call one fused operator.
 TEST(ScriptPlans, CutAnEncoderLayer) {
   torch::manual_seed(7);
   const auto x = torch::randn({2, 7, 12}, torch::kDouble);
@@ -208,13 +211,14 @@ TEST(ScriptPlans, CutAnEncoderLayer) {
     const auto scope = implicit_replication();
     auto cut = loaded("scripted_encoder");
     tp_transform(cut, mesh);
-    cut.eval(); // its weights stay cut
+    cut.eval(); // its weights stay sharded
     const auto y = cut.forward({replicate(x, mesh)}).toTensor();
     EXPECT_TRUE(at::allclose(full_tensor(y), truth, 1e-10, 1e-10));
   });
 }
 
-// One all-reduce forward; backward none, as the input wants no gradient.
+// A pair takes one all-reduce in the forward pass. The backward pass has none,
+// because the input does not require a gradient.
 TEST(ScriptPlans, TakeOneCollectiveForAPair) {
   for (const int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [&] {
@@ -250,7 +254,8 @@ TEST(ScriptPlans, KnowProductsByTransposedWeights) {
   }
 }
 
-// What needs all columns stands between; a matrix (in, out) is no linear.
+// Products are not sharded if an operator between them needs all columns. A
+// matrix (in, out) is not a linear weight.
 TEST(ScriptPlans, LeaveWholeWhatDoesNotPair) {
   const std::string normed = R"(
 def forward(self, x):
@@ -284,7 +289,7 @@ def forward(self, x):
   }
 }
 
-// Branches by attributes and None are read, of others nothing.
+// Branches on attributes and None are read; other branches are not.
 TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
   const auto with = [](const std::string& lines) {
     return "def forward(self, x, m: Optional[Tensor] = None, n: int = 2):\n"
@@ -302,7 +307,7 @@ TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
   EXPECT_EQ(
       plan_of(with("    if bool(h.sum() > 0):\n        " + down)), kWhole);
   EXPECT_EQ(plan_of(with("    for i in range(1):\n        " + down)), kWhole);
-  // It is used twice, and in one place only there.
+  // The attribute is used twice, and only one use can be read.
   EXPECT_EQ(
       plan_of(with(
           "    y = " + down.substr(4) +
@@ -311,7 +316,7 @@ TEST(ScriptPlans, LeaveWholeWhatCannotBeRead) {
       kWhole);
 }
 
-// How many of `x` are not zero is not known without data.
+// The number of nonzero elements of `x` is unknown without data.
 TEST(ScriptPlans, LeaveWholeWhatNeedsData) {
   EXPECT_EQ(
       plan_of(R"(

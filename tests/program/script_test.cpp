@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TorchScript models on ranks against what Python computes with them.
+// Compares TorchScript models on ranks with Python's results.
 #include "exported.h"
 
 #include <dtensor/dtensor.h>
@@ -35,7 +35,7 @@ TEST_P(Scripts, RunOnRanksAsInPython) {
       auto script = torch::jit::load(path);
       const auto modules = parallelize_script(script, mesh, script_plan());
       const auto scope = implicit_replication();
-      // TorchScript rewrites its graph in the first calls.
+      // TorchScript optimizes its graph in the first calls.
       for (int call = 0; call < 3; ++call) {
         modules->zero_grad();
         const auto logits =

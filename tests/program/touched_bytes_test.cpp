@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank of a parallel program touches the bytes of its parts alone, but for
-// the rest of the pages that these begin and end in.
+// A rank of a parallel program touches only the bytes of its shards, and the
+// rest of the pages in which these begin and end.
 #include "exported.h"
 #include "tests/weights/touched_pages.h"
 
@@ -28,8 +28,8 @@ size_t bytes_of_parts(Program& program) {
   return bytes;
 }
 
-// The first weight and bias, rows of the second, the other bias; each may begin
-// and end within a page.
+// Returns the allowed bytes. The first weight and bias, each row of the second
+// weight, and the other bias may each begin and end within a page.
 size_t most_for(size_t needed, size_t rows) {
   return needed + (3 + rows) * 2 * page_size();
 }
@@ -61,7 +61,8 @@ TEST(ProgramTouchedBytes, AreThoseOfARanksParts) {
   }
 }
 
-// Its graph has been read, in another mapping, and is looked at for a plan.
+// Finding a plan touches no pages. The graph was read before, through another
+// mapping.
 TEST(ProgramTouchedBytes, AreNoneOfAProgramThatIsOnlyLookedAt) {
   const auto path = exported("wide");
   const auto program = load_program(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that write to memory of which they have views, and operators that
-// take their operands whole, on inputs of any layout.
+// Tests programs that write to memory with views, and operators that need
+// replicated operands, with inputs in any layout.
 #include "as_python.h"
 
 #include <dtensor/dtensor.h>
@@ -17,8 +17,8 @@ using test_program::exported;
 using test_program::python_runs;
 using test_program::PythonRun;
 
-// All of the runs, with the inputs cut in one way after the other, by one
-// program: what it saw of a layout is not what it gets the next time.
+// Runs one program with all inputs, sharded in one layout after the other.
+// Remembered layouts of one call must not affect calls in other layouts.
 void expect_in_layouts(
     const std::string& name,
     const std::vector<int64_t>& mesh_shape,
@@ -70,7 +70,7 @@ TEST(ProgramWrites, ReachAllViewsInAnyLayout) {
   expect_in_all_layouts("writing");
 }
 
-// What fits the layout is written where it is.
+// Writes that fit the layout need no redistribution.
 TEST(ProgramWrites, StayCutWhereViewsAre) {
   const auto path = exported("columns");
   const auto runs = python_runs("columns");
@@ -88,7 +88,7 @@ TEST(ProgramWrites, StayCutWhereViewsAre) {
       return collectives;
     };
     EXPECT_EQ(count(Shard(0)), 0);
-    EXPECT_EQ(count(Shard(1)), 1); // cut the other way from the first view on
+    EXPECT_EQ(count(Shard(1)), 1); // redistributed once, before the first view
   });
 }
 
@@ -117,8 +117,8 @@ TEST(ProgramRefused, IsGivenWhole) {
   expect_in_all_layouts("rare");
 }
 
-// The weight of an attention to another sequence is split itself, and stays
-// whole; what stands around it is cut.
+// The program itself splits the weight of cross-attention, so it is not
+// sharded. The layers around it are.
 TEST(ProgramPlans, LeaveTheWeightOfAttentionToOthersWhole) {
   const auto path = exported("decoder");
   const auto runs = python_runs("decoder");
@@ -152,7 +152,7 @@ TEST(ProgramPlans, LeaveTheWeightOfAttentionToOthersWhole) {
       "decoder", {2, 2}, {{Shard(0), Replicate()}, {Replicate(), Replicate()}});
 }
 
-// Weights are read by the first call, whatever it is.
+// The first call reads the weights, also in inference mode.
 TEST(ProgramInference, LeavesAProgramThatCanBeTrained) {
   const auto path = exported("transformer");
   const auto runs = python_runs("transformer");

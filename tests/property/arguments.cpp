@@ -20,8 +20,8 @@ std::vector<int64_t> permutation(int64_t ndim, Random& random) {
   return dims;
 }
 
-// With heads of 64 features split, or those merged that are; nothing if there
-// are none.
+// Returns sizes with heads of 64 features split, or with split heads merged, or
+// nothing if there are none.
 std::vector<int64_t> other_heads(at::IntArrayRef sizes, Random& random) {
   for (size_t d = 0; d < sizes.size(); ++d) {
     auto other = sizes.vec();
@@ -41,7 +41,7 @@ std::vector<int64_t> other_heads(at::IntArrayRef sizes, Random& random) {
   return {};
 }
 
-// Another shape of as many elements.
+// Returns another shape with the same number of elements.
 std::vector<int64_t> other_shape(const at::Tensor& t, Random& random) {
   if (t.numel() == 0) {
     return t.sizes().vec();

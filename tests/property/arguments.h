@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Draws the arguments of an operator from its schema: numbers and dimensions
-// from their types and names.
+// according to their types and names.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -13,7 +13,8 @@
 
 namespace dtensor::property {
 
-/// All arguments of `op` with those tensors; the same for the same `variant`.
+/// Returns all arguments of `op` with those tensors. Equal `variant`s give
+/// equal arguments.
 torch::jit::Stack draw_arguments(
     const c10::FunctionSchema& schema,
     const std::vector<at::Tensor>& tensors,

@@ -31,7 +31,7 @@ struct Options {
   int64_t cases = 300;
   std::vector<std::string> ops; // empty: all
   std::string one_case;
-  bool heads = false; // alone; else in a quarter of the cases
+  bool heads = false; // heads in all cases; else in a quarter of the cases
   bool verbose = false;
 };
 
@@ -39,7 +39,7 @@ std::optional<c10::OperatorHandle> find(const std::string& op) {
   return c10::Dispatcher::singleton().findSchema(parse_operator_name(op));
 }
 
-// Whether its results are a function of its arguments' values.
+// True if the results are a function of the arguments' values.
 bool is_testable(const std::string& op) {
   static const std::set<std::string> without_values = {
       "empty_like",
@@ -47,7 +47,7 @@ bool is_testable(const std::string& op) {
       "new_empty_strided",
       "empty_strided",
       "record_stream",
-      "_reshape_alias", // strides that mean nothing
+      "_reshape_alias", // meaningless strides
       "is_same_size",
       "_debug_has_internal_overlap"};
   const auto handle = find(op);
@@ -63,7 +63,7 @@ bool is_testable(const std::string& op) {
       base.find("dropout") == std::string::npos;
 }
 
-// Every operator with a rule, and its in-place variant.
+// Returns every operator with a rule, and its in-place variant.
 std::vector<std::string> operators(const std::vector<std::string>& only) {
   std::vector<std::string> all;
   const auto is_wanted = [&](const std::string& op) {
@@ -116,8 +116,8 @@ struct Tally {
   }
 };
 
-// Malformed cases do not count: operators are gone through in turn, each until
-// a case of it makes sense or ten did not.
+// Runs the cases. Malformed cases do not count: each operator in turn is tried
+// until a case is valid, at most ten times.
 Tally run(const Options& options) {
   static const std::vector<std::vector<int64_t>> meshes = {
       {1}, {2}, {2}, {3}, {4}, {5}, {2, 2}, {2, 2}, {2, 3}, {3, 2}};

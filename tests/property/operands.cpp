@@ -26,8 +26,8 @@ Sizes shape(Random& random, int64_t ndim) {
   return sizes;
 }
 
-// Features of some heads of 64, side by side or split, which views make of one
-// another.
+// Returns shapes of heads with 64 features, merged or split. Views convert
+// between these shapes.
 Sizes shape_of_heads(Random& random) {
   static const SizesList shapes = {
       {2, 576},
@@ -43,7 +43,7 @@ Sizes shape_of_heads(Random& random) {
   return random.one_of(shapes);
 }
 
-// Of the same shape, or one that broadcasts to it.
+// Returns the same shape, or a shape that broadcasts to it.
 Sizes broadcastable(Sizes sizes, Random& random) {
   if (random.chance(60)) {
     return sizes;
@@ -56,7 +56,7 @@ Sizes broadcastable(Sizes sizes, Random& random) {
   return sizes;
 }
 
-// What shapes that depend on each other are made of.
+// Sizes from which shapes that depend on each other are built.
 struct Dims {
   int64_t b, m, k, n;
   int64_t heads, key_heads;
@@ -211,8 +211,8 @@ const Family& indexing() {
   return family;
 }
 
-// Families whose operands have shapes that depend on each other; nothing for
-// others.
+// Returns operand shapes for operators whose shapes depend on each other, and
+// nothing for others.
 SizesList
 related_shapes(const std::string& name, bool has_heads, Random& random) {
   for (const auto* family : {&products(), &norms_and_losses(), &indexing()}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Draws the tensors that an operator is called with: their shapes are those of
-// the family that its name belongs to, and nothing else is known of it.
+// Draws the tensors for an operator. The shapes depend only on the family that
+// its name belongs to.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,12 @@
 
 namespace dtensor::property {
 
-/// Draws the same on every platform, unlike the standard distributions.
+/// Random numbers that are equal on every platform, unlike the standard
+/// distributions.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  /// In [0, n).
+  /// Returns a number in [0, n).
   int64_t below(int64_t n) {
     return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n));
   }
@@ -39,17 +40,19 @@ struct Operand {
   at::ScalarType dtype = at::kDouble;
 };
 
-/// The tensor arguments of `op`, those in lists included, in order. Sizes are
-/// up to 8, or, with heads, those of a model with heads of 64 features.
+/// Returns the tensor arguments of `op` in order, including those in lists.
+/// Sizes are up to 8, or, with heads, those of a model with heads of 64
+/// features.
 std::vector<Operand> draw_operands(
     const c10::FunctionSchema& schema,
     Random& random,
     bool has_heads = false);
 
-/// Full tensors for the operands: values in (0.1, 0.9), small integers.
+/// Returns the full tensor of an operand: values in (0.1, 0.9), or small
+/// integers.
 at::Tensor full_operand(const Operand& operand, uint64_t seed);
 
-/// What kind of argument it is; an optional tensor is one.
+/// True if the argument is a tensor or an optional tensor.
 bool is_tensor(const c10::Argument& argument);
 bool is_tensor_list(const c10::Argument& argument);
 

@@ -18,7 +18,7 @@ using Tensors = std::vector<at::Tensor>;
 
 struct Results {
   Tensors values;
-  Tensors grads; // of each operand; undefined for those without
+  Tensors grads; // by operand; undefined for operands without a gradient
 };
 
 c10::OperatorHandle find_operator(const std::string& op) {
@@ -46,8 +46,8 @@ Tensors tensors_in(const torch::jit::Stack& stack) {
   return tensors;
 }
 
-// A part of a dimension in which units, or blocks of a fused weight, stay
-// whole.
+// Draws a shard placement, possibly with a unit, or strided as for a fused
+// weight.
 Placement draw_cut(const Operand& operand, Random& random) {
   const auto dim = random.below(static_cast<int64_t>(operand.sizes.size()));
   const auto kind = random.below(100);
@@ -57,7 +57,7 @@ Placement draw_cut(const Operand& operand, Random& random) {
   std::vector<int64_t> units = {2, 3};
   for (const int64_t unit : {64, 192}) {
     if (unit < operand.sizes[static_cast<size_t>(dim)]) {
-      units.insert(units.end(), 4, unit); // what heads have
+      units.insert(units.end(), 4, unit); // sizes of heads
     }
   }
   const auto unit = random.one_of(units);
@@ -90,7 +90,8 @@ Placement draw_placement(
   return Replicate();
 }
 
-// The terms of the ranks differ, and reduce to `full`.
+// Returns this rank's term of a partial tensor. The terms differ across ranks
+// and reduce to `full`.
 at::Tensor
 term_of(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   auto term = full;
@@ -138,7 +139,8 @@ at::Tensor whole(const at::Tensor& t) {
   return t.defined() && is_dtensor(t) ? DTensor(t).full_tensor() : t;
 }
 
-// The sum of the results weighted unevenly: its gradient knows their order.
+// Returns a weighted sum of the results. The weights differ, so that gradients
+// depend on the order of elements.
 at::Tensor loss_of(const at::Tensor& value, uint64_t seed) {
   auto weight = full_operand({value.sizes().vec(), at::kDouble}, seed);
   if (is_dtensor(value)) {
@@ -186,7 +188,7 @@ Results compute(const Case& c, const Tensors& operands, bool with_grads) {
 
 std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   if (mine.defined() != truth.defined()) {
-    // An absent gradient is a zero one.
+    // An undefined gradient counts as zero.
     const auto& there = mine.defined() ? mine : truth;
     return whole(there).abs().sum().item<double>() == 0 ? "" : "is absent";
   }
@@ -200,7 +202,7 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   if (full.scalar_type() != truth.scalar_type()) {
     return c10::str("is ", full.scalar_type(), ", not ", truth.scalar_type());
   }
-  // Terms that are infinite do not add up to anything.
+  // Infinite values cannot be split into terms of a sum.
   const auto expected = truth.detach();
   const auto compared = expected.isinf().any().item<bool>()
       ? at::where(expected.isinf(), expected, full)
@@ -235,7 +237,8 @@ std::string first_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
-// One error and where it is from; ranks that had not come as far were ended.
+// True if `error` is a single error with its place. Ranks that had not reached
+// the call must not add errors of their own.
 bool is_clear(const std::string& error) {
   static const std::regex failed(
       "\\[run_ranks\\] .* ranks? failed\\. "
@@ -268,7 +271,8 @@ Verdict run_distributed(
           for (size_t i = 0; i < operands.size(); ++i) {
             placed.push_back(place(operands[i], mesh, specs[i].placements));
           }
-          // A call decides, the next one finds the decision.
+          // The first call computes the decision, the second finds it in the
+          // cache.
           for (const auto* call : {"", " when called again"}) {
             const auto why = compare(compute(c, placed, with_grads), truth);
             if (!why.empty()) {

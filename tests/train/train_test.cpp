@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// examples/train: its parts, and its program on threads and processes.
+// Tests examples/train: its parts, and its program on threads and processes.
 #include <examples/train/curve.h>
 #include <examples/train/run.h>
 #include <tests/weights/files.h>
@@ -60,7 +60,7 @@ int64_t count_in(const std::string& text, const std::string& word) {
   return count;
 }
 
-// Three steps down, and one loss of what was held out.
+// The curve shows three training losses going down and one held-out loss.
 TEST(TrainExample, DrawsLosses) {
   training::Result result;
   result.first_step = 5;
@@ -91,7 +91,8 @@ TEST(TrainExample, ComputesInBfloat16NearlyTheSame) {
   }
 }
 
-// A model that has learned does better on what it has not seen, too.
+// A trained model also has a lower loss on held-out text. The output includes
+// the cost.
 TEST(TrainExample, EvaluatesAndSaysWhatItTakes) {
   const auto text = gpt::read_text("");
   auto options = small(text);
@@ -122,7 +123,7 @@ struct Ended {
   std::string output;
 };
 
-// `ranks` processes, or threads: 0.
+// Runs the program on `ranks` processes, or on threads if 0.
 Ended run(const Folder& folder, int ranks, const std::string& options) {
   const auto log = folder / "log";
   auto command = std::string(DTENSOR_TRAIN) +
@@ -161,7 +162,8 @@ void expect_same_end(const Ended& mine, const Ended& truth) {
   }
 }
 
-// Each line once, whoever has how many ranks, and a number for each rank.
+// Expects each line once, for any distribution of ranks, with a number for each
+// rank.
 void expect_told(const Ended& ended, int ranks, const std::string& spread) {
   const auto line = std::to_string(ranks) + " ranks (" + spread + "): ";
   EXPECT_EQ(count_in(ended.output, line), 1) << ended.output;
@@ -180,7 +182,7 @@ void expect_told(const Ended& ended, int ranks, const std::string& spread) {
   }
 }
 
-// Trains on processes, stops, and goes on on other numbers of ranks.
+// Trains on processes, stops, and resumes on other numbers of ranks.
 void expect_goes_on_elsewhere(
     int ranks,
     const std::string& options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files of BERT and GPT-2 that the gguf package wrote, read into models of
-// torch::nn that are named as in the Python package transformers.
+// Reads BERT and GPT-2 files written by the gguf package into torch::nn models
+// with the module names of the Python package transformers.
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/style.h>
 #include <dtensor/weights/load_weights.h>
@@ -22,7 +22,8 @@ constexpr int64_t kWidth = 12;
 constexpr int64_t kHidden = 20;
 constexpr int64_t kHeadSize = 4;
 
-// Under a name with dots: modules in modules that hold nothing else.
+// Registers `child` under a dotted name, in parent modules that hold nothing
+// else.
 void put(nn::Module& root, const std::string& path, const ModulePtr& child) {
   auto* parent = &root;
   std::vector<std::string> names;
@@ -116,8 +117,8 @@ ParallelizePlan gpt2_plan() {
 
 using Names = WeightNames (*)(const WeightFile& file);
 
-// Plain, and in parts of any number of ranks: what Python wrote under those
-// names, every parameter of the model.
+// Loads the file into plain models and into models sharded over any number of
+// ranks. Expects every parameter to equal Python's under that name.
 void expect_read(
     const std::string& name,
     const std::function<ModulePtr()>& make,
@@ -158,7 +159,8 @@ TEST_F(WeightFamilies, BertInGguf) {
       "small_bert.gguf", bert, bert_plan(), "small_bert.pt", gguf_names);
 }
 
-// llama.cpp stores the matrices of Conv1D as those of a Linear, and no output.
+// llama.cpp stores Conv1D matrices like those of a Linear, and no output
+// weight.
 TEST_F(WeightFamilies, Gpt2InGguf) {
   expect_read(
       "small_gpt2.gguf",
@@ -168,7 +170,7 @@ TEST_F(WeightFamilies, Gpt2InGguf) {
       gguf_names);
 }
 
-// Whose matrices stand there the other way round, square ones as well.
+// The published GPT-2 file has transposed matrices, including square ones.
 TEST_F(WeightFamilies, Gpt2AsItIsPublished) {
   expect_read(
       "small_gpt2.safetensors",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files to test with: those of write_files.py, and some made here.
+// Files for tests: those of write_files.py, and some made here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace dtensor::test_weights {
 
-/// A folder that is gone with this.
+/// A temporary folder, removed with this object.
 class Folder {
  public:
   Folder();
@@ -24,27 +24,28 @@ class Folder {
     return (path_ / name).string();
   }
 
-  /// Writes a file there and returns its path.
+  /// Writes a file to the folder and returns its path.
   std::string write(const std::string& name, const std::string& bytes) const;
 
  private:
   std::filesystem::path path_;
 };
 
-/// What write_files.py wrote; empty, with the reason, where it could not.
+/// Path of the files written by write_files.py; empty, with the reason, if it
+/// failed.
 struct WrittenFiles {
   std::string folder;
   std::string why_not;
 };
 const WrittenFiles& written_files();
 
-/// What torch.save wrote of a dictionary.
+/// Loads a dictionary that torch.save wrote.
 std::map<std::string, at::Tensor> saved_tensors(const std::string& path);
 
-/// The bytes of a safetensors file with that header.
+/// Returns the bytes of a safetensors file with that header.
 std::string safetensors_of(const std::string& header, const std::string& data);
 
-/// The bytes of a safetensors file of float32 tensors.
+/// Returns the bytes of a safetensors file of float32 tensors.
 std::string safetensors_of(const std::map<std::string, at::Tensor>& tensors);
 
 } // namespace dtensor::test_weights

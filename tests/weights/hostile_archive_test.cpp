@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Archives of exported programs made to harm their reader: each is an error
-// that names the file and the place, or costs about what it has bytes.
+// Tests archives of exported programs that try to harm their reader. Each gives
+// an error that names the file and the place, or takes memory about
+// proportional to its size.
 #include <dtensor/weights/weight_file.h>
 #include <dtensor/weights/zip_directory_impl.h>
 #include <tests/error_of.h>
@@ -23,7 +24,8 @@ constexpr const char* kEnd =
     ". Give a safetensors file, the index of several, a GGUF file, or an "
     "exported program.";
 
-// The error of opening those bytes, without the file; empty if it opens.
+// Returns the error of opening those bytes, without the file name; empty if
+// they open.
 std::string refusal_of(const std::string& bytes) {
   const Folder folder;
   const auto path = folder.write("a.pt2", bytes);
@@ -77,7 +79,8 @@ TEST(HostileArchive, IsMadeAsProgramsAre) {
   EXPECT_TRUE(read_from(archive_of(expanded)).equal(truth[0].expand({2, 3})));
 }
 
-// Any parts of a weight with strides, of a dtype that cat() does not know too.
+// Any parts of a strided weight can be read, also in a dtype that cat() does
+// not support.
 TEST(HostileArchive, PartsOfAWeightWithStrides) {
   for (const auto* dtype : {"7", "29"}) { // float32, float8
     const Folder folder;
@@ -167,7 +170,7 @@ TEST(HostileArchive, StridesAndOffsetsThatOverflow) {
   refused({.offset = R"({"as_int":281474976710656})"}, "it begins at byte");
 }
 
-// A few elements are no petabyte, whatever their strides.
+// A weight that repeats a few elements cannot claim a petabyte by its strides.
 TEST(HostileArchive, StridesOfZeroAreLimited) {
   EXPECT_NE(
       refusal_of(archive_of(
@@ -199,7 +202,8 @@ TEST(HostileArchive, RecordsThatClaimToBeLarge) {
   EXPECT_EQ(detail::most_unpacked_bytes(uint64_t{1} << 62), 1 << 28);
 }
 
-// What unpacks to other bytes than it says, and what does not.
+// Compressed records that unpack to other bytes than declared, and records that
+// do not unpack, are errors.
 TEST(HostileArchive, CompressedTables) {
   const auto table = table_of({});
   auto entries = program_entries(deflated(table), six_floats());
@@ -238,7 +242,7 @@ TEST(HostileArchive, VersionsThatAreNoNumber) {
   }
 }
 
-// A directory that says where its end, its sizes or its entries are, wrongly.
+// A directory with wrong offsets or sizes is an error.
 TEST(HostileArchive, DirectoriesThatLie) {
   const auto whole = archive_of({});
   const auto end = whole.size() - 22;
@@ -250,7 +254,7 @@ TEST(HostileArchive, DirectoriesThatLie) {
       refusal_of(changed); // an error that names the file, or none
     }
   }
-  // 2^64 entries, by a wide end.
+  // A wide end record with 2^64 entries.
   std::string wide = whole.substr(0, end) + "PK\6\6";
   wide.append(20, '\0');
   append_number(wide, ~uint64_t{0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files made to harm their reader: each is an error that names the file and the
-// place, or costs about what it has bytes.
+// Tests files that try to harm their reader. Each gives an error that names the
+// file and the place, or takes memory about proportional to its size.
 #include <dtensor/weights/weight_file.h>
 #include <tests/error_of.h>
 
@@ -38,8 +38,8 @@ std::string error_of_open(const std::string& path) {
           (text.ends_with(kEnd) ? std::strlen(kEnd) : 0));
 }
 
-// Calls `fn` in a process of its own and returns by how many megabytes its
-// memory grew at most.
+// Calls `fn` in another process and returns the growth of its peak memory in
+// megabytes.
 double megabytes_of(const std::function<void()>& fn) {
   const auto child = ::fork();
   if (child == 0) {
@@ -82,9 +82,9 @@ TEST(HostileSafetensors, OpenInLinearTime) {
   const auto time = [](const std::string& path) {
     return seconds_of([&] { open_weights(path); });
   };
-  time(small); // warm
+  time(small); // warm-up
   const auto first = std::max(time(small), 0.01);
-  EXPECT_LT(time(large), 60 * first); // quadratic: 256
+  EXPECT_LT(time(large), 60 * first); // quadratic would be 256
   EXPECT_EQ(open_weights(large)->weights().size(), 64000);
 }
 
@@ -125,7 +125,7 @@ TEST(HostileSafetensors, EmptyTensorsOfLongDimensionsCostNothing) {
   }
 }
 
-// A long column of bytes, whole and in parts, as it is and converted.
+// A long column of bytes is read in full and in parts, unchanged and converted.
 TEST(HostileSafetensors, LongColumnsTakeTheirSize) {
   const Folder folder;
   const int64_t rows = int64_t{1} << 25;
@@ -136,7 +136,7 @@ TEST(HostileSafetensors, LongColumnsTakeTheirSize) {
           R"("v":{"dtype":"U8","shape":[16777216,2],"data_offsets":[33554432,67108864]}})",
           std::string(2 * static_cast<size_t>(rows), '\3')));
   EXPECT_LE(megabytes_of([&] { open_weights(path)->read("w"); }), 3 * 32);
-  // One of two columns: 16 MB, and the pages of the file.
+  // One of two columns: 16 MB, plus the pages of the file.
   EXPECT_LE(
       megabytes_of([&] {
         const auto out = at::empty({rows / 2, 1}, at::kByte);
@@ -195,7 +195,8 @@ TEST(HostileSafetensors, NamesInAnIndexStayInItsFolder) {
           "\", outside of the folder");
 }
 
-// As a cache of Hugging Face has them: all files, the index too, are links.
+// Links are read in a Hugging Face cache, where all files including the index
+// are links.
 TEST(HostileSafetensors, LinksBesideALinkedIndexAreRead) {
   const Folder folder;
   folder.write("blobs/1", safetensors_of({{"w", at::ones({2})}}));
@@ -209,7 +210,7 @@ TEST(HostileSafetensors, LinksBesideALinkedIndexAreRead) {
   EXPECT_EQ(open_weights(folder / "snapshots/a")->weights().size(), 1);
 }
 
-// The index says in which file a name is; another file is not asked.
+// Names are looked up only in the file that the index gives.
 TEST(HostileSafetensors, NamesAreInTheFilesThatTheIndexNames) {
   const Folder folder;
   folder.write("a", safetensors_of({{"v", at::ones({2})}}));
@@ -366,7 +367,7 @@ TEST(HostileGguf, UnknownTypesAreRefused) {
       std::string::npos);
 }
 
-// The first file of several, as llama-gguf-split writes it.
+// The first of several files, as llama-gguf-split writes it, is refused.
 TEST(HostileGguf, APartOfAModelIsNoModel) {
   const Folder folder;
   const auto error = [&](uint16_t count) {

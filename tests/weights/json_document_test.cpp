@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// JSON texts from files: what is refused, and in which words.
+// Tests JSON texts from files: errors and their texts.
 #include <dtensor/weights/json_document_impl.h>
 #include <tests/error_of.h>
 
@@ -16,7 +16,8 @@ using test_text::error_of;
 
 const detail::JsonOrigin kOrigin{"read", "a.json", "header", "Write it again"};
 
-// The error without "[read] a.json: header: " and the advice; empty for none.
+// Returns the error without "[read] a.json: header: " and the advice, or an
+// empty text.
 template <class Fn>
 std::string refusal(const std::string& text, const Fn& read) {
   const auto error = error_of([&] {
@@ -87,7 +88,7 @@ TEST(JsonDocument, RefusesWhatIsNoJson) {
       refusal(std::string("{}\0{", 4)), "no JSON, at byte 3: a zero byte");
   EXPECT_EQ(
       refusal("\xEF\xBB\xBF{}"), "no JSON: it begins with a byte order mark");
-  // A long text is not repeated.
+  // A long text is not quoted in full.
   EXPECT_LT(refusal("\"" + std::string(100000, 'x')).size(), 200);
 }
 
@@ -172,7 +173,7 @@ TEST(JsonDocument, NamesThePlaceOfAWrongValue) {
       w + ": expected an array, got an object");
 }
 
-// A long key or text is cut, whatever bytes it has.
+// Long keys and texts in errors are shortened, whatever their bytes.
 TEST(JsonDocument, CutsWhatItRepeats) {
   const auto key = repeated("\xc3\xa9", 50000);
   const auto text = refusal(
@@ -182,7 +183,8 @@ TEST(JsonDocument, CutsWhatItRepeats) {
   EXPECT_NE(text.find("expected an integer, got a string"), text.npos) << text;
 }
 
-// 200,000 members of one object, and 2 million of one array.
+// 200,000 members of one object and 2 million elements of one array are read in
+// linear time.
 TEST(JsonDocument, IsReadInLinearTime) {
   std::string text = "{\"list\":[0";
   text += repeated(",0", 2000000) + "]";

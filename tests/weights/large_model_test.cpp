@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A model that no machine of this size could build first and cut then: it is
-// described, cut eight ways and filled from a file, and one of its ranks takes
-// the memory of its parts. The file is sparse and has holes for numbers, but
-// for a few.
+// Tests a model too large to build on one machine. It is created deferred,
+// sharded eight ways and filled from a file; a rank takes only the memory of
+// its shards. The file is sparse: all but a few numbers are holes.
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/testing/fake_world.h>
 #include <dtensor/weights/load_weights.h>
@@ -54,7 +53,8 @@ struct Large : torch::nn::Module {
   }
 };
 
-// The first three bytes of the weights, as bfloat16, are 1, 2 and 3.
+// Writes the sparse file. The first three bfloat16 values of the weights are 1,
+// 2 and 3.
 void write_sparse(const std::string& path, const torch::nn::Module& model) {
   nlohmann::json header;
   uint64_t end = 0;
@@ -83,7 +83,7 @@ void write_sparse(const std::string& path, const torch::nn::Module& model) {
   std::filesystem::resize_file(path, data + end);
 }
 
-// In MiB, of /proc/self/status.
+// Returns a field of /proc/self/status in MiB.
 int64_t memory(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -98,10 +98,11 @@ TEST(SlowLargeModel, TakesTheMemoryOfItsParts) {
   const Folder folder;
   const auto path = folder / "model.safetensors";
   testing::with_fake_world(0, 8, [&] {
-    // Without it glibc, whose threshold moves, may keep what was freed.
+    // Fixes glibc's threshold for mmap. Otherwise it grows, and glibc may keep
+    // freed memory.
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     malloc_trim(0);
-    std::ofstream("/proc/self/clear_refs") << 5; // the peak begins anew
+    std::ofstream("/proc/self/clear_refs") << 5; // resets the peak
     const auto before = memory("VmRSS");
     std::shared_ptr<Large> model;
     {
@@ -135,7 +136,7 @@ TEST(SlowLargeModel, TakesTheMemoryOfItsParts) {
     }
     EXPECT_EQ(bytes, elements * 4 / 8);
     const auto peak = memory("VmHWM") - before;
-    EXPECT_GE(peak, (bytes >> 20) - 8); // it is measured
+    EXPECT_GE(peak, (bytes >> 20) - 8); // the measurement works
     EXPECT_LE(peak, (bytes >> 20) + 64);
     std::cout << elements << " parameters; parts of " << (bytes >> 20)
               << " MiB, at most " << peak << " MiB taken\n";

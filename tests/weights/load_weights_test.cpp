@@ -25,7 +25,7 @@ std::map<std::string, at::Tensor> tensors_of(const torch::nn::Module& module) {
   return all;
 }
 
-// Numbers that float32 holds.
+// Returns a model with values that float32 represents exactly.
 Mlp rounded(int64_t width, int64_t hidden) {
   auto model = filled(Mlp(width, hidden));
   const torch::NoGradGuard no_grad;
@@ -62,7 +62,7 @@ TEST(LoadWeights, FillsThePartsOfEveryRank) {
   }
 }
 
-// What no file has is initialised then.
+// Tensors that the file does not have are initialized.
 TEST(LoadWeights, GivesMemoryToADeferredModel) {
   const Folder folder;
   const auto truth = rounded(6, 7);
@@ -118,7 +118,7 @@ TEST(LoadWeights, FillsUnits) {
   });
 }
 
-// Of the fused weight of q, k and v each rank has its heads of the three.
+// Each rank gets its heads of q, k and v from the fused weight.
 TEST(LoadWeights, FillsPieces) {
   const Folder folder;
   auto truth = filled(torch::nn::MultiheadAttention(12, 3));
@@ -172,7 +172,8 @@ TEST(LoadWeights, FindsOtherNamesAndTransposedWeights) {
   });
 }
 
-// As llama.cpp writes the rows of two heads of four: (0 2 1 3) of each.
+// Interleaved rows are restored: llama.cpp writes the rows of each of two heads
+// of four rows as (0 2 1 3).
 TEST(LoadWeights, PutsInterleavedHalvesInTheirPlaces) {
   const Folder folder;
   const auto rows = at::arange(16, at::kFloat).view({8, 2});

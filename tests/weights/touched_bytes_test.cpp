@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that loads its part of a model touches the bytes of that part alone,
-// but for the rest of the pages that these begin and end in.
+// A rank that loads its shards of a model touches only their bytes, and the
+// rest of the pages in which they begin and end.
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/testing/fake_world.h>
 #include <dtensor/weights/load_weights.h>
@@ -18,21 +18,21 @@ namespace TEST_SOURCE {
 using namespace test_modules;
 using namespace test_weights;
 
-// 8 MiB of each weight: rows of 128 bytes, and of 256 KiB.
+// 8 MiB per weight: rows of 128 bytes, and rows of 256 KiB.
 constexpr int64_t kWidth = 32;
 constexpr int64_t kHidden = 65536;
 
-// How the first weight, which is cut by rows, stands in the file.
+// Storage of the first weight, which is sharded by rows, in the file.
 struct Way {
   std::string name;
   WeightSource up;
-  int64_t pieces = 1; // in which a rank's part of it lies
+  int64_t pieces = 1; // contiguous runs of a rank's shard in the file
 };
 
 const std::vector<Way> kWays = {
     {"as it is", {"w1.weight"}},
     {"transposed", {"w1.weight", true}, kWidth},
-    // A head's rows stand there in another order, together.
+    // The rows of a head are in another order, but contiguous.
     {"interleaved", {"w1.weight", false, 16}}};
 
 std::string write(const Folder& folder, const Way& way) {
@@ -50,7 +50,8 @@ std::string write(const Folder& folder, const Way& way) {
            {"w2.bias", model->w2->bias}}));
 }
 
-// What rank `rank` of `ranks` touches, and what its parts take.
+// Checks the bytes that rank `rank` of `ranks` touches against the size of its
+// shards.
 void expect_its_part(
     const std::string& path,
     const Way& way,
@@ -75,8 +76,8 @@ void expect_its_part(
           is_dtensor(parameter) ? DTensor(parameter).to_local() : parameter;
       needed += local.nbytes();
     }
-    // The first weight, rows of the second, two biases; each may begin and end
-    // within a page.
+    // The runs of the first weight, the rows of the second, and two biases may
+    // each begin and end within a page.
     const auto pieces = static_cast<size_t>(way.pieces + kWidth + 2);
     EXPECT_GE(pages.bytes(), needed);
     EXPECT_LE(pages.bytes(), needed + pieces * 2 * page_size());
@@ -104,7 +105,7 @@ TEST(TouchedBytes, AreThoseOfARanksParts) {
   }
 }
 
-// The header, which all of them read.
+// Opening a file reads only its header, which all ranks need.
 TEST(TouchedBytes, OpeningAFileReadsItsHeader) {
   const Folder folder;
   const auto path = write(folder, kWays[0]);

@@ -23,12 +23,12 @@ struct Range {
   uintptr_t end;
 };
 
-// What the signal handler knows.
+// Data of the signal handler.
 std::vector<Range> watched;
 std::atomic<size_t> touched = 0;
 struct sigaction before {};
 
-// A second thread may come for the same page: it is open then.
+// Another thread may fault on the same page; mprotect then succeeds again.
 void note(int number, siginfo_t* about, void* context) {
   const auto page = static_cast<uintptr_t>(page_size());
   const auto at = reinterpret_cast<uintptr_t>(about->si_addr) / page * page;
@@ -41,7 +41,10 @@ void note(int number, siginfo_t* about, void* context) {
     ++touched;
     return;
   }
-  ::sigaction(SIGSEGV, &before, nullptr); // somebody else's: it comes again
+  ::sigaction(
+      SIGSEGV,
+      &before,
+      nullptr); // not a watched page: the fault is raised again
   static_cast<void>(number);
   static_cast<void>(context);
 }

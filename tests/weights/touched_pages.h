@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which pages of a mapped file a program touches, by the processor's own
-// account: none may be read at first, and each that is looked at is noted and
-// opened.
+// Records the pages of a mapped file that a program touches. All pages are
+// protected from reading at first. The handler of the page fault counts a page
+// and makes it readable.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace dtensor::test_weights {
 
-/// Watches the mappings of the file at `path`, which are to be there, while it
-/// lives. One at a time.
+/// Watches the existing mappings of the file at `path` while it lives. Only one
+/// instance at a time.
 class TouchedPages {
  public:
   explicit TouchedPages(const std::string& path);
@@ -18,11 +18,11 @@ class TouchedPages {
   TouchedPages(const TouchedPages&) = delete;
   TouchedPages& operator=(const TouchedPages&) = delete;
 
-  /// Of the pages that were touched so far, whole ones.
+  /// Returns the bytes of all pages touched so far.
   size_t bytes() const;
 };
 
-/// Bytes of a page.
+/// Returns the bytes of a page.
 size_t page_size();
 
 } // namespace dtensor::test_weights

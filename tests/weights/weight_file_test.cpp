@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files against what those who wrote them say is in them.
+// Compares the contents of files with those reported by the programs that wrote
+// them.
 #include <dtensor/layout/text.h>
 #include <dtensor/weights/weight_file.h>
 #include <tests/error_of.h>
@@ -125,7 +126,8 @@ at::Tensor parts_of(at::Tensor t, const std::vector<Intervals>& parts) {
   return t;
 }
 
-// Of any format, in any order in memory, as any dtype.
+// Any parts of a weight in any format can be read into any memory layout and
+// dtype.
 TEST(WeightFileTest, ReadsAnyParts) {
   SKIP_WITHOUT_FILES();
   std::mt19937 random(5);
@@ -138,7 +140,7 @@ TEST(WeightFileTest, ReadsAnyParts) {
         for (const auto size : truth.sizes()) {
           parts.push_back(drawn(size, random));
         }
-        // cat() knows nothing of eight-bit numbers.
+        // cat() does not support eight-bit floats.
         const auto expected = parts_of(truth.to(at::kDouble), parts);
         auto out = at::empty(expected.sizes(), at::kDouble);
         if (round % 2 == 1 && out.dim() > 1) {
@@ -274,7 +276,7 @@ TEST(WeightFileErrors, OfOffsetsThatLie) {
       ": its elements have 12 bits, no whole bytes");
 }
 
-// As Python's safetensors has it: bytes of one weight each, and no others.
+// Overlapping or unused bytes are errors, as in Python's safetensors.
 TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
   const Folder folder;
   const auto expect =
@@ -296,7 +298,7 @@ TEST(WeightFileErrors, OfBytesOfTwoOrOfNone) {
   expect(two("[0,4]", "[6,10]"), 10, "bytes 4 to 6 are of no weight");
   expect(two("[0,4]", "[4,8]"), 9, "its weights have 8 bytes, and it has 9");
   expect(two("[0,4]", "[0,4]"), 4, "the weights v and w overlap");
-  // What we cannot read has its place too.
+  // Unsupported formats must also have a valid place.
   const std::string odd =
       R"({"v":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})";
   expect(odd, 1, "");
@@ -329,7 +331,7 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
   expect(
       folder.write("c.json", R"({"weight_map":{"w":"a","w":"b"}})"),
       "weight_map: \"w\" is there twice");
-  // In objects of their own they are others.
+  // The same names in nested objects are not duplicates.
   const auto one = R"({"w":)" + about + R"(,"v":)" +
       R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
   EXPECT_EQ(
@@ -339,7 +341,7 @@ TEST(WeightFileErrors, OfNamesThatAreThereTwice) {
       2);
 }
 
-// What the notes of checkpoints say.
+// Wrong notes of checkpoints are errors.
 TEST(WeightFileErrors, OfNotesThatLie) {
   const Folder folder;
   const auto expect = [&](const std::string& notes, const std::string& why) {
@@ -393,7 +395,7 @@ TEST(WeightFileErrors, OfNotesThatLie) {
       "missing");
 }
 
-// A file cut short anywhere is an error, and nothing else.
+// A file truncated anywhere is an error.
 TEST(WeightFileErrors, OfFilesThatEnd) {
   SKIP_WITHOUT_FILES();
   const Folder folder;
@@ -408,7 +410,7 @@ TEST(WeightFileErrors, OfFilesThatEnd) {
   }
 }
 
-// Any bytes changed: an error, or a file that can be read.
+// Changed bytes give an error or a readable file.
 TEST(WeightFileErrors, OfChangedBytes) {
   SKIP_WITHOUT_FILES();
   const Folder folder;

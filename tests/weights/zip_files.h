@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Archives to test and fuzz with, made record by record.
+// Archives for tests and fuzzing, built record by record.
 #pragma once
 
 #include <dtensor/weights/zip_directory_impl.h>
@@ -10,14 +10,14 @@
 
 namespace dtensor::test_weights {
 
-/// A record as an archive has it.
+/// A record of an archive.
 struct ZipEntry {
   std::string name;
-  std::string bytes; // in the file
+  std::string bytes; // stored bytes
   bool is_compressed = false;
-  /// The size that the directory gives; by default that of `bytes`.
+  /// Size declared in the directory; default: the size of `bytes`.
   uint32_t said_bytes = 0;
-  /// What the bytes unpack to, for the checksum; by default `bytes`.
+  /// Unpacked bytes, for the checksum; default: `bytes`.
   std::string unpacked = {};
 };
 
@@ -26,7 +26,7 @@ void append_number(std::string& to, Number number) {
   to.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-/// The fields that a local header and an entry of the directory share.
+/// Appends the fields that a local header and a directory entry share.
 inline void append_fields(std::string& to, const ZipEntry& entry) {
   const auto& whole = entry.unpacked.empty() ? entry.bytes : entry.unpacked;
   const auto said = entry.said_bytes == 0 ? static_cast<uint32_t>(whole.size())
@@ -45,7 +45,7 @@ inline void append_fields(std::string& to, const ZipEntry& entry) {
   append_number<uint16_t>(to, 0); // no extra field
 }
 
-/// The bytes of an archive.
+/// Returns the bytes of an archive.
 inline std::string zip_of(const std::vector<ZipEntry>& entries) {
   std::string zip;
   std::string directory;
@@ -72,7 +72,7 @@ inline std::string zip_of(const std::vector<ZipEntry>& entries) {
   return zip;
 }
 
-/// One block of deflate that repeats up to 65,535 bytes as they are.
+/// Returns one stored (uncompressed) deflate block of up to 65,535 bytes.
 inline std::string deflated(const std::string& bytes) {
   std::string block(1, '\1');
   append_number(block, static_cast<uint16_t>(bytes.size()));
@@ -80,8 +80,8 @@ inline std::string deflated(const std::string& bytes) {
   return block + bytes;
 }
 
-/// The records of an exported program with one record of weights and their
-/// table.
+/// Returns the records of an exported program with one record of weights and
+/// their table.
 inline std::vector<ZipEntry> program_entries(
     const std::string& table,
     const std::string& weights) {

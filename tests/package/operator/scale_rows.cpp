@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An operator that another library registers, with kernels for the CPU and for
-// shapes alone, and the rule that lets it compute on sharded tensors.
+// Operator of another library, with kernels for the CPU and the meta device,
+// and the sharding rule that makes it work on DTensors.
 #include <dtensor/dtensor.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -19,7 +19,7 @@ void check(bool holds, const char* what) {
   }
 }
 
-// Row i of `x` times factor i.
+// Multiplies row i of `x` by factor i.
 struct ScaleRows : torch::autograd::Function<ScaleRows> {
   static at::Tensor forward(
       torch::autograd::AutogradContext* context,
@@ -67,7 +67,8 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& factors) {
   return op.call(x, factors);
 }
 
-// With rows or columns cut; everything replicated holds for every operator.
+// Strategies with sharded rows or columns. Replicated operands are valid for
+// every operator and need no strategy.
 Strategies rows_or_columns(const OpCall&, int64_t) {
   return {
       {.outputs = {Shard(0)}, .inputs = {Shard(0), Shard(0)}},

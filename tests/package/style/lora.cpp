@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LoRA as a style: a frozen Linear, cut by columns or by rows, learns by two
-// thin matrices beside it. What it computes is compared with the same on one
-// rank, forward and backward.
+// LoRA as a parallel style: a frozen Linear, sharded by columns or by rows,
+// with two trainable low-rank matrices. Results are compared with one rank,
+// forward and backward.
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
 
@@ -27,7 +27,7 @@ void check(bool holds, const char* what) {
 
 enum class Cut { kColumns, kRows };
 
-// y = x W' + bias + scale * (x A') B', of which A and B learn.
+// y = x W' + bias + scale * (x A') B', where only A and B are trained.
 class Lora : public ParallelStyle {
  public:
   explicit Lora(Cut cut) : cut_(cut) {}
@@ -77,7 +77,7 @@ struct MLPImpl : torch::nn::Module {
 };
 TORCH_MODULE(MLP);
 
-// The same in plain tensors.
+// Reference computation with plain tensors.
 struct Truth {
   explicit Truth(const MLP& model) {
     for (const auto& item : model->named_parameters()) {
