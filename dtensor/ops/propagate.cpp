@@ -28,8 +28,8 @@ double local_bytes(const Spec& spec, int64_t without_mesh_dim) {
   return bytes;
 }
 
-// As a spec of these sizes stores it, if the mesh dimensions before have these
-// placements: with the largest unit.
+// Returns `placement` as a spec of these sizes stores it if the earlier mesh
+// dimensions have the placements `before`: with the largest unit.
 Placement as_stored(
     const OpCall& call,
     SizesRef sizes,
@@ -43,7 +43,8 @@ Placement as_stored(
   return with_largest_units(sizes, call.mesh.shape(), std::move(layout)).back();
 }
 
-// So that equal cuts compare equal.
+// Normalizes all placements of a strategy, so that equal shardings compare
+// equal.
 Strategy
 as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -57,8 +58,9 @@ as_stored(const OpCall& call, const MeshStrategy& before, Strategy strategy) {
   return strategy;
 }
 
-// A dimension is cut anew only if every rank gets something, or if there is no
-// other way (an in-place operator whose self is cut like that).
+// Returns true if sharding as `to` would leave ranks empty. Such a sharding is
+// only chosen if nothing else is possible (as for an in-place operator whose
+// self already has it).
 bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
   if (!to.cuts() || input.placement(mesh_dim) == to) {
     return false;
@@ -74,8 +76,9 @@ bool too_small(const OpInput& input, int64_t mesh_dim, const Placement& to) {
       (parts - 1) * to.unit();
 }
 
-// Bytes are those of the layouts that the call came with, whatever the mesh
-// dimensions before have chosen; `planned` has those choices.
+// Computes the cost of a strategy. Bytes are counted from the layouts with
+// which the call came, regardless of the choices of earlier mesh dimensions;
+// `planned` has those choices.
 Weighed weigh(
     const OpCall& call,
     const OpCall& planned,
@@ -100,7 +103,7 @@ Weighed weigh(
   return option;
 }
 
-// Last resorts are not compared by bytes.
+// Returns the sort key of an option. Last resorts are not compared by bytes.
 std::pair<double, int> cost_of(const Weighed& option) {
   const bool last = option.standing == Standing::kLastResort;
   return {last ? kLastResort : option.bytes, option.changes};
@@ -130,8 +133,8 @@ bool mixes(const Placements& before, const Placement& next) {
   });
 }
 
-// A layout has one reduction: terms of two would mean something else in each
-// order.
+// Returns true if a layout would have two reductions. Their result would depend
+// on the order in which they are applied.
 bool mixes_reductions(const MeshStrategy& chosen, const Strategy& strategy) {
   for (size_t i = 0; i < chosen.inputs.size(); ++i) {
     if (mixes(chosen.inputs[i], strategy.inputs[i])) {
@@ -211,8 +214,8 @@ void check_taken(
       ". Redistribute them to Replicate first.");
 }
 
-// The next mesh dimensions see what this one has chosen, and that they cannot
-// keep another reduction beside it.
+// Updates a planned input for the next mesh dimensions: they see the placement
+// `to`, and that they cannot keep another reduction beside it.
 void plan(
     OpInput& input,
     int64_t mesh_dim,
@@ -237,7 +240,7 @@ MeshStrategy choose_per_dim(
   MeshStrategy chosen;
   chosen.inputs.resize(call.inputs.size());
   chosen.outputs.resize(call.outputs.size());
-  OpCall planned = call; // with what the mesh dimensions before m have chosen
+  OpCall planned = call; // with the choices of earlier mesh dimensions
   for (int64_t m = 0; m < call.mesh.ndim(); ++m) {
     auto choice = choose(call, planned, chosen, rule, m, constraints);
     if (choices != nullptr) {
@@ -256,7 +259,7 @@ MeshStrategy choose_per_dim(
   return chosen;
 }
 
-// OpTraits::size_arg.
+// Sets the argument OpTraits::size_arg to the local shape.
 void give_size_arg(
     const OpCall& call,
     std::string_view name,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scaled_dot_product_attention: batches and heads are independent of each
-// other, so those dimensions may be sharded; sequences are whole, but in a
-// context_parallel scope (parallel/context_attention.cpp). Where groups
-// of query heads share a key and a value head, either whole groups go to a
-// rank, with their keys and values,
+// scaled_dot_product_attention: batches and heads are independent, so those
+// dimensions may be sharded. Sequences are unsharded, except in a
+// context_parallel scope (parallel/context_attention.cpp). Where groups of
+// query heads share a key and a value head, there are two ways. Either the
+// shards consist of complete groups with their keys and values:
 //
 //   9 query heads, 3 of keys, on (2):   q S(1, u=3), k S(1), v S(1)
 //
-// or each rank picks from all keys and values those of its query heads:
+// or keys and values are replicated, and each rank picks those of its query
+// heads:
 //
 //   8 query heads, 2 of keys, on (4):   q S(1), k R, v R
 #include <dtensor/error.h>
@@ -26,8 +27,8 @@
 namespace dtensor {
 namespace {
 
-// Batch dimensions broadcast, except the heads of keys and values that are
-// shared by groups of query heads.
+// Returns the shape of the output. Batch dimensions broadcast, except the heads
+// of keys and values that groups of query heads share.
 Sizes output_sizes(const OpCall& call) {
   const auto q = call.inputs[0].sizes();
   const auto k = call.inputs[1].sizes();
@@ -48,15 +49,16 @@ Sizes output_sizes(const OpCall& call) {
   return result;
 }
 
-// In memory the dimensions stand in the order of the query's, which is how the
-// fused kernels write them.
+// Returns the strides of the output. Its dimensions have the memory order of
+// the query's, since the fused kernels write them so.
 Sizes output_strides(SizesRef sizes, const OpInput& query) {
   return query.dim() == static_cast<int64_t>(sizes.size())
       ? dense_strides(sizes, query.spec->strides())
       : dtensor::contiguous_strides(sizes);
 }
 
-// What the local call cannot be asked: a kernel of ours may stand in for it.
+// Checks arguments that the local call cannot check, since a kernel of this
+// library may replace it.
 void check_arguments(const OpCall& call) {
   const auto p = call.arg("dropout_p").toDouble();
   DTENSOR_CHECK(
@@ -78,7 +80,8 @@ void check_arguments(const OpCall& call) {
       ". Pass (..., length, features).");
 }
 
-// Of the parts of ranks a mask of too few might fit.
+// Checks the global shape of the mask. A mask with too few rows or columns
+// could fit the local shards.
 void check_mask(const OpCall& call, const Sizes& output) {
   const auto* mask = call.input("attn_mask");
   if (mask == nullptr) {
@@ -123,8 +126,8 @@ int64_t heads_of(const OpCall& call, size_t operand) {
   return sizes[sizes.size() - 3];
 }
 
-// How many groups of heads are independent of each other. A single key or value
-// head is every query's.
+// Returns the number of groups of heads that are independent of each other. A
+// single key or value head belongs to every query.
 int64_t count_groups(const OpCall& call) {
   int64_t groups = 0;
   for (size_t i = 1; i <= 2; ++i) {
@@ -134,7 +137,7 @@ int64_t count_groups(const OpCall& call) {
   return groups == 0 ? heads_of(call, 0) : groups;
 }
 
-// Dimension `d` of the output is cut as `cut` says; how is an operand?
+// Returns the placement of an operand if the output is sharded as `cut`.
 Placement
 operand_placement(const OpCall& call, size_t operand, const Placement& cut) {
   const auto& input = call.inputs[operand];
@@ -151,7 +154,8 @@ Strategy each_by_itself(const OpCall& call, const Placement& cut) {
   return s;
 }
 
-// Each operand is cut between groups of its own heads.
+// Returns the strategy that shards each operand between groups of its own
+// heads.
 Strategy by_groups(const OpCall& call, int64_t groups) {
   const auto unit = [&](size_t operand) {
     return std::max<int64_t>(heads_of(call, operand) / groups, 1);
@@ -165,15 +169,16 @@ Strategy by_groups(const OpCall& call, int64_t groups) {
   return s;
 }
 
-// The queries are cut as they are, and all keys and values are here.
+// Returns the strategy that shards the queries as `cut` and replicates keys and
+// values.
 Strategy with_all_keys(const OpCall& call, const Placement& cut) {
   auto s = each_by_itself(call, cut);
   s.inputs[1] = s.inputs[2] = Replicate();
   return s;
 }
 
-// Whether a rank has, by the placements on `mesh_dim`, the keys and values of
-// more query heads than it has.
+// Returns true if, by the placements on `mesh_dim`, a rank holds keys and
+// values of query heads that it does not hold.
 bool has_more_keys(
     const OpCall& call,
     const std::function<Placement(size_t)>& on_mesh_dim) {
@@ -185,8 +190,9 @@ bool has_more_keys(
        (heads_of(call, 2) != 1 && !cuts_heads(2)));
 }
 
-// Where keys and values were not cut with the queries, what a later mesh
-// dimension cut of them would not be the queries' own.
+// Returns true if an earlier mesh dimension shards queries without their keys
+// and values. A later mesh dimension could then not shard keys and values along
+// with their queries.
 bool has_more_keys_before(const OpCall& call, int64_t mesh_dim) {
   for (int64_t m = 0; m < mesh_dim; ++m) {
     if (has_more_keys(
@@ -243,8 +249,8 @@ bool picks_keys(const OpCall& call, const Decision& decision) {
   return false;
 }
 
-// Whether the plain operator takes the fused kernel of the CPU. LibTorch
-// decides by more than this: where it takes another, gradients are copied.
+// Returns true if the plain operator uses the fused kernel of the CPU. LibTorch
+// checks more conditions; where it uses another kernel, gradients are copied.
 bool is_fused(const OpCall& call) {
   const auto& query = call.inputs[0];
   bool fits = query.dim() == 4 && call.mesh.device_type() == at::kCPU;
@@ -257,7 +263,8 @@ bool is_fused(const OpCall& call) {
   return fits;
 }
 
-// Its gradients have the heads inside of the sequence.
+// Records the memory order of the fused kernel's gradients, which have the
+// heads inside of the sequence.
 void note_fused_gradients(const OpCall& call, Decision& decision) {
   for (size_t i = 0; i <= 2; ++i) {
     const auto sizes = call.inputs[i].sizes();
@@ -266,8 +273,8 @@ void note_fused_gradients(const OpCall& call, Decision& decision) {
   }
 }
 
-// Without dropout the operator itself does it, unless its kernel has to know
-// which keys and values are whose.
+// Marks calls that the operator itself can run: without dropout, and if the
+// kernel need not pick the keys and values of its queries.
 void note_plain_call(const OpCall& call, Decision& decision) {
   const bool picks = picks_keys(call, decision);
   for (size_t i = 1; i <= 2; ++i) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composite operators that keep LibTorch's decomposition on replicated tensors
-// too, where it comes to one or two operators that have rules: a region would
-// cost more nodes of the graph. All others compute on replicated tensors as one
-// region (ops/replicated.cpp).
+// Composite operators that keep LibTorch's decomposition even on replicated
+// tensors, because it consists of one or two operators with rules. A region
+// would add more autograd nodes. All other composite operators run as one
+// region on replicated tensors (ops/replicated.cpp).
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 
 namespace dtensor {
 namespace {
 
-// Another name of an operator, or a default for one of its arguments.
+// Aliases of operators, and overloads that only supply a default argument.
 constexpr const char* kOtherNames[] = {
     "absolute",
     "arccos",
@@ -68,7 +68,7 @@ constexpr const char* kOtherNames[] = {
     "var_mean.dim",
 };
 
-// One operator with a rule, and little beside it.
+// Operators that decompose into one operator with a rule and little else.
 constexpr const char* kShort[] = {
     "__and__.Scalar",
     "__and__.Tensor",
@@ -98,7 +98,7 @@ constexpr const char* kShort[] = {
     "where.ScalarSelf",
 };
 
-// Views, though their schemas do not say so.
+// Views whose schemas do not declare them as such.
 constexpr const char* kViews[] = {
     "atleast_1d",
     "atleast_1d.Sequence",

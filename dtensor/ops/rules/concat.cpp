@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Putting tensors together and splitting them. A dimension along which parts
-// are counted is whole on every rank, or in pieces that all are; the others may
-// be sharded. These only move elements, so partial values stay partial if all
-// operands are.
+// Concatenation and splitting of tensors. The dimension along which tensors are
+// joined or split is unsharded, or consists of blocks (rules/pieces_impl.h)
+// that are never divided. The other dimensions may be sharded. These operators
+// only move elements, so partial values stay partial if all operands are
+// partial.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -18,12 +19,13 @@ using detail::in_pieces;
 using detail::Pieces;
 using detail::pieces_of;
 
-// cat skips tensors of shape [0], whatever the shape of the others.
+// Returns true for a tensor of shape [0], which cat skips whatever the shape of
+// the others.
 bool is_skipped(const OpInput& input, int64_t ndim) {
   return input.dim() != ndim;
 }
 
-// The first operand that is cut along `dim` says what the pieces are.
+// Returns the blocks of the first operand that is sharded along `dim`.
 std::optional<Pieces>
 first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
   for (const auto& input : call.inputs) {
@@ -36,9 +38,10 @@ first_pieces(const OpCall& call, int64_t mesh_dim, int64_t dim) {
   return std::nullopt;
 }
 
-// Gradients of the parts of a split, each of them whole pieces: forward the
-// whole was cut so. A program that puts cut tensors together gets a result as
-// Python has it.
+// Adds the strategy for gradients of the results of a split, each made of
+// complete blocks: in the forward pass the split tensor had this layout. Only
+// in the backward pass, since a program that concatenates sharded tensors gets
+// Python's layout.
 void add_cat_of_pieces(
     const OpCall& call,
     int64_t mesh_dim,
@@ -95,7 +98,7 @@ Strategies stack_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Every part is some whole pieces.
+// Adds the strategy for a split whose results consist of complete blocks.
 void add_split_of_pieces(
     const OpCall& call,
     int64_t mesh_dim,
@@ -127,14 +130,14 @@ Strategies split_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Sizes of parts are those of whole tensors: this rank's are as many times
-// smaller as its part of the dimension.
+// Converts split sizes to local sizes: they shrink by the same factor as this
+// rank's shard of the dimension. The arguments are global sizes.
 void localize_split(const OpCall& call, Decision& decision) {
   decision.is_plain_call = true;
   const auto along = call.dim_arg("dim", call.inputs[0].dim());
   const auto& layout = decision.layout_of(call, 0);
   if (!layout.mesh().contains_this_rank()) {
-    return; // it has no part
+    return; // outside the mesh, without a local shard
   }
   const auto whole = layout.sizes()[static_cast<size_t>(along)];
   const auto local = layout.local_sizes()[static_cast<size_t>(along)];
@@ -156,8 +159,8 @@ void localize_split(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(index, sizes);
 }
 
-// Padding with zeros leaves a sum a sum; any other number would be added once
-// per rank.
+// Returns the strategies of pad. Padding with zeros keeps a sum; any other
+// number would be added once per rank.
 Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
   const auto pad = call.ints_arg("pad");
   auto map = identity_map(call.inputs[0].dim());
@@ -177,7 +180,7 @@ Strategies pad_rule(const OpCall& call, int64_t mesh_dim) {
 } // namespace
 
 DTENSOR_RULES(concat) {
-  // The gradient of a tensor that it skips is made of its sizes.
+  // The gradient of a skipped tensor is made from its sizes alone.
   rules.dim_rule("cat", cat_rule)
       .sees_backward()
       .with_traits({.gradient_of_sizes = true});

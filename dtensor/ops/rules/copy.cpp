@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that copy, convert or fill: the layout stays, also a partial one.
+// Operators that copy, convert or fill: the layout stays, even a partial one.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
@@ -10,8 +10,9 @@ namespace {
 
 using namespace detail;
 
-// A number that every rank writes is the value if the reduction of equal
-// numbers is that number; into a sum only one rank writes it.
+// Returns the reductions under which a filled tensor may stay partial. The
+// reduction of equal numbers must be that number; for a sum, only one rank
+// writes it.
 std::vector<ReduceOp> fill_ops() {
   return {
       ReduceOp::kSum,
@@ -25,7 +26,8 @@ std::vector<ReduceOp> fill_ops() {
 } // namespace
 
 DTENSOR_RULES(copy) {
-  // clone() as Module::clone() calls it, and so on: still that parameter.
+  // Module::clone() calls clone(), for example. The result still stands for the
+  // parameter.
   for (const auto* name : {"_to_copy", "alias", "clone", "detach"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}))
         .with_traits({.carries = true});
@@ -39,8 +41,8 @@ DTENSOR_RULES(copy) {
         "lift_fresh_copy"}) {
     rules.dim_rule(name, pointwise_rule({all_ops(), {{0}}}));
   }
-  // self keeps its layout, the source is brought to it. torch::nn::init writes
-  // what it has drawn by copy_.
+  // self keeps its layout, and the source is redistributed to it.
+  // torch::nn::init writes its random numbers by copy_.
   rules.dim_rule("copy", pointwise_rule({select_ops(), {{0, 1}}}));
   rules.dim_rule("copy_", pointwise_rule({select_ops(), {{0, 1}}}))
       .with_traits({.takes_plain = true});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// New tensors like another: in its layout, without looking at its data.
+// New tensors like another one: they have its layout and ignore its data.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
@@ -7,15 +7,17 @@
 namespace dtensor {
 namespace {
 
-// Sums of integers wrap, but not those of truth values; averages round.
+// Returns true if terms in this dtype sum correctly. Sums of integers wrap
+// around, which is consistent; booleans do not, and integer averages round.
 bool is_summed(const Placement& p, at::ScalarType dtype) {
   return p.is_partial(ReduceOp::kSum) ? dtype != at::kBool
                                       : p.is_partial(ReduceOp::kAvg) &&
           !at::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// No value, or zero: sums stay sums, to which terms may be added. Nothing is
-// known of what shall be written over other reductions: they become replicated.
+// Returns the strategies for results without values, or of zeros. Sums stay
+// partial, since terms may be added to zeros. Results under other reductions
+// become replicated, since later writes may not match them.
 Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
   auto strategies =
       move_strategies(call, mesh_dim, identity_map(call.inputs[0].dim()));
@@ -26,8 +28,9 @@ Strategies same_layout(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Other numbers would be added up: partial becomes replicated, and nothing is
-// communicated, since the data does not matter.
+// Returns the strategies for results of other numbers, which must not be
+// summed: partial becomes replicated. Nothing is communicated, since the data
+// is not used.
 Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
   auto strategies = same_layout(call, mesh_dim);
   if (call.inputs[0].placement(mesh_dim).is_partial()) {
@@ -36,8 +39,9 @@ Strategies same_shards(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// new_zeros(size): self's layout for a tensor of its size, replicated for any
-// other, and for gradients of written views; self itself is left as it is.
+// Returns the strategies of new_zeros(size) and similar operators. The result
+// has self's layout if it has self's size. Otherwise, and for gradients of
+// written views, it is replicated. self keeps its layout.
 Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
   if (call.outputs[0].sizes == call.inputs[0].sizes() &&
       !call.in_view_backward) {
@@ -48,7 +52,7 @@ Strategies new_rule(const OpCall& call, int64_t mesh_dim) {
 
 void local_new_strides(const OpCall& call, Decision& decision) {
   if (call.in_view_backward) {
-    return; // whole, gaps included
+    return; // full strides, gaps included
   }
   const auto& out = *decision.outputs[0];
   const auto strides = dense_strides(out.local_sizes(), out.strides());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Embedding. A table may be cut by columns (the output is cut alike), or by
-// rows: a rank then looks up the tokens whose rows it holds and leaves zeros
-// for the others, and the output is a sum over ranks. Or the indices are cut.
+// Embedding. The table may be sharded by columns (the output is sharded
+// likewise) or by rows: a rank then looks up the tokens of its rows and writes
+// zeros for the others, and the output is Partial(sum). Alternatively the
+// indices are sharded.
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
 
@@ -20,7 +21,7 @@ Strategies embedding(const OpCall& call, int64_t) {
   Strategies all = {
       {{Partial(kSum)}, {Shard(0), Replicate()}},
       {{Shard(indices_dim)}, {Shard(1), Replicate()}}};
-  // A token's frequency is that in all indices.
+  // scale_grad_by_freq counts the occurrences of a token in all indices.
   if (!call.bool_arg("scale_grad_by_freq")) {
     for (int64_t d = 0; d < indices_dim; ++d) {
       all.push_back({{Shard(d)}, {Replicate(), Shard(d)}});
@@ -43,7 +44,8 @@ std::vector<OutputMeta> embedding_meta(const OpCall& call) {
   return {detail::dense(sizes, weight.dtype())};
 }
 
-// The local kernel needs to know which rows it holds, if not all.
+// Keeps the spec of the weight where the local kernel must know which rows the
+// rank holds.
 void keep_weight_spec(const OpCall& call, Decision& decision) {
   decision.is_plain_call = !decision.layout_of(call, 0).cuts(0) &&
       numel(decision.layout_of(call, 1).local_sizes()) > 0 &&
@@ -53,7 +55,7 @@ void keep_weight_spec(const OpCall& call, Decision& decision) {
   }
 }
 
-// grad_output, indices -> weight's gradient.
+// Returns the strategies of (grad_output, indices) -> gradient of weight.
 Strategies dense_backward(const OpCall& call, int64_t) {
   const auto indices_dim = call.inputs[1].dim();
   Strategies all = {

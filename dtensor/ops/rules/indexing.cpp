@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Indexing with tensors. The dimension that is indexed is whole on every rank,
-// and so are the indices, unless every rank looks up its part of the indices
-// in the whole tensor. Lookups are regions: their gradients stay local.
+// Indexing with tensors. The indexed dimension and the indices are unsharded,
+// unless every rank looks up its shard of the indices in the replicated tensor.
+// Lookups are regions: their gradients stay local.
 #include <dtensor/error.h>
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
@@ -33,7 +33,8 @@ std::vector<OutputMeta> index_select_meta(const OpCall& call) {
   return out;
 }
 
-// Values that are only picked may be picked before they are reduced.
+// Adds the strategy for a partial self: values that are only picked may be
+// picked before they are reduced.
 void pick_partial(const OpCall& call, int64_t mesh_dim, Strategies& all) {
   const auto& self = call.inputs[0].placement(mesh_dim);
   if (self.is_partial()) {
@@ -65,7 +66,8 @@ bool same_size(const OpCall& call, int64_t dim) {
       });
 }
 
-// A tensor of no dimensions counts as one of one element.
+// Returns true if operands differ in their number of dimensions: a tensor
+// without dimensions counts as one of one element.
 bool lacks_dims(const OpCall& call) {
   return std::any_of(
       call.inputs.begin(), call.inputs.end(), [&](const OpInput& input) {
@@ -91,8 +93,8 @@ Strategies gather_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// self, index and source are cut alike in dimensions where they are equally
-// long and that are not indexed.
+// Returns the strategies of scatter: self, index and source are sharded alike
+// in the dimensions in which they have equal size and that are not indexed.
 Strategies scatter_rule(const OpCall& call, int64_t) {
   const auto along = indexed_dim(call);
   Strategies strategies;
@@ -108,7 +110,8 @@ Strategies scatter_rule(const OpCall& call, int64_t) {
   return strategies;
 }
 
-// self, index, source: sums of both add up to the sum.
+// Adds the strategy for (self, index, source) where self and source are partial
+// sums.
 void add_partial(const OpCall& call, int64_t mesh_dim, Strategies& all) {
   const auto& self = call.inputs[0].placement(mesh_dim);
   if (is_sum(self) && call.inputs[2].placement(mesh_dim) == self) {
@@ -122,8 +125,8 @@ Strategies scatter_add_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// self, a list of indices of one dimension, and a source as long as the list
-// there (or a number).
+// Returns the strategies of operators on self, a list of indices of one
+// dimension, and a source that has the list's length there (or is a number).
 Strategies index_write_rule(const OpCall& call, int64_t) {
   const auto along = indexed_dim(call);
   const bool has_source = call.has_arg("source");
@@ -148,8 +151,9 @@ Strategies index_add_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// x[i, :, j]: which dimensions of x are indexed, and where the others and the
-// (broadcast) dimensions of the indices are in the result.
+// Dimensions of an indexing x[i, :, j]: the dimensions of x that are indexed,
+// and the positions of all others and of the (broadcast) index dimensions in
+// the result.
 struct Indexed {
   std::vector<int64_t> position; // of each dim of x; -1: indexed
   std::vector<Sizes> indices;    // sizes of the index tensors
@@ -172,7 +176,7 @@ bool is_mask(const at::Tensor& index) {
   return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
 }
 
-// Marks the dims that indices take, in the order of the arguments.
+// Marks the dims that indices take, in argument order.
 void mark_indexed(const OpCall& call, Indexed& x) {
   size_t dim = 0;
   for (const c10::IValue& item : call.arg("indices").toListRef()) {
@@ -212,8 +216,8 @@ Indexed indexed(const OpCall& call) {
   return x;
 }
 
-// Placement of an operand of `sizes` that broadcasts to `result_dim` dims, of
-// which `dim` is cut.
+// Returns the placement of an operand of `sizes` that broadcasts to
+// `result_dim` dims, where dim `dim` of the result is sharded.
 Placement broadcast_shard(SizesRef sizes, int64_t dim, int64_t result_dim) {
   const auto d = dim - result_dim + static_cast<int64_t>(sizes.size());
   return d < 0 || sizes[static_cast<size_t>(d)] == 1 ? Replicate() : Shard(d);
@@ -244,7 +248,8 @@ Strategies index_rule(const OpCall& call, int64_t mesh_dim) {
   return strategies;
 }
 
-// Shape of what the indices name; -1: as many as a mask says.
+// Returns the shape of the indexed elements; -1 where the count depends on a
+// mask.
 Sizes indexed_shape(const OpCall& call, const Indexed& x) {
   Sizes shape(static_cast<size_t>(x.result_dim), 1);
   for (size_t d = 0; d < x.position.size(); ++d) {
@@ -258,7 +263,8 @@ Sizes indexed_shape(const OpCall& call, const Indexed& x) {
   return shape;
 }
 
-// The parts that ranks have of values too few might broadcast to theirs.
+// Checks the global shape of the values. Shards of too few values could
+// broadcast to the local shards of x.
 void check_values(const OpCall& call) {
   const auto shape = indexed_shape(call, indexed(call));
   const auto values = call.inputs.back().sizes();
@@ -282,7 +288,8 @@ std::vector<OutputMeta> index_put_meta(const OpCall& call) {
   return like_first_input(call);
 }
 
-// x[mask] = number, where x and the mask are cut alike.
+// Adds the strategies of x[mask] = number, where x and the mask are sharded
+// alike.
 void add_mask_strategies(
     const OpCall& call,
     const Indexed& x,
@@ -342,7 +349,8 @@ DTENSOR_RULES(indexing) {
         "scatter_reduce.two"}) {
     rules.dim_rule(name, scatter_rule);
   }
-  // torch::nn::utils::rnn and torch::nn::init write plain tensors by these.
+  // torch::nn::utils::rnn and torch::nn::init write plain tensors by these
+  // operators.
   rules.traits("scatter_.src", {.takes_plain = true});
   rules.traits("index_put_", {.takes_plain = true});
   rules.dim_rule("scatter_add", scatter_add_rule);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Losses. Elementwise ones compute where their inputs are; a mean divides the
-// local sum by the global number of elements, so that uneven shards are exact.
+// Losses. Elementwise losses are computed on the shards of their inputs. A mean
+// divides the local sum by the global number of elements, so that uneven shards
+// are exact.
 #include <dtensor/ops/rules/loss_impl.h>
 
 #include <dtensor/ops/families_impl.h>
@@ -17,7 +18,7 @@ using detail::keep_specs;
 using detail::keeps_shape;
 using detail::operand_shard;
 
-// `input` broadcasts to the shape of `self`.
+// Returns true if `input` broadcasts to the shape of `self`.
 bool fits(const OpInput& input, const OpInput& self) {
   const auto sizes = self.sizes();
   const auto own = input.sizes();
@@ -33,7 +34,7 @@ bool fits(const OpInput& input, const OpInput& self) {
   return true;
 }
 
-// `self` is as large as all operands broadcast together.
+// Returns true if all operands broadcast to the shape of `self`.
 bool self_is_largest(const OpCall& call, size_t self) {
   return std::all_of(
       call.inputs.begin() + static_cast<std::ptrdiff_t>(self),
@@ -41,7 +42,7 @@ bool self_is_largest(const OpCall& call, size_t self) {
       [&](const OpInput& input) { return fits(input, call.inputs[self]); });
 }
 
-// self, target, weights... -> loss
+// Returns the strategies of (self, target, weights...) -> loss.
 Strategies elementwise(const OpCall& call, int64_t) {
   Strategies all;
   if (!self_is_largest(call, 0)) {
@@ -76,7 +77,8 @@ Sizes broadcast_sizes(const OpCall& call) {
   return sizes;
 }
 
-// Of operands of one element; each loss promotes in its own way.
+// Returns the dtype of a loss, taken from the meta kernel since each loss
+// promotes dtypes differently.
 at::ScalarType loss_dtype(const OpCall& call) {
   return detail::pointwise_meta(call)[0].dtype;
 }
@@ -86,8 +88,9 @@ std::vector<OutputMeta> elementwise_meta(const OpCall& call) {
       keeps_shape(call) ? broadcast_sizes(call) : Sizes{}, loss_dtype(call))};
 }
 
-// grad_output, self, target, weight... -> gradient of self. The second
-// derivative of a reduced loss calls it with a grad_output as large as self.
+// Returns the strategies of (grad_output, self, target, weight...) -> gradient
+// of self. The second derivative of a reduced loss passes a grad_output as
+// large as self.
 Strategies elementwise_backward(const OpCall& call, int64_t) {
   Strategies all;
   if (!self_is_largest(call, 1) || !fits(call.inputs[0], call.inputs[1])) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the rules of losses share.
+// Helpers for the rules of losses.
 #pragma once
 
 #include <dtensor/ops/registry.h>
@@ -13,7 +13,7 @@ inline bool keeps_shape(const OpCall& call) {
   return call.int_arg("reduction") == at::Reduction::None;
 }
 
-// Local kernels look at the layouts of inputs.
+// Keeps the specs of all inputs, which the local kernels use.
 inline void keep_specs(const OpCall& call, Decision& decision) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (decision.inputs[i] == nullptr && !call.inputs[i].is_plain) {

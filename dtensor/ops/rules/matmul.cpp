@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Matrix products. matmul and linear are one operator each: their local call
-// is the plain operator, and nothing is decomposed into views.
+// Matrix products. matmul and linear are one operator each: their local call is
+// the plain operator, without decomposition into views.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/einsum.h>
@@ -21,8 +21,8 @@ namespace {
 using detail::dense;
 using detail::operand_shard;
 
-// "bmk" for a matrix operand of matmul: batch letters from the right, '1'
-// where the other operand is broadcast over.
+// Returns the letters of a matrix operand of matmul ("bmk"): batch letters from
+// the right, '1' where the operand is broadcast.
 std::string batch_letters(const OpInput& input, int64_t batch_dims) {
   const auto own = std::max<int64_t>(input.dim() - 2, 0);
   std::string letters;
@@ -33,7 +33,8 @@ std::string batch_letters(const OpInput& input, int64_t batch_dims) {
   return letters;
 }
 
-// torch.matmul: vectors contract with what they meet, batches broadcast.
+// Returns the einsum of torch.matmul: vectors contract with the other operand,
+// and batches broadcast.
 Einsum matmul_equation(const OpInput& a, const OpInput& b) {
   const auto batch = std::max<int64_t>({a.dim() - 2, b.dim() - 2, 0});
   Einsum equation;
@@ -64,7 +65,8 @@ std::vector<OutputMeta> dot_meta(const OpCall& call) {
   return {dense({}, a.dtype())};
 }
 
-// Of vectors LibTorch makes a dot, which has no meta kernel.
+// Returns the meta result of a product. LibTorch computes a product of vectors
+// by dot, which has no meta kernel.
 std::vector<OutputMeta> product_meta(const OpCall& call) {
   const bool vectors = call.inputs.size() == 2 && call.inputs[0].dim() == 1 &&
       call.inputs[1].dim() == 1;
@@ -86,7 +88,7 @@ std::vector<OutputMeta> addbmm_meta(const OpCall& call) {
       b,
       ". Reshape or convert them.");
   const Sizes sizes{a.sizes()[1], b.sizes()[2]};
-  at::infer_size(self.sizes(), sizes); // or it throws
+  at::infer_size(self.sizes(), sizes); // throws if it does not broadcast
   return {dense(sizes, a.dtype())};
 }
 
@@ -94,8 +96,9 @@ Strategies matmul_rule(const OpCall& call, int64_t) {
   return einsum_strategies(matmul_equation(call.inputs[0], call.inputs[1]));
 }
 
-// (..., k) x (n, k) [+ (n)] -> (..., n). The bias goes where the output goes;
-// beside a partial product only one rank may add it.
+// Adds a bias to the strategies of (..., k) x (n, k) [+ (n)] -> (..., n). The
+// bias has the sharding of the output. Beside a partial product only one rank
+// may add it.
 Strategies with_bias(Strategies products, int bias, const OpCall& call) {
   const auto sizes = call.inputs[static_cast<size_t>(bias)].sizes();
   for (auto& s : products) {
@@ -108,7 +111,8 @@ Strategies with_bias(Strategies products, int bias, const OpCall& call) {
   return products;
 }
 
-// "Axyk,nk->Axyn" for an input of four dimensions; a weight may be a vector.
+// Returns the einsum of linear: "Axyk,nk->Axyn" for an input of four
+// dimensions; the weight may be a vector.
 Einsum linear_equation(const OpInput& input, const OpInput& weight) {
   std::string lead;
   for (int64_t i = 0; i + 1 < input.dim(); ++i) {
@@ -125,7 +129,8 @@ Strategies linear_rule(const OpCall& call, int64_t) {
                                 : with_bias(std::move(strategies), 2, call);
 }
 
-// bias + a x b with the bias first: addmm, baddbmm, addmv and their kin.
+// Returns the rule of bias + a x b with the bias as first argument: addmm,
+// baddbmm, addmv and similar operators.
 DimRule biased(std::string_view equation) {
   return
       [strategies = einsum_strategies(equation)](const OpCall& call, int64_t) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// nll_loss: classes are whole, samples may be sharded.
+// nll_loss: samples may be sharded, the class dimension is unsharded.
 #include <dtensor/ops/rules/loss_impl.h>
 
 #include <dtensor/ops/families_impl.h>
@@ -12,13 +12,13 @@ using detail::dense;
 using detail::keep_specs;
 using detail::keeps_shape;
 
-// Dimension `d` of the logits, in the target.
+// Maps dimension `d` of the logits to a dimension of the target.
 int64_t target_dim(int64_t d) {
   return d == 0 ? 0 : d - 1;
 }
 
-// self, target, weight? -> loss, total weight. The local kernel makes the sums
-// of a mean whole.
+// Returns the strategies of (self, target, weight?) -> loss, total weight. For
+// a mean, the local kernel reduces the sums over ranks.
 Strategies nll_forward(const OpCall& call, int64_t) {
   Strategies all;
   const auto dim = call.inputs[0].dim();
@@ -53,7 +53,8 @@ std::vector<OutputMeta> nll_forward_meta(const OpCall& call) {
       scalar};
 }
 
-// grad_output, self, target, weight?, total_weight -> gradient of self
+// Returns the strategies of (grad_output, self, target, weight?, total_weight)
+// -> gradient of self.
 Strategies nll_backward(const OpCall& call, int64_t) {
   Strategies all;
   const auto dim = call.inputs[1].dim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Normalizations. What is normalized together stays together; the other
-// dimensions may be sharded, and the gradients of weight and bias are then
+// Normalizations. Dimensions that are normalized together are unsharded. The
+// other dimensions may be sharded; the gradients of weight and bias are then
 // sums over ranks.
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/shapes_impl.h>
@@ -23,14 +23,14 @@ using detail::dense;
 using detail::dense_like_first;
 using detail::undefined;
 
-// Dimensions of `input` before those of normalized_shape.
+// Returns the number of dimensions of `input` before those of normalized_shape.
 int64_t leading_dims(const OpCall& call) {
   return call.input("input")->dim() -
       static_cast<int64_t>(call.ints_arg("normalized_shape").size());
 }
 
-// One strategy for each of the first `dims` dimensions: the first `cut` inputs
-// are cut there and the rest is replicated.
+// Returns one strategy for each of the first `dims` dimensions: the first `cut`
+// inputs are sharded there, and the others are replicated.
 Strategies cut_leading(
     const OpCall& call,
     int64_t dims,
@@ -51,12 +51,13 @@ Strategies cut_leading(
   return all;
 }
 
-// Output alone, or output and statistics, which have the leading dimensions.
+// Returns the strategies of the output alone, or of output and statistics,
+// which have the leading dimensions.
 Strategies layer_norm(const OpCall& call, int64_t) {
   return cut_leading(call, leading_dims(call), 1);
 }
 
-// grad_out, input, mean, rstd, weight?, bias?
+// Returns the strategies for grad_out, input, mean, rstd, weight?, bias?.
 Strategies layer_norm_backward(const OpCall& call, int64_t) {
   return cut_leading(
       call,
@@ -87,7 +88,8 @@ std::vector<OutputMeta> layer_norm_meta(const OpCall& call) {
       dense(statistics, dtype)};
 }
 
-// Gradients of input, weight and bias, those that output_mask asks for.
+// Returns the shapes of the gradients of input, weight and bias that
+// output_mask selects.
 std::vector<OutputMeta> norm_backward_meta(
     const OpCall& call,
     SizesRef parameter_sizes) {
@@ -112,7 +114,7 @@ Strategies group_norm(const OpCall& call, int64_t) {
   return cut_leading(call, 1, 1);
 }
 
-// grad_out, input, mean, rstd, weight?
+// Returns the strategies for grad_out, input, mean, rstd, weight?.
 Strategies group_norm_backward(const OpCall& call, int64_t) {
   return cut_leading(
       call, 1, 4, {Partial(ReduceOp::kSum), Partial(ReduceOp::kSum)});
@@ -132,7 +134,7 @@ std::vector<OutputMeta> group_norm_backward_meta(const OpCall& call) {
   return norm_backward_meta(call, {call.int_arg("C")});
 }
 
-// The argument N is the number of local samples.
+// Sets the argument N to the number of local samples.
 void localize_samples(const OpCall& call, Decision& decision) {
   const auto i = static_cast<size_t>(call.input_index("input"));
   const auto& spec =
@@ -142,15 +144,17 @@ void localize_samples(const OpCall& call, Decision& decision) {
 
 // --- batch_norm: channels are independent --------------------------------
 
-// --- instance_norm: so are samples ----------------------------------------
+// --- instance_norm: channels and samples are independent ------------------
 
-// LibTorch passes such an input through, whatever it takes for the channels.
+// Returns true for an input that LibTorch returns unchanged, whatever its
+// channels.
 bool has_no_channels(const Spec& input) {
   return input.dim() == 1 && input.numel() == 0;
 }
 
-// LibTorch multiplies an input without elements by a single weight, and adds a
-// bias: they count as numbers.
+// Returns the dtype of an empty input after scaling. LibTorch multiplies such
+// an input by a single weight and adds a bias, and both promote dtypes as
+// numbers.
 at::ScalarType scaled_by(at::ScalarType dtype, at::ScalarType number) {
   const bool becomes_complex =
       c10::isComplexType(number) && !c10::isComplexType(dtype);
@@ -160,7 +164,8 @@ at::ScalarType scaled_by(at::ScalarType dtype, at::ScalarType number) {
                                          : dtype;
 }
 
-// The parts that ranks have of vectors too long might fit.
+// Checks global shapes, then infers the result. Shards of too long vectors
+// could fit the local channels.
 std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   const auto& input = *call.inputs[0].spec;
   if (has_no_channels(input)) {
@@ -196,7 +201,7 @@ std::vector<OutputMeta> channel_norm_meta(const OpCall& call) {
   return outputs;
 }
 
-// Whether ranks that cut dimension `d` need nothing of each other.
+// Returns true if ranks that shard dimension `d` need no communication.
 bool may_cut(
     const OpCall& call,
     ChannelNorm norm,
@@ -208,7 +213,7 @@ bool may_cut(
     return true;
   }
   if (training && running != nullptr) {
-    // Updated where they are, with means over samples.
+    // Running statistics are updated in place, with means over samples.
     return d == 1 && running->placement(mesh_dim).cuts(0);
   }
   return d == 1 || (norm == ChannelNorm::kInstance && d == 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A dimension that consists of equal pieces, each of which is cut over the
-// ranks: StridedShard(d, pieces), as the fused weight of q, k and v has it, of
-// which every rank holds a part of each. Taking whole pieces out of it, or
-// putting some together, needs no communication.
+// Dimensions that consist of equal blocks, each sharded over the ranks:
+// StridedShard(d, blocks), as in the fused weight of q, k and v, of which every
+// rank holds a shard of each. Taking complete blocks out of the dimension, or
+// joining blocks, needs no communication.
 #pragma once
 
 #include <dtensor/ops/op_call.h>
@@ -13,26 +13,27 @@
 
 namespace dtensor::detail {
 
-/// How a dimension is cut.
+/// Sharding of a dimension into blocks.
 struct Pieces {
   int64_t count = 1;
-  int64_t size = 0; // of each, whole
-  int64_t unit = 1; // in which each is cut
+  int64_t size = 0; // global size of each block
+  int64_t unit = 1; // unit at which each block is sharded
 };
 
-/// The pieces of dimension `dim` of `input`, if this mesh dimension alone cuts
-/// it, and into equal ones. A Shard is one piece.
+/// Returns the blocks of dimension `dim` of `input`. Empty unless this mesh
+/// dimension alone shards it, into equal blocks. A Shard is one block.
 std::optional<Pieces>
 pieces_of(const OpInput& input, int64_t mesh_dim, int64_t dim);
 
-/// Dimension `dim` as `count` pieces like these.
+/// Returns the placement of dimension `dim` as `count` blocks like these.
 Placement in_pieces(int64_t dim, int64_t count, const Pieces& like);
 
-/// The same of a layout in which at most one mesh dimension cuts `dim`; nothing
-/// on a rank outside the mesh, which has no part.
+/// Blocks of a dimension that at most one mesh dimension shards, with the local
+/// size of each. local_pieces() is empty on a rank outside the mesh, which has
+/// no shard.
 struct LocalPieces {
   Pieces whole;
-  int64_t local = 0; // this rank's part of each
+  int64_t local = 0; // this rank's share of each
 };
 std::optional<LocalPieces> local_pieces(const Spec& spec, int64_t dim);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pointwise operators: any dimension of the result may be sharded; a few
+// Pointwise operators: any dimension of the result may be sharded. A few
 // classes also compute on partial operands.
 #include <dtensor/ops/rules/pointwise_impl.h>
 
@@ -55,15 +55,16 @@ bool has_partial(const OpCall& call, int64_t mesh_dim, ReduceOp op) {
       });
 }
 
-// Complex numbers have no maximum.
+// Returns false for max and min of complex numbers, which have no order.
 bool can_reduce(ReduceOp op, at::ScalarType dtype) {
   return !at::isComplexType(dtype) ||
       (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }
 
-// A replicated operand becomes partial without changing its value on one of
-// the ranks, so only those that are partial now ask for the conversion to
-// commute.
+// Returns true if the operands may be partial despite the conversion of dtypes.
+// Only operands that are partial now require that the reduction commutes with
+// the conversion: a replicated operand that becomes partial keeps its value on
+// one rank.
 bool dtypes_allow(
     const OpCall& call,
     int64_t mesh_dim,
@@ -132,7 +133,8 @@ void add_all(
   }
 }
 
-// Written over self, whose gradient is zeros then; out of place they have none.
+// Adds traits to comparisons that write over self: its gradient is zeros. Out
+// of place, comparisons have no gradient.
 void add_comparisons_in_place(RuleRegistry& rules) {
   for (const std::string name : {"eq_", "ge_", "gt_", "le_", "lt_", "ne_"}) {
     rules.traits(name + ".Scalar", {.gradient_of_sizes = true});
@@ -167,7 +169,7 @@ DTENSOR_RULES(pointwise) {
       {order_ops(), {{0}}, Order::kReversed});
   add_all(rules, kBlends, {sum_ops(), {{0, 1}}});
   add_all(rules, {"add.Tensor", "sub.Tensor"}, {sum_ops(), {{0, 1}}}, shifted);
-  // As torch::nn::Linear adds its bias.
+  // torch::nn::Linear adds its bias by this operator.
   rules.traits("add_.Tensor", {.adds_bias = true});
   add_all(
       rules, {"add.Scalar", "sub.Scalar"}, {{ReduceOp::kAvg}, {{0}}}, shifted);

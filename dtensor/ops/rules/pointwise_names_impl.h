@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pointwise operators, one list of names per class. A class says which
+// The pointwise operators, one list of names per class. A class defines which
 // inputs may be Partial, and under which reductions; see pointwise.cpp.
 //
-// In-place, out and foreach variants follow from their operator. Listed are
-// in-place operators only where no operator of the same overload exists.
+// In-place, out and foreach variants follow from their operator. In-place
+// operators are listed only if no functional operator of the same overload
+// exists.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,18 @@
 // clang-format off
 namespace dtensor::detail {
 
-/// What else is to be said of one of them.
+/// Further properties of an operator.
 enum class Note : uint8_t {
   kNothing,
-  /// LibTorch has no meta kernel of it in C++: pointwise_meta() tells shapes.
+  /// LibTorch has no meta kernel in C++: pointwise_meta() computes shapes.
   kNoMeta,
-  /// OpTraits::gradient_of_sizes.
+  /// Sets OpTraits::gradient_of_sizes.
   kGradientOfSizes,
 };
 inline constexpr auto kNoMeta = Note::kNoMeta;
 inline constexpr auto kGradientOfSizes = Note::kGradientOfSizes;
 
-/// Written as "cos" or {"abs", kNoMeta}.
+/// An operator, written as "cos" or {"abs", kNoMeta}.
 struct PointwiseName {
   constexpr PointwiseName(const char* op, Note also = Note::kNothing)
       : name(op), note(also) {}
@@ -30,7 +31,7 @@ struct PointwiseName {
   Note note;
 };
 
-/// Neither additive nor monotone: Partial operands are reduced first.
+/// Neither additive nor monotone operators: Partial operands are reduced first.
 inline constexpr PointwiseName kPointwise[] = {
     {"__ilshift__.Scalar", kNoMeta}, {"__ilshift__.Tensor", kNoMeta},
     {"__irshift__.Scalar", kNoMeta}, {"__irshift__.Tensor", kNoMeta},
@@ -102,8 +103,8 @@ inline constexpr PointwiseName kPointwise[] = {
     "sqrt", "tan", "threshold", "xlogy.Scalar_Other", "xlogy.Scalar_Self",
     "xlogy.Tensor"};
 
-/// f(x) with f(a + b) = f(a) + f(b) in the first operand, whatever the others
-/// are. Backward operators are that in the gradient.
+/// Operators with f(a + b) = f(a) + f(b) in the first operand for any values of
+/// the others. Backward operators have this property in the gradient.
 inline constexpr PointwiseName kLinearInFirst[] = {
     "_conj", {"_conj_physical", kNoMeta}, "_neg_view",
     {"conj_physical_", kNoMeta}, "deg2rad", "div.Scalar", "div.Tensor",
@@ -116,14 +117,15 @@ inline constexpr PointwiseName kLinearInFirst[] = {
     "softplus_backward", "softshrink_backward", "tanh_backward",
     "threshold_backward"};
 
-/// Linear in the first two operands together.
+/// Operators that are linear in the first two operands together.
 inline constexpr PointwiseName kBlends[] = {
     {"complex", kNoMeta}, "lerp.Scalar", "lerp.Tensor"};
 
-/// f(x) non-decreasing wherever it is defined, and NaN for NaN: the greatest of
-/// f(x_r) is f of the greatest x_r. Not those that map some numbers to NaN (log,
-/// sqrt) or NaN to a number (sign), nor those whose parameters can turn them
-/// round (leaky_relu, elu).
+/// Operators f(x) that are non-decreasing wherever they are defined, and NaN
+/// for NaN: the greatest f(x_r) is f of the greatest x_r. Excluded are
+/// operators that map some numbers to NaN (log, sqrt) or NaN to a number
+/// (sign), and operators that some parameters make decreasing (leaky_relu,
+/// elu).
 inline constexpr PointwiseName kNonDecreasing[] = {
     "asinh", "atan", "ceil", "clamp", "clamp_max", "clamp_min", "erf", "exp",
     "exp2", "expm1", "floor", "hardshrink", {"hardtanh", kNoMeta},

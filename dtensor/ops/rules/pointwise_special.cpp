@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pointwise operators for which LibTorch has no meta kernel in C++, and those
-// that are pointwise only in part.
+// Pointwise operators for which LibTorch has no meta kernel in C++, and
+// operators that are only partly pointwise.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 #include <dtensor/ops/registry.h>
@@ -21,7 +21,7 @@ OutputMeta like(const OpInput& input, at::ScalarType dtype) {
       true};
 }
 
-// `count` results like the operand numbered `input`.
+// Returns `count` results like the operand numbered `input`.
 MetaRule results_like(size_t input, size_t count) {
   return [=](const OpCall& call) {
     const auto& operand = call.inputs[input];
@@ -60,7 +60,7 @@ DTENSOR_RULES(pointwise_special) {
       .with_meta(results_like(0, 1));
   rules.dim_rule("_prelu_kernel_backward", pointwise_rule(linear))
       .with_meta(results_like(0, 2));
-  // It makes a plain range of its own, which only local tensors can meet.
+  // It creates a plain range internally, which only works with local tensors.
   rules.dim_rule("mvlgamma", pointwise_rule())
       .with_meta(floating_like_self)
       .as_region();

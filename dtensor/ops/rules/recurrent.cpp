@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cells of recurrent networks: samples are independent. LibTorch takes them
-// apart into operators that write in place, which a partial sum cannot bear.
+// Cells of recurrent networks: samples are independent. LibTorch decomposes
+// them into operators that write in place, which is wrong for a partial sum.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 
@@ -10,7 +10,8 @@
 namespace dtensor {
 namespace {
 
-// input, state..., two weights, biases -> new state...
+// Returns the strategies of (input, state..., two weights, biases) -> new
+// state...
 Strategies cell(const OpCall& call, int64_t) {
   const auto states = call.outputs.size();
   const auto samples_end =
@@ -19,7 +20,7 @@ Strategies cell(const OpCall& call, int64_t) {
       std::all_of(call.inputs.begin(), samples_end, [](const OpInput& input) {
         return input.dim() == 2;
       });
-  // A bias of two dimensions would be one for each sample.
+  // A bias of two dimensions would be a bias per sample.
   const bool shared =
       std::all_of(samples_end + 2, call.inputs.end(), [](const OpInput& bias) {
         return bias.dim() < 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions. Over a sharded dimension every rank reduces what it has, and the
-// result is Partial; what does not compose (median, variance) needs the reduced
-// dimensions whole.
+// Reductions. Over a sharded dimension every rank reduces its shard, and the
+// result is Partial. Reductions that do not compose (median, variance) need the
+// reduced dimensions unsharded.
 #include <dtensor/ops/rules/reduction_impl.h>
 
 #include <dtensor/error.h>
@@ -43,7 +43,7 @@ Sizes Reduced::result_sizes(SizesRef sizes) const {
 
 Reduced reduced_of(const OpCall& call) {
   Reduced reduced;
-  // any.dims and all.dims alone take an empty list as "no dimension".
+  // Only any.dims and all.dims interpret an empty list as "no dimension".
   const bool none = call.schema.overload_name() == "dims" &&
       !call.arg("dim").isNone() && call.ints_arg("dim").empty();
   if (!none) {
@@ -132,7 +132,8 @@ at::ScalarType dtype_of(const OpCall& call) {
   return call.inputs[0].spec->dtype();
 }
 
-// Sums and products of integers are int64 unless "dtype" says otherwise.
+// Returns the dtype of sums and products: int64 for integers unless "dtype" is
+// given.
 std::vector<at::ScalarType> accumulated(const OpCall& call) {
   const auto& dtype = call.arg("dtype");
   if (!dtype.isNone()) {
@@ -185,8 +186,8 @@ void add_all(
   }
 }
 
-// Where an element is zero, the gradient of a product is made of the products
-// of the others, beside plain ones.
+// Adds products. If an element is zero, the gradient formula uses products of
+// the other elements, beside plain tensors.
 void add_products(RuleRegistry& rules) {
   const OpTraits traits{.plain_in_gradient = true};
   const auto product = reduction_rule(ReduceOp::kProduct);
@@ -196,8 +197,8 @@ void add_products(RuleRegistry& rules) {
       .with_traits(traits);
 }
 
-// Their backward scatters into a plain tensor of zeros, so they run with the
-// autograd of the local operator.
+// Adds reductions that pick elements. Their backward pass scatters into a plain
+// tensor of zeros, so they run with the autograd of the local operator.
 void add_picking(RuleRegistry& rules) {
   const auto whole = reduction_rule();
   for (const auto* name : {"max.dim", "min.dim"}) {
@@ -210,7 +211,8 @@ void add_picking(RuleRegistry& rules) {
   }
 }
 
-// Over a sharded dimension that is named, ranks compare what they have.
+// Returns the strategies of argmax and argmin. If "dim" is a sharded dimension,
+// ranks compare their local results.
 Strategies place_rule(const OpCall& call, int64_t mesh_dim) {
   auto strategies = reduction_rule()(call, mesh_dim);
   const auto ndim = call.inputs[0].dim();
@@ -230,7 +232,8 @@ void localize_place(const OpCall& call, Decision& decision) {
   }
 }
 
-// std of a partial sum, or an index into a shard, means nothing.
+// Adds reductions without a partial form: neither std of a partial sum nor an
+// index into a shard has a meaning.
 void add_whole(RuleRegistry& rules) {
   const auto whole = reduction_rule();
   add_all(rules, {"aminmax"}, whole);
@@ -263,7 +266,7 @@ DTENSOR_RULES(reduction) {
         return std::vector<at::ScalarType>{at::kLong};
       }));
   add_products(rules);
-  // On truth values all is min, and any is max.
+  // On booleans `all` is min, and `any` is max.
   const auto least_of = reduction_rule(ReduceOp::kMin, {ReduceOp::kMin});
   const auto greatest_of = reduction_rule(ReduceOp::kMax, {ReduceOp::kMax});
   add_all(rules, {"all", "all.dim", "all.dims"}, least_of);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators along one dimension that keep its size or pick from it: running
-// sums, sorting, the k greatest. That dimension stays whole.
+// Operators along one dimension that keep its size or pick from it: cumulative
+// sums, sorting, top k. That dimension is unsharded.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/kernels/local_kernels_impl.h>
@@ -18,13 +18,14 @@ std::vector<OutputMeta> scanned_and_indices(const OpCall& call) {
   return {dense(self.sizes(), self.dtype()), dense(self.sizes(), at::kLong)};
 }
 
-// Each slice along `dim` is scaled by its own norm.
+// Returns the strategies of renorm, which scales each slice along `dim` by its
+// own norm.
 Strategies renorm_rule(const OpCall& call, int64_t) {
   const auto dim = call.dim_arg("dim", call.inputs[0].dim());
   return {{{Shard(dim)}, {Shard(dim)}}};
 }
 
-// The operator itself does it where there are elements.
+// Marks calls that the operator itself can run: those with elements.
 void note_plain_scan(const OpCall& call, Decision& decision) {
   decision.is_plain_call = numel(decision.layout_of(call, 0).local_sizes()) > 0;
 }
@@ -34,14 +35,14 @@ void note_plain_scan(const OpCall& call, Decision& decision) {
 DTENSOR_RULES(scan) {
   rules.dim_rule("cumsum", along_dim_rule({0}));
   const auto whole = along_dim_rule();
-  // Where an element is zero, its formula makes plain tensors.
+  // If an element is zero, the gradient formula makes plain tensors.
   rules.dim_rule("cumprod", whole)
       .with_localize(note_plain_scan)
       .with_local_kernel(cumprod_local)
       .as_region();
   rules.dim_rule("renorm", renorm_rule);
-  // Those that pick scatter into plain zeros in their backward: they run with
-  // the autograd of the local operator.
+  // Operators that pick elements scatter into plain zeros in the backward pass,
+  // so they run with the autograd of the local operator.
   for (const auto* name : {"sort", "sort.stable", "topk"}) {
     rules.dim_rule(name, whole).as_region();
   }

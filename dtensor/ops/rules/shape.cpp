@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that move, add, drop or repeat whole dimensions: each is a map of
-// dimensions.
+// Operators that move, add, drop or repeat complete dimensions: each is a map
+// of dimensions.
 #include <dtensor/ops/rules/shape_impl.h>
 
 #include <dtensor/ops/dim_map.h>
@@ -88,14 +88,16 @@ DimMap squeeze_map(const OpCall& call) {
   return map;
 }
 
-// A local size may be 1 where the global one is not.
+// Passes the dimensions of global size 1. A local size may be 1 where the
+// global size is not.
 void squeeze_global_ones(const OpCall& call, Decision& decision) {
   decision.args.emplace_back(
       call.arg_index("dim"),
       squeezed(call.inputs[0].sizes(), call.ints_arg("dim")));
 }
 
-// Size-1 dimensions that grow, and new ones, are the same on every rank.
+// Returns the map of expand. New dimensions, and expanded dimensions of size 1,
+// are equal on every rank.
 DimMap expand_map(const OpCall& call) {
   const auto& in = call.inputs[0].sizes();
   const auto& out = call.outputs[0].sizes;
@@ -135,19 +137,20 @@ DimMap flip_map(const OpCall& call) {
   return without_dims(call, "dims");
 }
 
-// Without dims the flattened tensor is rolled.
+// Returns the map of roll. Without dims the flattened tensor is rolled.
 DimMap roll_map(const OpCall& call) {
   const auto ndim = static_cast<size_t>(call.inputs[0].dim());
   return call.ints_arg("dims").empty() ? DimMap(ndim, -1)
                                        : without_dims(call, "dims");
 }
 
-// The windows are a new last dimension.
+// Returns the map of unfold; the windows are a new last dimension.
 DimMap unfold_map(const OpCall& call) {
   return without_dims(call, "dimension");
 }
 
-// The diagonal is a new last dimension in place of the two.
+// Returns the map of diagonal; the diagonal is a new last dimension that
+// replaces the two.
 DimMap diagonal_map(const OpCall& call) {
   const auto a = self_dim(call, "dim1");
   const auto b = self_dim(call, "dim2");

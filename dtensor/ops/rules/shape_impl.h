@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rules and kernels of squeeze share.
+// Helper for the rules and kernels of squeeze.
 #pragma once
 
 #include <dtensor/layout/shard_math.h>
@@ -8,7 +8,7 @@
 
 namespace dtensor::detail {
 
-/// The dimensions of size 1 among `dims`: those that squeeze drops.
+/// Returns the dimensions of size 1 among `dims`, which squeeze drops.
 std::vector<int64_t> squeezed(SizesRef sizes, const std::vector<int64_t>& dims);
 
 } // namespace dtensor::detail

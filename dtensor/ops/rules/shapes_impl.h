@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shapes of results that many operators have.
+// Result shapes that many operators share.
 #pragma once
 
 #include <dtensor/ops/op_call.h>
@@ -8,7 +8,7 @@
 
 namespace dtensor::detail {
 
-/// Row-major.
+/// Returns a row-major result.
 inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
   return {
       Sizes(sizes.begin(), sizes.end()),
@@ -17,13 +17,13 @@ inline OutputMeta dense(SizesRef sizes, at::ScalarType dtype) {
       true};
 }
 
-/// One result, row-major, of the shape and dtype of the first input.
+/// Returns one row-major result with the shape and dtype of the first input.
 inline std::vector<OutputMeta> dense_like_first(const OpCall& call) {
   const auto& first = *call.inputs[0].spec;
   return {dense(first.sizes(), first.dtype())};
 }
 
-/// A result that is an undefined tensor.
+/// Returns a result that is an undefined tensor.
 inline OutputMeta undefined() {
   return {{}, {}, at::kFloat, false};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Taking parts out of a tensor, the gradients of that, and putting parts in
-// their place. A dimension along which is counted is whole on every rank, or in
-// pieces that are taken whole; the others may be sharded.
+// Slicing, its gradients, and writes of slices. The sliced dimension is
+// unsharded, or consists of blocks (rules/pieces_impl.h) that the slice does
+// not divide. The other dimensions may be sharded.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
@@ -23,7 +23,8 @@ using detail::pieces_of;
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// A map of the dimensions of a tensor of `ndim` to those of one without `dim`.
+// Maps the dimensions of a tensor of `ndim` dimensions to those of one without
+// `dim`.
 DimMap dropping(int64_t dim, int64_t ndim) {
   DimMap map;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -39,7 +40,7 @@ Strategies select_rule(const OpCall& call, int64_t mesh_dim) {
       call, mesh_dim, dropping(call.dim_arg("dim", ndim), ndim));
 }
 
-// What slice arguments leave of a dimension of `size`.
+// Range that slice arguments select in a dimension of `size`.
 struct Range {
   int64_t begin;
   int64_t end;
@@ -69,14 +70,15 @@ DimMap slice_map(const OpCall& call, SizesRef whole) {
   return map;
 }
 
-// The slice, of a tensor of sizes `whole`, is some whole pieces of that size.
+// Returns true if the slice of a dimension of size `whole` consists of complete
+// blocks of size `piece`.
 bool takes_pieces(const Range& range, int64_t whole, int64_t piece) {
   return range.step == 1 && range.end > range.begin && whole % piece == 0 &&
       range.begin % piece == 0 && range.end % piece == 0;
 }
 
-// Of a slice and of its gradient, whose operand and result change places:
-// `whole` are the sizes of what the range is taken of.
+// Returns the strategies of a slice, or of its gradient, which swaps operand
+// and result. `whole` are the sizes of the sliced tensor.
 Strategies range_rule(const OpCall& call, int64_t mesh_dim, SizesRef whole) {
   const auto& input = call.inputs[0];
   auto strategies = move_strategies(call, mesh_dim, slice_map(call, whole));
@@ -98,8 +100,9 @@ Strategies slice_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.inputs[0].sizes());
 }
 
-// Taking all of a dimension, local slices take all of theirs; taking pieces of
-// it, this rank's part of each.
+// Converts the range to local positions. A slice of a full dimension takes the
+// full local dimension; a slice of blocks takes this rank's shard of each
+// block.
 void local_range(const OpCall& call, SizesRef whole, Decision& decision) {
   const auto along = call.dim_arg("dim", static_cast<int64_t>(whole.size()));
   const auto size = whole[static_cast<size_t>(along)];
@@ -122,7 +125,8 @@ void localize_slice(const OpCall& call, Decision& decision) {
   local_range(call, call.inputs[0].sizes(), decision);
 }
 
-// The gradient of a part, in a tensor of zeros as large as the whole.
+// Returns the strategies of a slice's gradient, in zeros of the size of the
+// sliced tensor.
 Strategies slice_backward_rule(const OpCall& call, int64_t mesh_dim) {
   return range_rule(call, mesh_dim, call.outputs[0].sizes);
 }
@@ -171,11 +175,12 @@ Strategies unfold_backward_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   map.back() = -1;
   map[static_cast<size_t>(call.dim_arg("dim", ndim))] = -1;
-  // Windows overlap and add up.
+  // Windows overlap, and their gradients are summed.
   return linear_move_strategies(call, mesh_dim, map);
 }
 
-// self with `src` in place of a part; `map` goes from self to src.
+// Returns the strategies of copying `src` into a slice of self; `map` maps the
+// dimensions of self to those of src.
 Strategies
 scatter_part(const OpCall& call, int64_t mesh_dim, const DimMap& map) {
   Strategies strategies;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Softmax and its kin: the softmax dimension stays whole, all others may be
-// sharded. The backward operators are linear in the gradient.
+// Softmax and similar operators: the softmax dimension is unsharded, and all
+// others may be sharded. The backward operators are linear in the gradient.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/reduction_impl.h>

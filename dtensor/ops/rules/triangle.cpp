@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tril and triu. A shard of the rows or columns has its own diagonal: the
-// global one, moved by where the shard begins.
+// global one, shifted by the shard's offset.
 #include <dtensor/ops/families_impl.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_impl.h>
@@ -8,8 +8,9 @@
 namespace dtensor {
 namespace {
 
-// Element (i, j) of the shard is element (i + rows, j + cols) of the whole, so
-// j - i <= diagonal becomes j - i <= diagonal + rows - cols.
+// Returns the diagonal of this rank's shard. Element (i, j) of the shard is
+// element (i + rows, j + cols) of the full tensor, so j - i <= diagonal becomes
+// j - i <= diagonal + rows - cols.
 int64_t local_diagonal(const Spec& spec, int64_t diagonal) {
   const auto& mesh = spec.mesh();
   const auto& coordinate = mesh.get_coordinate();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views that give the elements another shape: a sharding is kept where every
-// rank's elements, in their order, are those of a layout of the new shape.
+// Views that change the shape: a sharding is kept where every rank's elements,
+// in their order, are those of a layout of the new shape.
 #include <dtensor/ops/dim_map.h>
 #include <dtensor/ops/registry.h>
 
@@ -66,7 +66,8 @@ refuse_view(const OpCall& call, const ViewLayout& layout, SizesRef to) {
                    : "");
 }
 
-// Gradients may be redistributed: whoever called backward() cannot do it.
+// Chooses the layout that the view keeps. Only gradients may be redistributed,
+// since the caller of backward() cannot do so before.
 MeshStrategy view_rule(const OpCall& call) {
   const auto& input = call.inputs[0];
   const auto& to = call.outputs[0].sizes;
@@ -78,8 +79,9 @@ MeshStrategy view_rule(const OpCall& call) {
   return {{std::move(layout.outputs)}, {std::move(layout.inputs)}};
 }
 
-// The same bytes as another dtype. The last dimension changes its size unless
-// the dtypes are equally large; partial values are numbers of the old dtype.
+// Returns the strategies of a view of the same bytes as another dtype. The last
+// dimension changes its size unless the dtypes have equal size. Partial values
+// must be reduced in the old dtype.
 Strategies view_dtype_rule(const OpCall& call, int64_t) {
   const auto& input = call.inputs[0];
   Strategies strategies;
@@ -92,8 +94,8 @@ Strategies view_dtype_rule(const OpCall& call, int64_t) {
   return strategies;
 }
 
-// Complex numbers as pairs: a new last dimension, or the last one goes. Sums
-// of pairs are pairs of sums.
+// Returns the strategies of views of complex numbers as pairs: they add a last
+// dimension, or drop it. Sums of pairs are pairs of sums.
 Strategies complex_view_rule(const OpCall& call, int64_t mesh_dim) {
   auto map = identity_map(call.inputs[0].dim());
   if (call.outputs[0].dim() < call.inputs[0].dim()) {
