@@ -29,8 +29,8 @@ enum class StepKind : uint8_t {
   kReduceScatter, // P(op) -> S(d), or SS(d) with equal shards
   kAllReduce,     // P(op) -> R
   kPartition,     // R -> P(op): a local value whose reduction is the input
-  kPad, // S(d), SS(d) -> P(sum, product, bor, bxor): the local shard in
-        // its place, the op's neutral element elsewhere; sends nothing
+  kPad,           // S(d), SS(d) -> P(sum, product, bor, bxor): pad the shard
+                  // to full size with neutral elements; sends nothing
 };
 
 /// The step's name in plan texts: "slice", "all_gather", ...

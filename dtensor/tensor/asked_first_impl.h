@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who has kAskedFirstKey, the dispatch key of what wants to see an operator
-// before anything else does: DTensors on the meta device, and parameters of
-// which operators are to get the whole (ops/whole_source_impl.h); a
-// DeferredInit scope includes it. Its fallback stands in ops/asked_first.cpp.
+// Adds and removes kAskedFirstKey, the dispatch key of the interceptor, which
+// handles an operator before any other key does. DTensors on the meta device
+// have the key, and so do parameters that operators receive unsharded
+// (ops/whole_source_impl.h). A DeferredInit scope includes the key. The key's
+// fallback is in ops/asked_first.cpp.
 //
-// A DTensor on the meta device needs it because the bit of that device outranks
-// every other: beside a plain meta tensor, LibTorch would not ask the DTensor's
-// kernels.
+// A DTensor on the meta device needs the key because the meta backend bit
+// outranks all other backend bits. If another operand is a plain meta tensor,
+// LibTorch would not call the DTensor's kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,9 @@
 
 namespace dtensor::detail {
 
-/// Gives `t` the key.
+/// Adds the key to `t`.
 void make_asked_first(const at::Tensor& t);
-/// Takes the key away.
+/// Removes the key from `t`.
 void make_not_asked_first(const at::Tensor& t);
 
 } // namespace dtensor::detail

@@ -18,7 +18,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// `output` is what `node` made of `input`.
+// Records that `node` computed `output` from `input`.
 template <class NodeType>
 at::Tensor
 record(NodeHolder<NodeType> node, const at::Tensor& input, at::Tensor output) {
@@ -34,7 +34,7 @@ at::Tensor nothing(const SpecPtr& spec) {
   return wrap(at::empty({0}, options), spec);
 }
 
-// All inputs get nothing for nothing.
+// A node that returns an undefined or empty gradient to all inputs.
 struct NothingBackward final : Node {
   explicit NothingBackward(std::vector<SpecPtr> s) : specs(std::move(s)) {}
   variable_list apply(variable_list&& grads) override {
@@ -50,7 +50,8 @@ struct NothingBackward final : Node {
   std::vector<SpecPtr> specs;
 };
 
-// The gradient comes from the program, as a plain tensor.
+// The backward step of to_local. The program computes its gradient, a plain
+// tensor.
 struct GivenGradientStep : ToLocalStep {
   at::Tensor backward(at::Tensor grad) const {
     if (C10_UNLIKELY(replicas_observed())) {
@@ -139,7 +140,7 @@ at::Tensor redistribute_autograd(
     return dtensor;
   }
   NodeHolder<StepNode<RedistributeStep>> node;
-  if (records(dtensor)) { // looked at before the tensor is given away
+  if (records(dtensor)) { // checked before the tensor is moved
     node = step_node(
         "RedistributeBackward",
         RedistributeStep{

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lets torch::autograd::Function take a variable declared as DTensor.
+// Lets torch::autograd::Function accept a variable declared as DTensor.
 //
 // LibTorch finds the tensors among the arguments of Function::apply by their
 // exact type. An argument of a derived class is passed on, but its gradient is
-// dropped without a word. The overload below makes a DTensor a tensor there.
+// silently dropped. The specialization below makes Function treat a DTensor as
+// a tensor.
 //
 //   DTensor x = distribute_tensor(...);
 //   auto y = Square::apply(x);   // y's gradient reaches x
@@ -14,7 +15,7 @@
 
 namespace torch::autograd {
 
-/// Takes `x` as the at::Tensor that it is.
+/// Extracts `x` as an at::Tensor.
 template <>
 inline void ExtractVariables::operator()(const dtensor::DTensor& x) {
   (*this)(static_cast<const at::Tensor&>(x));

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The four differentiable steps between local tensors and DTensors, on specs.
+// The differentiable conversions between local tensors and DTensors, on specs.
 // The public functions of tensor/dtensor.h are built on them, and so are
-// operators whose local call runs with its own autograd.
+// operators whose local call is recorded by autograd.
 //
-// Gradient layouts (Python: the same): from_local's gradient arrives in
-// `grad_placements`, by default the forward layout with Partial replaced by
-// Replicate; to_local's gradient is taken to be in `grad_placements`, the same
-// default; redistribute's gradient goes back to the source layout, where a
-// Partial source gets a replicated gradient. What differentiates a gradient
-// again arrives in the forward layout, Partial kept (Python: not; it is wrong).
+// Gradient layouts, as in
+// Python: from_local's gradient arrives in `grad_placements`, by default the
+// forward layout with Partial replaced by Replicate. to_local's gradient is
+// assumed to be in `grad_placements`, with the same default. redistribute's
+// gradient returns to the source layout; a Partial source gets a replicated
+// gradient. Unlike in Python, the gradient of a gradient arrives in the forward
+// layout with Partial kept. (Python's second derivatives are wrong there.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,31 +29,34 @@ at::Tensor to_local_autograd(
     const std::optional<Placements>& grad_placements = std::nullopt);
 
 struct RedistributeMode {
-  /// In which the gradient is communicated; default: that of the tensor.
+  /// The dtype in which the gradient is communicated; default: the tensor's
+  /// dtype.
   std::optional<at::ScalarType> backward_dtype = std::nullopt;
-  /// Whether the result, and the gradient, is waited for at first use.
+  /// Makes the result, and its gradient, asynchronous: first use waits.
   bool async_op = false;
-  /// Whether the gradient alone is.
+  /// Makes only the gradient asynchronous.
   bool async_backward = false;
-  /// Whether it is part of the graph where nothing changes, too: the gradient
-  /// then arrives in the layout of the tensor.
+  /// Records a node even if layout and dtype do not change, so that the
+  /// gradient arrives in the layout of the tensor.
   bool always_records = false;
 };
 
-/// `dtensor` in layout and dtype `to` (same mesh and sizes), cast before it is
-/// communicated; itself if it has them, unless the mode says otherwise. An
-/// asynchronous one copies what peers are to read, unless nobody else holds
-/// `dtensor` (moved in) or its part.
+/// Returns `dtensor` in layout and dtype `to` (same mesh and sizes). Casts
+/// before communicating. Returns `dtensor` itself if nothing changes, unless
+/// `mode` requires a node. An asynchronous redistribution copies data that
+/// other ranks read, unless the caller holds the only reference to `dtensor`
+/// (moved in) or to its local tensor.
 at::Tensor redistribute_autograd(
     at::Tensor dtensor,
     const SpecPtr& to,
     const RedistributeMode& mode = {});
 
-/// What an operator on the DTensors `inputs`, which require gradients, results
-/// in on a rank outside their mesh: nothing, and nothing flows back.
+/// Returns the result of an operator on a rank outside the mesh of `inputs`,
+/// which are DTensors that require gradients. The result is empty, and no
+/// gradient flows back.
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
 
-/// The layout of a tensor that every rank has, on the mesh of `like`.
+/// The replicated layout of `whole` on the mesh of `like`.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
 
 } // namespace dtensor::detail

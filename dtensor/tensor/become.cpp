@@ -15,8 +15,8 @@
 namespace dtensor::detail {
 namespace {
 
-// One that was asked for while the tensor was on the meta device expects
-// gradients there.
+// Resets a gradient accumulator that was created while the tensor was on the
+// meta device, as it expects gradients on the meta device.
 void forget_accumulator(const at::Tensor& t) {
   if (torch::autograd::impl::try_get_grad_accumulator(t) != nullptr) {
     torch::autograd::impl::set_grad_accumulator(t, WeakNode(NodePtr()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensors on the meta device, and how they come to life in place: whoever holds
-// the tensor, a module or an optimizer, holds it still.
+// Tensors on the meta device, and their materialization in place: modules and
+// optimizers that hold the tensor keep the same TensorImpl.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,37 +8,37 @@
 
 namespace dtensor::detail {
 
-/// What a plain meta tensor may carry: the device that it is meant for. What
-/// recorded how it came to be derives from it (deferred/tape_impl.h).
+/// A note on a plain meta tensor: the device that it is meant for. The recorded
+/// initialization of a tensor derives from it (deferred/tape_impl.h).
 struct MetaNote : c10::BackendMeta {
   explicit MetaNote(c10::Device meant_for) : device(meant_for) {}
   c10::Device device;
 };
 
-/// What the part of a distributed meta tensor carries: the plain one that it
-/// was before.
+/// A note on the local tensor of a distributed meta tensor: the plain tensor
+/// that was distributed.
 struct PartOfMeta final : c10::BackendMeta {
   explicit PartOfMeta(at::Tensor plain) : whole(std::move(plain)) {}
   at::Tensor whole;
 };
 
-/// The plain meta tensor that `t`, on the meta device, is or was distributed
-/// from; undefined where that is not known.
+/// Returns the plain meta tensor that `t`, a meta tensor, is or was distributed
+/// from; undefined if unknown.
 at::Tensor plain_meta_of(const at::Tensor& t);
 
-/// Makes `self` what `other` is, a DTensor or not, on another device or not.
-/// Gradients, hooks and styles that ride on `self` stay, but for a gradient on
-/// the meta device.
+/// Replaces the contents of `self` by those of `other`: DTensor or plain, on
+/// the same device or another. Gradients, hooks and parallel styles of `self`
+/// are kept, except for a gradient on the meta device.
 void become(const at::Tensor& self, const at::Tensor& other);
 
-/// An empty tensor of the same shape, strides and dtype on that device.
+/// Returns an empty tensor of the same shape, strides and dtype on `device`.
 at::Tensor empty_twin(const at::Tensor& t, c10::Device device);
 
-/// What a meta tensor would be with memory of arbitrary contents: of a DTensor
-/// this rank's part, on the device type of its mesh.
+/// Returns an uninitialized tensor like the meta tensor `self`. For a DTensor
+/// it is the local shard on the device type of its mesh.
 at::Tensor allocated(const at::Tensor& self);
 
-/// Makes it that.
+/// Replaces the meta tensor `self` by allocated(self), in place.
 void allocate(const at::Tensor& self);
 
 } // namespace dtensor::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views that are copies: what a tensor had to be redistributed, conjugated or
-// copied for is no view of its local tensors. It is as good as one until
-// somebody writes to it or to that tensor.
+// Views that are copies. A view for which a tensor had to be redistributed,
+// conjugated or copied does not alias the local tensor. The copy is a valid
+// view until either tensor is written.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -9,14 +9,14 @@
 
 namespace dtensor::detail {
 
-/// Why a view has memory of its own.
+/// The reason why a view has its own memory.
 enum class CopyReason : uint8_t { kRedistributed, kConjugated, kCopied };
 
-/// What such a view was taken of, as words of a message.
+/// Describes the viewed tensor for an error message.
 const char* what_was_viewed(CopyReason reason);
 
-/// Of a view that is a copy: sees whether what it was taken of was written
-/// since.
+/// The origin of a view that is a copy. Detects whether the viewed tensor was
+/// written after the copy.
 struct CopiedFrom final : c10::intrusive_ptr_target {
   CopiedFrom(c10::VariableVersion counter, CopyReason why)
       : writes(std::move(counter)),
@@ -32,14 +32,14 @@ struct CopiedFrom final : c10::intrusive_ptr_target {
 };
 using CopiedFromPtr = c10::intrusive_ptr<const CopiedFrom>;
 
-/// What few DTensors have to know of views.
+/// Rarely needed facts about views, attached to some DTensors.
 struct ViewFacts final : c10::intrusive_ptr_target {
-  /// Of a view by name, whose memory is its own: as good as a view until
-  /// somebody writes to it or to what it was taken of.
+  /// Set on a view with its own memory, which is valid until the view or the
+  /// viewed tensor is written.
   CopiedFromPtr copied_from;
-  /// Counts the writes to an inference tensor that has views, since it has no
-  /// version counter, and those to a parameter of a unit, by `data()` too;
-  /// shared by the views.
+  /// Counts writes to an inference tensor with views, which has no version
+  /// counter. Also counts writes to a parameter of a fully_shard unit,
+  /// including those through `data()`. Shared by all views.
   c10::VariableVersion writes;
 };
 

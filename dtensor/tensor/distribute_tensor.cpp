@@ -44,7 +44,8 @@ at::Tensor check_layout(
   return tensor;
 }
 
-// Parts of `tensor` along one mesh dimension, one per rank of the group.
+// Splits `tensor` along one mesh dimension into one shard per rank of the
+// group.
 std::vector<at::Tensor>
 parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
   std::vector<at::Tensor> parts;
@@ -63,9 +64,9 @@ parts_of(const at::Tensor& tensor, const Placement& placement, int64_t n) {
   return parts;
 }
 
-// What the rank `root` has, along one mesh dimension. Mesh dimensions are
-// gone through from left to right, so `tensor` has the shape that the ones
-// before left of it, on every rank of the group.
+// Broadcasts or scatters the tensor of rank `root` along one mesh dimension.
+// Mesh dimensions are processed from left to right. On entry `tensor` has, on
+// every rank of the group, the local shape after the mesh dimensions before.
 at::Tensor from_root(
     const at::Tensor& tensor,
     const Placement& placement,
@@ -82,8 +83,8 @@ at::Tensor from_root(
   return group.scatter(parts, like, root);
 }
 
-// Strides in the order of those of the tensor; row-major for one that overlaps
-// itself and has no order.
+// Dense strides in the memory order of the tensor; row-major for a tensor that
+// overlaps itself and has no memory order.
 Sizes order_in_memory(const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
@@ -124,7 +125,7 @@ at::Tensor scatter_to_ranks(
   return local;
 }
 
-// It remembers what it is a part of.
+// Returns a local meta tensor with a note of the tensor that was distributed.
 at::Tensor part_of_meta(const at::Tensor& tensor, const Spec& spec) {
   const auto sizes = spec.local_sizes();
   auto part = spec.mesh().contains_this_rank()
@@ -154,7 +155,7 @@ at::Tensor local_part(
   } else {
     local = redistribute_local(local, detail::whole_spec(*spec), spec);
   }
-  // The distributed tensor never shares memory with the plain one.
+  // A distributed tensor never shares memory with the plain tensor.
   local = detail::in_memory_order(local, spec->strides());
   return local.is_alias_of(tensor) ? local.clone() : local;
 }

@@ -107,7 +107,7 @@ at::Tensor DTensor::full_tensor(
     const std::optional<Placements>& grad_placements) const {
   if (spec()->is_replicated() && !grad_placements) {
     detail::check_mine("redistribute", *spec());
-    return to_local(); // whose gradient comes back as it should
+    return to_local(); // its backward uses the default gradient layout
   }
   return DTensor(redistribute(detail::whole_placements(device_mesh())))
       .to_local(grad_placements);
@@ -128,7 +128,7 @@ at::Tensor DTensor::redistribute(
   const SpecPtr to = stays
       ? from
       : from->with_placements(placements, "redistribute")->with_dtype(dtype);
-  if (to == from) { // else whoever plans it looks
+  if (to == from) { // otherwise planning checks it
     detail::check_mine("redistribute", *to);
   }
   return detail::redistribute_autograd(

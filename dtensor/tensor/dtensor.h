@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensor: a tensor that is spread over the ranks of a mesh.
+// DTensor: a tensor distributed over the ranks of a mesh.
 //
-// A distributed tensor is an at::Tensor of the global shape; every operator,
-// module, optimizer and autograd works on it. All functions return at::Tensor.
-// The class below is a view of such a tensor, and adds what only a distributed
-// tensor has.
+// A distributed tensor is an at::Tensor of the global shape. Operators,
+// modules, optimizers and autograd work on it. All functions return at::Tensor.
+// The class below wraps such a tensor and adds the members that only a
+// distributed tensor has.
 //
 //   auto w = distribute_tensor(torch::randn({8, 6}), mesh, {Shard(0)});
 //   auto y = w * 2;                            // at::Tensor, still distributed
 //   DTensor(y).placements();                   // S(0)
 //   full_tensor(y);                            // plain, 8 x 6, on every rank
 //
-// Hold tensors as at::Tensor (or auto). LibTorch's templates compare types, and
-// some do not take a DTensor for a tensor: Sequential and AnyModule refuse a
-// variable declared as DTensor.
+// Declare variables as at::Tensor (or auto). Some LibTorch templates compare
+// types and do not accept a DTensor as a tensor: Sequential and AnyModule
+// reject a variable declared as DTensor.
 //
 // Python: torch.distributed.tensor.
 #pragma once
@@ -32,9 +32,9 @@ namespace dtensor {
 
 /// Options of DTensor::from_local.
 struct FromLocalOptions {
-  /// Compare shape and dtype between ranks, and give replicas rank 0's data.
+  /// Compares shape and dtype between ranks, and gives replicas rank 0's data.
   bool run_check = false;
-  /// Global shape and strides; needed when shards are uneven. Strides default
+  /// Global shape and strides; required if shards are uneven. Strides default
   /// to row-major for `shape`.
   std::optional<std::vector<int64_t>> shape = std::nullopt;
   std::optional<std::vector<int64_t>> stride = std::nullopt;
@@ -45,39 +45,39 @@ struct FromLocalOptions {
 
 /// Options of DTensor::redistribute.
 struct RedistributeOptions {
-  /// Cast before communicating; the result has this dtype.
+  /// Dtype of the result; the tensor is cast before it is communicated.
   std::optional<at::ScalarType> forward_dtype = std::nullopt;
-  /// Cast the gradient to this before communicating it, and back afterwards.
+  /// Dtype in which the gradient is communicated; it is cast back afterwards.
   std::optional<at::ScalarType> backward_dtype = std::nullopt;
-  /// Return while the last collective is under way, forward and backward. The
+  /// Returns while the last collective is in flight, forward and backward. The
   /// first use of the result waits for it.
   bool async_op = false;
 };
 
-/// The view of a distributed tensor: the same tensor, with the members below.
-/// Functions that take one accept every at::Tensor that is distributed.
+/// A handle to a distributed tensor: the same tensor, with the members below.
+/// Functions with a DTensor parameter accept every distributed at::Tensor.
 class DTENSOR_API DTensor : public at::Tensor {
  public:
-  /// Undefined.
+  /// An undefined tensor.
   DTensor() = default;
-  /// `t` seen as the DTensor it is. Throws TypeError if it is plain.
+  /// Wraps `t`, which must be distributed. Throws TypeError if `t` is plain.
   DTensor(at::Tensor t); // NOLINT(google-explicit-constructor)
 
-  /// The DTensor of layout `spec` whose part on this rank is `local`, which it
-  /// shares the memory of: a leaf. Throws TypeError if `local` is a DTensor or
-  /// has another dtype, ValueError for a part of another shape.
+  /// The DTensor of layout `spec` with local tensor `local`, sharing memory
+  /// with it. The result is a leaf. Throws TypeError if `local` is a DTensor or
+  /// has another dtype, ValueError if it has another shape.
   /// Python: DTensor(local_tensor, spec, requires_grad=...).
   DTensor(
       const at::Tensor& local,
       const SpecPtr& spec,
       bool requires_grad = false);
 
-  /// The DTensor whose part on this rank is `local`, on `mesh` (default: the
-  /// current one, comm/mesh_scope.h) in layout `placements` (default: Replicate
-  /// on every mesh dimension). Without `shape`, all shards are taken to be as
-  /// large as this one. Differentiable.
-  /// Throws TypeError if `local` is a DTensor, ValueError/IndexError for
-  /// placements that do not fit, ValueError if run_check finds a difference.
+  /// Returns the DTensor with local tensor `local` on `mesh` (default: the
+  /// current mesh, comm/mesh_scope.h) in layout `placements` (default:
+  /// Replicate on every mesh dimension). Without `shape`, all shards are
+  /// assumed to have the size of `local`. Differentiable. Throws TypeError if
+  /// `local` is a DTensor, ValueError/IndexError for placements that do not
+  /// fit, ValueError if run_check finds a difference.
   /// Python: DTensor.from_local.
   static at::Tensor from_local(
       const at::Tensor& local,
@@ -85,28 +85,30 @@ class DTENSOR_API DTensor : public at::Tensor {
       PlacementsRef placements = {},
       const FromLocalOptions& options = {});
 
-  /// The mesh that it is spread over, and its placement on each mesh dimension.
+  /// The mesh of this tensor, and its placement on each mesh dimension.
   /// Python: DTensor.device_mesh, DTensor.placements.
   const DeviceMesh& device_mesh() const;
   PlacementsRef placements() const;
-  /// Everything that is known of it but its data.
+  /// The layout, global shape, strides and dtype.
   const SpecPtr& spec() const;
 
-  /// This rank's part, sharing memory. Differentiable: its gradient is taken
-  /// to be in `grad_placements` (default: this layout, Partial -> Replicate).
+  /// Returns the local tensor, sharing memory. Differentiable: the gradient is
+  /// assumed to be in `grad_placements` (default: this layout, Partial ->
+  /// Replicate).
   /// Python: DTensor.to_local.
   at::Tensor to_local(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// The whole tensor on every rank. Differentiable.
+  /// Returns the full tensor on every rank. Differentiable.
   /// Python: DTensor.full_tensor.
   at::Tensor full_tensor(
       const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// The same tensor in another layout, on the same mesh. Differentiable.
-  /// An asynchronous one copies what its peers read unless nobody else holds
-  /// this tensor: dtensor::redistribute(std::move(x), ...).
-  /// Throws ValueError if the layout cannot be reached.
+  /// Returns the same tensor in another layout on the same mesh.
+  /// Differentiable. An asynchronous redistribution copies data that other
+  /// ranks read, unless the caller holds the only reference to this tensor:
+  /// dtensor::redistribute(std::move(x), ...). Throws ValueError if the layout
+  /// cannot be reached.
   /// Python: DTensor.redistribute.
   at::Tensor redistribute(
       PlacementsRef placements,
@@ -120,47 +122,49 @@ class DTENSOR_API DTensor : public at::Tensor {
       const RedistributeOptions& options = {}) const;
 };
 
-/// Distributes a full tensor that every rank has, over `mesh` (default: the
-/// current one) in layout `placements` (default: Replicate): shards are
-/// scattered and replicas broadcast from the rank `src_data_rank` of each mesh
-/// dimension; nullopt: every rank cuts its own tensor, and nothing is
-/// communicated. A DTensor is returned as it is if it has this layout. Throws
-/// RuntimeError for a non-leaf, ValueError for placements of the wrong length
-/// or another layout of a DTensor, IndexError for a shard dimension that the
-/// tensor does not have. Python: torch.distributed.tensor.distribute_tensor.
+/// Distributes a full tensor over `mesh` (default: the current mesh) in layout
+/// `placements` (default: Replicate). Every rank must pass a tensor of the full
+/// shape. Shards are scattered and replicas broadcast from rank `src_data_rank`
+/// of each mesh dimension. With nullopt every rank shards its own tensor,
+/// without communication. A DTensor that has this layout is returned unchanged.
+/// Throws RuntimeError for a non-leaf, ValueError for a wrong number of
+/// placements or a DTensor in another layout, IndexError for a shard dimension
+/// that the tensor does not have.
+/// Python: torch.distributed.tensor.distribute_tensor.
 DTENSOR_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     std::optional<int64_t> src_data_rank = 0);
 
-/// A tensor that every rank has alike, as a DTensor: nothing is communicated,
-/// and it shares the memory. Differentiable. DTensor::from_local, replicated.
+/// Returns the replicated DTensor of a tensor that is equal on all ranks.
+/// Shares its memory and communicates nothing. Differentiable. Equivalent to
+/// DTensor::from_local with Replicate.
 DTENSOR_API at::Tensor replicate(
     const at::Tensor& tensor,
     const DeviceMesh& mesh = {});
 
-/// The whole of `tensor`, plain, on every rank; a plain one as it is.
-/// Differentiable. DTensor::full_tensor of what may be one.
+/// Returns the full tensor of `tensor`, plain, on every rank; a plain `tensor`
+/// is returned unchanged. Differentiable.
 DTENSOR_API at::Tensor full_tensor(
     const at::Tensor& tensor,
     const std::optional<Placements>& grad_placements = std::nullopt);
 
-/// DTensor(tensor).to_local(): the local shard, plain. Differentiable.
+/// Returns DTensor(tensor).to_local(): the local tensor, plain. Differentiable.
 /// Throws TypeError if `tensor` is plain.
 DTENSOR_API at::Tensor to_local(
     const at::Tensor& tensor,
     const std::optional<Placements>& grad_placements = std::nullopt);
 
-/// DTensor(tensor).redistribute(): `tensor` in another layout. Differentiable.
-/// Throws TypeError if `tensor` is plain, ValueError if the layout cannot be
-/// reached.
+/// Returns DTensor(tensor).redistribute(): `tensor` in another layout.
+/// Differentiable. Throws TypeError if `tensor` is plain, ValueError if the
+/// layout cannot be reached.
 DTENSOR_API at::Tensor redistribute(
     at::Tensor tensor,
     PlacementsRef placements,
     const RedistributeOptions& options = {});
 
-/// Layout line, then this rank's part.
+/// Prints the layout, then the local tensor.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const DTensor& t);
 
 } // namespace dtensor

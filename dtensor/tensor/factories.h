@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// New DTensors: every rank makes its own part, nothing is communicated.
+// Factories of DTensors. Every rank creates its local shard; nothing is
+// communicated.
 //
 //   auto w = dtensor::zeros({8, 6}, mesh, {Shard(0)});
 //   auto b = dtensor::full({6}, 0.5, mesh);               // replicated
@@ -17,38 +18,40 @@ namespace dtensor {
 
 /// Options of the functions below.
 struct FactoryOptions {
-  /// Default: the default dtype; full: that of the number.
+  /// The dtype. Default: the default dtype; for full(): the dtype of the
+  /// number.
   std::optional<at::ScalarType> dtype = std::nullopt;
-  /// The result is a leaf that gets a gradient.
+  /// Makes the result a leaf that requires a gradient.
   bool requires_grad = false;
 };
 
-/// A tensor of global shape `size` on `mesh` (default: the current one,
-/// comm/mesh_scope.h) in layout `placements` (default: Replicate on every mesh
-/// dimension), on the device type of the mesh.
-/// Throws ValueError for placements unlike the mesh in number or a negative
-/// size, IndexError for a shard dimension that the tensor does not have.
+/// Returns a tensor of zeros of global shape `size` on `mesh` (default: the
+/// current mesh, comm/mesh_scope.h) in layout `placements` (default: Replicate
+/// on every mesh dimension), on the device type of the mesh. Throws ValueError
+/// for a wrong number of placements or a negative size, IndexError for a shard
+/// dimension that the tensor does not have.
 DTENSOR_API at::Tensor zeros(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
-/// As zeros, with values that happen to be there.
+/// Returns an uninitialized tensor; otherwise as zeros().
 DTENSOR_API at::Tensor empty(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
-/// As zeros. Throws ValueError for Partial: the ones would be added up.
+/// Returns a tensor of ones; otherwise as zeros(). Throws ValueError for
+/// Partial, as the ones would be summed.
 DTENSOR_API at::Tensor ones(
     SizesRef size,
     const DeviceMesh& mesh = {},
     PlacementsRef placements = {},
     const FactoryOptions& options = {});
 
-/// As ones, with `value` everywhere.
+/// Returns a tensor filled with `value`; otherwise as ones().
 DTENSOR_API at::Tensor full(
     SizesRef size,
     const at::Scalar& value,

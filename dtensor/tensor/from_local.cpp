@@ -25,8 +25,9 @@ namespace {
 
 constexpr const char* kFromLocal = "from_local";
 
-// All shards as large as this one. A dimension cut by n ranks has n times as
-// many elements, and dimensions outside it in memory n times the stride.
+// Infers the global shape and strides, assuming that all shards have the size
+// of `local`. A dimension sharded over n ranks has n times the size, and
+// dimensions outside it in memory have n times the stride.
 void infer_global(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -52,7 +53,7 @@ void infer_global(
   }
 }
 
-// Placements are normalized.
+// Returns the global spec of `local`. `placements` must be normalized.
 SpecPtr global_spec(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -73,8 +74,8 @@ SpecPtr global_spec(
     infer_global(local, mesh, placements, sizes, strides);
   }
   const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  if (is_empty &&
-      !options.stride) { // ranks may have come to parts in many ways
+  // Ranks may have created empty tensors in different memory orders.
+  if (is_empty && !options.stride) {
     strides = dtensor::contiguous_strides(sizes);
   }
   return detail::make_normalized(
@@ -140,8 +141,8 @@ void check_is_part(const at::Tensor& local, const Spec& spec) {
       ". Cut it as torch.chunk does.");
 }
 
-// A rank outside the mesh holds nothing. It stays differentiable, so that one
-// program with a backward pass runs on all ranks.
+// Returns the empty local tensor of a rank outside the mesh. It stays
+// differentiable, so that a program with a backward pass runs on all ranks.
 at::Tensor nothing_of(const at::Tensor& local) {
   return local.reshape({-1}).narrow(0, 0, 0);
 }
@@ -157,7 +158,8 @@ void detail::note_inferred(const Spec& spec) {
   }
 }
 
-// Returns `placements`, checked; Replicate on each mesh dimension if empty.
+// Returns the checked `placements`, or Replicate on each mesh dimension if
+// `placements` is empty.
 static Placements stated_layout(
     const at::Tensor& local,
     const DeviceMesh& mesh,
@@ -170,7 +172,7 @@ static Placements stated_layout(
       : normalize_placements(mesh, placements, ndim, kFromLocal);
 }
 
-// Returns the layout in which the gradient arrives, if the caller states one.
+// Returns the layout of the gradient, if the caller specified one.
 static std::optional<Placements> stated_grad_layout(
     const Spec& spec,
     const FromLocalOptions& options) {

@@ -5,16 +5,18 @@
 
 namespace dtensor::detail {
 
-/// DTensor::from_local for a tensor that no parameter takes over by set_data():
-/// it need not know the message of data_ptr() beforehand (tensor/wrap.cpp).
+/// A variant of DTensor::from_local that sets the error message of data_ptr()
+/// lazily (tensor/wrap.cpp). Not for tensors that a parameter takes over by
+/// set_data().
 at::Tensor from_part(
     const at::Tensor& local,
     const DeviceMesh& mesh,
     PlacementsRef placements,
     const FromLocalOptions& options);
 
-/// What from_part() does where it inferred the global shape, `spec`, from this
-/// rank's part alone: the ranks will compare what they inferred.
+/// Records that from_part() inferred the global shape in `spec` from this
+/// rank's local tensor. Ranks compare inferred shapes in the next checked
+/// collective.
 void note_inferred(const Spec& spec);
 
 } // namespace dtensor::detail

@@ -20,8 +20,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Accumulating does not look at what it gets: a leaf's gradient could become
-// plain, and a later step would compute with it as if it were this rank's part.
+// Keeps a leaf's gradient distributed. Accumulation accepts any tensor, so the
+// gradient could become plain. A later step would use it as this rank's local
+// tensor.
 struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& leaf) override {
     if (is_dtensor(leaf)) {
@@ -30,7 +31,8 @@ struct KeepDistributed final : torch::autograd::PostAccumulateGradHook {
   }
 };
 
-// A whole tensor that every rank has, in the layout of its operand.
+// Distributes a full gradient, equal on all ranks, in the layout of its
+// operand.
 at::Tensor distributed(const at::Tensor& plain, const Spec& operand) {
   const auto whole = plain._is_zerotensor()
       ? at::zeros(plain.sizes(), plain.options())
@@ -63,8 +65,7 @@ struct PlainGradientsDistributed final : torch::autograd::FunctionPostHook {
   std::vector<SpecPtr> operands;
 };
 
-// Whether each rank's part in one layout has the shape of its part in the
-// other.
+// True if every rank's local tensor has the same shape in both layouts.
 bool parts_are_alike(const Spec& spec, PlacementsRef other) {
   const auto shape = spec.mesh().shape();
   Sizes coordinate(shape.size(), 0);

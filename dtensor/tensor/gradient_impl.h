@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What may be a gradient: of a DTensor a DTensor, of a local tensor a plain
-// one, in a layout that gives every rank the shape that it has.
+// Checks of gradients. The gradient of a DTensor must be a DTensor, and that of
+// a local tensor a plain tensor. A gradient layout must give every rank a local
+// shard of the tensor's local shape.
 //
-// Autograd checks shapes alone, and hooks and calls of backward() may hand it
-// anything.
+// Autograd only checks shapes, and hooks and calls of backward() may pass any
+// tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,31 +14,32 @@
 
 namespace dtensor::detail {
 
-/// A gradient of a DTensor of `spec` as a DTensor: a plain one of one element
-/// means the same on every rank. Throws TypeError for any other plain one.
+/// Converts a gradient of a DTensor of `spec` to a DTensor. A plain tensor with
+/// one element has the same meaning on every rank and is replicated. Throws
+/// TypeError for other plain tensors, except under implicit replication.
 at::Tensor gradient_as_dtensor(const at::Tensor& grad, const Spec& spec);
 
-/// Throws TypeError for a gradient of a local tensor that is a DTensor.
+/// Throws TypeError if the gradient of a local tensor is a DTensor.
 void check_plain_gradient(const at::Tensor& grad);
 
-/// From now on what accumulates at the leaf `dtensor` passes
-/// gradient_as_dtensor().
+/// Installs a hook on the leaf `dtensor` that applies gradient_as_dtensor() to
+/// every accumulated gradient.
 void keep_gradient_distributed(const at::Tensor& dtensor);
 
-/// The same for the gradient that `leaf` has now.
+/// Applies gradient_as_dtensor() to the current gradient of `leaf`.
 void make_gradient_distributed(const at::Tensor& leaf);
 
-/// From now on what the node that made `result` (or wrote it in place) gives
-/// back as a plain tensor, for an operand that is a DTensor, is one too, in the
-/// layout of the operand. That is for formulas which make it of sizes alone, so
-/// that it is whole on every rank. `operands` are the specs of the operands,
-/// null for plain ones.
+/// Installs a hook on the node that computed `result` (or wrote it in place).
+/// If the node returns a plain gradient for a DTensor operand, the hook
+/// distributes the gradient in the operand's layout. For backward formulas that
+/// create gradients from sizes alone, so that every rank has the full gradient.
+/// `operands` holds the specs of the operands, null for plain operands.
 void make_gradients_distributed(
     const at::Tensor& result,
     std::vector<SpecPtr> operands);
 
-/// grad_placements of a tensor of `spec`, normalized. Throws ValueError unless
-/// every rank's part in them has the shape of its part in `spec`.
+/// Returns the normalized grad_placements of a tensor of `spec`. Throws
+/// ValueError unless they give every rank the same local shape as `spec`.
 Placements checked_grad_placements(
     const Spec& spec,
     PlacementsRef grad_placements,

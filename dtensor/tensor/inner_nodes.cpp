@@ -16,12 +16,12 @@ using torch::autograd::Edge;
 using torch::autograd::GraphTask;
 using torch::autograd::variable_list;
 
-// A matmul of three dimensions takes three.
+// Maximum number of nodes. A matmul of 3-D tensors has three.
 constexpr size_t kMost = 6;
 
-// A node asks whether the graph task wants what it computes, and the task knows
-// only nodes that it found itself. (LibTorch's own function to say so, which
-// CopySlices calls, is not exported.)
+// Marks `node` as needed by the graph task that is running. A node computes
+// only gradients of needed nodes, and the task is unaware of inner nodes.
+// (LibTorch's own function for this, called by CopySlices, is not exported.)
 void want(Node* node) {
   const auto* known = torch::autograd::get_current_graph_task_exec_info();
   if (known != nullptr && !known->empty()) {
@@ -31,15 +31,15 @@ void want(Node* node) {
   }
 }
 
-// Whether it computes each gradient by itself.
+// True if the node computes each gradient separately.
 bool computes_each_alone(const Node& node) {
   const auto name = node.name();
   return name == "AddmmBackward0" || name == "MmBackward0" ||
       name == "BmmBackward0";
 }
 
-// While it lives the node has some of its edges, and all if `wanted` is null:
-// it computes no more than they lead to.
+// Temporarily removes all edges of the node except `wanted`; null keeps all.
+// The node computes only the gradients of its remaining edges.
 class OnlyEdges {
  public:
   OnlyEdges(Node& node, const ExitSet* wanted) : node_(node) {
@@ -68,7 +68,8 @@ class OnlyEdges {
 
 } // namespace
 
-// Walks from the result; false where something does not fit.
+// A depth-first walk from the result. Functions return false, or nullopt, if
+// the subgraph cannot be fused.
 struct InnerNodes::Search {
   bool add(const Edge& edge) {
     if (found.nodes_.size() == kMost || edge.function.get() == before) {
@@ -107,7 +108,8 @@ struct InnerNodes::Search {
     return Target{false, index};
   }
 
-  // By which one gradient leaves: two would have to be added up.
+  // Adds an exit. Only one gradient may leave by each exit, as two would have
+  // to be summed.
   std::optional<Target> exit_at(Exit exit) {
     for (const auto& known : found.exits_) {
       if (known.slot == exit.slot && known.edge == exit.edge) {
@@ -138,7 +140,7 @@ std::optional<InnerNodes> InnerNodes::between(
 
 c10::SmallVector<size_t, 4> InnerNodes::exits_by_slot() const {
   c10::SmallVector<size_t, 4> order;
-  for (size_t i = 0; i < exits_.size(); ++i) { // few: each to its place
+  for (size_t i = 0; i < exits_.size(); ++i) { // insertion sort of few
     size_t place = i;
     order.push_back(i);
     for (; place > 0 && exits_[order[place - 1]].slot > exits_[i].slot;
@@ -150,14 +152,15 @@ c10::SmallVector<size_t, 4> InnerNodes::exits_by_slot() const {
   return order;
 }
 
-// To another inner node, or to the node before, which run when we say so. What
-// passes goes to a node that the task knows.
+// True if the gradient goes to another inner node or to the node before, which
+// this class runs itself. A passing edge leads to a node in the graph task.
 bool InnerNodes::stays_inside(const Target& target) const {
   return target.index >= 0 &&
       (!target.leaves || exits_[static_cast<size_t>(target.index)].slot >= 0);
 }
 
-// Nodes come after those that lead to them.
+// Computes the targets that lead to `exits`. Nodes are ordered after the nodes
+// that lead to them, so the loop runs backward.
 InnerNodes::Targets InnerNodes::leading_to(const ExitSet& exits) const {
   Targets some(nodes_.size());
   for (size_t i = nodes_.size(); i-- > 0;) {
@@ -171,8 +174,9 @@ InnerNodes::Targets InnerNodes::leading_to(const ExitSet& exits) const {
   return some;
 }
 
-// A node with early targets and others runs for each: products compute every
-// gradient by itself, and those alone that are wanted.
+// True if the nodes may run in two passes, `early` exits first. A node with
+// targets of both kinds runs in both passes, which only nodes that compute each
+// gradient separately support.
 bool InnerNodes::may_run_twice(const ExitSet& early) const {
   const auto is_short = [](const auto& list) {
     return list.size() <= ExitSet().size();
@@ -196,7 +200,8 @@ bool InnerNodes::may_run_twice(const ExitSet& early) const {
   return true;
 }
 
-// Some of its targets, or all. `again`: it will run for others.
+// Runs a node for the `wanted` targets; null: all. `again`: it runs again for
+// other targets, so its incoming gradient is kept.
 void InnerNodes::run_node(
     size_t i,
     const ExitSet* wanted,
@@ -240,7 +245,7 @@ InnerNodes::Locals InnerNodes::run(
   const auto first = leading_to(early);
   auto rest = leading_to(~early);
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    // What leads to both runs once; its gradient is there then.
+    // A target that leads to both kinds of exits runs once, in the first pass.
     rest[i] &= ~first[i];
   }
   run_nodes(&first, &rest, grads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The nodes of a small part of the graph, run one after the other by a node
-// that stands for all of them, as LibTorch's CopySlices runs the one it holds.
+// A small subgraph of autograd nodes that one node runs in sequence, as
+// LibTorch's CopySlices runs the node that it holds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,22 +15,23 @@
 
 namespace dtensor::detail {
 
-/// Some of the exits, by their numbers; what has a higher one is in none.
+/// A set of exits, by number. Exits beyond the bitset's size are in no set.
 using ExitSet = std::bitset<32>;
 
 class InnerNodes {
  public:
   using Locals = c10::SmallVector<at::Tensor, 4>;
 
-  /// An edge out of this part: to output `slot` of the node before it, or, if
-  /// that is negative, to `edge`.
+  /// An edge that leaves the subgraph: to output `slot` of the node before it,
+  /// or to `edge` if `slot` is negative.
   struct Exit {
     int64_t slot = -1;
     torch::autograd::Edge edge;
   };
 
-  /// The nodes from `result` back to `before` and to the edges `passing`.
-  /// Nothing if they are many, are no tree, or reach another node.
+  /// Collects the nodes from `result` back to `before` and to the edges
+  /// `passing`. Empty if there are too many nodes, if they do not form a tree,
+  /// or if they reach another node.
   static std::optional<InnerNodes> between(
       const at::Tensor& result,
       const Node* before,
@@ -40,48 +41,48 @@ class InnerNodes {
     return exits_;
   }
 
-  /// Where the gradient of the result arrives.
+  /// The edge that receives the gradient of the result.
   torch::autograd::Edge entry() const {
     return {nodes_[0].node, nodes_[0].input_nr};
   }
 
-  /// Numbers of the exits, that of the lowest slot first: an order that does
-  /// not depend on the nodes, which need not be the same on all ranks.
+  /// The exit numbers sorted by slot. This order is the same on all ranks, even
+  /// if the ranks recorded different nodes.
   c10::SmallVector<size_t, 4> exits_by_slot() const;
 
-  /// Gradients at the exits for the gradient `grad` of the result. Inside a
-  /// node of the graph that is being executed. Where a product has some that
-  /// are `early` and others, `between` gets the early ones before the others
-  /// are computed.
+  /// Computes the gradients at the exits from the gradient `grad` of the
+  /// result. Must be called inside a node that autograd is executing. If a
+  /// matmul has both `early` exits and others, `between` receives the early
+  /// gradients before the others are computed.
   Locals run(
       at::Tensor grad,
       const ExitSet& early,
       c10::function_ref<void(Locals&)> between) const;
 
-  /// As those of Node.
+  /// Release saved variables, as Node's functions of these names do.
   void release_variables();
   void will_release_variables();
-  /// That of the node which made the result.
+  /// Name of the node that computed the result.
   std::string name() const;
 
  private:
   struct Search;
-  // Where the gradient of one of a node's inputs goes.
+  // The destination of the gradient of one of a node's inputs.
   struct Target {
     bool leaves = false;
-    int32_t index = -1; // of an exit, or of the next inner node; -1: nowhere
+    int32_t index = -1; // exit or next inner node; -1: none
   };
   struct Inner {
     NodePtr node;
-    uint32_t input_nr = 0; // by which its one gradient comes
+    uint32_t input_nr = 0; // input that receives the gradient
     c10::SmallVector<Target, 3> targets;
   };
 
-  // Some of each node's targets.
+  // For each node, a subset of its targets.
   using Targets = c10::SmallVector<ExitSet, 3>;
-  // Gradients under way.
+  // Gradients that are computed but not yet consumed.
   struct Grads {
-    Locals waiting; // at nodes
+    Locals waiting; // at the inputs of nodes
     Locals left;    // at exits
   };
 
@@ -89,14 +90,14 @@ class InnerNodes {
   bool stays_inside(const Target& target) const;
   Targets leading_to(const ExitSet& exits) const;
   bool may_run_twice(const ExitSet& early) const;
-  // Nodes with such targets, for these; null: all. What has others in `later`
-  // keeps its gradient.
+  // Runs the nodes that have `wanted` targets, for these targets only; null:
+  // all. A node that also has `later` targets keeps its incoming gradient.
   void run_nodes(const Targets* wanted, const Targets* later, Grads& grads)
       const;
   void run_node(size_t i, const ExitSet* wanted, bool again, Grads& grads)
       const;
 
-  c10::SmallVector<Inner, 3> nodes_; // in the order in which they run
+  c10::SmallVector<Inner, 3> nodes_; // in execution order
   c10::SmallVector<Exit, 4> exits_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Telling a DTensor from a plain tensor.
+// A predicate for distributed tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace dtensor {
 
-/// Whether `t` is a DTensor. False for an undefined tensor.
+/// True if `t` is a DTensor. False for an undefined tensor.
 inline bool is_dtensor(const at::Tensor& t) {
   return t.defined() &&
       t.unsafeGetTensorImpl()->key_set().has_backend(detail::kDTensorBit);

@@ -16,16 +16,17 @@
 namespace dtensor::detail {
 namespace {
 
-// A leaf takes its gradient over without a copy when nobody else holds the
-// tensor. It cannot see who else holds the memory behind a DTensor or a local
-// tensor: here is where to look, or two leaves that were added would end with
-// one memory for both gradients, and clipping would scale it twice.
+// True if the tensor or its storage has other references. A leaf adopts its
+// gradient without a copy if the gradient tensor has no other reference.
+// Autograd cannot check references to the memory behind a DTensor or a local
+// tensor. Without this check two leaves that were added could share one
+// gradient memory, and clipping would scale it twice.
 bool is_held_elsewhere(const at::Tensor& plain) {
   return plain.use_count() > 1 || plain.storage().use_count() > 1;
 }
 
-// A view that autograd was told of holds its base, which may be all that it
-// shares its memory with.
+// True if the only other reference to the storage is the view's base. A
+// differentiable view keeps its base alive.
 bool is_held_by_base_alone(const at::Tensor& plain) {
   const auto* view = torch::autograd::impl::get_view_autograd_meta(plain);
   if (plain.use_count() > 1 || view == nullptr || !view->has_bw_view()) {
@@ -36,7 +37,7 @@ bool is_held_by_base_alone(const at::Tensor& plain) {
       plain.storage().use_count() == 2;
 }
 
-// For a leaf to take over.
+// Returns `grad` with unshared memory, so that a leaf can adopt it.
 at::Tensor held_alone(at::Tensor grad) {
   if (!is_held_elsewhere(grad)) {
     return grad;
@@ -65,11 +66,12 @@ at::Tensor cast(const at::Tensor& t, at::ScalarType dtype) {
   return t.scalar_type() == dtype ? t : t.to(dtype);
 }
 
-// This rank's part, taken out of a DTensor that nobody else holds: of use to
-// whoever may read it only while nobody can write to it.
+// Returns the local tensor, moved out of the DTensor if the caller holds the
+// only reference. The caller may read the result in place only if no other
+// reference can write to it.
 // NOLINTNEXTLINE(performance-unnecessary-value-param): it is given away.
 at::Tensor take_local(at::Tensor dtensor) {
-  static_cast<void>(local_of(dtensor)); // refuses a view that is out of date
+  static_cast<void>(local_of(dtensor)); // throws for a view that is out of date
   const auto* impl = dtensor.unsafeGetTensorImpl();
   const bool is_ours = dtensor.use_count() == 1 &&
       impl->get_backend_meta_intrusive_ptr().use_count() == 2;
@@ -110,7 +112,7 @@ at::Tensor cast_and_redistribute(const at::Tensor& dtensor, const SpecPtr& to) {
   if (!local.is_same(local_of(dtensor))) {
     return wrap(local, to);
   }
-  return wrap_counted(local, to, dtensor); // nothing had to move
+  return wrap_counted(local, to, dtensor); // nothing was communicated
 }
 
 at::Tensor cast_and_redistribute_async(at::Tensor dtensor, const SpecPtr& to) {

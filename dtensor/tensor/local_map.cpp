@@ -40,7 +40,8 @@ void check_number_of_results(const char* option, size_t given, size_t results) {
       ". Give one for each.");
 }
 
-// The first rank's part, without data, for ranks that have none.
+// Returns a meta tensor of the first rank's local shape, for ranks outside the
+// mesh.
 at::Tensor part_without_data(const Spec& spec) {
   const Sizes first(spec.placements().size(), 0);
   const auto sizes =
@@ -51,8 +52,8 @@ at::Tensor part_without_data(const Spec& spec) {
       at::TensorOptions().dtype(spec.dtype()).device(c10::kMeta));
 }
 
-// The sizes of the tensor of which every rank has a part: those along a cut
-// dimension added up.
+// Returns the global sizes of the tensor with local tensor `part`: sums the
+// local sizes along sharded dimensions over all ranks.
 std::vector<int64_t> sum_of_sizes(
     const at::Tensor& part,
     const DeviceMesh& mesh,
@@ -79,9 +80,9 @@ struct LocalMapCall::State {
   const LocalMapLayouts& layouts;
   MapLeaves locals = {};
   DeviceMesh mesh = {};
-  bool distributed = false; // whether there is a DTensor among the arguments
-  bool outside = false;     // whether this rank is outside their mesh
-  bool even = true;         // whether all of them are cut evenly
+  bool distributed = false; // true if an argument is a DTensor
+  bool outside = false;     // true if this rank is outside the mesh
+  bool even = true;         // true if all shards are even
   std::vector<at::Tensor> with_gradients = {};
   std::optional<at::NoGradGuard> no_grad = std::nullopt;
   std::optional<HandedOutScope> handed_out = std::nullopt;
@@ -99,8 +100,9 @@ struct LocalMapCall::State {
       const Shape& shape) const;
 };
 
-// What is replicated, beside what differs between ranks, may be computed with
-// by each rank in its own way or by all alike: nobody but the caller knows.
+// Throws if the gradient of a replicated argument is ambiguous. If other
+// layouts differ between ranks, each rank may compute a different term of the
+// gradient or all ranks the same gradient. Only the caller can tell.
 void LocalMapCall::State::check_gradient(const MapLeaves& args, size_t i)
     const {
   const auto& spec = *spec_of(args[i].tensor);
@@ -160,7 +162,8 @@ void LocalMapCall::State::enter(const MapLeaves& args) {
   }
 }
 
-// On a rank outside the mesh, where `part` is what the first rank gets.
+// Returns the result on a rank outside the mesh. `part` has the shape of the
+// first rank's result.
 at::Tensor LocalMapCall::State::nothing(
     const at::Tensor& part,
     PlacementsRef placements,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// local_map: a function on local tensors, as one on DTensors.
+// local_map: applies a function on local tensors to DTensors.
 //
 //   // Rows of x times all of w, without communication.
 //   const auto product = local_map(
 //       [](const at::Tensor& x, const at::Tensor& w) { return at::mm(x, w); },
-//       {Shard(0)},                      // what it returns
-//       {{Shard(0)}, {Replicate()}},     // what it takes
+//       {Shard(0)},                      // result layout
+//       {{Shard(0)}, {Replicate()}},     // argument layouts
 //       {.in_grad_placements = {{Shard(0)}, {Partial()}}});
 //   at::Tensor y = product(x, w);        // x: S(0), w: R, y: S(0)
 //
-// docs/concepts/experimental.md says what gradients it has.
+// docs/concepts/experimental.md describes the gradients.
 // Python: torch.distributed.tensor.experimental.local_map.
 #pragma once
 
@@ -30,7 +30,7 @@
 
 namespace dtensor {
 
-/// The layout of one argument or result; std::nullopt for what is no DTensor.
+/// The layout of one argument or result; std::nullopt if it is not a DTensor.
 class MaybePlacements {
  public:
   MaybePlacements() = default;
@@ -47,37 +47,38 @@ class MaybePlacements {
   std::optional<Placements> value_;
 };
 
-/// One for each argument or result. A tensor is one, each tensor in a vector,
-/// optional, pair or tuple is one, and so is each value that is no tensor.
+/// One entry per argument or result. A tensor has one entry, each tensor in a
+/// vector, optional, pair or tuple has one, and each value that is not a tensor
+/// has one.
 using PlacementsList = std::vector<MaybePlacements>;
 
 /// Options of local_map.
 struct LocalMapOptions {
-  /// The layouts in which the function makes the gradients of its arguments;
-  /// nullopt or nothing: those of the arguments, Partial -> Replicate. Of a
-  /// replicated argument beside others that are cut it has to be said:
-  /// Partial() where ranks compute different terms of it, Replicate() where all
-  /// compute the same.
+  /// Layouts of the gradients that the function computes for its arguments.
+  /// Default (nullopt or empty): the argument's layout, with Partial ->
+  /// Replicate. Required for a replicated argument if other arguments or
+  /// results are not replicated: Partial() if ranks compute different terms of
+  /// its gradient, Replicate() if all ranks compute the same gradient.
   PlacementsList in_grad_placements = {};
-  /// That of the results; it must be that of the arguments.
+  /// Mesh of the results; must be the mesh of the arguments.
   DeviceMesh device_mesh = {};
-  /// Redistribute arguments that have another layout than in_placements.
+  /// Redistributes arguments that are not in the layout of in_placements.
   bool redistribute_inputs = false;
-  /// Global shapes of the results. With them ranks need not tell each other the
-  /// sizes of uneven parts, and ranks outside the mesh know those too.
+  /// Global shapes of the results. If given, ranks do not exchange the sizes of
+  /// uneven shards, and ranks outside the mesh get the shapes too.
   std::vector<std::optional<std::vector<int64_t>>> out_shapes = {};
 };
 
 namespace detail {
 
-/// What the calls of one function have in common.
+/// Layouts and options shared by all calls of one function.
 struct LocalMapLayouts {
   PlacementsList out;
-  PlacementsList in; // empty: any
+  PlacementsList in; // empty: any layout
   LocalMapOptions options;
 };
 
-/// One call.
+/// A single call of a mapped function.
 class DTENSOR_API LocalMapCall {
  public:
   LocalMapCall(const LocalMapLayouts& layouts, const MapLeaves& args);
@@ -85,11 +86,12 @@ class DTENSOR_API LocalMapCall {
   LocalMapCall(const LocalMapCall&) = delete;
   LocalMapCall& operator=(const LocalMapCall&) = delete;
 
-  /// The arguments as the function gets them.
+  /// The arguments for the function, with DTensors replaced by local tensors.
   const MapLeaves& locals() const;
-  /// Its results as the caller gets them.
+  /// Converts the function's results to DTensors.
   MapLeaves leave(MapLeaves results) const;
-  /// To be called when it has thrown: may throw what says more.
+  /// Called after the function has thrown. Throws a more specific error if
+  /// possible.
   void explain() const;
 
  private:
@@ -101,7 +103,8 @@ class DTENSOR_API LocalMapCall {
 template <class Fn, class... Args>
 auto call_on_locals(const LocalMapCall& call, const Fn& fn, Args&&... args) {
   [[maybe_unused]] const MapLeaf* next = call.locals().data();
-  // In braces, so that arguments take their leaves from the left to the right.
+  // Braced initialization evaluates the arguments from left to right, which
+  // assigns the leaves in order.
   std::tuple<decltype(with_leaves(next, std::forward<Args>(args)))...> locals{
       with_leaves(next, std::forward<Args>(args))...};
   try {
@@ -114,8 +117,8 @@ auto call_on_locals(const LocalMapCall& call, const Fn& fn, Args&&... args) {
 
 } // namespace detail
 
-/// What local_map() makes of a function; it is called as the function is, with
-/// DTensors.
+/// The result of local_map(): a callable with the function's parameters that
+/// accepts DTensors.
 template <class Fn>
 class LocalMap {
  public:
@@ -143,19 +146,18 @@ class LocalMap {
   detail::LocalMapLayouts layouts_;
 };
 
-/// `fn`, which takes and returns local tensors and anything else, as a function
-/// on DTensors: it gets this rank's parts of them, and the tensors it returns
-/// are this rank's parts of DTensors in `out_placements`. Arguments must be in
-/// `in_placements`; without, they may be in any. Other arguments are passed on.
-/// Differentiable, to any order; communicates nothing by itself, but for the
-/// sizes of the results where an argument is cut unevenly. Called without a
-/// DTensor, it is `fn` alone. On a rank outside the mesh `fn` runs on meta
-/// tensors of the shapes of the first rank, for the shapes of its results.
-/// The calls throw ValueError for an argument in another layout, for layouts
-/// that are not one for each argument or result, and for a gradient that may
-/// mean two things (LocalMapOptions); TypeError for a plain tensor that a
-/// layout is given for, and if `fn` returns a DTensor. Python:
-/// torch.distributed.tensor.experimental.local_map.
+/// Turns `fn`, a function on local tensors and other values, into a function on
+/// DTensors. `fn` receives local tensors, and the tensors that it returns are
+/// local tensors of DTensors in `out_placements`. Arguments must be in
+/// `in_placements`; without these, any layout is accepted. Values that are not
+/// DTensors are passed on. Differentiable to any order. Communicates only the
+/// sizes of results, if an argument is sharded unevenly. A call without a
+/// DTensor calls `fn` directly. On a rank outside the mesh `fn` runs on meta
+/// tensors of the first rank's shapes, to find the shapes of its results. Calls
+/// throw ValueError for an argument in another layout, for a wrong number of
+/// layouts, and for an ambiguous gradient (LocalMapOptions); TypeError if an
+/// argument with a layout is a plain tensor, and if `fn` returns a DTensor.
+/// Python: torch.distributed.tensor.experimental.local_map.
 template <class Fn>
 auto local_map(
     Fn fn,
@@ -169,7 +171,7 @@ auto local_map(
        std::move(options)});
 }
 
-/// The same for several results, in PlacementsList{{Shard(0)}, {Replicate()}}.
+/// The overload for several results, PlacementsList{{Shard(0)}, {Replicate()}}.
 template <class Fn>
 auto local_map(
     Fn fn,

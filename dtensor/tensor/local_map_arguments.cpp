@@ -26,7 +26,7 @@ void check_number_of_layouts(
       ", each tensor of a list counted. Give one for each.");
 }
 
-// What is passed on as it is.
+// Throws if a layout was given for an argument that is not a DTensor.
 void check_passed_on(
     const MapLeaf& leaf,
     const MaybePlacements& wanted,
@@ -54,7 +54,7 @@ void check_passed_on(
       " for it. Give std::nullopt.");
 }
 
-// The DTensor in the layout that is wanted of it.
+// Returns the DTensor in its requested layout.
 at::Tensor in_layout(
     const at::Tensor& t,
     const MaybePlacements& wanted,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arguments of a local_map: on one mesh, and in the layouts that are asked
-// for.
+// Checks and redistributes the arguments of a local_map.
 #pragma once
 
 #include <dtensor/tensor/is_dtensor.h>
@@ -16,15 +15,16 @@ inline bool is_distributed(const MapLeaf& leaf) {
   return leaf.is_tensor && is_dtensor(leaf.tensor);
 }
 
-/// Throws ValueError unless there is one layout for each argument, or none.
+/// Throws ValueError unless the number of layouts is 0 or the number of
+/// arguments.
 void check_numbers_of_layouts(const LocalMapLayouts& layouts, size_t arguments);
 
-/// The mesh of all DTensors among the arguments, which is `asked` if that is
-/// defined; throws RuntimeError if one of them is on another one.
+/// Returns the mesh of all DTensors among the arguments, which must be `asked`
+/// if that is defined. Throws RuntimeError if a DTensor is on another mesh.
 DeviceMesh common_mesh(const MapLeaves& args, const DeviceMesh& asked);
 
-/// The arguments, DTensors among them in their layouts; throws for what cannot
-/// be brought there, or may not.
+/// Returns the arguments, with DTensors in their requested layouts. Throws for
+/// arguments that cannot or may not be redistributed.
 MapLeaves in_layouts(MapLeaves args, const LocalMapLayouts& layouts);
 
 } // namespace dtensor::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tensors among the arguments or results of a function, as one list: what
-// local_map() (tensor/local_map.h) walks through at compile time.
+// Flattens the arguments or results of a function to a list of leaves, at
+// compile time. local_map() (tensor/local_map.h) uses it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace dtensor::detail {
 
-/// An argument or result: a tensor, or something else.
+/// An argument or result: a tensor or another value.
 struct MapLeaf {
   at::Tensor tensor;
   bool is_tensor = true;
@@ -64,8 +64,8 @@ void add_leaves(MapLeaves& leaves, const T& value) {
   }
 }
 
-/// `value` with its tensors exchanged for the next leaves; what is no tensor is
-/// passed on as it is.
+/// Returns `value` with its tensors replaced by the next leaves. Other values
+/// are passed on unchanged.
 template <class T>
 decltype(auto) with_leaves(const MapLeaf*& next, T&& value) {
   using Value = std::decay_t<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order of a part's dimensions in memory.
+// Memory order of a local tensor's dimensions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,10 @@
 
 namespace dtensor::detail {
 
-/// `local` with its dimensions in memory in the order of `strides`, which are
-/// those of the tensor whose part it is; copied if they are not. The order must
-/// not depend on how this rank's kernel happened to lay its part out: ranks
-/// with unlike specs would communicate differently. Differentiable.
+/// Returns `local` with its dimensions in the memory order of `strides`, the
+/// strides of the global tensor. Copies if the order differs. The memory order
+/// must not depend on the kernel that computed `local`: ranks with different
+/// specs would communicate differently. Differentiable.
 inline at::Tensor in_memory_order(at::Tensor local, SizesRef strides) {
   const bool outer_first = std::is_sorted(strides.rbegin(), strides.rend());
   if (outer_first && local.is_contiguous()) {

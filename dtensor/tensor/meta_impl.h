@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What makes a tensor a DTensor: a BackendMeta with the local tensor and the
-// spec, on a TensorImpl without storage whose backend bit is PrivateUse3.
+// The state of a DTensor: a BackendMeta with the local tensor and the spec, on
+// a TensorImpl without storage whose backend bit is PrivateUse3.
 //
-// All state lives in the BackendMeta, none in a TensorImpl subclass, because
+// All state is in the BackendMeta, not in a TensorImpl subclass, because
 // parameter.set_data(dtensor) copies the meta into the parameter's own impl.
 #pragma once
 
@@ -19,9 +19,10 @@
 
 namespace dtensor::detail {
 
-class Boundaries; // ops/boundary_impl.h: the styles that ride on a parameter
+// Parallel styles attached to a parameter (ops/boundary_impl.h).
+class Boundaries;
 
-/// What an upper layer puts on a tensor, and alone looks into.
+/// State that an upper layer attaches to a tensor, opaque to this layer.
 struct Rider {
   virtual ~Rider() = default;
 };
@@ -34,21 +35,22 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
       : spec(std::move(tensor_spec)),
         pending_(std::move(pending)) {}
 
-  /// This rank's part, below autograd: never requires grad. Waits for it where
-  /// an asynchronous redistribution has yet to bring it.
+  /// The local tensor, below autograd: never requires grad. Waits for an
+  /// asynchronous redistribution in flight.
   at::Tensor& local() {
     if (C10_UNLIKELY(!local_.defined())) {
       fetch();
     }
     return local_;
   }
-  /// Undefined where it is under way.
+  /// The local tensor, or undefined while it is in flight.
   const at::Tensor& local_if_here() const {
     return local_;
   }
 
-  // Immutable but for the public fields at the end, so copies share it, unless
-  // it carries a shared input or a source, which belong to one tensor.
+  // The meta is immutable except for the public fields at the end. Copies
+  // therefore share it, unless it carries a shared input or a source, which
+  // belong to a single tensor.
   c10::intrusive_ptr<c10::BackendMeta> clone(
       const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
     if (shared_input == nullptr && whole_source == nullptr &&
@@ -59,7 +61,7 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     meta->whole_source = std::exchange(source_of_next, nullptr);
     return meta;
   }
-  /// The same without the shared input and the source.
+  /// Returns a copy without the shared input and the source.
   c10::intrusive_ptr<DTensorMeta> copy() const {
     auto meta = c10::make_intrusive<DTensorMeta>(local_, spec);
     meta->pending_ = pending_;
@@ -68,13 +70,13 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
     return meta;
   }
 
-  /// Whether there are boundaries or view facts: one question for both.
+  /// True if there are boundaries or view facts. One branch tests both.
   bool has_extras() const {
     return (reinterpret_cast<uintptr_t>(boundaries.get()) |
             reinterpret_cast<uintptr_t>(view_facts.get())) != 0;
   }
 
-  // A weak reference outlives all tensors and keeps none of what they held.
+  // A weak reference outlives all tensors, so the contents are released here.
   void release_resources() override {
     local_.reset();
     spec = nullptr;
@@ -88,23 +90,23 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
 
   SpecPtr spec;
   std::shared_ptr<const Boundaries> boundaries;
-  /// What the tensor was turned into as the input of a module, kept for the
-  /// module's siblings (parallel/shared_input.cpp).
+  /// The tensor after conversion as a module input, cached for the module's
+  /// siblings (parallel/shared_input.cpp).
   std::shared_ptr<const void> shared_input;
-  /// Null for most. Set where it is made (ops/view_result.cpp).
+  /// Usually null. Set in ops/view_result.cpp.
   c10::intrusive_ptr<ViewFacts> view_facts;
-  /// Null for most: who has the whole of a parameter, a WholeSource
-  /// (ops/whole_source_impl.h). Who has it has kAskedFirstKey, too.
+  /// Usually null: the WholeSource (ops/whole_source_impl.h) that provides the
+  /// unsharded parameter. A tensor with a source also has kAskedFirstKey.
   std::shared_ptr<Rider> whole_source;
-  /// The source of the parameter that is about to take this tensor's data over
-  /// (ops/asked_first.cpp); null at all other times.
+  /// The source of the parameter that takes over this tensor's data
+  /// (ops/asked_first.cpp). Null except during that set_data().
   mutable std::shared_ptr<Rider> source_of_next;
 
  private:
   void fetch();
 
   at::Tensor local_;
-  PendingPtr pending_; // where local_ is undefined
+  PendingPtr pending_; // set while local_ is undefined
 };
 
 inline DTensorMeta& meta_of(const at::Tensor& t) {
@@ -112,7 +114,7 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
 
-/// What `t` was copied from, if it is a view by name; null for all others.
+/// The origin of `t` if `t` is a view that is a copy, otherwise null.
 inline const CopiedFrom* copied_from(const at::Tensor& t) {
   const auto& facts = meta_of(t).view_facts;
   return C10_UNLIKELY(facts != nullptr) ? facts->copied_from.get() : nullptr;
@@ -121,7 +123,7 @@ inline const CopiedFrom* copied_from(const at::Tensor& t) {
 /// Throws if `t` is a view that is a copy and out of date.
 void check_up_to_date(const at::Tensor& t);
 
-/// This rank's part. Throws for a copied view that is out of date.
+/// The local tensor. Throws for a copied view that is out of date.
 inline const at::Tensor& local_of(const at::Tensor& t) {
   auto& meta = meta_of(t);
   if (C10_UNLIKELY(meta.view_facts != nullptr)) {
@@ -129,8 +131,8 @@ inline const at::Tensor& local_of(const at::Tensor& t) {
   }
   return meta.local();
 }
-/// To be called where a local tensor is written in place; other tensors have a
-/// version counter.
+/// Counts a write to a local tensor in place. Needed for tensors without a
+/// version counter of their own; has no effect on others.
 inline void count_write(const at::Tensor& t) {
   const auto& facts = meta_of(t).view_facts;
   if (C10_UNLIKELY(facts != nullptr && facts->writes.enabled())) {
@@ -140,7 +142,7 @@ inline void count_write(const at::Tensor& t) {
 inline const SpecPtr& spec_of(const at::Tensor& t) {
   return meta_of(t).spec;
 }
-/// Whether it is a DTensor on a mesh that this rank is outside of.
+/// True if `t` is a DTensor on a mesh that does not contain this rank.
 inline bool has_no_part(const at::Tensor& t) {
   return is_dtensor(t) && !spec_of(t)->mesh().contains_this_rank();
 }

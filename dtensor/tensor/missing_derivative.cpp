@@ -8,7 +8,7 @@
 
 namespace dtensor::detail {
 
-// Such a gradient has a node whose text is what is thrown.
+// The gradient's node holds the text of the error that autograd throws.
 void name_missing_derivative(const at::Tensor& grad) {
   auto* missing =
       dynamic_cast<torch::autograd::NotImplemented*>(grad.grad_fn().get());
@@ -16,7 +16,7 @@ void name_missing_derivative(const at::Tensor& grad) {
   constexpr std::string_view end = " is not implemented";
   if (missing == nullptr || !missing->msg.starts_with(begin) ||
       !missing->msg.ends_with(end)) {
-    return; // it is named already
+    return; // its message was replaced already
   }
   const auto op = missing->msg.substr(
       begin.size(), missing->msg.size() - begin.size() - end.size());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that LibTorch cannot differentiate, as those of its fused
-// attention.
+// Error messages for gradients that LibTorch cannot differentiate, such as
+// those of its fused attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace dtensor::detail {
 
-/// A local gradient that a graph was recorded for. If LibTorch has no formula
-/// to go on, whoever differentiates it is told so in our words.
+/// Replaces LibTorch's error message for a missing derivative of `grad`. `grad`
+/// is a local gradient with a recorded graph.
 void name_missing_derivative(const at::Tensor& grad);
 
 } // namespace dtensor::detail

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pooled: memory for objects of which every operator makes and drops one.
+// Pooled: a per-thread free list for objects that every operator allocates.
 //
 //   struct Meta final : Base, Pooled<Meta> { ... };
 //
-// What a thread drops it keeps for the next one that it makes, up to a few: no
-// more than a list's head changes. An object may be dropped by another thread
-// than made it. A thread that ends gives back what it kept.
+// A thread keeps a bounded number of freed objects for its next allocations, so
+// both operations only change a list head. An object may be freed by another
+// thread than the allocating thread. A thread's list is freed when the thread
+// ends.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace dtensor::detail {
 
-// The sanitizers must see every object come and go.
+// The sanitizers must see every allocation and deallocation.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr size_t kMostPooled = 0;
 #else
@@ -25,7 +26,7 @@ template <class Object>
 class Pooled {
  public:
   static void* operator new(size_t size) {
-    static_assert(std::is_final_v<Object>); // so all are of this size
+    static_assert(std::is_final_v<Object>); // so all objects have this size
     Kept& mine = kept;
     if (mine.first == nullptr) {
       return ::operator new(size);
@@ -49,8 +50,9 @@ class Pooled {
   struct Node {
     Node* next;
   };
-  // Trivial, so that looking at it is all that it takes. `most` is 0 until the
-  // thread keeps its first, and again once the thread has ended.
+  // Trivially constructible, so access needs no initialization check. `most` is
+  // 0 until the thread keeps its first object, and again after the thread
+  // ended.
   struct Kept {
     Node* first = nullptr;
     size_t count = 0;
@@ -70,7 +72,7 @@ class Pooled {
     }
   };
 
-  // False where no more are to be kept.
+  // Returns false if the thread may not keep more objects.
   static bool begin_to_keep(Kept& mine) noexcept {
     if (mine.most > 0 || mine.ended || kMostPooled == 0) {
       return false;
@@ -81,7 +83,7 @@ class Pooled {
     return true;
   }
 
-  // In the part of the thread's memory that needs no call to find.
+  // The initial-exec TLS model: the address is found without a function call.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local Kept kept{};
 };

@@ -26,7 +26,8 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
-// As many inputs as outputs: the tensors that enter.
+// The node before a region. It has one input and one output per tensor that
+// enters.
 class EnterNode final : public Node {
  public:
   explicit EnterNode(size_t most) {
@@ -64,19 +65,20 @@ class EnterNode final : public Node {
   }
 
  private:
-  torch::autograd::edge_list edges_; // until they are connected
+  torch::autograd::edge_list edges_; // held until connect()
   c10::SmallVector<WayIn, 3> ways_;
-  // Backward collectives are the doing of the module that ran forward.
+  // The module that ran forward. Backward collectives are attributed to it.
   std::string_view module_ = ModuleScope::current();
 };
 
-// The whole region: the nodes within run inside this one, which spares the
-// engine's work for each of them.
+// The node of a fused region. It runs the recorded nodes itself, which saves
+// the engine's work per node.
 //
-// Until its gradient is differentiated. What the nodes within have saved is
-// then part of the new graph, and a pass reaches them through it too: they must
-// run once for all gradients that they get, or what they saved is gone when
-// they run again. So from then on this node does no more than lead to them.
+// Once its gradient is differentiated, the node stops fusing and only forwards
+// to the recorded nodes. Their saved tensors are then part of the new graph,
+// and a backward pass also reaches the nodes through that graph. They must run
+// once with the sum of all gradients, because a second run would find their
+// saved tensors released.
 class RegionNode final : public Node {
  public:
   RegionNode(InnerNodes inner, NodePtr enter, WayOut way)
@@ -91,7 +93,7 @@ class RegionNode final : public Node {
                         : enter_->next_edge(static_cast<size_t>(exit.slot)));
     }
     edges.push_back(inner_.entry());
-    set_next_edges(std::move(edges)); // which counts how far leaves are away
+    set_next_edges(std::move(edges)); // computes the topological number
     next_edges().back() = {};
   }
 
@@ -108,14 +110,15 @@ class RegionNode final : public Node {
     if (c10::GradMode::is_enabled()) {
       unfold_after_this_pass();
     }
-    // What is communicated is computed first, and under way while the rest is.
+    // Gradients to be communicated are computed first, so that communication
+    // overlaps with the rest of the computation.
     const ExitSet early = early_exits();
     auto locals = inner_.run(
         way_out_.backward(std::move(grads[0])),
         early,
         [&](InnerNodes::Locals& there) { begin(there, early, result); });
     if (early.any()) {
-      begin(locals, early, result); // if it was not to be had before
+      begin(locals, early, result); // if they were not computed early
     }
     begin(locals, ~early, result);
     for (size_t i = 0; i < locals.size(); ++i) {
@@ -150,8 +153,8 @@ class RegionNode final : public Node {
         });
   }
 
-  // Those whose gradients go on alone. What is differentiated again is recorded
-  // in one run.
+  // Exits whose gradients are communicated in the background. With create_graph
+  // there are none, because the backward pass must be recorded in a single run.
   ExitSet early_exits() const {
     ExitSet early;
     if (c10::GradMode::is_enabled()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A region is a computation on local tensors that runs with their own autograd.
-// In the graph it is one node, which runs those of the computation within, if
-// they are few; otherwise there is one node before them and one behind.
+// A region: a computation on local tensors that autograd records on local
+// tensors. In the graph the region is a single node that runs the recorded
+// nodes, if they are few. Otherwise one node precedes them and one follows
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,42 +12,43 @@
 
 namespace dtensor::detail {
 
-/// A tensor on its way into a region. This rank is in its mesh.
+/// An input of a region. This rank must be in the input's mesh.
 struct RegionInput {
-  /// A DTensor, or a plain tensor whose layout is `from`.
+  /// A DTensor, or a plain tensor with layout `from`.
   at::Tensor origin;
   SpecPtr from;
-  /// The same as the region computes on it: `origin` itself, or a DTensor
-  /// without history that was made of it.
+  /// The tensor that the region computes on: `origin` itself, or a DTensor
+  /// without history that was redistributed from it.
   at::Tensor value;
   /// Layout of the gradient of the value's local tensor, from gradient_spec().
   SpecPtr grad;
 };
 using RegionInputs = c10::SmallVector<RegionInput, 4>;
 
-/// `origin` as a region computes on it: in layout `to`, or as it is if that is
-/// null.
+/// Returns the input for `origin`, redistributed to `to`; null leaves the
+/// layout unchanged.
 RegionInput region_input(at::Tensor origin, const SpecPtr& to, SpecPtr grad);
 
-/// How a result leaves a region.
+/// The conversion of a region's result.
 struct RegionExit {
-  SpecPtr to;            // the layout that it is brought to; null: its own
-  bool as_local = false; // whether a local tensor leaves, and not a DTensor
+  SpecPtr to;            // layout of the result; null: unchanged
+  bool as_local = false; // returns a local tensor instead of a DTensor
 };
 
 class Region {
  public:
   explicit Region(const RegionInputs& inputs);
 
-  /// This rank's parts of the values, connected to the origins.
+  /// The local tensors of the inputs, connected to the origins in the graph.
   const c10::SmallVector<at::Tensor, 4>& locals() const {
     return locals_;
   }
 
-  /// The result `local`, a part of a tensor of layout `made`, outside the
-  /// region. `may_fuse`: the region may be one node. That is so if there is no
-  /// other result, and all ranks have recorded the same graph: in second
-  /// derivatives one node communicates otherwise than several.
+  /// Converts the result `local`, a local tensor of layout `made`, to a tensor
+  /// outside the region. `may_fuse` allows the region to become a single node.
+  /// It requires that there is no other result, and that all ranks recorded the
+  /// same graph: in second derivatives a fused node communicates in another
+  /// order than several nodes.
   at::Tensor leave(
       const at::Tensor& local,
       const SpecPtr& made,
@@ -55,15 +57,16 @@ class Region {
 
  private:
   c10::SmallVector<at::Tensor, 4> locals_;
-  // Of plain tensors that enter as they are.
+  // Gradient edges of plain tensors that enter unchanged.
   c10::SmallVector<torch::autograd::Edge, 2> passing_;
   NodePtr enter_; // null: nothing is recorded
 };
 
-/// The part of `input`, which may be plain: a region that computes nothing.
+/// Returns the local tensor of `input`, which may be plain. The region consists
+/// of this single conversion.
 at::Tensor enter_alone(const RegionInput& input);
 
-/// Region::leave() where nothing is recorded.
+/// A variant of Region::leave() for results that are not recorded.
 at::Tensor leave_unrecorded(
     const at::Tensor& local,
     const SpecPtr& made,

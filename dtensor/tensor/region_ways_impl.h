@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways of a gradient in and out of a region: the steps of
-// layout_steps_impl.h that an input and the result of a region want.
+// Paths of a gradient in and out of a region: sequences of the steps in
+// layout_steps_impl.h for an input and for the result.
 #pragma once
 
 #include <dtensor/layout/whole_layout_impl.h>
@@ -31,13 +31,14 @@ inline bool moves(const Spec& made, const RegionExit& exit) {
   return exit.to != nullptr && moves(made, *exit.to);
 }
 
-// What from_local's backward will ask for, on its way.
+// Starts the redistribution that from_local's backward will need.
 inline at::Tensor begun_for(const FromLocalStep& step, at::Tensor grad) {
   const auto to = spec_of(grad)->with_placements(step.grad_layout);
   return redistribute_autograd(std::move(grad), to, {.async_op = true});
 }
 
-// The steps of a gradient from a local tensor inside to the tensor outside.
+// Backward steps of an input: from the gradient of the local tensor in the
+// region to the gradient of the tensor outside.
 class WayIn {
  public:
   explicit WayIn(const RegionInput& input)
@@ -63,11 +64,11 @@ class WayIn {
     }
   }
 
-  /// Whether the gradient is under way after begin().
+  /// True if the gradient is in flight after begin().
   bool goes_on_alone() const {
     return further_ && further_->goes_on_alone;
   }
-  /// All but what waits for communication.
+  /// Runs the steps up to the first wait for communication.
   at::Tensor begin(at::Tensor grad) const {
     if (records(grad)) {
       name_missing_derivative(grad);
@@ -87,10 +88,11 @@ class WayIn {
   }
 
  private:
-  // Most ways have none: nodes are smaller without.
+  // Optional steps, allocated separately because most inputs have none and
+  // nodes stay small.
   struct Further {
     std::optional<RedistributeStep> redistribute;
-    std::optional<FromLocalStep> from_local; // of a plain tensor
+    std::optional<FromLocalStep> from_local; // for a plain tensor
     bool goes_on_alone = false;
   };
   Further& further() {
@@ -104,13 +106,14 @@ class WayIn {
   std::unique_ptr<Further> further_;
 };
 
-// Whose memory does not hold their values as they are.
+// Keys of tensors with values that differ from their memory contents.
 inline constexpr c10::DispatchKeySet kReadOtherwise{
     c10::DispatchKey::Conjugate,
     c10::DispatchKey::Negative,
     c10::DispatchKey::ZeroTensor};
 
-// And from the tensor outside to the local tensor inside.
+// Backward steps of the result: from the gradient of the tensor outside to the
+// gradient of the local tensor in the region.
 class WayOut {
  public:
   WayOut(const SpecPtr& made, const RegionExit& exit)
@@ -160,8 +163,8 @@ class WayOut {
                                  : PlacementsRef(from_local_.grad_layout)});
   }
 
-  // Whether the steps would end with the local tensor that they begin with:
-  // what the sum of parts gets each part gets.
+  // True if the steps would return the gradient unchanged. The gradient of a
+  // sum over ranks is the same for each rank's term.
   bool stays(const at::Tensor& grad) const {
     if (!to_local_ || is_dtensor(grad) || records(grad)) {
       return false;
@@ -180,7 +183,8 @@ class WayOut {
   std::optional<ToLocalStep> to_local_; // for a plain tensor
 };
 
-// A plain tensor enters as it is where nothing changes it or its gradient.
+// True if a plain tensor can enter unchanged, because neither its layout nor
+// its gradient's layout changes.
 bool passes_through(const RegionInput& input) {
   return !is_dtensor(input.origin) && !moves(input) &&
       input.grad->placements() ==

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An implicit_replication() scope includes kReplicationKey, which the thread
-// state of a backward pass carries along.
+// Implicit replication as a dispatch key: an implicit_replication() scope
+// includes kReplicationKey. Autograd propagates the key to the backward pass's
+// threads.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -8,7 +9,7 @@
 
 namespace dtensor::detail {
 
-/// Whether this thread is in such a scope.
+/// True inside an implicit_replication() scope of this thread.
 inline bool in_implicit_replication() {
   return c10::impl::tls_is_dispatch_key_included(kReplicationKey);
 }

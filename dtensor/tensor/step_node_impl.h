@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A node of the graph that takes one step of layout_steps_impl.h, or steps that
-// are put together.
+// An autograd node that runs one step of layout_steps_impl.h, or a composition
+// of steps.
 #pragma once
 
 #include <dtensor/comm/observer.h>
@@ -12,16 +12,16 @@
 
 namespace dtensor::detail {
 
-/// One input, one output, and the step that brings the gradient of one to the
-/// other. torch::autograd::Function would do, at several times the cost: it
-/// keeps what it saves in a dictionary, under a lock.
+/// A node with one input and one output that applies `Step` to the gradient.
+/// torch::autograd::Function would cost several times as much, because it
+/// stores saved values in a dictionary under a lock.
 template <class Step>
 class StepNode final : public Node {
  public:
   StepNode(const char* name, Step step) : name_(name), step_(std::move(step)) {}
 
-  /// Undefined gradients stay undefined: a zero of the global shape would be a
-  /// plain tensor.
+  /// Undefined gradients stay undefined: a zero tensor of the global shape
+  /// would be a plain tensor.
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& grads) override {
     torch::autograd::variable_list result(1);
@@ -38,7 +38,7 @@ class StepNode final : public Node {
  private:
   const char* name_;
   Step step_;
-  // Backward collectives are the doing of the module that ran forward.
+  // The module that ran forward. Backward collectives are attributed to it.
   std::string_view module_ = ModuleScope::current();
 };
 

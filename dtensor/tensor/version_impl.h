@@ -7,8 +7,8 @@
 
 namespace dtensor::detail {
 
-/// What the counter of writes says; 0 of a tensor of inference mode, which has
-/// none.
+/// Returns the version counter of `t`, or 0 for an inference tensor, which has
+/// no counter.
 inline uint32_t version_of(const at::Tensor& t) {
   return t.is_inference() ? 0 : static_cast<uint32_t>(t._version());
 }

@@ -25,15 +25,16 @@ constexpr const char* kNoData =
     "save_checkpoint, or torch::save what get_model_state_dict(model, "
     "{.full_state_dict = true}) returns.";
 
-// Values that are another tensor's, read otherwise: is_conj() and is_neg().
+// Keys of lazily conjugated or negated tensors: is_conj() and is_neg().
 constexpr c10::DispatchKeySet kLazyValues{
     c10::DispatchKey::Conjugate,
     c10::DispatchKey::Negative};
 
-// The local tensor's own backend beside PrivateUse3, which outranks it; the
-// autograd and ADInplaceOrView keys follow from PrivateUse3 in TensorImpl's
-// constructor, and are left out there in inference mode. Only Meta's bit would
-// outrank PrivateUse3, so a DTensor of meta tensors has a key instead.
+// Returns the keys of a DTensor: PrivateUse3 and the local tensor's own
+// backend, which PrivateUse3 outranks. TensorImpl's constructor adds the
+// autograd and ADInplaceOrView keys of PrivateUse3, or omits them in inference
+// mode. Only the Meta bit would outrank PrivateUse3, so a DTensor of meta
+// tensors has kAskedFirstKey instead.
 c10::DispatchKeySet keys_for(const at::Tensor& local) {
   auto backend = local.key_set().highestBackendKey();
   c10::DispatchKeySet keys(c10::DispatchKey::Dense);
@@ -51,12 +52,12 @@ void set_message(c10::TensorImpl& impl) {
 }
 
 struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
-  /// `local` is the part, or a Pending one that will be as `like`.
+  /// `local` is the local tensor, or a Pending one that will resemble `like`.
   template <class Local>
   DTensorImpl(Local&& local, SpecPtr spec, const at::Tensor& like)
       : TensorImpl(keys_for(like), like.dtype(), like.device()) {
     if (C10_UNLIKELY(is_inference() && !like.is_inference())) {
-      // A view of a normal tensor is a normal tensor, in inference mode too.
+      // Views of normal tensors are normal tensors even in inference mode.
       key_set_ =
           key_set_ | c10::getAutogradRelatedKeySetFromBackend(kDTensorBit);
       set_version_counter(c10::VariableVersion(0));
@@ -69,8 +70,9 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   explicit DTensorImpl(const DTensorImpl& like)
       : TensorImpl(like.key_set(), like.dtype(), like.device()) {}
 
-  // Whoever is about to read data asks this first. Only then the message is
-  // set: two strings a tensor would be a quarter of an operator's cost.
+  // Sets the error message lazily, as LibTorch calls this function before it
+  // reads data. Setting two strings per tensor would take a quarter of an
+  // operator's time.
   bool has_storage() const override {
     if (!explained_) {
       explain();
@@ -103,9 +105,9 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   }
 
  private:
-  // set_sizes_and_strides() without what it does for symbolic sizes and for
-  // memory formats that less than four dimensions do not have: a sixth of what
-  // an operator costs on DTensors.
+  // A faster set_sizes_and_strides(). It skips symbolic sizes, and the memory
+  // formats that tensors of fewer than four dimensions cannot have. The
+  // difference is a sixth of an operator's time on DTensors.
   void set_shape(const Spec& spec) {
     if (spec.dim() > 3) {
       set_sizes_and_strides(spec.sizes(), spec.strides());
@@ -118,7 +120,8 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
         spec.sizes(), spec.strides(), spec.numel());
     is_non_overlapping_and_dense_ = is_contiguous_ || is_dense(spec);
   }
-  // Of a spec that is not contiguous, so no matrix of one row or column.
+  // True if the spec is dense. `spec` must not be contiguous, so a matrix has
+  // more than one row and column.
   static bool is_dense(const Spec& spec) {
     return spec.dim() == 2
         ? spec.strides()[0] == 1 && spec.strides()[1] == spec.sizes()[0]
@@ -144,7 +147,8 @@ struct DTensorImpl final : c10::TensorImpl, Pooled<DTensorImpl> {
   mutable std::atomic<bool> explained_{false};
 };
 
-// Rules and local kernels make parts, and programs write these, too.
+// Throws for a local tensor of the wrong shape or dtype. Registered rules and
+// local kernels can cause this error.
 [[noreturn]] void refuse_part(const at::Tensor& local, const Spec& spec) {
   DTENSOR_CHECK_VALUE(
       false,
@@ -195,7 +199,7 @@ void explain_no_data(const at::Tensor& t) {
 
 namespace {
 
-// Names what TensorImpl keeps to those who derive from it.
+// Makes the protected member key_set_ of TensorImpl accessible.
 struct Keys : c10::TensorImpl {
   static constexpr auto of() {
     return &Keys::key_set_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a DTensor is made of its part. What it then is: tensor/meta_impl.h.
+// Construction of a DTensor from its local tensor. tensor/meta_impl.h describes
+// a DTensor's state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,15 +9,15 @@
 
 namespace dtensor::detail {
 
-/// A DTensor of `spec` whose part on this rank is `local` (shape
-/// spec->local_sizes()); no autograd history.
+/// Returns a DTensor of `spec` with local tensor `local` (shape
+/// spec->local_sizes()), without autograd history.
 at::Tensor wrap(at::Tensor local, SpecPtr spec);
 
-/// The same for a part that is still under way, on the device of `like`.
+/// The overload for a local tensor in flight, on the device of `like`.
 at::Tensor wrap(PendingPtr local, SpecPtr spec, const at::Tensor& like);
 
-/// Makes `self` the DTensor of `local` and `spec` from now on, for in-place
-/// operators that change the shape.
+/// Replaces local tensor and spec of `self`. For in-place operators that change
+/// the shape.
 void rewrap(const at::Tensor& self, at::Tensor local, SpecPtr spec);
 
 } // namespace dtensor::detail
