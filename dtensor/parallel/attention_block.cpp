@@ -31,14 +31,15 @@ bool has_kernel(const AttentionBlock& block) {
       is_dense(block.query) && is_dense(block.key) && is_dense(block.value);
 }
 
-// (B, K, S, E) for each head of queries, in the dtype of sums.
+// Returns keys or values (B, K, S, E) expanded to (B, H, S, E), in the dtype of
+// sums.
 at::Tensor for_queries(const AttentionBlock& block, const at::Tensor& held) {
   const auto wide = held.to(sum_dtype(held.scalar_type()));
   const auto each = block.query.size(1) / held.size(1);
   return each == 1 ? wide : wide.repeat_interleave(each, 1);
 }
 
-// The sum over the heads of queries that share a head of keys.
+// Sums gradients over the query heads that share a key head.
 at::Tensor to_keys(const AttentionBlock& block, const at::Tensor& grad) {
   const auto heads = block.key.size(1);
   return heads == grad.size(1)
@@ -46,7 +47,7 @@ at::Tensor to_keys(const AttentionBlock& block, const at::Tensor& grad) {
       : grad.unflatten(1, {heads, grad.size(1) / heads}).sum(2);
 }
 
-// (B, H, L, S), before the softmax.
+// Returns scores (B, H, L, S) before the softmax.
 at::Tensor scores(const AttentionBlock& block, const at::Tensor& key) {
   const auto dtype = key.scalar_type();
   auto result =

@@ -31,10 +31,10 @@ struct Parameter {
   const char* name;
 };
 
-// Those that are there, cut between heads.
+// Returns the existing parameters and their placements, which split no head.
 std::vector<Parameter> parameters_of(const MultiheadAttentionImpl& module) {
   const auto unit = module.head_dim;
-  // q, k and v one after the other, and of each the heads of this rank.
+  // Fused q, k and v are consecutive; each rank has its heads of all three.
   const auto fused = StridedShard(0, 3, unit);
   const auto rows = Shard(0, unit);
   std::vector<Parameter> found;
@@ -65,7 +65,7 @@ void AttentionParallel::apply(const StyleTarget& target) const {
         weights.push_back(tensor);
       }
     }
-    // Heads stay where they are until out_proj adds them up.
+    // Outputs stay sharded by heads until out_proj sums over them.
     const detail::BoundaryLayouts layouts{
         .input = {.plain = Replicate(), .desired = Replicate()},
         .output = std::nullopt,

@@ -8,7 +8,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Joins `more` to the last piece where the two are a rectangle.
+// Appends `more`, or merges it into the last piece if the two form a rectangle.
 void add(std::vector<AttentionPiece>& pieces, const AttentionPiece& more) {
   if (more.queries.size() == 0 || more.keys.size() == 0) {
     return;
@@ -27,7 +27,7 @@ void add(std::vector<AttentionPiece>& pieces, const AttentionPiece& more) {
   pieces.push_back(more);
 }
 
-// An interval of positions, and the place of its first token in the part.
+// Interval of positions, and the index of its first token in the local shard.
 struct Placed {
   Interval at;
   int64_t place = 0;
@@ -52,8 +52,8 @@ Interval between(int64_t begin, int64_t end) {
   return {begin, std::max(begin, end)};
 }
 
-// Keys before the first query are seen by all queries. From there on a query
-// sees those up to its own position.
+// Keys before the first query are visible to all queries. Each later key is
+// visible to queries from its own position on.
 void add_causal(
     std::vector<AttentionPiece>& pieces,
     const Placed& queries,
@@ -68,7 +68,7 @@ void add_causal(
   add(pieces, {queries.places(seeing), keys.places(seen), true});
 }
 
-// The positions at these places of a part.
+// Returns the positions of local tokens at these indices.
 Intervals at_places(const Intervals& held, Interval places) {
   Intervals result;
   for (const auto& each : placed(held)) {
@@ -88,7 +88,7 @@ all_pieces_of(const Intervals& queries, const Intervals& keys, bool causal) {
   std::vector<AttentionPiece> pieces;
   const Interval all_queries{0, total_size(queries)};
   const Interval all_keys{0, total_size(keys)};
-  // Where both stand at the same places, their order says who sees whom.
+  // With queries and keys at the same positions, local order is global order.
   if (!causal || queries == keys) {
     add(pieces, {all_queries, all_keys, causal});
     return pieces;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kAverageGradients = "average_gradients";
 
-// This rank's part of the gradient.
+// Returns the local tensor of the gradient.
 at::Tensor part_of(const at::Tensor& grad, const DeviceMesh& mesh) {
   if (!is_dtensor(grad)) {
     return grad;

@@ -16,20 +16,20 @@
 namespace dtensor::detail {
 namespace {
 
-// An output that a bias may follow, and what it was made of.
+// Last output that a bias addition may follow, and its inputs.
 struct Unfinished {
   c10::weak_intrusive_ptr<c10::TensorImpl> output =
       c10::weak_intrusive_ptr<c10::TensorImpl>(
           c10::intrusive_ptr<c10::TensorImpl>());
   at::Tensor input;
   at::Tensor product;
-  at::Tensor bias; // that it has; undefined: none
+  at::Tensor bias; // included in output; undefined: none
 };
 
 RankLocal<Unfinished> unfinished;
 
-// The bias goes with the columns of the product; where that is a sum over
-// ranks, so is the bias, which is then added once.
+// Adds the bias in the layout of the product's last dimension. If the product
+// is Partial, the bias is too, so that it is added once.
 at::Tensor with_bias(const at::Tensor& product, const at::Tensor& bias) {
   const auto& made = spec_of(product);
   const auto& given = spec_of(bias);
@@ -45,14 +45,15 @@ at::Tensor with_bias(const at::Tensor& product, const at::Tensor& bias) {
   return (product + added).to(product.scalar_type());
 }
 
-// Makes `output` what `fresh` is, of the same layout, with its history.
+// Overwrites `output` with the values and the autograd history of `fresh`,
+// which has the same layout.
 void replace(const at::Tensor& output, const at::Tensor& fresh) {
   const auto local = [](const at::Tensor& t) {
     return (is_dtensor(t) ? local_of(t) : t).variable_data();
   };
   {
     const c10::NoGradGuard no_grad;
-    local(output).copy_(local(fresh)); // no version counts it
+    local(output).copy_(local(fresh)); // without a new version
   }
   if (fresh.requires_grad()) {
     torch::autograd::impl::set_gradient_edge(

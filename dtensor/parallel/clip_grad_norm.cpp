@@ -23,7 +23,8 @@
 namespace dtensor {
 namespace {
 
-// Sums of |x|^p, or the largest |x|: what can be put together of parts.
+// Accumulates sums of |x|^p, or the maximum of |x|: both can be combined over
+// shards.
 class Norm {
  public:
   explicit Norm(double p) : p_(p) {}
@@ -37,7 +38,7 @@ class Norm {
     return is_largest() ? norm : std::pow(norm, p_);
   }
   double together(double a, double b) const {
-    // A number that is none stays none.
+    // NaN must propagate.
     return is_largest() ? (std::isnan(a) || a > b ? a : b) : a + b;
   }
   double over_ranks(double mine, Group& group) const {
@@ -57,14 +58,14 @@ class Norm {
   double p_;
 };
 
-/// Gradients that are cut over the same ranks.
+/// Gradients that are sharded over the same ranks.
 struct Bucket {
-  DeviceMesh mesh; // undefined: they are whole on every rank
+  DeviceMesh mesh; // undefined: replicated
   std::vector<int64_t> dims;
   double value = 0;
 };
 
-// The mesh dimensions that cut it.
+// Returns the mesh dimensions that shard a tensor.
 std::vector<int64_t> cut_dims(const Spec& spec) {
   std::vector<int64_t> dims;
   for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
@@ -91,7 +92,7 @@ Bucket& bucket_of(
   return buckets.back();
 }
 
-// Terms of a sum have no norm of their own.
+// Reduces Partial gradients first, since a norm is not linear.
 void add_distributed(
     std::vector<Bucket>& buckets,
     const at::Tensor& grad,
@@ -131,7 +132,7 @@ double norm_of_all(const std::vector<at::Tensor>& grads, const Norm& norm) {
   return norm.finish(total);
 }
 
-// The meshes of the gradients have one norm on all of their ranks.
+// Notifies observers that the norm is replicated on each gradient's mesh.
 void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   std::vector<DeviceMesh> meshes;
   for (const auto& grad : grads) {
@@ -150,7 +151,7 @@ void notify_norm(const std::vector<at::Tensor>& grads, double total) {
   }
 }
 
-// The gradient of a parameter that several modules share counts once.
+// Returns the gradients, that of a shared parameter once.
 std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
   std::vector<at::Tensor> grads;
   std::unordered_set<const void*> known;
@@ -190,7 +191,7 @@ double clip_grad_norm_(
   if (C10_UNLIKELY(detail::replicas_observed())) {
     notify_norm(grads, total);
   }
-  constexpr double kSmall = 1e-6; // as torch.nn.utils has it
+  constexpr double kSmall = 1e-6; // as in torch.nn.utils
   const double scale = max_norm / (total + kSmall);
   if (scale < 1 || std::isnan(scale)) {
     for (const auto& grad : grads) {

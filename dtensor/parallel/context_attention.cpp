@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operator has a kernel of ours under the key that every rank includes,
-// above autograd. Outside of scopes it passes the call on.
+// Kernel of scaled_dot_product_attention under the dispatch key that every rank
+// includes, above autograd. Outside of scopes it redispatches the call.
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -53,7 +53,7 @@ bool fit(const AttentionArgs& args) {
       args.key.size(-2) == args.value.size(-2) && have_fitting_heads(args);
 }
 
-// Batch dimensions are broadcast and joined: (B, H, length, features).
+// Broadcasts and flattens batch dimensions: (B, H, length, features).
 class FourDims {
  public:
   explicit FourDims(const AttentionArgs& args) : grouped_(args.grouped) {
@@ -76,7 +76,7 @@ class FourDims {
     return wide.dim() == 4 ? wide : wide.flatten(0, wide.dim() - 4);
   }
 
-  // The result as the operator gives it.
+  // Restores the operator's output shape.
   at::Tensor back(const at::Tensor& out) const {
     auto sizes = batch_;
     if (grouped_) {
@@ -97,7 +97,8 @@ class FourDims {
   std::vector<int64_t> batch_;
 };
 
-// Of one that stands where the buffers do, or is as large on every rank.
+// Assigns tokens to ranks for a local shard that is sharded like the buffers,
+// or, without buffers, has the same size on every rank.
 TokensOfRanks tokens_of_part(
     const at::Tensor& part,
     const char* name,
@@ -137,7 +138,7 @@ at::Tensor attend_plain(const AttentionArgs& args, const ContextScope& scope) {
   return attend_parts(args, {scope.mesh, 0}, queries, keys, scope.method);
 }
 
-// Autocast stands below this kernel.
+// Applies autocast, whose dispatch key has lower priority than this kernel's.
 AttentionArgs cast(AttentionArgs args) {
   const auto device = args.query.device().type();
   if (at::autocast::is_autocast_available(device) &&
@@ -184,11 +185,13 @@ at::Tensor attention_kernel(
       return *std::move(result);
     }
   }
-  // It draws nothing for a rank without heads, whose call counts, too.
+  // The CPU kernel draws no random numbers on a rank without heads, but its
+  // call must be counted on all ranks.
   const bool draws =
       dropout > 0 && !is_dtensor(query) && query.device().is_cpu();
   const DrawingCall call(DrawKind::kReads, draws);
-  // What it calls on local tensors is no attention of parts.
+  // Calls inside the kernel are for local tensors, which are not sharded
+  // sequences.
   const OutsideContext outside;
   if (kAttentionNeedsHeads && has_no_heads(query)) {
     return std::get<0>(at::_scaled_dot_product_attention_math(
@@ -227,7 +230,7 @@ bool is_computed_in_context(
           .has_value();
 }
 
-// Where the kernel is, so that whoever opens a scope links it.
+// Defined beside the kernel, so that opening a scope links the kernel.
 bool watch_attention(bool watched) {
   return watch_draws(watched);
 }

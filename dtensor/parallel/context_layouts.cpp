@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensors in a context_parallel scope. Over its ranks the sequence is cut; on
-// every other mesh dimension query, key and value are brought, if they are not,
-// to layouts of which a rank attends by itself:
+// DTensors in a context_parallel scope. The sequence is sharded over the
+// scope's ranks. On every other mesh dimension query, key and value are
+// redistributed to layouts in which a rank computes its heads and batches
+// without communication:
 //
 //   (cp, tp), 8 query heads, 2 of keys:   q S(2) S(1), k S(2) S(1)
 //   the same on 4 ranks of tp:            q S(2) S(1), k S(2) R
 //
-// In the second case a rank picks its queries' heads of keys.
+// In the second case a rank selects the key heads of its query heads.
 #include <dtensor/parallel/context_attention_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -24,14 +25,14 @@
 namespace dtensor::detail {
 namespace {
 
-// Of query, key and value.
+// Query, key and value.
 using Operands = std::array<at::Tensor, 3>;
 using Layouts = std::array<Placements, 3>;
 
 constexpr int64_t kTokensFromEnd = 2;
 constexpr int64_t kHeadsFromEnd = 3;
 
-// The mesh dimension of `mesh` that has the ranks of the scope.
+// Returns the dimension of `mesh` that has the ranks of the scope.
 std::optional<int64_t> dim_of(const DeviceMesh& mesh, const DeviceMesh& scope) {
   for (int64_t m = 0; mesh.contains_this_rank() && m < mesh.ndim(); ++m) {
     if (get_group(mesh, m).ranks() == scope.ranks()) {
@@ -92,7 +93,8 @@ class LayoutsFor {
     return each;
   }
 
-  // The query's cut of a batch dimension or of heads, for all.
+  // Returns the query's sharding of a batch dimension or of heads, for all
+  // operands.
   OnOneDim beside(int64_t m, const Layouts& before) const {
     const auto& cut = now(0, m);
     const int64_t place = all_[0].dim() - cut.dim();
@@ -110,14 +112,14 @@ class LayoutsFor {
       if (size == size_from_end(all_[0], place)) {
         each[i] = cut.with_dim(all_[i].dim() - place);
       } else if (size != 1) {
-        return {}; // the query is broadcast
+        return {}; // query is broadcast
       }
     }
     return each;
   }
 
-  // Whole groups to a rank, or, with too few heads of keys for that, all of
-  // these, which then no later mesh dimension may cut either.
+  // Shards complete groups of heads. With too few key heads for that, keys stay
+  // replicated, and then no later mesh dimension may shard them either.
   OnOneDim by_groups(int64_t m, const Placement& cut, const Layouts& before)
       const {
     const int64_t heads = size_from_end(all_[1], kHeadsFromEnd);
@@ -148,8 +150,8 @@ class LayoutsFor {
   int64_t tokens_dim_;
 };
 
-// What is whole where the query is cut serves only some of the queries here, so
-// that its gradient is a term of a sum.
+// Operands that are replicated where the query is sharded serve only some
+// queries on each rank, so their gradients are Partial.
 Placements gradient_layout(const Placements& layout, const Placements& query) {
   Placements result = layout;
   for (size_t m = 0; m < layout.size(); ++m) {
@@ -171,8 +173,8 @@ std::vector<int64_t> heads_here(const at::Tensor& t) {
   return heads;
 }
 
-// The places of each query head's keys among those that are here; nothing if
-// they stand in groups, as the operator takes them.
+// Returns the index of each query head's key head among the local ones, or
+// nullopt if these are in groups as the operator expects.
 std::optional<std::vector<int64_t>> picked_heads(
     const at::Tensor& query,
     const at::Tensor& key) {
@@ -222,7 +224,7 @@ AttentionArgs local_args(const AttentionArgs& args, const Operands& all) {
   return local;
 }
 
-// The query's layout, of the operator's result.
+// Returns the layout of the operator's result, that of the query.
 SpecPtr output_spec(const Operands& all, bool grouped) {
   const auto& query = all[0];
   int64_t dim = 0;

@@ -26,7 +26,7 @@ struct ContextState {
   std::vector<const ContextScope*> open;
   RotateMethod method = RotateMethod::kAllGather;
   int64_t outside = 0;
-  // Whether the last scope on these ranks was balanced.
+  // Ranks of a mesh -> true if the latest scope on them was balanced.
   std::map<std::vector<int64_t>, bool> balanced;
 };
 
@@ -116,7 +116,8 @@ bool is_balanced(const ContextParallelOptions& options, RotateMethod method) {
   return options.load_balance.value_or(!exchanges && !options.buffers.empty());
 }
 
-// The buffers become parts, and none is left half done.
+// Replaces buffers by their shards. Computes all shards first, so that an error
+// leaves no buffer replaced.
 void cut_buffers(ContextScope& scope, const ContextParallelOptions& options) {
   const c10::NoGradGuard no_grad;
   const auto ranks = tokens_of_ranks(
@@ -196,7 +197,7 @@ bool was_balanced(const DeviceMesh& mesh) {
 
 } // namespace detail
 
-// Nothing is changed before all is checked.
+// Performs all checks before any change.
 ContextParallel::ContextParallel(
     const DeviceMesh& mesh,
     const ContextParallelOptions& options) {

@@ -16,7 +16,8 @@
 namespace dtensor {
 namespace {
 
-// set_data() takes no DTensor for a meta tensor, whose backend is no other's.
+// Replaces a parameter in place. set_data() of a meta tensor rejects a DTensor,
+// since the backends differ.
 void turn_into(at::Tensor& parameter, const at::Tensor& dtensor) {
   if (parameter.is_meta()) {
     detail::become(parameter, dtensor);

@@ -26,8 +26,8 @@ using torch::optim::Optimizer;
 
 constexpr const char* kDistribute = "distribute_optimizer_state";
 
-// Where the wanted indices are in a local tensor that holds `held`; nothing if
-// some are not.
+// Returns the indices of `wanted` in a local tensor that holds `held`, or
+// nullopt if some are missing.
 std::optional<Intervals> places_in(
     const Intervals& held,
     const Intervals& wanted) {
@@ -59,14 +59,15 @@ at::Tensor select(const at::Tensor& t, int64_t dim, const Intervals& places) {
                            : at::cat(pieces, dim);
 }
 
-// What a rank holds of a tensor as it is: all of a plain one.
+// Returns the global indices that this rank holds along `dim`: all of a plain
+// tensor.
 Intervals held_of(const at::Tensor& t, int64_t dim) {
   return is_dtensor(t) ? local_intervals(*detail::spec_of(t), dim)
                        : Intervals{{0, t.size(dim)}};
 }
 
-// This rank's part in that layout, in memory of its own; undefined if it has
-// not all of it.
+// Returns a copy of this rank's shard in that layout, or an undefined tensor if
+// the rank lacks some values.
 at::Tensor part_of(const at::Tensor& value, const Spec& layout) {
   if (is_dtensor(value) && detail::spec_of(value)->has_partial()) {
     return {};
@@ -88,10 +89,10 @@ bool has_layout(const at::Tensor& value, const Spec& layout) {
       detail::spec_of(value)->placements() == layout.placements();
 }
 
-/// What an optimizer is to keep instead, set once nothing is wrong.
+/// New optimizer state, which replaces the old state after all checks.
 class Replacements {
  public:
-  /// `value`, called `name`, is to have that layout, of tensors of its size.
+  /// Adds the replacement of `value` (called `name`) in that layout.
   void add(at::Tensor& value, const Spec& layout, const std::string& name) {
     if (!value.defined() || has_layout(value, layout)) {
       return;
@@ -144,7 +145,7 @@ void replace_fields(
   }
 }
 
-// It keeps vectors of all parameters under the first of them.
+// Replaces LBFGS's vectors over all parameters, stored under the first one.
 void replace_vectors(
     const at::Tensor& parameter,
     LBFGSParamState& state,

@@ -7,16 +7,17 @@
 namespace dtensor {
 namespace {
 
-// One of "*", "?", a character, and a set without its brackets.
+// "*", "?", a character, or the inside of a bracket set.
 struct Token {
   std::string_view text;
   bool is_set = false;
 };
 
-// The end of the set that starts after '[' at `begin`; npos if it never ends.
+// Returns the end of the set that starts after '[' at `begin`, or npos if it is
+// unterminated.
 size_t end_of_set(std::string_view pattern, size_t begin) {
   const bool negated = begin < pattern.size() && pattern[begin] == '!';
-  return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" holds ']'
+  return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" contains ']'
 }
 
 std::vector<Token> tokens_of(std::string_view pattern) {
@@ -37,7 +38,7 @@ std::vector<Token> tokens_of(std::string_view pattern) {
   return tokens;
 }
 
-// Whether `c` is in a set such as "a-z_" or "!0-9".
+// True if `c` is in a set such as "a-z_" or "!0-9".
 bool in_set(std::string_view set, char c) {
   const bool negated = set.front() == '!';
   set.remove_prefix(negated ? 1 : 0);
@@ -61,14 +62,15 @@ bool takes(const Token& token, char c) {
 
 } // namespace
 
-// Returns to the last star alone: an earlier one that took more would leave the
-// later one less of the same text. The time is the product of both lengths.
+// Backtracks only to the last star: if an earlier star matched more text, later
+// ones would match less of the same text. The time is therefore at most the
+// product of the lengths.
 bool detail::matches_glob(std::string_view pattern, std::string_view name) {
   const auto tokens = tokens_of(pattern);
   size_t token = 0;
   size_t at = 0;
-  size_t after_star = 0; // 0: there was none
-  size_t taken = 0;      // end of what it took
+  size_t after_star = 0; // 0: none
+  size_t taken = 0;      // end of the text that the star matches
   while (at < name.size()) {
     if (token < tokens.size() && takes_any_text(tokens[token])) {
       after_star = ++token;

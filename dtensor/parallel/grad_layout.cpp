@@ -28,8 +28,8 @@ namespace {
 
 using Bucket = std::vector<at::Tensor>;
 
-// What the backward passes under way on this rank have left to do. They own
-// it: a pass that throws leaves nothing.
+// Parameters to reduce at the end of each running backward pass on this rank.
+// The pass owns its bucket, so a pass that throws leaves nothing behind.
 using Buckets = std::map<int, std::weak_ptr<Bucket>>;
 
 RankLocal<Buckets> under_way;
@@ -40,8 +40,8 @@ void set_gradient(at::Tensor& parameter, at::Tensor local) {
       spec_of(parameter)->with_dtype(parameter.grad().scalar_type()));
 }
 
-// The one mesh dimension where gradient and parameter differ, if it is
-// Partial(sum) there and the parameter is replicated; -1 otherwise.
+// Returns the only mesh dimension on which gradient and parameter differ, if
+// the gradient is Partial(sum) and the parameter replicated there; else -1.
 int64_t summed_dim(const Spec& grad, const Spec& parameter) {
   int64_t found = -1;
   for (int64_t m = 0; m < grad.mesh().ndim(); ++m) {
@@ -73,8 +73,8 @@ void reduce_bucket(Bucket& parameters, const DeviceMesh& mesh, int64_t dim) {
   }
 }
 
-// Ranks go through parameters in one order, the order in which the backward
-// pass reached them, so buckets agree between ranks.
+// Reduces gradients in buckets. All ranks have the same buckets: the order of
+// parameters is that of the backward pass, which is the same on all ranks.
 void reduce_gradients(Bucket& parameters) {
   const c10::NoGradGuard no_grad;
   const ModuleScope scope("gradients", /*backward=*/true);
@@ -125,8 +125,8 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
     std::erase_if(passes, [](const auto& p) { return p.second.expired(); });
     auto bucket = std::make_shared<Bucket>();
     passes[task] = bucket;
-    // At the end of the pass there is no node, from which a thread that is no
-    // rank would know whose pass it was.
+    // The callback runs outside of any node, maybe on a thread that belongs to
+    // no rank. Therefore it captures the world.
     torch::autograd::Engine::get_default_engine().queue_callback(
         [bucket, world = this_world()] {
           const WorldScope scope(world);

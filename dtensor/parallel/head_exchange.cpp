@@ -26,13 +26,13 @@ namespace {
 constexpr int64_t kHeads = 1;
 constexpr int64_t kTokens = 2;
 
-// A dimension, and how it is cut between the ranks.
+// Sharded dimension and its size on each rank.
 struct Cut {
   int64_t dim = 0;
   Sizes sizes;
 };
 
-// `part` records, if it is to, the step `backward`.
+// Records `step` as the backward of `result` if `of` requires grad.
 template <class Step>
 at::Tensor with_step(
     at::Tensor result,
@@ -65,7 +65,7 @@ struct ExchangeStep {
   Cut to;
 };
 
-// From cut along one dimension to cut along the other one.
+// Changes the sharded dimension by an all-to-all.
 at::Tensor exchanged(
     const at::Tensor& part,
     const ContextRanks& ranks,
@@ -127,7 +127,7 @@ at::Tensor gathered_tokens(
       result, "GatherTokensBackward", part, GatherStep{ranks, lengths});
 }
 
-// Sums over the ranks.
+// Reduce-scatters the tokens: sums over ranks, and shards.
 at::Tensor scattered_tokens(
     const at::Tensor& whole,
     const ContextRanks& ranks,
@@ -142,8 +142,8 @@ at::Tensor scattered_tokens(
       result, "ScatterTokensBackward", whole, ScatterStep{ranks, lengths});
 }
 
-// LibTorch's, which divides by heads and has kernels that refuse tensors
-// without elements.
+// Computes attention with LibTorch's operator. The math fallback handles empty
+// tensors, which other kernels reject or divide by.
 at::Tensor whole_attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -159,7 +159,7 @@ at::Tensor whole_attention(
       query, key, value, {}, 0, call.causal, call.scale, grouped);
 }
 
-// The head of keys of each of `queries`, among those of all ranks.
+// Selects the key head of each query head in `queries`, from all key heads.
 at::Tensor for_queries(const at::Tensor& held, Interval queries, int64_t each) {
   std::vector<int64_t> heads;
   for (int64_t head = queries.begin; head < queries.end; ++head) {

@@ -22,7 +22,7 @@ at::Tensor in_a_buffer(const KeyValue& block) {
   return at::cat({block.key.reshape({-1}), block.value.reshape({-1})});
 }
 
-// All blocks at once, and memory for them.
+// All-gathers all blocks, and keeps memory for them.
 class GatheredSource final : public KeyValueSource {
  public:
   GatheredSource(Group& group, BlockShapes shapes, const KeyValue& mine)
@@ -49,7 +49,7 @@ class GatheredSource final : public KeyValueSource {
   PendingPtr pending_;
 };
 
-// One block is here and one under way.
+// Passes blocks around a ring: one in use, one in flight.
 class RingSource final : public KeyValueSource {
  public:
   RingSource(Group& group, BlockShapes shapes, const KeyValue& mine)
@@ -81,7 +81,8 @@ class RingSource final : public KeyValueSource {
   PendingPtr pending_;
 };
 
-// All gradients in one buffer, until they are reduced.
+// Accumulates the gradients of all blocks in one buffer, and reduce-scatters it
+// at the end.
 class ScatteringSink final : public KeyValueSink {
  public:
   ScatteringSink(
@@ -115,8 +116,9 @@ class ScatteringSink final : public KeyValueSink {
   at::Tensor all_;
 };
 
-// Gradients of a block go round behind it and grow. The owner's own stay where
-// they are, so the first rank after it begins.
+// Passes the gradients of each block around the ring, one step behind the
+// block. The owner's own gradients are added last, so the first rank after it
+// starts with zeros.
 class RingSink final : public KeyValueSink {
  public:
   RingSink(Group& group, BlockShapes shapes, const at::TensorOptions& options)

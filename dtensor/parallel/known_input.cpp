@@ -12,7 +12,8 @@
 
 namespace dtensor::detail {
 
-// Who asks may be another rank, which gets its message where it always did.
+// False on a thread of another rank, so that the slow path throws its usual
+// error.
 bool KnownInput::is_like(const at::Tensor& x, const DeviceMesh& mesh) const {
   return is_of_this_thread(mesh) && from_ != nullptr && !is_dtensor(x) &&
       x.layout() == at::kStrided && x.device().type() == mesh.device_type() &&

@@ -22,8 +22,8 @@
 namespace dtensor::detail {
 namespace {
 
-// The bias goes with the last dimension of the output; where the output is a
-// sum over ranks, so is the bias, which is then added once.
+// Returns the bias layout that matches the output's last dimension. For a
+// Partial output the bias is Partial too, so that it is added once.
 Placement bias_layout(const Placement& output, int64_t output_dim) {
   if (output.is_partial()) {
     return output;
@@ -49,7 +49,7 @@ void LayoutBoundary::notify_input(const at::Tensor& input) const {
       ReplicaKind::kInput, input, where_, layouts_.input.plain);
 }
 
-// A plain output without a layout is what this rank needs of shared units.
+// Skips plain outputs of shared units, which have no layout.
 void LayoutBoundary::notify_output(const at::Tensor& output) const {
   if (is_dtensor(output) || (layouts_.output && layouts_.shared.users == 0)) {
     notify_module_tensor(
@@ -142,8 +142,8 @@ LayoutBoundary::Bias LayoutBoundary::layouts_of_bias(
   const auto output = normalize_placements(
       where_.mesh, {layouts_.output.value()}, output_dim, "boundary")[0];
   const auto layout = bias_layout(output, output_dim);
-  // Every rank adds the bias to its part: where the parts differ and the bias
-  // is whole, its gradient is a sum over ranks.
+  // Every rank adds the bias to its local output. If outputs are sharded and
+  // the bias is replicated, its gradient is Partial.
   const bool sums = output.cuts() && layout.is_replicate();
   const auto added = given->with_placements({layout}, "boundary");
   const auto grad = sums    ? Placement(Partial(ReduceOp::kSum))
@@ -168,8 +168,8 @@ at::Tensor LayoutBoundary::local_bias(
   return enter_alone(region_input(bias, bias_.added, bias_.grad));
 }
 
-// Called often: what changes seldom is looked at when the number of those who
-// hold the parameter has changed, as a tie changes it.
+// Called for every operator, so it must be cheap. Tying or cloning changes the
+// parameter's reference count: ties are checked only after a change of that.
 void LayoutBoundary::refresh(const at::Tensor& parameter, BoundaryKind kind)
     const {
   if (parameter.requires_grad()) {

@@ -12,7 +12,7 @@ namespace {
 
 using detail::BoundaryLayouts;
 
-// Parameter layouts of a style, by kind of module.
+// Parameter layouts of a style for each kind of module.
 struct ParameterLayouts {
   Placement linear_weight;
   Placement linear_bias;
@@ -30,7 +30,8 @@ void refuse(const StyleTarget& target, const char* style) {
       "children instead.");
 }
 
-// With max_norm an Embedding writes to the rows that it looks up.
+// Rejects max_norm, with which an Embedding writes to the rows that it looks
+// up.
 void check_keeps_rows(
     const StyleTarget& target,
     const char* style,
@@ -77,7 +78,7 @@ void apply_to(
   });
 }
 
-// A unit divides each piece of the dimension of the weight that it cuts.
+// Checks that `unit` divides each of the pieces of the sharded dimension.
 void check_unit(
     const StyleTarget& target,
     const char* style,
@@ -88,7 +89,7 @@ void check_unit(
   auto* linear = target.module.as<torch::nn::Linear>();
   auto* embedding = target.module.as<torch::nn::Embedding>();
   if (linear == nullptr && embedding == nullptr) {
-    return; // refused for that
+    return; // rejected later
   }
   const auto size = linear != nullptr ? linear->weight.size(linear_dim)
                                       : embedding->weight.size(embedding_dim);
@@ -114,7 +115,7 @@ void check_unit(
       ". Give a unit that divides it, the features of a head for example.");
 }
 
-// Of a Linear of `count` units.
+// Checks shared_by for a Linear with `count` units.
 void check_shared_units(
     const StyleTarget& target,
     const ColwiseOptions& options,
@@ -151,7 +152,7 @@ void check_shared_units(
       ". Leave out either; attention picks its heads from DTensors in R.");
 }
 
-// What shared_by asks for.
+// Returns the units that shared_by requests.
 detail::SharedUnits shared_units(
     const StyleTarget& target,
     const ColwiseOptions& options) {

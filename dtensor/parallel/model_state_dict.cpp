@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// Whether `state` has the tensor under another of its names.
+// True if `state` has the tensor under another of its names.
 bool has_another_name(
     const StateDict& state,
     const detail::TiedNames& tied,

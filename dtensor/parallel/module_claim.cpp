@@ -15,7 +15,7 @@ namespace {
 
 struct Claim {
   const World* owner = nullptr;
-  int count = 0; // a style may apply others to the same module
+  int count = 0; // nesting: a style may apply others to the module
 };
 
 struct Claims {

@@ -13,7 +13,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Of the whole input's features this rank has its part if they are cut.
+// Checks the size of the last dimension: this rank's shard if the features are
+// sharded.
 void check_features(
     const at::Tensor& x,
     const StyleMesh& where,
@@ -53,7 +54,8 @@ void check_features(
 
 } // namespace
 
-// Uneven features are no riddle: the module knows how many there are.
+// Supplies the global number of features, which the module has, so that ranks
+// with uneven shards need not communicate.
 FromLocalOptions known_shape(const at::Tensor& x, const InputLayouts& layouts) {
   FromLocalOptions options;
   const auto& plain = layouts.plain;
@@ -94,7 +96,8 @@ at::Tensor prepare(
       ", and the module is parallel on ",
       where.mesh,
       ". Redistribute the input onto that mesh.");
-  // What comes out is used at once; its gradient may be under way for a while.
+  // The output is needed at once, but the gradient may stay in flight for a
+  // while.
   return redistribute_autograd(
       distributed,
       spec->with_placements(

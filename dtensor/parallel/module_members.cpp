@@ -26,12 +26,13 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Makes the protected dictionary of Module reachable.
+// Exposes the protected dictionary of Module.
 struct Registered : nn::Module {
   using nn::Module::parameters_;
 };
 
-// Calls fn for the members of a module of type Impl; false for another type.
+// Calls fn for the members of a module of type Impl. Returns false for another
+// type.
 using Visit = bool (*)(nn::Module& module, MemberFn fn);
 
 template <class Impl>
@@ -40,7 +41,8 @@ struct Member {
   at::Tensor Impl::*tensor;
 };
 
-// `Members` is a type with a static array of Member<Impl>.
+// Visits the members listed by `Members`, a type with a static array of
+// Member<Impl>.
 template <class Impl, class Members>
 bool visit(nn::Module& module, MemberFn fn) {
   auto* const impl = dynamic_cast<Impl*>(&module);
@@ -129,7 +131,7 @@ constexpr std::array<Visit, 26> kVisits = {
     visit<nn::BCEWithLogitsLossImpl, Weight>,
 };
 
-// The visit for a type of module, found once for each type; null: none.
+// Cache of the visit function per module type; null: none.
 class VisitOfType {
  public:
   Visit find(nn::Module& module) {

@@ -50,7 +50,7 @@ StateFields fields_of(torch::optim::RMSpropParamState& state) {
       {{"step", &state.step()}}};
 }
 
-// Of what it computes in a step and reads in it alone (al) there is nothing.
+// Omits `al`, which is temporary within a step.
 StateFields fields_of(torch::optim::LBFGSParamState& state) {
   return {
       {{"d", &state.d()},
@@ -118,9 +118,9 @@ OptionFields options_of(torch::optim::LBFGSOptions& options) {
       {"line_search_fn", &options.line_search_fn()}};
 }
 
-constexpr double kNone = -1; // of a number that is not given
+constexpr double kNone = -1; // an absent number
 
-// The number that stands for a value, and the other way round.
+// Convert between a value and its number.
 double number_of(double value) {
   return value;
 }

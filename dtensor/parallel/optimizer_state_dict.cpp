@@ -55,14 +55,14 @@ std::vector<double> numbers_in(const at::Tensor& tensor) {
   return {first, first + plain.numel()};
 }
 
-/// An option of a group, as the first of its parameters has it.
+/// Option of a group, as read for the first of its parameters.
 struct ReadOption {
   detail::OptionPlace place;
   std::string key;
   std::vector<double> numbers;
 };
 
-/// The values of one parameter in a dictionary, and what of them is wrong.
+/// Reads the values of parameters from a dictionary, and collects problems.
 class Reader {
  public:
   Reader(const KnownOptimizer& kind, const StateDict& state, bool takes)
@@ -70,7 +70,7 @@ class Reader {
         state_(state),
         takes_(takes) {}
 
-  /// Null if there is nothing of this parameter.
+  /// Returns null if the dictionary has no state of this parameter.
   std::unique_ptr<OptimizerParamState> read(
       const std::string& name,
       const at::Tensor& parameter) {
@@ -92,8 +92,8 @@ class Reader {
     return is_there ? std::move(made) : nullptr;
   }
 
-  /// Of an optimizer that takes all parameters, which have so many `elements`,
-  /// for one vector. `parameter` is the first.
+  /// Reads state of an optimizer that treats all parameters, with `elements`
+  /// elements in total, as one vector. `parameter` is the first.
   std::unique_ptr<OptimizerParamState> read_vectors(
       const std::string& name,
       const at::Tensor& parameter,
@@ -112,7 +112,8 @@ class Reader {
     return is_there ? std::move(made) : nullptr;
   }
 
-  /// Of the group that the parameter is in; all that are in it say the same.
+  /// Reads options of the parameter's group, which must be equal for all its
+  /// parameters.
   void read_options(const std::string& name, OptimizerParamGroup& group) {
     for (const auto& [option, place] : kind_.options(group.options())) {
       const auto key = option_key(name, option);
@@ -189,7 +190,7 @@ class Reader {
     return is_there;
   }
 
-  // A vector, or a number of its own.
+  // Reads a vector over all parameters, or a 0-dim tensor.
   at::Tensor read_vector(
       const std::string& key,
       const at::Tensor& found,
@@ -208,7 +209,7 @@ class Reader {
     return takes_ ? placed : placed.clone();
   }
 
-  // Up to the first number that none of them has.
+  // Reads list items until an index that no list has.
   void read_lists(
       const std::string& name,
       const detail::StateFields& fields,
@@ -243,14 +244,14 @@ class Reader {
 
   const KnownOptimizer& kind_;
   const StateDict& state_;
-  bool takes_; // the tensors themselves, not copies
+  bool takes_; // keep tensors instead of copies
   std::unordered_set<std::string> known_;
   std::map<std::pair<const void*, std::string_view>, ReadOption> options_;
   std::vector<std::string> differing_;
   detail::StateProblems problems_;
 };
 
-// `add(key, value)` for each that the optimizer keeps of parameter `name`.
+// Calls `add(key, value)` for each field of the state of parameter `name`.
 template <typename Add>
 void add_state(
     const std::string& name,
@@ -271,7 +272,7 @@ void add_state(
   }
 }
 
-// What was read for each parameter; none where it has no state.
+// New state of each parameter; null: no state.
 using ReadStates =
     std::vector<std::pair<void*, std::unique_ptr<OptimizerParamState>>>;
 
@@ -303,7 +304,7 @@ StateDict get_optimizer_state_dict(
   const auto add_parameter = [&](const std::string& name,
                                  const at::Tensor& parameter,
                                  const OptimizerParamGroup& group) {
-    // Nobody writes: options are read by pointers alone.
+    // The const_cast is safe: options are only read through the pointers.
     auto& own = const_cast<OptimizerParamGroup&>(group).options();
     for (const auto& [option, place] : kind->options(own)) {
       add(option_key(name, option), detail::option_tensor(place));
@@ -330,7 +331,8 @@ std::function<void()> detail::prepare_optimizer_state_dict(
   const auto state =
       options.broadcast_from_rank0 ? detail::broadcast_state(given) : given;
   Reader reader(*kind, state, takes);
-  const auto read = std::make_shared<ReadStates>(); // functions are copied
+  // std::function must be copyable
+  const auto read = std::make_shared<ReadStates>();
   const auto read_parameter = [&](const std::string& name,
                                   const at::Tensor& parameter,
                                   OptimizerParamGroup& group) {

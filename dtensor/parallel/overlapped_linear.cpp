@@ -27,7 +27,7 @@ namespace {
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-// The shape of `rows` times `weight_t`.
+// Returns the shape of `rows` times `weight_t`.
 Sizes product_sizes(const at::Tensor& rows, const at::Tensor& weight_t) {
   Sizes sizes(rows.sizes().begin(), rows.sizes().end());
   sizes.back() = weight_t.size(1);
@@ -35,14 +35,14 @@ Sizes product_sizes(const at::Tensor& rows, const at::Tensor& weight_t) {
 }
 
 at::Tensor as_matrix(const at::Tensor& t) {
-  int64_t rows = 1; // said, since a rank may have no features
+  int64_t rows = 1; // explicit, since a rank may have no features
   for (int64_t d = 0; d + 1 < t.dim(); ++d) {
     rows *= t.size(d);
   }
   return t.reshape({rows, t.size(-1)});
 }
 
-// The gradients of a linear, of the whole at once.
+// Gradients of a linear, computed without chunks.
 struct OverlappedLinearBackward final : Node {
   OverlappedLinearBackward(const at::Tensor& x, const at::Tensor& w_t)
       : input(x, /*is_output=*/false),
@@ -82,7 +82,7 @@ struct OverlappedLinearBackward final : Node {
   std::string_view module = ModuleScope::current();
 };
 
-/// Parts of one tensor, each of which somebody else computes.
+/// Chunks of one tensor, each of which is reduced by its own collective.
 class PendingParts final : public Pending {
  public:
   PendingParts(at::Tensor whole, std::vector<PendingPtr> parts)
@@ -101,7 +101,8 @@ class PendingParts final : public Pending {
   std::vector<PendingPtr> parts_;
 };
 
-// Cut along `dim`, in any units, or whole.
+// True if `t` is a DTensor sharded along `dim` (with any unit), or replicated
+// for dim < 0.
 bool is_laid_out(const at::Tensor& t, const DeviceMesh& mesh, int64_t dim) {
   if (!is_dtensor(t) || spec_of(t)->mesh() != mesh ||
       copied_from(t) != nullptr) {
@@ -133,7 +134,7 @@ bool can_overlap(
       (output.is_replicate() || (output.is_shard() && output.dim() > 0));
 }
 
-// Of the ranks' parts, where they are not those of torch.chunk.
+// Returns the shard sizes of all ranks if they differ from torch.chunk's.
 Sizes sizes_in_units(const Spec& spec) {
   const auto& cut = spec.placements()[0];
   Sizes sizes;
@@ -148,7 +149,8 @@ Sizes sizes_in_units(const Spec& spec) {
   return sizes;
 }
 
-// This rank's term of the sum for some rows; one rank adds the bias.
+// Computes this rank's partial product for some rows. Only one rank adds the
+// bias.
 at::Tensor product(
     const at::Tensor& rows,
     const at::Tensor& weight_t,
@@ -159,8 +161,9 @@ at::Tensor product(
       .view(product_sizes(rows, weight_t));
 }
 
-// Every chunk is waited for once the next has been multiplied: by then the
-// peers are likely to have entered it, and it is still near.
+// Waits for each chunk's collective after multiplying the next chunk: by then
+// the other ranks have probably started it too, and its data is still in the
+// cache.
 at::Tensor compute(
     const at::Tensor& input,
     const at::Tensor& weight_t,
@@ -172,7 +175,7 @@ at::Tensor compute(
   const Placement& output = to->placements()[0];
   const at::Tensor whole =
       at::empty(to->local_sizes(), local_of(input).options());
-  // Where nothing is cut, any row may begin a chunk.
+  // With a replicated output, chunks may begin at any row of the matrix.
   const bool fold = output.is_replicate();
   const at::Tensor rows = fold ? as_matrix(local_of(input)) : local_of(input);
   const at::Tensor out = fold ? as_matrix(whole) : whole;

@@ -55,14 +55,14 @@ void check_root(const DeviceMesh& mesh, const ParallelizeOptions& options) {
                    " is no dimension. Pass a slice of it, as mesh[\"tp\"]."));
 }
 
-// The name of a style in messages: "ColwiseParallel".
+// Returns the name of a style for messages: "ColwiseParallel".
 std::string style_name(const ParallelStyle& style) {
   const auto name = c10::demangle(typeid(style).name());
   const auto last = name.rfind("::");
   return last == name.npos ? name : name.substr(last + 2);
 }
 
-// Errors inside the forward of a module with hooks name it.
+// Sets the names of modules with hooks, for errors inside their forward.
 void name_modules(torch::nn::Module& root) {
   for (const auto& item : root.named_modules("", /*include_self=*/false)) {
     auto* hooks = dynamic_cast<ModuleHooks*>(item.value().get());
@@ -82,7 +82,7 @@ void parallelize_module(
   const auto mesh = checked_mesh(given_mesh);
   check_root(mesh, options);
   const detail::ModuleClaim claim(kParallelizeModule, module);
-  // All patterns are checked before any module is changed.
+  // Checks all patterns before changing any module.
   detail::PlanMatches matches(module);
   std::vector<std::pair<detail::Match, const ParallelStyle*>> work;
   for (const auto& entry : plan) {

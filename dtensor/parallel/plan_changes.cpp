@@ -15,7 +15,7 @@
 namespace dtensor::detail {
 namespace {
 
-// A parameter of the target has a boundary already.
+// Checks a parameter of the target that has a boundary already.
 void check_may_share(
     const LayoutBoundary& other,
     const StyleTarget& target,
@@ -191,14 +191,15 @@ std::string PlanChanges::describe_style(
       ")");
 }
 
-// A style may attach its boundary to the weight alone.
+// Adds the boundary to biases, in case a style has attached it to the weight
+// only.
 void PlanChanges::complete_biases() {
   for (const auto& target : linears_) {
     const auto& linear = *target.module.as<torch::nn::Linear>();
     const auto weight = change_of(linear.weight);
     const auto boundary = weight.boundaries->get(BoundaryKind::kLinear);
     if (!linear.bias.defined() || boundary == nullptr) {
-      continue; // it has none, or the boundary rides on something else
+      continue; // no bias, or a boundary of other parameters
     }
     const auto spec =
         is_dtensor(linear.weight) ? spec_of(linear.weight) : weight.spec;
@@ -227,7 +228,7 @@ void PlanChanges::carry_out() {
       distribute_parameter(
           parameter, spec->mesh(), spec->placements(), src_data_rank);
     }
-    // None at all ride on one that a style has only distributed.
+    // A parameter that a style only distributes has no boundaries.
     if (boundaries->get_any(BoundaryKind::kLinear) != nullptr) {
       meta_of(parameter).boundaries = std::move(boundaries);
     }

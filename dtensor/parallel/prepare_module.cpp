@@ -49,12 +49,12 @@ struct Change {
   OptionalPlacements now;
   OptionalPlacements desired;
   bool use_local;
-  std::vector<detail::Sibling> siblings = {}; // of inputs
+  std::vector<detail::Sibling> siblings = {}; // one per input
 
   detail::InputLayouts layouts(size_t i) const {
     return {.plain = *now[i], .desired = *desired[i]};
   }
-  // "inputs S(1) -> R, -" for messages.
+  // Returns "inputs S(1) -> R, -" for messages.
   std::string text(const std::string& what) const {
     std::string all;
     for (size_t i = 0; i < now.size(); ++i) {

@@ -33,13 +33,14 @@ at::Tensor rows_of(const at::Tensor& t, Interval rows) {
   return t.narrow(2, rows.begin, rows.size());
 }
 
-// What a kernel returns has memory of its own before it is added up: a quarter
-// of all rows, as long as that keeps a kernel busy.
+// Number of query rows per kernel call. The kernel's output is a temporary, so
+// it is limited to a quarter of all rows, but not below an efficient size.
 int64_t rows_at_once(const at::Tensor& query) {
   return std::max<int64_t>(256, (query.size(2) + 3) / 4);
 }
 
-// What this rank's queries see of the block that it has in `step`.
+// Returns the pieces of attention between this rank's queries and its block in
+// `step`.
 std::vector<AttentionPiece> pieces_in(
     const RingCall& call,
     const BlockShapes& shapes,
@@ -84,7 +85,7 @@ AttentionRows ring_forward(
   return rows.take();
 }
 
-// The sum of the gradients of this rank's queries.
+// Sum of the gradients of this rank's queries.
 class QueryGradient {
  public:
   explicit QueryGradient(const at::Tensor& query) : query_(query) {}
@@ -110,7 +111,7 @@ class QueryGradient {
   at::Tensor sum_;
 };
 
-// What a backward pass has of the forward one.
+// Values saved for the backward pass.
 struct Seen {
   at::Tensor query;
   KeyValue mine;
@@ -179,7 +180,7 @@ struct RingAttentionBackward final : Node {
       : query(q, /*is_output=*/false),
         key(mine.key, /*is_output=*/false),
         value(mine.value, /*is_output=*/false),
-        // An alias, since a node that saves its own output holds itself.
+        // Saves an alias: a node that saved its own output would own itself.
         out(rows.out.detach(), /*is_output=*/false),
         lse(rows.lse, /*is_output=*/false),
         call(std::move(the_call)) {}
@@ -195,7 +196,7 @@ struct RingAttentionBackward final : Node {
         query.unpack(),
         {key.unpack(), value.unpack()},
         {out.unpack(), lse.unpack()}};
-    // Others wait for this rank's part in any case.
+    // Other ranks wait for this rank's blocks even without a gradient here.
     const auto grad =
         grads[0].defined() ? grads[0] : at::zeros_like(seen.rows.out);
     return ring_backward(

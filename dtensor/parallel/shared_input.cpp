@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Siblings share the redistribution of their input: its gradient is reduced
-// once, and where the way forward communicates, its result is kept. Whether
-// ranks share has to be the same on all of them, or they would wait for each
-// other. So it follows from what the program did (which tensor, which version,
-// which history), and never from data.
+// Siblings share the redistribution of their input. Its gradient is reduced
+// once, and if the forward redistribution communicates, its result is kept. All
+// ranks must share or none, or they would deadlock. Therefore the decision
+// depends on the program's actions (tensor, version, autograd history), never
+// on data.
 //
-// Data may change without the program saying so: through a pointer, data(), or
-// memory that somebody else owns. So this rank compares its part with what it
-// gave when the result was made, and a difference is an error.
+// Data may change without a new version: through a pointer, data(), or memory
+// that other code owns. Therefore each rank compares its local tensor with a
+// copy of the one it contributed, and a difference is an error.
 //
-// What is kept lives no longer than the tensor or the graph that was recorded
-// for it, and goes earlier when all siblings have it, or one of them comes
-// with another input:
+// A kept result lives at most as long as the tensor or its recorded graph. It
+// is freed earlier when all siblings have used it, or when one of them gets
+// another input. Its owner is:
 //
-// - a DTensor carries it;
-// - a plain tensor may be in the hands of several ranks and is left alone. The
-//   node that recorded its redistribution carries it; where nothing is recorded
-//   the siblings do.
+// - the input, if it is a DTensor;
+// - for a plain input, which several ranks may use: the node that recorded its
+//   redistribution, or, if nothing is recorded, the sibling group.
 //
-// A tensor of inference mode counts no writes, so any write to it between
-// siblings is one that the program does not say. What is made of it is a normal
-// tensor, which counts.
+// Tensors in inference mode have no version counter, so any write between
+// siblings is a write without a new version, hence an error. The shared result
+// is a normal tensor, with a counter.
 //
-// The result's history is held weakly: a leaf must not keep alive a graph that
-// holds the leaf.
+// The result's autograd history is held weakly: a leaf must not keep alive a
+// graph that owns the leaf.
 #include <dtensor/parallel/shared_input_impl.h>
 
 #include <dtensor/error.h>
@@ -60,7 +59,7 @@ namespace {
 template <class T>
 using Weak = c10::weak_intrusive_ptr<T>;
 
-// What autograd knows of a tensor; null where it records nothing.
+// Returns the node of a tensor's history, or null if autograd records nothing.
 NodePtr history_of(const at::Tensor& x) {
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) {
     return nullptr;
@@ -68,14 +67,14 @@ NodePtr history_of(const at::Tensor& x) {
   return torch::autograd::impl::gradient_edge(x).function;
 }
 
-// This rank's part of the input, below autograd.
+// Returns the local tensor of the input, detached.
 at::Tensor part_of(const at::Tensor& x) {
   return is_dtensor(x) ? local_of(x) : x.detach();
 }
 
 } // namespace
 
-// What the program can see of a tensor.
+// State of a tensor that changes with the program's writes and assignments.
 class Facts {
  public:
   explicit Facts(const at::Tensor& x)
@@ -85,7 +84,8 @@ class Facts {
         version_(version_of(x)),
         grad_mode_(c10::GradMode::is_enabled()) {}
 
-  // But whether it is the same DTensor, which carries what this is part of.
+  // True if the state of `x` is unchanged. Does not compare the identity of
+  // DTensors, since the DTensor itself owns this object.
   bool still_hold(const at::Tensor& x) const {
     return (is_dtensor(x) || tensor_.lock().get() == x.unsafeGetTensorImpl()) &&
         memory_.lock() == memory_of(x) && version_ == version_of(x) &&
@@ -101,7 +101,7 @@ class Facts {
   }
 
   Weak<c10::TensorImpl> tensor_;  // if plain
-  Weak<c10::StorageImpl> memory_; // set_data() exchanges it
+  Weak<c10::StorageImpl> memory_; // replaced by set_data()
   WeakNode history_;
   uint32_t version_;
   bool grad_mode_;
@@ -112,18 +112,17 @@ struct SharedInput {
   std::string_view maker;
   SpecPtr from;
   SpecPtr to;
-  // What came out, where the way communicates: nobody has changed it in place
-  // since if its version and that of the DTensors made of it, which count
-  // together, are the same.
+  // Result, if the redistribution communicates. It is unchanged if both its own
+  // version and `counter` are. DTensors made of it share `counter`.
   at::Tensor kept;
   uint32_t kept_version = 0;
   c10::VariableVersion counter;
   uint32_t counted = 0;
-  // What this rank gave for it.
+  // Local tensor that this rank contributed.
   at::Tensor given;
   bool recorded = false;
   WeakNode node{NodePtr()};
-  std::vector<bool> served; // by Sibling::index; empty: it is over
+  std::vector<bool> served; // by Sibling::index; empty: all are done
 
   void drop() {
     kept.reset();
@@ -136,7 +135,7 @@ namespace {
 
 using SharedInputPtr = std::shared_ptr<SharedInput>;
 
-// The same of what siblings are to share.
+// Redistributes the input to a normal tensor, also in inference mode.
 at::Tensor prepare_shared(
     const at::Tensor& distributed,
     const StyleMesh& where,
@@ -169,7 +168,8 @@ bool worth_sharing(const at::Tensor& x, const at::Tensor& prepared, bool way) {
       x.device() == prepared.device() && (prepared.requires_grad() || way);
 }
 
-// A gathered tensor holds what this rank gave; else a copy tells.
+// Returns this rank's contribution: a view of a gathered tensor, or else a
+// copy.
 at::Tensor
 given_for(const at::Tensor& kept, const at::Tensor& part, const Spec& from) {
   const auto& layout = from.placements()[0];
@@ -212,8 +212,8 @@ void remember(
   }
   who.group->current = shared;
   if (is_dtensor(x)) {
-    // A new meta, so that copies of the tensor that share the old one, such as
-    // those that autograd saved, do not get it.
+    // Creates a new meta: copies that share the old one (such as tensors that
+    // autograd saved) must not own the shared input.
     auto meta = meta_of(x).copy();
     meta->shared_input = std::move(shared);
     x.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
@@ -224,7 +224,7 @@ void remember(
   }
 }
 
-// By bits, since NaN differs from itself.
+// Reinterprets elements as bits for comparison, since NaN != NaN.
 at::Tensor bits(const at::Tensor& t) {
   const auto real = t.is_complex() ? at::view_as_real(t) : t;
   switch (real.element_size()) {

@@ -19,7 +19,8 @@ namespace {
 
 using Units = std::vector<int64_t>;
 
-// A whole operand, of which every rank uses its part.
+// Returns a replicated operand as a plain tensor, with a Partial gradient since
+// each rank uses only some units.
 at::Tensor local_part(const at::Tensor& whole) {
   return enter_alone(region_input(
       whole,
@@ -31,7 +32,7 @@ Units mine_of(const DeviceMesh& mesh, const SharedUnits& shared) {
   return shared.of_rank(mesh.size(), mesh.get_local_rank());
 }
 
-// Of all ranks, so that they record the same graph.
+// True if any rank repeats units. All ranks record the same graph then.
 bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto units = shared.of_rank(mesh.size(), rank);
@@ -42,7 +43,7 @@ bool has_repeats(const DeviceMesh& mesh, const SharedUnits& shared) {
   return false;
 }
 
-// Of the units along the last dimension of `t`; who has none takes none.
+// Selects units along the last dimension of `t`.
 at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
   const auto apart = t.unflatten(-1, {t.size(-1) / unit, unit});
   std::vector<at::Tensor> parts = {apart.narrow(-2, 0, 0)};
@@ -62,7 +63,7 @@ at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
 std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
   const auto mine = chunk(users, ranks, rank);
   const auto each = users / count;
-  const auto uses = [&](int64_t one) { // how many of this rank's use it
+  const auto uses = [&](int64_t one) { // number of this rank's users
     return std::min(mine.end, (one + 1) * each) -
         std::max(mine.begin, one * each);
   };

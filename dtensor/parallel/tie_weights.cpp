@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kWeight = "weight";
 
-// The parameter of that name, which may be undefined.
+// Returns the registered parameter `name`, which may be undefined.
 at::Tensor& registered(
     const char* where,
     torch::nn::Module& module,

@@ -21,10 +21,10 @@ struct Styled {
 
 struct StyledModules {
   std::vector<Styled> all;
-  size_t next_cleanup = 64; // once there are so many
+  size_t next_cleanup = 64; // size that triggers a cleanup
 };
 
-// Modules belong to the rank that made them.
+// Modules belong to the rank that created them.
 RankLocal<StyledModules> styled_modules;
 
 bool has_weight(

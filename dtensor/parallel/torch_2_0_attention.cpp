@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kWhere = "TensorParallelMultiheadAttention";
 
-// Rows ordered by q, k and v, then heads, of torch::nn::MultiheadAttention: by
-// heads, then q, k and v.
+// Reorders rows of torch::nn::MultiheadAttention, which are by q, k and v, then
+// by head, to be by head, then q, k and v.
 at::Tensor heads_first(const at::Tensor& rows, int64_t heads) {
   auto sizes = rows.sizes().vec();
   sizes[0] /= 3 * heads;
@@ -121,7 +121,7 @@ void TensorParallelMultiheadAttentionImpl::check_inputs(
   }
 }
 
-// (b, s, heads * parts * d) -> `parts` of (b, heads, s, d).
+// Splits (b, s, heads * parts * d) into `parts` of (b, heads, s, d).
 std::vector<at::Tensor> TensorParallelMultiheadAttentionImpl::heads_of(
     const at::Tensor& t,
     int64_t parts) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TensorParallelMultiheadAttention: self-attention that PairwiseParallel makes
-// parallel by heads, as PyTorch 2.0 had it.
+// TensorParallelMultiheadAttention: self-attention of PyTorch 2.0, which
+// PairwiseParallel shards by heads.
 //
 //   struct BlockImpl : torch::nn::Module {
 //     torch_2_0::TensorParallelMultiheadAttention attn{width, heads};
@@ -11,8 +11,9 @@
 //   torch_2_0::parallelize_module(
 //       *block, mesh, {{"attn", torch_2_0::PairwiseParallel()}});
 //
-// Python puts it in the place of every nn.MultiheadAttention. Here that is made
-// parallel as it is (attention_parallel.h), and who wants this one declares it.
+// Python replaces every nn.MultiheadAttention by it. Here nn.MultiheadAttention
+// is parallelized itself (attention_parallel.h), and this class is declared
+// explicitly.
 #pragma once
 
 #include <dtensor/api.h>
@@ -34,35 +35,36 @@ class MultiheadAttention;
 
 namespace dtensor::torch_2_0 {
 
-/// Python's add_zero_attn, kdim, vdim and batch_first, which do nothing there,
-/// are not here; for device and dtype there is to().
+/// Options for TensorParallelMultiheadAttention. Python's add_zero_attn, kdim,
+/// vdim and batch_first, which have no effect there, do not exist here. Use
+/// to() for device and dtype.
 struct AttentionOptions {
-  /// Of attention probabilities, while training. (Python drops nothing.)
+  /// Dropout of attention probabilities in training. (Python has no effect.)
   double dropout = 0;
-  /// A bias of the projection of the output.
+  /// Adds a bias to the output projection.
   bool bias = true;
-  /// A bias of the projections of query, key and value: in Python, too, that is
-  /// what this class takes the name for.
+  /// Adds a bias to the query, key and value projections, as Python's class
+  /// does.
   bool add_bias_kv = false;
-  /// The number of ranks that it is meant for, as Python has it. On how many it
-  /// runs the mesh says, and the heads need not divide by either (in Python
-  /// they do).
+  /// Intended number of ranks, as in Python. The mesh determines the actual
+  /// number, and the number of heads need not be divisible by either (in Python
+  /// it must).
   int64_t tp_size = 1;
-  /// One projection, `qkv`, of one input; else `query`, `key` and `value` of
-  /// three, which become parallel alike (in Python they do not).
+  /// Uses one projection, `qkv`, of one input; otherwise `query`, `key` and
+  /// `value` of three inputs, which are parallelized too (not in Python).
   bool self_attention = true;
 };
 
 /// Attention of inputs (batch, sequence, embed_dim): softmax(q k / sqrt(d)) v
-/// of each head, without masks, projected by `proj`. The rows of qkv's weight,
-/// (3 * embed_dim, embed_dim), are ordered by head, then query, key and value,
-/// so that a rank's rows are whole heads.
+/// per head, without masks, projected by `proj`. The rows of qkv's weight, (3 *
+/// embed_dim, embed_dim), are ordered by head, then query, key and value, so
+/// that a rank's rows are complete heads.
 /// Python: torch.distributed.tensor.parallel.multihead_attention_tp.
 /// TensorParallelMultiheadAttention of 2.0.
 class DTENSOR_API TensorParallelMultiheadAttentionImpl
     : public torch::nn::Cloneable<TensorParallelMultiheadAttentionImpl> {
  public:
-  /// Throws ValueError if embed_dim does not divide by num_heads, or
+  /// Throws ValueError if embed_dim is not divisible by num_heads, or
   /// options.tp_size is below 1.
   TensorParallelMultiheadAttentionImpl(
       int64_t embed_dim,
@@ -71,32 +73,32 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
 
   void reset() override;
 
-  /// (batch, sequence, embed_dim) of all of them, of the shape of `q`.
-  /// Self-attention takes `q` alone, or the same tensor three times. Throws
-  /// ValueError for other inputs.
+  /// Returns (batch, sequence, embed_dim), like `q`. Self-attention takes only
+  /// `q`, or the same tensor three times. Throws ValueError for other inputs.
   at::Tensor forward(
       const at::Tensor& q,
       const at::Tensor& k = {},
       const at::Tensor& v = {});
 
-  /// Takes the values of `that`, its biases and its dropout, so that this
-  /// module gives what `that` does of inputs (sequence, batch, embed_dim):
-  /// rows are brought into the order of this one, which Python does not do.
-  /// Parameters are made anew, so copy before an optimizer is made. Throws
+  /// Copies the values of `that`, with its biases and its dropout. Afterwards
+  /// this module computes what `that` does for inputs (sequence, batch,
+  /// embed_dim). Unlike Python, reorders the rows as this module requires.
+  /// Replaces the parameters, so copy before creating an optimizer. Throws
   /// ValueError for another embed_dim or num_heads, NotImplementedError for
-  /// biases of the sequences (add_bias_kv of torch::nn), add_zero_attn, kdim
-  /// and vdim, RuntimeError if one of the two is parallel already.
+  /// add_bias_kv of torch::nn, add_zero_attn, kdim and vdim, and RuntimeError
+  /// if one of the two is parallelized already.
   void copy(const torch::nn::MultiheadAttention& that);
 
-  /// Of the whole module, not of this rank.
+  /// Number of heads over all ranks.
   int64_t num_heads() const {
     return num_heads_;
   }
-  /// The Linears whose columns are cut: qkv, or query, key and value.
+  /// Returns the Linears that are sharded by columns: qkv, or query, key and
+  /// value.
   std::vector<torch::nn::Linear> projections() const;
 
-  /// With self_attention `qkv`, else `query`, `key` and `value`; the others are
-  /// null. `proj` makes the output.
+  /// Input projections: `qkv` with self_attention, else `query`, `key` and
+  /// `value`; unused ones are null. `proj` is the output projection.
   torch::nn::Linear qkv{nullptr};
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
   torch::nn::Linear proj{nullptr};
@@ -120,7 +122,7 @@ class DTENSOR_API TensorParallelMultiheadAttentionImpl
   AttentionOptions options_;
 };
 
-/// The holder of the module.
+/// Module holder.
 TORCH_MODULE(TensorParallelMultiheadAttention);
 
 } // namespace dtensor::torch_2_0

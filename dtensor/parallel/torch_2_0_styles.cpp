@@ -35,14 +35,14 @@ void check_kind(const char* style, const StyleTarget& target) {
       "children instead, or give it PairwiseParallel.");
 }
 
-// PairwiseParallel on a module and all below it.
+// Applies PairwiseParallel to a module and its descendants.
 class Pairing {
  public:
   explicit Pairing(const PairwiseOptions& options) : options_(options) {}
 
   void visit(const StyleTarget& target) {
     if (!seen_.insert(&target.module).second) {
-      return; // two parents share it
+      return; // shared by two parents
     }
     if (target.module.as<torch::nn::MultiheadAttention>() != nullptr) {
       style_in_place(target);
@@ -75,7 +75,8 @@ class Pairing {
     return linears;
   }
 
-  // Plain tensors can only be what the module was given.
+  // Plain inputs can only be the module's own inputs, since DTensors flow
+  // inside.
   void columns(const StyleTarget& target, int64_t unit = 1) const {
     dtensor::ColwiseParallel({.input_layouts = options_.input_layouts,
                               .output_layouts = Shard(-1),
@@ -101,7 +102,8 @@ class Pairing {
     found_any_ = true;
   }
 
-  // A C++ member keeps its type, so nothing is put in its place.
+  // Styles the module itself: a C++ member has a fixed type, so it cannot be
+  // replaced as in Python.
   void style_in_place(const StyleTarget& target) {
     DTENSOR_CHECK_NOT_IMPLEMENTED(
         options_.input_layouts == Placement(Replicate()),
@@ -117,7 +119,7 @@ class Pairing {
     found_any_ = true;
   }
 
-  // Cut between heads. Rows of qkv are ordered by head.
+  // Shards between heads. Rows of qkv are ordered by head.
   void style_attention(
       const StyleTarget& target,
       TensorParallelMultiheadAttentionImpl& attention) {
@@ -179,7 +181,7 @@ torch::nn::Module& find(torch::nn::Module& root, const std::string& name) {
   return *module;
 }
 
-// A plan of full names, as a style of the module that they are in.
+// Style that applies a plan of full names to a module.
 class FullNames final : public ParallelStyle {
  public:
   explicit FullNames(const ParallelizePlan& plan) : plan_(plan) {}
