@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kKept = 64;
 
-// Not the local sizes, which may differ where the global shape agrees.
+// Excludes local sizes, which may differ where the global shape agrees.
 uint64_t
 fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
   size_t hash = static_cast<size_t>(dtype);
@@ -27,12 +27,13 @@ fingerprint(at::ScalarType dtype, SizesRef sizes, PlacementsRef placements) {
   return hash;
 }
 
-// The tensor of the innermost AssumedTensor.
+// Tensor of the innermost AssumedTensor.
 thread_local c10::weak_intrusive_ptr<c10::BackendMeta> noted_tensor(
     (c10::intrusive_ptr<c10::BackendMeta>()));
 
-// Whether two ranks made one tensor of shards of unlike sizes, as from_local
-// cannot see, and not two tensors at two places of the program.
+// Returns true if two ranks made one tensor from shards of different sizes
+// (which from_local cannot detect), and not two tensors at two places in the
+// program.
 bool are_of_one_tensor(const AssumedShape* a, const AssumedShape* b) {
   if (a == nullptr || b == nullptr || a->placements != b->placements ||
       a->dtype != b->dtype || a->sizes.size() != b->sizes.size()) {
@@ -61,7 +62,7 @@ const AssumedShape* at(const Call& call, size_t index) {
       : &shapes->first()[index];
 }
 
-// Which tensor, in order, the members do not all know alike.
+// Returns the index of the first tensor on which the members disagree.
 size_t first_difference(const std::vector<const Call*>& calls) {
   for (size_t index = 0; index < kKept; ++index) {
     const auto* a = at(*calls[0], index);
@@ -90,7 +91,7 @@ std::string describe_shape(const AssumedShape* shape) {
       text_of(shape->dtype, shape->local_sizes));
 }
 
-// Ranks that say the same stand together, in order of the first of them.
+// Lists ranks with equal texts together, in order of the first.
 std::string describe_all(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,
@@ -102,7 +103,8 @@ std::string describe_all(
   return who_says(texts, ranks, "make");
 }
 
-// A program that has modules do it never called from_local.
+// Returns advice. A program may never have called from_local itself, if its
+// modules did.
 std::string advice(const Call& call, size_t index) {
   const auto* shape = at(call, index);
   return shape == nullptr || shape->module.empty()
@@ -160,7 +162,7 @@ void AssumedShapes::note(AssumedShape shape, WeakTensor tensor) {
   tensors_.push_back(std::move(tensor));
 }
 
-// Of those that are not kept nothing is known, so all go then.
+// Drops all tensors if there are more than kKept: the others cannot be checked.
 void AssumedShapes::drop_ended() {
   AssumedShapes left;
   for (size_t i = 0; count_ <= kKept && i < first_.size(); ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AssumedShapes: the global shapes that a rank took for granted since its
-// group last met.
+// AssumedShapes: the global shapes that a rank assumed since its group's last
+// collective.
 //
-// DTensor::from_local without a shape takes every shard to be as large as its
-// own. That is local and costs no collective, so ranks whose shards differ in
-// size do not notice; they do when they next meet, where each compares its
-// notes with those of the others.
+// DTensor::from_local without a shape assumes that every rank's shard has the
+// size of its own. That is local and costs no collective, so ranks with shards
+// of different sizes do not notice. The next collective of the group compares
+// the assumptions of all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,18 +22,18 @@ namespace dtensor::detail {
 
 struct Call;
 
-/// One tensor: what a message says of it. It holds no mesh, which would keep
-/// the group alive that keeps these.
+/// Assumption about one tensor, as messages report it. It holds no mesh: that
+/// would keep the group alive, and the group keeps this object.
 struct AssumedShape {
   Sizes sizes;
   Sizes local_sizes;
   Placements placements;
   at::ScalarType dtype = at::kFloat;
-  std::string_view module = {}; // whose input it is, if any
+  std::string_view module = {}; // module with this input, if any
   friend bool operator==(const AssumedShape&, const AssumedShape&) = default;
 };
 
-/// While it lives, what this thread adds to AssumedShapes is noted of `tensor`.
+/// Attributes entries that this thread adds to AssumedShapes to `tensor`.
 class AssumedTensor {
  public:
   explicit AssumedTensor(const at::Tensor& tensor);
@@ -45,7 +45,7 @@ class AssumedTensor {
 class AssumedShapes {
  public:
   AssumedShapes() = default;
-  /// What another rank noted.
+  /// Assumptions of another rank.
   AssumedShapes(uint64_t hash, uint64_t count, std::vector<AssumedShape> first)
       : hash_(hash),
         count_(count),
@@ -53,12 +53,12 @@ class AssumedShapes {
 
   void add(const Spec& spec);
   void clear();
-  /// Says that all ranks have thrown a contradiction of these.
+  /// Records that all ranks have thrown an error about these assumptions.
   void mark_told() {
     is_told_ = true;
   }
-  /// Of those that were told, drops the tensors that no longer exist: ranks
-  /// that caught the error and let go of them can go on.
+  /// After mark_told(), drops tensors that no longer exist: ranks that caught
+  /// the error and released the tensors can go on.
   void forget_ended() {
     if (is_told_) {
       drop_ended();
@@ -67,8 +67,8 @@ class AssumedShapes {
   bool empty() const {
     return count_ == 0;
   }
-  /// Whether both made the same tensors in the same order, wherever their
-  /// shards were.
+  /// Returns true if both ranks made the same tensors in the same order,
+  /// wherever their shards were.
   bool agrees_with(const AssumedShapes& other) const {
     return count_ == other.count_ && hash_ == other.hash_;
   }
@@ -78,13 +78,13 @@ class AssumedShapes {
   uint64_t count() const {
     return count_;
   }
-  /// The tensors, but no more than the first 64.
+  /// Tensors in order, at most the first 64.
   const std::vector<AssumedShape>& first() const {
     return first_;
   }
 
  private:
-  // The state that a DTensor shares with its copies.
+  // State that a DTensor shares with its copies.
   using WeakTensor = c10::weak_intrusive_ptr<c10::BackendMeta>;
   friend class AssumedTensor;
 
@@ -98,9 +98,9 @@ class AssumedShapes {
   bool is_told_ = false;
 };
 
-/// Why the members took different things for granted; nothing if they did not,
-/// or if the calls do not `fit` and that is the better explanation. The text is
-/// the same on every rank.
+/// Returns why the members' assumptions contradict each other. Returns nullopt
+/// if they do not, or if the calls do not `fit` and that explains the error
+/// better. The text is equal on every rank.
 std::optional<std::string> contradiction(
     const std::vector<const Call*>& calls,
     const std::vector<int64_t>& ranks,

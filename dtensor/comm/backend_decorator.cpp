@@ -6,7 +6,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Without its memory, which a backend may read in place if nobody holds it.
+// Describes the call without holding the input's memory: a backend reads an
+// input in place only if it is the sole owner.
 Call async_call(const AsyncCollective& collective) {
   if (!collective.received.empty()) {
     Call call = parted_call(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// BackendDecorator: a backend that does what another one does, with something
-// before and after each call.
+// BackendDecorator: base of backends that wrap another backend with work before
+// and after each call.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -65,20 +65,21 @@ class DTENSOR_API BackendDecorator : public GroupBackend {
     return *inner_;
   }
 
-  /// What is entered.
+  /// A call that is being entered.
   struct Entered {
     std::string_view name;
     int64_t bytes = 0; // of this rank's input
   };
   using MakeCall = c10::function_ref<Call()>;
 
-  /// Before each call; `call` says all of it, for what it costs to say.
+  /// Runs before each call. `call` builds its full description, on demand.
   virtual void enter(const Entered& entered, MakeCall call) = 0;
-  /// After it, also where it has thrown.
+  /// Runs after each call, even if the call threw.
   virtual void leave(const Entered& entered) noexcept = 0;
-  /// Where it has thrown, in the handler: may throw another error instead.
+  /// Runs in the handler if the call threw; may throw another error instead.
   virtual void failed(const Entered& entered);
-  /// What to wait for in place of `pending`, which start() has made.
+  /// Returns the Pending to hand out instead of `pending`, the result of
+  /// start().
   virtual PendingPtr started(const Entered& entered, PendingPtr pending);
 
  private:

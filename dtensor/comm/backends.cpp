@@ -29,7 +29,8 @@ GroupBackendPtr make_shm(GroupMembers members, const MeetingPlace& place) {
       std::move(members), place.store, {.timeout = place.timeout});
 }
 
-// By `otherwise` where this host gives no shared memory, as under ulimit -f.
+// Makes shm, or `otherwise` if this host has no shared memory (as under ulimit
+// -f).
 GroupBackendPtr make_shm_or(
     const GroupMembers& members,
     const MeetingPlace& place,
@@ -51,7 +52,7 @@ GroupBackendPtr make_shm_or(
   return otherwise(members, own);
 }
 
-// Shared memory where members are on one host, `between_hosts` between them.
+// Uses shared memory within a host, and `between_hosts` between hosts.
 GroupBackendPtr make_in_levels(
     GroupMembers members,
     const MeetingPlace& place,

@@ -14,7 +14,7 @@
 namespace dtensor::detail {
 namespace {
 
-// The rows of `terms`, combined in order.
+// Combines the rows of `terms` in order.
 at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
   const auto rows = terms.unbind(0);
   at::Tensor result = at::empty_like(rows.front());
@@ -22,7 +22,7 @@ at::Tensor combined(const at::Tensor& terms, ReduceOp op) {
   return result;
 }
 
-// Waits when it is asked to.
+// Finishes the collective in wait().
 class BegunPending final : public Pending {
  public:
   BegunPending(
@@ -206,7 +206,7 @@ Begun BegunBackend::begin_gather_along(const AsyncCollective& collective) {
     throw_wrong_total("all_gather", label(), dim, sum, total);
   }
   const auto shapes = shapes_along(input.sizes(), dim, sizes);
-  // It is read while the program goes on.
+  // The input is read while the program goes on.
   const at::Tensor mine = is_given_away(input) ? input : input.clone();
   const auto gathered = begin_all_gather(mine.view({-1}), counts_of(shapes));
   return {gathered.transfer, [gathered, shapes, dim = dim] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// BegunBackend: a backend that says how each collective is begun. What is
-// called begins one and waits for it at once, or, by start(), later.
+// BegunBackend: base of backends that implement how each collective is begun.
+// Synchronous functions begin a collective and wait for it; start() defers the
+// wait.
 #pragma once
 
 #include <dtensor/comm/group_backend.h>
@@ -14,20 +15,20 @@
 
 namespace dtensor::detail {
 
-/// Data that are under way.
+/// Data in flight.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Returns once they are here.
+  /// Returns once the data have arrived.
   virtual void wait() = 0;
-  /// Nobody waits for them yet, while others may for what this rank gives.
+  /// Marks that this rank does not wait yet, while peers may need its data.
   virtual void leave_alone() {}
 };
 
-/// A collective that is under way: `finish` makes the result once the data are
-/// here.
+/// A collective in flight. `finish` makes the result once the data have
+/// arrived.
 struct Begun {
-  std::shared_ptr<Transfer> transfer; // null: there was nothing to do
+  std::shared_ptr<Transfer> transfer; // null: no transfer needed
   std::function<at::Tensor()> finish;
 };
 
@@ -53,12 +54,13 @@ class BegunBackend : public GroupBackend,
   at::Tensor recv(const at::Tensor& like, int64_t from, int64_t tag) override;
   PendingPtr start(AsyncCollective collective) override;
 
-  /// Waits, and gives errors their place.
+  /// Waits and finishes the collective. Errors get its name and the group.
   at::Tensor end(std::string_view name, const Begun& begun);
 
  protected:
   virtual Begun begin_all_reduce(const at::Tensor& input, ReduceOp op) = 0;
-  /// The same of a tensor that may be written to. By default it is not.
+  /// Begins an all_reduce of a tensor that may be overwritten. The default does
+  /// not overwrite it.
   virtual Begun begin_all_reduce_in_place(
       const at::Tensor& tensor,
       ReduceOp op) {
@@ -75,23 +77,25 @@ class BegunBackend : public GroupBackend,
   virtual Begun
   begin_recv(const at::Tensor& like, int64_t from, int64_t tag) = 0;
 
-  /// Every member gets its part from all others, and combines them in rank
-  /// order: as many bytes as any way must move, in one step, for every dtype.
+  /// Begins a reduce_scatter. Every member receives its shard from all others
+  /// and combines them in rank order. This moves the fewest bytes possible, in
+  /// one step, and supports every dtype.
   virtual Begun
   begin_reduce_scatter(const at::Tensor& input, SizesRef counts, ReduceOp op);
-  /// The same for an all_reduce: everybody gets all terms.
+  /// Begins an all_reduce in which every member gathers all terms.
   Begun begin_gathered_all_reduce(const at::Tensor& input, ReduceOp op);
 
-  /// What messages call it.
+  /// Name of the transport in messages.
   virtual std::string carrier() const = 0;
-  /// Throws if `input` cannot be given to a collective.
+  /// Throws if a collective cannot take `input`.
   virtual void check_input(
       std::string_view /*name*/,
       const at::Tensor& /*input*/) const {}
-  /// This rank's part of a collective has failed.
+  /// Records that this rank failed in a collective.
   virtual void note_failure() noexcept {}
 
-  /// begin(), but that errors get their place. A ValueError is the program's.
+  /// Calls begin(). Errors get the collective and the group, except a
+  /// ValueError, which is an error of the program.
   template <typename Begin>
   Begun
   begun(std::string_view name, const at::Tensor& input, const Begin& begin) {
@@ -106,7 +110,8 @@ class BegunBackend : public GroupBackend,
   }
 
  private:
-  /// Throws RuntimeError: what has gone wrong, and where.
+  /// Throws RuntimeError with the error's message, the collective and the
+  /// group.
   [[noreturn]] void fail(std::string_view name, const std::exception& error);
 
   Begun begin(const AsyncCollective& collective);

@@ -92,7 +92,7 @@ void check_numel(const char* where, const at::Tensor& out, int64_t numel) {
       ". Make the output as large as the result.");
 }
 
-// Fills the outputs, one after the other, with the elements of `source`.
+// Fills the outputs in order with the elements of `source`.
 void unflatten_into(
     const char* where,
     const Tensors& outputs,
@@ -116,7 +116,7 @@ void unflatten_into(
   }
 }
 
-// Along dimension 0: `sizes`, or equal parts if there are none.
+// Splits along dimension 0 by `sizes`, or evenly if there are none.
 Tensors parts_of(
     const at::Tensor& tensor,
     const std::vector<int64_t>& sizes,
@@ -207,7 +207,7 @@ class BackendOfGroup final : public c10d::Backend {
     const at::Tensor& out = only("reduce_scatter", outputs);
     const Tensors& parts = only("reduce_scatter", inputs);
     check_length("reduce_scatter", parts);
-    // Parts may differ in size, so reduce them one by one.
+    // Chunks may differ in size, so reduce them separately.
     at::Tensor mine;
     for (int64_t member = 0; member < group_->size(); ++member) {
       const at::Tensor& part = parts[static_cast<size_t>(member)];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A c10d::Backend over a Group, so that code written for c10d's process groups
-// runs in any World.
+// A c10d::Backend over a Group: runs code written for c10d's process groups in
+// any World.
 //
 //   auto backend = c10d_backend(new_group({0, 1}, "tp"));
 //   backend->allreduce(tensors)->wait();
 //
-// Include <torch/csrc/distributed/c10d/Backend.hpp> to use what it returns.
+// Include <torch/csrc/distributed/c10d/Backend.hpp> to use the result.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -18,12 +18,12 @@ class Backend;
 
 namespace dtensor {
 
-/// A backend whose collectives are those of `group`. They have completed when
-/// they return, so the Work that they give never waits. Tensors that differ in
-/// shape between ranks are allowed where c10d allows them.
-/// Throws ValueError on lists whose length does not fit the group, and
-/// NotImplementedError on PREMUL_SUM; what c10d's Backend has beyond the
-/// collectives of Group throws c10d's own error.
+/// Makes a backend that runs the collectives of `group`. They have completed on
+/// return, so waiting on their Work returns at once. Shapes may differ between
+/// ranks where c10d allows it.
+/// Throws ValueError if a list's length does not fit the group, and
+/// NotImplementedError for PREMUL_SUM. Other operations of c10d::Backend throw
+/// c10d's own error.
 /// Python: torch.distributed.ProcessGroup.
 DTENSOR_API c10::intrusive_ptr<c10d::Backend> c10d_backend(GroupPtr group);
 

@@ -65,7 +65,7 @@ at::Tensor elements_of(const at::Tensor& bytes, const at::Tensor& like) {
   return bytes.view(like.scalar_type());
 }
 
-// Counts of elements as counts of bytes.
+// Converts counts of elements to counts of bytes.
 std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
   std::vector<int64_t> result;
   for (const int64_t count : counts) {
@@ -74,7 +74,7 @@ std::vector<int64_t> byte_counts(SizesRef counts, int64_t item) {
   return result;
 }
 
-// With the timeout that a CollectiveTimeout says, if one does.
+// Returns options with the timeout of the innermost CollectiveTimeout, if any.
 template <class Options>
 Options limited() {
   Options options;
@@ -94,7 +94,8 @@ class C10dTransfer : public Transfer {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// Of Gloo, whose thread may have stopped and then never completes the work.
+// Work of Gloo. Its thread may have stopped on an error, and then never
+// completes the work, so the wait polls for such errors.
 class GlooTransfer final : public C10dTransfer {
  public:
   using C10dTransfer::C10dTransfer;
@@ -112,14 +113,14 @@ class GlooTransfer final : public C10dTransfer {
   }
 
  private:
-  // Returns whether the work has ended.
+  // Waits for a moment; returns true if the work has ended.
   bool wait_for_a_moment() {
     constexpr std::chrono::milliseconds kMoment(500);
     try {
       work_->wait(kMoment);
       return true;
     } catch (const std::exception&) {
-      return work_->isCompleted(); // by an exception that it throws again
+      return work_->isCompleted(); // the exception is rethrown by the next wait
     }
   }
 };
@@ -132,15 +133,15 @@ C10dGroup::~C10dGroup() {
   abandon("");
 }
 
-// Messages are not works that are waited for in turns: a wait that ends without
-// them ends the group.
+// Messages cannot be waited for in steps, as GlooTransfer does: a wait that
+// times out ends the group.
 std::shared_ptr<Transfer> C10dGroup::message(
     c10::intrusive_ptr<c10d::Work> work) {
   return work == nullptr ? nullptr
                          : std::make_shared<C10dTransfer>(std::move(work));
 }
 
-// Nothing where c10d had nothing to do.
+// Returns null if c10d had nothing to do.
 std::shared_ptr<Transfer> C10dGroup::transfer(
     c10::intrusive_ptr<c10d::Work> work) const {
   if (work != nullptr && name_ == "gloo") {
@@ -158,7 +159,7 @@ void C10dGroup::barrier() {
       }));
 }
 
-// Its connections close with it, which the others notice.
+// Closes the backend's connections, which the other members notice.
 void C10dGroup::abandon(const std::string& /*why*/) {
   if (name_ == "gloo" && !gloo_thread_failure().empty()) {
     static_cast<void>(backend_.release()); // its thread has stopped
@@ -194,8 +195,9 @@ void C10dGroup::check_input(std::string_view name, const at::Tensor& input)
       "collective.");
 }
 
-// Every backend of c10d has numbers of at least 32 bits, and halves; NCCL also
-// bytes, and booleans as it is promised here: sum means "or", product "and".
+// All c10d backends reduce numbers of at least 32 bits, and half types. NCCL
+// also reduces bytes, and booleans as documented here: sum is "or", product is
+// "and".
 bool C10dGroup::reduces(at::ScalarType dtype, ReduceOp op) const {
   switch (dtype) {
     case at::kFloat:
@@ -239,7 +241,7 @@ Begun C10dGroup::begin_all_reduce_in_place(
           }};
 }
 
-// Of as many elements from each member.
+// Gathers equally many elements from each member.
 Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
   at::Tensor bytes = bytes_for(input.numel() * size(), input);
   at::Tensor mine = as_bytes(input);
@@ -249,7 +251,7 @@ Begun C10dGroup::begin_even_all_gather(const at::Tensor& input) {
       [=] { return elements_of(bytes, input); }};
 }
 
-// Parts are filled up to the size of the longest.
+// Pads the inputs to the size of the longest.
 Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
   if (longest == 0) {
@@ -274,7 +276,7 @@ Begun C10dGroup::begin_all_gather(const at::Tensor& input, SizesRef counts) {
       }};
 }
 
-// NCCL's own where parts are even.
+// Uses NCCL's reduce_scatter if all counts are equal.
 Begun C10dGroup::begin_reduce_scatter(
     const at::Tensor& input,
     SizesRef counts,
@@ -332,8 +334,8 @@ Begun C10dGroup::begin_broadcast(const at::Tensor& input, int64_t root) {
       transfer(backend_->broadcast(buffers, options)), [=] { return result; }};
 }
 
-// Messages go by way of the device that the backend communicates from: Gloo
-// sends from no other.
+// Messages go through the device that the backend communicates from: Gloo sends
+// from no other device.
 Begun C10dGroup::begin_send(const at::Tensor& input, int64_t to, int64_t tag) {
   Tensors buffers{as_bytes(input.to(needs().device))};
   return {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GroupBackend over a c10d::Backend: collectives by Gloo, NCCL, UCC, or by
-// what a site has made itself.
+// A GroupBackend over a c10d::Backend: collectives of Gloo, NCCL, UCC, or of a
+// custom c10d backend.
 //
 //   GroupBackendPtr make_backend(GroupMembers members) override {
 //     return c10d_group(my_c10d_backend(members.ranks), std::move(members));
 //   }
 //
-// The other way round: comm/c10d_backend.h.
+// The reverse adapter: comm/c10d_backend.h.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -19,16 +19,16 @@ class Backend;
 
 namespace dtensor {
 
-/// A group whose collectives are those of `backend`, which has as many ranks
-/// as there are `members`, in their order. `device` is where that backend
-/// communicates from: unless that is the CPU, a tensor elsewhere is ValueError.
+/// Makes a group backend that runs on `backend`, which must have the ranks of
+/// `members`, in their order. `device` is the device that the backend
+/// communicates from. Unless that is the CPU, tensors elsewhere throw
+/// ValueError.
 ///
-/// It carries every dtype: data travel as bytes, and a reduction that the
-/// backend does not know gathers the terms and reduces them here. Asynchronous
-/// collectives overlap as far as the backend's own do. Waiting is c10d's: the
-/// current stream waits for the result, and the host for nothing where the
-/// backend has streams, as NCCL has.
-/// Throws ValueError if ranks and sizes differ. What c10d throws comes as
+/// It supports every dtype: data travel as bytes, and for a reduction that the
+/// backend lacks, ranks gather the terms and reduce them locally. Asynchronous
+/// collectives overlap as far as those of `backend` do. Waiting follows c10d:
+/// with streams, as in NCCL, the current stream waits and the host does not.
+/// Throws ValueError if the number of ranks differs. Errors of c10d become
 /// RuntimeError with the collective, its number, the group and the rank.
 DTENSOR_API GroupBackendPtr c10d_group(
     c10::intrusive_ptr<c10d::Backend> backend,

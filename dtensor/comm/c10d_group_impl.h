@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// C10dGroup: c10d_group()'s backend.
+// C10dGroup: the backend that c10d_group() returns.
 #pragma once
 
 #include <dtensor/comm/begun_backend_impl.h>
@@ -27,7 +27,7 @@ class C10dGroup final : public BegunBackend {
   C10dGroup& operator=(const C10dGroup&) = delete;
 
   void barrier() override;
-  /// By Gloo's threads, and by the streams of those of GPUs.
+  /// True: Gloo's threads and the streams of GPU backends make progress.
   bool progresses_alone(c10::DeviceType /*device*/) const override {
     return true;
   }
@@ -53,8 +53,8 @@ class C10dGroup final : public BegunBackend {
   std::string carrier() const override {
     return name_;
   }
-  /// Throws ValueError for a tensor that is not where the backend communicates
-  /// from. (One of the CPU may know other devices too.)
+  /// Throws ValueError for a tensor on another device than the backend's. A
+  /// backend on the CPU may accept other devices.
   void check_input(std::string_view name, const at::Tensor& input)
       const override;
 
@@ -68,8 +68,8 @@ class C10dGroup final : public BegunBackend {
   bool is_nccl() const {
     return name_ == "nccl";
   }
-  /// Whether the backend has this reduction; and, of complex numbers, whether
-  /// it has that of their parts.
+  /// Returns true if the backend has this reduction. For a complex dtype: if it
+  /// has the reduction of the real and imaginary parts.
   bool reduces(at::ScalarType dtype, ReduceOp op) const;
   bool reduces(const at::Tensor& tensor, ReduceOp op) const;
 

@@ -16,7 +16,7 @@ bool same_meta(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes();
 }
 
-// Sizes agree in every dimension but `dim`.
+// Returns true if sizes agree in every dimension except `dim`.
 bool same_beside(const at::Tensor& a, const at::Tensor& b, int64_t dim) {
   if (a.scalar_type() != b.scalar_type() || a.dim() != b.dim()) {
     return false;
@@ -35,7 +35,7 @@ bool scatter_fits(const Call& root, const Call& mine, size_t member) {
        same_meta(root.inputs[member], mine.like));
 }
 
-// Whether members 0 and `member` take part in the same collective.
+// Returns true if members 0 and `member` call the same collective.
 bool fits(const Calls& calls, size_t member) {
   const Call& a = *calls[0];
   const Call& b = *calls[member];
@@ -67,7 +67,8 @@ bool fits(const Calls& calls, size_t member) {
   }
 }
 
-// Whether every member of an all_to_all gets what it expects.
+// Returns true if all inputs of an all_to_all have the shapes that their
+// receivers expect.
 bool all_get_their_parts(const Calls& calls) {
   for (size_t member = 0; member < calls.size(); ++member) {
     const auto& shapes = calls[member]->shapes;
@@ -102,7 +103,7 @@ bool all_fit(const Calls& calls) {
   return true;
 }
 
-// The parts of an all_gather that was to end with a certain size.
+// Throws unless the inputs of an all_gather add up to the expected size.
 void check_gathered_size(const Calls& calls, const std::string& label) {
   const Call& first = *calls[0];
   if (first.gathered_size < 0) {
@@ -126,7 +127,7 @@ std::string describe_all(const std::vector<at::Tensor>& tensors) {
   return c10::Join(", ", texts);
 }
 
-// The sizes that a call was given.
+// Returns the sizes or shapes passed to the call.
 std::string describe_sizes(const Call& call) {
   if (!call.sizes.empty()) {
     return c10::str(" in parts of ", c10::Join(", ", call.sizes));
@@ -145,7 +146,7 @@ std::string describe_device(const Call& call) {
       : " on " + c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
-// " along dim 0": what a call says beside its tensors.
+// Returns arguments other than the tensors, " along dim 0".
 std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
   auto along = c10::str(" along dim ", call.dim);
   auto with = c10::str(" with ", to_string(call.op));
@@ -173,7 +174,8 @@ std::string describe_rest(const Call& call, const std::vector<int64_t>& ranks) {
   }
 }
 
-// "all_gather of f32[4] along dim 0". `ranks` are the group's global ranks.
+// Returns "all_gather of f32[4] along dim 0". `ranks` are the group's global
+// ranks.
 std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   if (call.kind.value_or(CollectiveKind::kBarrier) ==
       CollectiveKind::kBarrier) {
@@ -186,7 +188,7 @@ std::string describe(const Call& call, const std::vector<int64_t>& ranks) {
   return c10::str(call.name(), " of ", given, describe_rest(call, ranks));
 }
 
-// Why the calls are not one collective; nothing if they are.
+// Returns why the calls are not one collective; nullopt if they are.
 std::optional<std::string> disagreement(
     const Calls& calls,
     const std::vector<int64_t>& ranks,

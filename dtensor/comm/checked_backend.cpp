@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// checked(): before each collective the ranks gather a number that says what
-// they call, and for which operator, layouts and module. Where these differ,
-// they exchange what they call in full.
+// checked(): before each collective the ranks gather a hash of their calls. If
+// the hashes differ, they exchange the calls in full, with operator, layouts
+// and module.
 #include <dtensor/comm/group_backend.h>
 
 #include <dtensor/comm/backend_decorator_impl.h>
@@ -23,7 +23,7 @@ using namespace detail;
 
 namespace {
 
-// Operators that run on this thread, each called by the one before.
+// Operators that run on this thread, outermost first.
 thread_local std::vector<std::string> operators;
 
 std::unique_ptr<at::ObserverContext> note_begin(const at::RecordFunction& fn) {
@@ -37,7 +37,7 @@ void note_end(
   operators.pop_back();
 }
 
-// From now on, on this thread, which is a rank's.
+// Starts recording the operators of this thread, which is a rank.
 void note_operators() {
   thread_local bool are_noted = false;
   if (!are_noted) {
@@ -51,7 +51,7 @@ void note_operators() {
 std::string purpose() {
   std::vector<std::string> parts;
   if (!operators.empty()) {
-    parts.push_back(operators.front()); // which the program called
+    parts.push_back(operators.front()); // called by the program
   }
   if (const auto* const way = RedistributionScope::current()) {
     parts.push_back(c10::str(
@@ -79,7 +79,7 @@ class CheckedBackend final : public BackendDecorator {
     Call call = make();
     if (call.kind == CollectiveKind::kSend ||
         call.kind == CollectiveKind::kRecv) {
-      return; // which the others know nothing of
+      return; // other members make no such call
     }
     call.purpose = purpose();
     assumed_.forget_ended();
@@ -105,7 +105,8 @@ class CheckedBackend final : public BackendDecorator {
     });
   }
 
-  // All ranks throw what they find.
+  // Compares the calls. All ranks throw the same error, so its cause is
+  // reported.
   void compare_or_tell(const Call& call) {
     try {
       compare(call);

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// 0: nobody says anything.
+// Timeout of the innermost CollectiveTimeout; 0: none.
 thread_local milliseconds limit{0};
 
 class TimedPending final : public Pending {

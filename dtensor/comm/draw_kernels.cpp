@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Kernels of random operators, at a dispatch key that only rank threads
-// include. Those of operators with an argument `Generator? generator` fill in
-// the generator of the rank, or that of the call (plain_draws_impl.h). Others
-// draw by operators that have the argument, but not where their tensor is
-// empty: their kernels count the call. On every other operator the key falls
-// through, which costs nothing; these kernels stay.
+// include. Kernels of operators with an argument `Generator? generator` fill in
+// the rank's generator, or the one of the call (plain_draws_impl.h). Other
+// random operators draw by calling those, but skip them if their tensor is
+// empty: their kernels count the call. For all other operators the key falls
+// through at no cost. Kernels stay registered for the life of the process.
 #include <dtensor/comm/rank_generator_impl.h>
 
 #include <ATen/core/Tensor.h>
@@ -29,9 +29,10 @@ namespace {
 
 using Values = c10::ArrayRef<c10::IValue>;
 
-// What is the same on all ranks and must not draw; null where ranks may.
+// Name of a computation that must be equal on all ranks and may not draw, or
+// null.
 thread_local const std::string* drawless = nullptr;
-// The generator of the call that this thread is in, if it has one.
+// Generator of the call that this thread is in, or null.
 thread_local const at::Generator* in_call = nullptr;
 
 void check_may_draw() {
@@ -47,7 +48,7 @@ bool is_plain_cpu(const at::Tensor& tensor) {
       (tensor.device().is_cpu() && !tensor.key_set().has_backend(kDTensorBit));
 }
 
-// Whether a value leaves the choice of the generator to the CPU.
+// Returns true if an argument allows a CPU generator to be filled in.
 bool allows_cpu_generator(const c10::IValue& value) {
   if (value.isTensor()) {
     return is_plain_cpu(value.toTensor());
@@ -62,13 +63,13 @@ bool allows_cpu_generator(const c10::IValue& value) {
   return !value.isDevice() || value.toDevice().is_cpu();
 }
 
-/// What a kernel has to know of its operator.
+/// Properties of an operator that its kernel needs.
 struct DrawTraits {
   DrawKind kind = DrawKind::kReads;
-  size_t count = 0; // of arguments
+  size_t count = 0; // number of arguments
   std::optional<size_t> generator;
-  std::optional<size_t> probability; // draws nothing where it is 0
-  std::optional<size_t> train;       // draws nothing where it is false
+  std::optional<size_t> probability; // no draws if it is 0
+  std::optional<size_t> train;       // no draws if it is false
 };
 
 bool leaves_choice(const DrawTraits& traits, Values values) {
@@ -95,7 +96,7 @@ bool draws(const DrawTraits& traits, Values values) {
       values[*traits.probability].toDouble() != 0;
 }
 
-/// The kernel of one operator.
+/// Kernel of one operator.
 class DrawKernel final : public c10::OperatorKernel {
  public:
   explicit DrawKernel(const DrawTraits& traits) : traits_(traits) {}
@@ -150,7 +151,7 @@ std::optional<size_t> argument(
   return std::nullopt;
 }
 
-// Without the library's.
+// Returns the operator's name without its namespace.
 std::string unqualified_name(const c10::FunctionSchema& schema) {
   const auto& name = schema.name();
   const auto colon = name.rfind(':');
@@ -182,8 +183,8 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
   return read == 0 ? DrawKind::kMakes : DrawKind::kReads;
 }
 
-// Operators that draw by others, and by none where their tensor is empty; and
-// those whose tensor only says how much to draw.
+// Returns true for operators that draw by calling other operators, but not if
+// their tensor is empty, and for operators whose tensor only gives the size.
 bool draws_by_others(const c10::OperatorHandle& op) {
   const auto name = unqualified_name(op.schema());
   return op.hasTag(at::Tag::nondeterministic_seeded) &&
@@ -208,7 +209,7 @@ std::optional<DrawTraits> traits_of(const c10::OperatorHandle& op) {
 void register_kernels() {
   constexpr const char* kWhy = "dtensor: the default generator per rank";
   auto& dispatcher = c10::Dispatcher::singleton();
-  // Registrations last as long as the process.
+  // Kept for the life of the process.
   static std::vector<c10::RegistrationHandleRAII> registrations;
   registrations.push_back(dispatcher.registerFallback(
       kRankKey, c10::KernelFunction::makeFallthrough(), kWhy));

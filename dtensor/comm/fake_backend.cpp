@@ -121,7 +121,7 @@ class FakeBackend final : public GroupBackend {
     return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }
 
-  // Kept as real groups keep them, because keeping them takes time.
+  // Recorded as in real groups, for a realistic cost.
   void assume(const Spec& spec) override {
     assumed_.add(spec);
   }
@@ -133,7 +133,7 @@ class FakeBackend final : public GroupBackend {
     return sizes;
   }
 
-  /// One collective: below autograd, as in a real group.
+  /// Scope of one collective: below autograd, as in a real group.
   struct Meeting {
     explicit Meeting(FakeBackend& backend) {
       backend.assumed_.clear();

@@ -5,9 +5,10 @@
 
 namespace dtensor::detail {
 
-/// Returns how many forks lie between the process that first called it and this
-/// one. What threads and connections a process had, a child has not: objects
-/// that need them compare the count with that of their beginning.
+/// Returns the number of forks between the process that first called it and
+/// this process. A child has none of its parent's threads and connections.
+/// Objects that need them compare the count with its value at their
+/// construction.
 int64_t fork_count();
 
 } // namespace dtensor::detail

@@ -26,7 +26,7 @@ Failure& failure() {
   return *only;
 }
 
-// The type is in no header that LibTorch installs.
+// Compares names, as no header that LibTorch installs declares the type.
 bool is_of_gloo(const std::type_info* type) {
   return type != nullptr &&
       std::strcmp(type->name(), "N4gloo13EnforceNotMetE") == 0;
@@ -43,7 +43,7 @@ void keep_text() {
   }
 }
 
-// Called by std::terminate, with the exception that nothing caught.
+// Terminate handler; runs with the uncaught exception.
 void stop_thread_or_end() {
   if (is_of_gloo(abi::__cxa_current_exception_type()) &&
       gettid() != getpid()) { // the main thread is not Gloo's

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What Gloo's own threads throw. A message of another size than its receiver
-// expects, as where ranks call different collectives, is an exception in a
-// thread that nothing could catch it in, which would end the process.
+// Errors in Gloo's own threads. A message whose size differs from the
+// receiver's buffer (ranks call different collectives, for example) makes Gloo
+// throw in a thread without a handler. That would end the process.
 #pragma once
 
 #include <string>
 
 namespace dtensor::detail {
 
-/// From the first call on, a thread of Gloo's that throws gloo::EnforceNotMet
-/// stops for good instead of ending the process. Exceptions of other threads
-/// and types end it as before.
+/// Installs a terminate handler. After that, a Gloo thread that throws
+/// gloo::EnforceNotMet stops permanently instead of ending the process.
+/// Exceptions of other threads and types end the process as before.
 void stop_failing_gloo_threads();
 
-/// What such a thread has thrown; empty if none has. What it served is then not
-/// to be destroyed, since its destructor would wait for the thread.
+/// Returns the message thrown by such a thread; empty if there is none. The
+/// object that the thread served must then not be destroyed: its destructor
+/// would wait for the thread.
 std::string gloo_thread_failure();
 
 } // namespace dtensor::detail

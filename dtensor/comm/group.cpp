@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all groups share: a group of one rank returns its input, arguments are
-// checked, and this rank's observers hear of the call.
+// Code shared by all groups: returns the input in a group of one rank, checks
+// arguments, and notifies this rank's observers.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
@@ -108,7 +108,7 @@ at::Tensor Group::all_reduce(const at::Tensor& input, ReduceOp op) {
   return backend_->all_reduce(*hand(input), op);
 }
 
-// Told afterwards: only then is the size of the result known.
+// Notifies observers afterwards: only then is the size of the result known.
 at::Tensor
 Group::all_gather(const at::Tensor& input, int64_t dim, SizesRef sizes) {
   check_mine("all_gather");

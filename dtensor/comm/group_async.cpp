@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The asynchronous half of what all groups share.
+// Asynchronous collectives: the code shared by all groups.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/comm/group_checks_impl.h>
@@ -61,7 +61,8 @@ std::string_view begun_name(const AsyncCollective& collective) {
   }
 }
 
-// That what is sent is there, and that this rank keeps what it gives itself.
+// Checks that the counts match `input`, and that this rank's own counts are
+// equal.
 void check_counts(
     const Group& group,
     const at::Tensor& input,
@@ -109,7 +110,8 @@ bool Group::progresses_alone(c10::DeviceType device) const {
   return backend_ != nullptr && backend_->progresses_alone(device);
 }
 
-// Moved on: a backend may read in place what nobody else holds.
+// Moves the collective on: a backend reads an input in place if it is the only
+// owner.
 PendingPtr Group::enter(AsyncCollective collective) {
   const Handover hand(*backend_, begun_name(collective));
   if (backend_->needs().plain) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every backend can do by its seven functions: each collective becomes one
-// over a buffer in which the members' parts lie one after the other.
+// Defaults built on the seven functions of every backend: each collective
+// becomes one over a buffer with the members' shards in rank order.
 #include <dtensor/comm/group_backend.h>
 
 #include <ATen/ops/cat.h>
@@ -32,8 +32,8 @@ std::vector<int64_t> values_of(const at::Tensor& longs) {
   return {begin, begin + here.numel()};
 }
 
-// Of the shapes that `member` says, each after its number of dimensions, that
-// for this rank.
+// Extracts this rank's shape from the numbers that `member` sent: for each rank
+// the number of dimensions, followed by the sizes.
 Sizes told_shape(const GroupMembers& members, size_t member, SizesRef numbers) {
   for (int64_t to = 0; !numbers.empty(); ++to) {
     const auto dims = static_cast<size_t>(numbers.front());
@@ -174,7 +174,7 @@ std::vector<std::string> GroupBackend::all_gather_texts(
   return texts;
 }
 
-// Overrides take it over.
+// By value, as overrides move from it.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 PendingPtr GroupBackend::start(AsyncCollective collective) {
   const auto& [kind, input, op, dim, shard_dim, sizes, received, total, out] =
@@ -214,8 +214,8 @@ Sizes GroupBackend::ask_sizes(int64_t mine) {
   return sizes;
 }
 
-// Every member says for each of its tensors how many dimensions it has, and
-// their sizes.
+// Every member sends, for each of its tensors, the number of dimensions
+// followed by the sizes.
 std::vector<Sizes> GroupBackend::ask_shapes(const Tensors& sent) {
   std::vector<int64_t> mine;
   for (const at::Tensor& tensor : sent) {

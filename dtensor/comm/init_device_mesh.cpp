@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-// Of this rank: the members along `dim`, in order.
+// Checks that `group`, this rank's group along `dim`, has the expected ranks.
 void check_group(
     const Group* group,
     const std::vector<int64_t>& expected,
@@ -58,7 +58,7 @@ void check_world(
   }
 }
 
-// It checks what the groups are made from.
+// Makes a mesh without groups, and checks the ranks.
 DeviceMesh pure_mesh(
     const char* where,
     c10::DeviceType device_type,
@@ -74,7 +74,8 @@ DeviceMesh pure_mesh(
       get_rank()};
 }
 
-// That of this rank, for which there is a group along each dimension.
+// Returns this rank's position in the mesh; `groups` must have one group per
+// mesh dimension.
 int64_t place_among(
     const std::vector<GroupPtr>& groups,
     const DeviceMesh& pure) {

@@ -19,13 +19,13 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-/// The group along one mesh dimension.
+/// Group along one mesh dimension.
 struct DimGroup {
-  GroupPtr group;     // null on a rank outside the mesh
+  GroupPtr group;     // text of its options; empty: defaults
   std::string choice; // what was said of it; empty: nothing
 };
 
-/// The groups of this rank, one per mesh dimension.
+/// Groups of this rank, one per mesh dimension.
 class Groups final : public MeshGroups {
  public:
   explicit Groups(
@@ -53,7 +53,7 @@ class Groups final : public MeshGroups {
 
   std::shared_ptr<MeshGroups> joined_with(
       const MeshGroups& others) const override {
-    // No other class gives meshes groups.
+    // Groups is the only implementation of MeshGroups.
     const auto& more = static_cast<const Groups&>(others).groups_;
     auto joined = groups_;
     joined.insert(joined.end(), more.begin(), more.end());
@@ -160,7 +160,7 @@ std::shared_ptr<MeshGroups> groups_of(const std::vector<GroupPtr>& given) {
 namespace {
 
 const GroupPtr& group_along(const DeviceMesh& mesh, int64_t dim) {
-  // Nobody else gives meshes groups.
+  // Groups is the only implementation of MeshGroups.
   const auto* groups =
       static_cast<const detail::Groups*>(detail::mesh_groups(mesh).get());
   DTENSOR_CHECK(

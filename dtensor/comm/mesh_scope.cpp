@@ -25,7 +25,7 @@ MeshScope::MeshScope(const DeviceMesh& mesh) {
 
 MeshScope::~MeshScope() {
   auto& meshes = current_meshes.get();
-  if (!meshes.empty()) { // else the rank has ended
+  if (!meshes.empty()) { // empty if the rank has ended
     meshes.pop_back();
   }
 }

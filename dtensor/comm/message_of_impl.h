@@ -7,7 +7,7 @@
 
 namespace dtensor::detail {
 
-/// The message without LibTorch's backtrace.
+/// Returns the error's message without LibTorch's backtrace.
 inline const char* message_of(const std::exception& error) {
   const auto* theirs = dynamic_cast<const c10::Error*>(&error);
   return theirs != nullptr ? theirs->what_without_backtrace() : error.what();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommObserver: hears of every collective that this rank enters. debug/ listens
-// through it, so comm/ knows nothing of counting and printing.
+// CommObserver: is notified of every collective that this rank enters. debug/
+// uses it, so comm/ itself neither counts nor prints.
 #pragma once
 
 #include <dtensor/api.h>
@@ -12,26 +12,26 @@
 
 namespace dtensor {
 
-/// One collective, as the rank that enters it sees it.
+/// One collective, seen from the rank that enters it.
 struct CollectiveEvent {
   CollectiveKind kind = CollectiveKind::kBarrier;
   /// Bytes of this rank's input.
   int64_t payload_bytes = 0;
-  /// Bytes this rank sends with a bandwidth-optimal algorithm (the table in
-  /// docs/concepts/communication.md).
+  /// Bytes that this rank sends with a bandwidth-optimal algorithm (see the
+  /// table in docs/concepts/communication.md).
   double wire_bytes = 0;
-  /// The number of ranks in the group.
+  /// Number of ranks in the group.
   int64_t group_size = 0;
   /// Group::label(): the mesh dimension.
   std::string_view label;
-  /// Full name of the module that caused it, "gradients" for the reduction of
-  /// parameter gradients; empty outside styled modules.
+  /// Full name of the module that caused it; "gradients" for the reduction of
+  /// parameter gradients; empty outside of styled modules.
   std::string_view module = {};
-  /// Whether it was entered during a backward pass.
+  /// True if it was entered during a backward pass.
   bool backward = false;
 };
 
-/// Who hears of collectives: derive from it, and install it with a
+/// Observer of collectives: derive from it, and install it with a
 /// CommObserverGuard.
 class DTENSOR_API CommObserver {
  public:
@@ -40,8 +40,8 @@ class DTENSOR_API CommObserver {
   virtual void on_collective(const CollectiveEvent& event) = 0;
 };
 
-/// Installs an observer for this rank while it lives. Observers nest:
-/// all of them hear every event.
+/// Installs an observer for this rank while it lives. Observers nest: each one
+/// is notified of every event.
 class DTENSOR_API CommObserverGuard {
  public:
   explicit CommObserverGuard(CommObserver& observer);
@@ -54,16 +54,18 @@ class DTENSOR_API CommObserverGuard {
 };
 
 namespace detail {
-/// Whether this rank has an observer, and telling it. Module and backward are
-/// filled in from the ModuleScope.
+/// comm_observed() returns true if this rank has an observer.
+/// notify_comm_observers() notifies all; it takes module and backward from the
+/// ModuleScope.
 DTENSOR_API bool comm_observed();
 DTENSOR_API void notify_comm_observers(CollectiveEvent event);
 
-/// A copy of the name that lives as long as the process, one for equal names.
+/// Returns a copy of the name that lives as long as the process; equal names
+/// share one copy.
 DTENSOR_API std::string_view keep_module_name(const std::string& name);
 
-/// While it lives, collectives of this rank are the module's doing. The name
-/// must outlive every graph: a literal, or one from keep_module_name.
+/// Attributes this rank's collectives to `module` while it lives. The name must
+/// outlive every graph: a literal, or a name from keep_module_name.
 class DTENSOR_API ModuleScope {
  public:
   explicit ModuleScope(std::string_view module, bool backward = false);
@@ -71,7 +73,7 @@ class DTENSOR_API ModuleScope {
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 
-  /// The innermost module of this rank.
+  /// Returns this rank's innermost module.
   static std::string_view current();
 
  private:

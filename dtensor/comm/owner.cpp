@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// `beside` is the other rank in the sentence.
+// Names `owner`; `beside` is the other rank in the sentence.
 std::string rank_text(const World& owner, const World& beside) {
   const bool others =
       &beside != &process_world() && beside.shared() != owner.shared();
@@ -26,7 +26,7 @@ std::string this_thread_text(const World& me) {
                                  : c10::str("this is rank ", me.rank());
 }
 
-// Why this thread may not use what belongs to `owner`.
+// Explains why this thread may not use an object of `owner`.
 std::string why_not(const World& owner, const World& me) {
   if (&owner == &process_world()) {
     return "was made outside of ranks, and " + this_thread_text(me);
@@ -44,7 +44,7 @@ std::string why_not(const World& owner, const World& me) {
       "belongs to ", rank_text(owner, me), ", and ", this_thread_text(me));
 }
 
-// Null for a mesh without communication.
+// Returns null for a mesh without communication.
 inline const void* world_of(const DeviceMesh& mesh) {
   return static_cast<const MeshState*>(mesh.identity())->world;
 }
@@ -53,7 +53,8 @@ const World* owner_of(const DeviceMesh& mesh) {
   return static_cast<const World*>(world_of(mesh));
 }
 
-// In a backward node that a rank made, what is the rank's is also ours.
+// Returns true inside a backward node of the mesh's rank: objects of that rank
+// may be used there.
 bool is_the_nodes(const DeviceMesh& mesh) {
   return !is_rank() && world_of(mesh) == &current_world();
 }

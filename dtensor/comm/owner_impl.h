@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whose a group, a mesh or a DTensor is.
+// Ownership checks of groups, meshes and DTensors.
 //
-// Everything that communicates belongs to the rank that made it: to its World,
-// which is the process's own where it was made outside of ranks. Groups and
-// meshes hold their world, so that its address means that rank for as long as
-// anybody asks: the check is a comparison of pointers. It stands where
-// something is seen for the first time (a decision, a style, a plan) and in
-// each collective; what a rank has seen before is found in caches of its own.
+// Every object that communicates belongs to the rank that made it: to its
+// World, or to the process's world outside of ranks. Groups and meshes keep
+// their world alive, so its address identifies the rank, and the check is a
+// comparison of pointers. Checks run when an object is first used (in a
+// decision, a style, a plan) and in each collective. Later uses hit per-rank
+// caches.
 #pragma once
 
 #include <c10/macros/Macros.h>
@@ -25,15 +25,15 @@ class World;
 
 namespace dtensor::detail {
 
-/// Throws RuntimeError unless this thread is that rank: "[where] what belongs
-/// to rank 0, and this is rank 1. ...".
+/// Throws RuntimeError unless this thread is the rank `owner`: "[where] what
+/// belongs to rank 0, and this is rank 1. ...".
 void check_owner(
     std::string_view where,
     c10::function_ref<std::string()> what,
     const World* owner);
 
-/// Whether this thread is the very rank that made the mesh: all that is asked
-/// where ranks use what is theirs.
+/// Returns true if this thread is the rank that made the mesh. It is the fast
+/// path of the checks below.
 inline bool is_of_this_thread(const DeviceMesh& mesh) {
   return C10_LIKELY(
       static_cast<const MeshState*>(mesh.identity())->world ==
@@ -41,20 +41,20 @@ inline bool is_of_this_thread(const DeviceMesh& mesh) {
 }
 
 /// Throws RuntimeError unless this thread is the rank of the mesh. A mesh
-/// without communication is nobody's.
+/// without communication has no owner, and passes.
 DTENSOR_API void check_mine(std::string_view where, const DeviceMesh& mesh);
-/// Whether it would not.
+/// Returns true if check_mine() would not throw.
 bool is_mine(const DeviceMesh& mesh);
-/// The same for a tensor of that spec, in full.
+/// Full check for a tensor of `spec`. `reads`: its rank may have ended.
 DTENSOR_API void
 check_spec(std::string_view where, const Spec& spec, bool reads);
-/// The same.
+/// Throws RuntimeError unless this thread is the rank of the spec's mesh.
 inline void check_mine(std::string_view where, const Spec& spec) {
   if (!is_of_this_thread(spec.mesh())) {
     check_spec(where, spec, /*reads=*/false);
   }
 }
-/// The same, but what ranks that have ended left behind may be read.
+/// Like check_mine(), but also passes for tensors whose ranks have ended.
 inline void check_readable(std::string_view where, const Spec& spec) {
   if (!is_of_this_thread(spec.mesh())) {
     check_spec(where, spec, /*reads=*/true);

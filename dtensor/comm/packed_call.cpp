@@ -12,7 +12,7 @@
 namespace dtensor::detail {
 namespace {
 
-/// Writes numbers, and what begins with how many of them there are.
+/// Writes numbers, and sequences prefixed with their length.
 class Packer {
  public:
   void number(int64_t value) {
@@ -28,7 +28,7 @@ class Packer {
       number(value);
     }
   }
-  /// Undefined tensors have no dtype.
+  /// Writes -1 as the dtype of an undefined tensor.
   void tensor(const at::Tensor& value) {
     number(value.defined() ? static_cast<int64_t>(value.scalar_type()) : -1);
     sizes(value.defined() ? SizesRef(value.sizes()) : SizesRef());
@@ -41,7 +41,7 @@ class Packer {
   std::string text_;
 };
 
-/// Reads them in the same order.
+/// Reads what a Packer wrote, in the same order.
 class Unpacker {
  public:
   Unpacker(const std::string& text, int64_t rank) : rest_(text), rank_(rank) {}
@@ -67,7 +67,7 @@ class Unpacker {
     check(value >= 0 && value < bound);
     return value;
   }
-  /// How many follow, of at least `bytes` each.
+  /// Reads a count of items of at least `bytes` each.
   size_t count(size_t bytes) {
     const auto value = static_cast<size_t>(number());
     check(value <= rest_.size() / bytes);
@@ -77,7 +77,7 @@ class Unpacker {
     return static_cast<at::ScalarType>(
         number_below(static_cast<int64_t>(at::ScalarType::NumOptions)));
   }
-  /// Whether nothing is left.
+  /// Returns true if all input has been read.
   bool is_done() const {
     return rest_.empty();
   }
@@ -94,7 +94,7 @@ class Unpacker {
     }
     return values;
   }
-  /// Sizes that a tensor can have.
+  /// Reads the sizes of a valid tensor.
   Sizes shape() {
     Sizes values = sizes();
     int64_t most = int64_t{1} << 56;
@@ -147,7 +147,7 @@ AssumedShapes unpack_assumed(Unpacker& from) {
   return {hash, count, std::move(shapes)};
 }
 
-// Of texts, the CPU's.
+// Returns the device type of the call's tensors; the CPU's without tensors.
 int64_t device_of(const Call& call) {
   const bool gives = !call.inputs.empty() && call.input().defined();
   const at::Tensor& tensor = gives ? call.input() : call.like;
@@ -155,7 +155,8 @@ int64_t device_of(const Call& call) {
   return static_cast<int64_t>(call.device.value_or(its));
 }
 
-// What members' tensors have in common: the root of a scatter alone has some.
+// Packs the properties that the members' tensors must share. In a scatter only
+// the root has tensors, so there are none.
 void pack_what_is_alike(Packer& to, const Call& call) {
   if (call.kind == CollectiveKind::kScatter || call.inputs.empty()) {
     return;
@@ -176,7 +177,7 @@ void pack_what_is_alike(Packer& to, const Call& call) {
   }
 }
 
-// Whether the call has the tensors that comparing it looks at.
+// Returns true if the call has the tensors that its comparison reads.
 bool has_what_it_needs(const Call& call, int64_t members) {
   const auto each = static_cast<size_t>(members);
   const auto is_defined = [](const at::Tensor& tensor) {

@@ -11,7 +11,6 @@ Sizes resized(SizesRef sizes, int64_t dim, int64_t size) {
   return result;
 }
 
-// Shapes that are `like` but along `dim`.
 std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes) {
   std::vector<Sizes> shapes;
   for (const int64_t size : sizes) {
@@ -68,7 +67,6 @@ at::Tensor in_one_buffer(const std::vector<at::Tensor>& parts) {
   return at::cat(flat);
 }
 
-// The same back again: views of the buffer.
 std::vector<at::Tensor> out_of_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes) {

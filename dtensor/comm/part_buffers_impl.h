@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parts of all members of a group in one buffer, one after the other, as
-// backends send and get them.
+// Shards of all members of a group in one contiguous buffer, in rank order: the
+// form in which backends send and receive them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,43 +10,45 @@
 
 namespace dtensor::detail {
 
-/// `sizes` but for that along `dim`.
+/// Returns `sizes` with the size along `dim` replaced.
 Sizes resized(SizesRef sizes, int64_t dim, int64_t size);
 
-/// Shapes that are `like` but along `dim`, where they have these sizes.
+/// Returns one shape per entry of `sizes`: `like` with that size along `dim`.
 std::vector<Sizes> shapes_along(SizesRef like, int64_t dim, SizesRef sizes);
 
-/// Of the parts that torch.chunk makes.
+/// Returns the sizes of the chunks that torch.chunk makes.
 Sizes chunk_sizes(int64_t size, int64_t parts);
 
-/// Whether nobody but the caller can read or write this tensor. Memory that
-/// LibTorch did not allocate (from_blob) has an owner that it does not know.
+/// Returns true if only the caller can read or write this tensor. Memory that
+/// LibTorch did not allocate (from_blob) counts as shared: its owner is
+/// unknown.
 bool is_given_away(const at::Tensor& tensor);
 
-/// Elements of tensors of these shapes.
+/// Returns the number of elements of each shape.
 Sizes counts_of(c10::ArrayRef<Sizes> shapes);
 std::vector<Sizes> shapes_of(const std::vector<at::Tensor>& tensors);
 
-/// Views of `input` that have these sizes along `dim`, one after the other.
+/// Splits `input` into views with these sizes along `dim`.
 std::vector<at::Tensor>
 split(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
-/// The parts' elements, one part after the other.
+/// Copies the elements of all shards into one buffer, in order.
 at::Tensor in_one_buffer(const std::vector<at::Tensor>& parts);
 
-/// The same back again: views of the buffer.
+/// Returns views of the buffer with these shapes; the inverse of
+/// in_one_buffer().
 std::vector<at::Tensor> out_of_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes);
 
-/// Whether parts along `dim` lie one after the other in memory.
+/// Returns true if shards along `dim` are contiguous in memory, in order.
 bool is_outermost(SizesRef sizes, int64_t dim);
 
-/// Parts along `dim` of a tensor of these sizes, as one buffer.
+/// Splits a tensor along `dim` into shards of these sizes, in one buffer.
 at::Tensor
 cut_into_buffer(const at::Tensor& input, int64_t dim, SizesRef sizes);
 
-/// The tensor whose parts of these shapes along `dim` lie in `buffer`.
+/// Joins the shards in `buffer`, of these shapes, into one tensor along `dim`.
 at::Tensor joined_from_buffer(
     const at::Tensor& buffer,
     c10::ArrayRef<Sizes> shapes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pending: a collective that this rank has entered and whose result it has yet
-// to fetch. Group::all_reduce_async() and its siblings return one.
+// Pending: the handle of an asynchronous collective that this rank has entered.
+// Group::all_reduce_async() and the other _async functions return one.
 //
 //   auto sum = group.all_reduce_async(std::move(x), ReduceOp::kSum);
 //   at::Tensor y = work_that_needs_no_sum();
@@ -19,16 +19,16 @@ namespace dtensor {
 class DTENSOR_API Pending {
  public:
   virtual ~Pending() = default;
-  /// Returns the result, the same tensor each time, once every rank has
-  /// entered the collective; the others need not wait for theirs. Never enters
-  /// another collective, so ranks may wait in any order or not at all.
-  /// Throws what the collective would have thrown, and what has ended a rank
-  /// that it waits for.
+  /// Waits until every rank has entered the collective, and returns the result:
+  /// the same tensor each time. Other ranks need not wait for theirs. It never
+  /// enters another collective, so ranks may wait in any order or not at all.
+  /// Throws the errors of the collective itself, and the error that ended a
+  /// rank that it waits for.
   virtual at::Tensor wait() = 0;
 };
 using PendingPtr = std::shared_ptr<Pending>;
 
-/// A result that is there already.
+/// Returns a completed Pending that holds `result`.
 DTENSOR_API PendingPtr ready(at::Tensor result);
 
 } // namespace dtensor

@@ -13,7 +13,7 @@ std::string name_of(c10::DeviceType device) {
   return c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
-// The CPU if it is among them.
+// Returns the CPU if it has a backend, else the first device.
 c10::DeviceType home_of(const std::vector<DeviceBackend>& backends) {
   const bool has_cpu =
       std::any_of(backends.begin(), backends.end(), [](const auto& backend) {
@@ -213,7 +213,8 @@ class PerDeviceBackend final : public GroupBackend {
     std::terminate(); // not reached
   }
 
-  // Sizes that the tensor's own backend would have to fetch from its device.
+  // Returns true if sizes should be exchanged over the home backend: the
+  // tensor's own backend would have to fetch them from its device.
   bool asks_at_home(const at::Tensor& tensor) const {
     return tensor.device().type() != home();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend for each type of device: a group then carries a tensor of the CPU
-// over one and a CUDA tensor over another.
+// A backend per device type: a group then uses one backend for CPU tensors and
+// another for CUDA tensors.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -9,18 +9,19 @@
 
 namespace dtensor::detail {
 
-/// What carries tensors of one type of device.
+/// Backend for tensors of one device type.
 struct DeviceBackend {
   c10::DeviceType device = c10::kCPU;
   std::string name;
   MakeBackend make;
 };
 
-/// What has no tensor (barriers, strings, sizes asked for) goes over the CPU's
-/// backend, or, if there is none, the first. That of the CPU is made at once,
-/// any other when the first tensor of its device comes, by all members; a name
-/// that stands for several devices is made once. A tensor of a device that has
-/// none is ValueError.
+/// Makes a backend that dispatches on the tensor's device. Calls without a
+/// tensor (barriers, strings, exchanged sizes) use the CPU's backend, or the
+/// first backend if the CPU has none. The CPU's backend is made at once. Others
+/// are made by all members at the first tensor of their device. A name listed
+/// for several devices is made once. Throws ValueError for a tensor whose
+/// device has no backend.
 DTENSOR_API GroupBackendPtr per_device_backend(
     GroupMembers members,
     const MeetingPlace& place,

@@ -21,7 +21,7 @@ enum Flag : uint8_t {
 
 RankLocal<at::Generator> seeded_by_call;
 
-// Ranks that draw from one generator in turns never draw alike.
+// Returns true if ranks share one generator: they never draw equal numbers.
 bool draws_in_turns() {
   return has_peers_in_process() && !own_generator().defined();
 }
@@ -36,8 +36,8 @@ bool differs_between_ranks(const Spec& spec) {
   return false;
 }
 
-// Whether shards of so many elements are the whole, one for each rank that the
-// layout cuts for. False for all shards of a layout that cuts unevenly.
+// Returns true if shards of `elements` elements, one per shard of the layout,
+// add up to the full tensor. False for all shards of an uneven layout.
 bool makes_whole(const Spec& spec, int64_t elements) {
   const auto shape = spec.mesh().shape();
   for (size_t m = 0; m < shape.size(); ++m) {
@@ -46,8 +46,8 @@ bool makes_whole(const Spec& spec, int64_t elements) {
   return elements == spec.numel();
 }
 
-// The same answer on all ranks. Those outside the mesh have no shard, and look
-// at that of its first rank.
+// Returns the same on all ranks. Ranks outside the mesh have no shard, and use
+// that of the mesh's first rank.
 bool is_uneven(const Spec& spec) {
   if (makes_whole(spec, numel(spec.local_sizes()))) {
     return false;
@@ -62,7 +62,7 @@ bool is_uneven(const Spec& spec) {
 void note_shards(bool uneven, HandedOut& mine) {
   mine.shards = true;
   if (uneven) {
-    rank_seedings(); // from now on seedings are noticed
+    rank_seedings(); // from now on seedings are counted
     mine.uneven = true;
     mine.in_use = true;
     mine.taken_back = false;
@@ -70,8 +70,9 @@ void note_shards(bool uneven, HandedOut& mine) {
   }
 }
 
-// A state that 64 bits decide, by splitmix64 (Steele et al., "Fast splittable
-// pseudorandom number generators", 2014). Seeds of the engine have only 32.
+// Derives the engine's full state from a 64-bit seed by splitmix64 (Steele et
+// al., "Fast splittable pseudorandom number generators", 2014). The engine's
+// own seeds have only 32 bits.
 at::mt19937 engine_seeded_by(uint64_t seed) {
   auto data = at::mt19937(seed).data();
   data.seed_ = seed;

@@ -2,18 +2,18 @@
 // Random numbers of plain tensors on ranks whose local shards differ in size.
 //
 // A random operator takes as many numbers from the generator as its tensor has
-// elements. Ranks with shards of different sizes would take different amounts,
-// and would draw different numbers for replicated tensors afterwards. Once the
-// program has been handed such shards, a call of a random operator takes one
-// number from the rank's generator and draws from another generator, seeded by
-// that number. Only the number of calls counts, which is the same on all ranks.
+// elements. Ranks with shards of different sizes would advance their generators
+// differently, and then draw different numbers for replicated tensors. Once the
+// program has received such shards, a random operator therefore takes a single
+// number from the rank's generator, and draws from another generator seeded by
+// that number. Only the number of calls counts, and it is equal on all ranks.
 //
 //   auto h = dropout(q(x));   // 2, 2 and 0 heads on three ranks
-//   auto y = dropout(o(h));   // the same on all three
+//   auto y = dropout(o(h));   // equal on all three
 //
-// Operators that make or overwrite a tensor (randn, normal_) draw as ever while
-// the program has no uneven shard in use, so a training loop gets the batches
-// that it gets on one rank.
+// Operators that make or overwrite a tensor (randn, normal_) draw as in
+// LibTorch while the program uses no uneven shard. A training loop thus gets
+// the same batches as on one rank.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -26,23 +26,24 @@ namespace dtensor::detail {
 
 /// Kinds of random operators.
 enum class DrawKind {
-  kMakes,   // makes a tensor of given sizes, or overwrites one: randn, normal_
-  kReads,   // draws for the elements of a tensor: dropout, rand_like
-  kByValue, // reads, and draws as often as values ask for: poisson, rrelu
+  kMakes,   // makes or overwrites a tensor of given sizes: randn, normal_
+  kReads,   // draws per element of an input: dropout, rand_like
+  kByValue, // number of draws depends on values: poisson, rrelu
 };
 
-/// Local tensors that the program of this rank has been handed.
+/// Local tensors that this rank's program has received.
 struct HandedOut {
-  /// Of any layout that differs between ranks.
+  /// At least one from a layout whose data differ between ranks.
   bool shards = false;
-  /// Of a layout whose shards differ in size, since the last seeding.
+  /// At least one with shards of different sizes, since the last seeding.
   bool uneven = false;
-  /// One of those, and no replicated tensor after it had been taken back.
+  /// Uneven shards are in use: received, and not yet converted back to a
+  /// DTensor with a replicated tensor received after that.
   bool in_use = false;
-  /// An uneven shard has become a part of a DTensor again.
+  /// An uneven shard has been converted back to a DTensor.
   bool taken_back = false;
   uint64_t seedings = 0;
-  /// Id of a spec that would change nothing here.
+  /// Id of the last spec; receiving it again changes nothing here.
   uint64_t known_spec = 0;
 };
 
@@ -51,7 +52,7 @@ extern RankLocal<HandedOut> handed_out;
 void note_other_tensor(const Spec& spec, HandedOut& mine);
 void note_tensor_back(const Spec& spec, HandedOut& mine);
 
-/// Notes that the program is handed this rank's tensor of `spec`, plain.
+/// Records that the program receives this rank's local tensor of `spec`.
 inline void note_handed_out(const Spec& spec) {
   HandedOut& mine = handed_out.get();
   if (spec.id() != mine.known_spec) {
@@ -59,10 +60,10 @@ inline void note_handed_out(const Spec& spec) {
   }
 }
 
-/// The same for plain tensors that are shards of no spec.
+/// Records plain tensors that are shards without a spec.
 void note_shards(bool uneven);
 
-/// Notes that a plain tensor of the program became a DTensor of `spec`.
+/// Records that a plain tensor of the program became a DTensor of `spec`.
 inline void note_taken_back(const Spec& spec) {
   HandedOut& mine = handed_out.get();
   if (mine.in_use && !mine.taken_back) {
@@ -70,8 +71,8 @@ inline void note_taken_back(const Spec& spec) {
   }
 }
 
-/// Puts back what the rank was handed before, unless the rank has been seeded:
-/// for local tensors that do not outlive the scope.
+/// Restores the record at its end, unless the rank was seeded meanwhile; for
+/// local tensors that do not outlive the scope.
 class HandedOutScope {
  public:
   HandedOutScope() : before_(handed_out.get()) {}
@@ -83,23 +84,23 @@ class HandedOutScope {
   HandedOut before_;
 };
 
-/// Lets all operators draw as ever, as after a seeding.
+/// Resets all operators to LibTorch's way of drawing, as a seeding does.
 void end_uneven_draws();
 
-/// What get_state() keeps of it, and set_state() brings back.
+/// Flags of the record that get_state() saves and set_state() restores.
 uint8_t draw_flags();
 void set_draw_flags(uint8_t flags);
 
-/// Whether a call of an operator of that kind takes one number.
+/// Returns true if calls of operators of that kind take a single number.
 bool takes_one_number(DrawKind kind);
 
 /// Takes one number from this rank's generator. Returns a generator seeded by
-/// that number, which the next call of this function seeds again.
+/// that number; the next call of this function seeds the same generator again.
 const at::Generator& generator_of_call();
 
-/// While the outermost lives, this thread is in one call of a random operator
-/// on plain tensors. If such a call takes one number, operators draw from the
-/// generator that the number seeds.
+/// Marks one call of a random operator on plain tensors; the outermost scope
+/// counts. If the call takes a single number, all operators inside it draw from
+/// the generator seeded by that number.
 class DrawingCall {
  public:
   explicit DrawingCall(DrawKind kind, bool draws = true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PlainTensors: collectives compute below autograd, whatever the caller's grad
-// mode is.
+// PlainTensors: a guard under which collectives compute below autograd, for any
+// grad mode of the caller.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

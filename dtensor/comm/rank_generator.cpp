@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two things make the default generator per rank. While ranks run, the
-// process's default generator object is exchanged for one that passes seeding
-// and state on to the generator of the rank that asks. And since operators read
-// its engine directly, past any virtual function, random operators have kernels
-// that fill their argument `Generator? generator` in (draw_kernels.cpp).
+// Default generators per rank rest on two mechanisms. While ranks run, the
+// process's default generator object is replaced by a proxy, which forwards
+// seeding and state to the calling rank's generator. Operators read the engine
+// of the default generator directly, without a virtual call. Random operators
+// therefore have kernels that fill in their argument `Generator? generator`
+// (draw_kernels.cpp).
 //
-// A state of the exchanged object says in its last byte, which LibTorch leaves
-// unused, how plain operators draw (plain_draws_impl.h).
+// The last byte of the proxy's state, unused by LibTorch, records how plain
+// operators draw (plain_draws_impl.h).
 #include <dtensor/comm/rank_generator.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -21,7 +22,7 @@
 namespace dtensor {
 namespace {
 
-// Undefined where the rank draws from the process's.
+// Undefined if the rank draws from the process's generator.
 detail::RankLocal<at::Generator> own_generators;
 detail::RankLocal<uint64_t> seedings;
 
@@ -43,7 +44,8 @@ void copy_state(at::CPUGeneratorImpl& to, at::CPUGeneratorImpl& from) {
   to.set_next_double_normal_sample(d);
 }
 
-/// The process's default generator: for ranks, a door to their own.
+/// Proxy in place of the process's default generator: forwards to the rank's
+/// own.
 class DefaultGenerator final : public at::CPUGeneratorImpl {
   using Base = at::CPUGeneratorImpl;
 
@@ -88,13 +90,13 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
   }
 
  private:
-  // In the last byte of a state, which other generators do not write.
+  // Stored in the last byte of a state; other generators do not write it.
   static constexpr uint8_t kMostFlags = 0x0F;
   static constexpr uint8_t kFlagsMark = 0xA0;
 
   at::CPUGeneratorImpl* clone_impl() const override {
     const auto* mine = generator_of_this_rank();
-    // Not counted yet: Generator::clone() takes the first count.
+    // Without a reference yet: Generator::clone() adds the first.
     auto copy = std::make_unique<at::CPUGeneratorImpl>();
     copy_state(
         *copy,
@@ -104,13 +106,13 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
   }
 };
 
-// LibTorch hands the default generator out as a const reference to a variable
-// of its own, which is not const.
+// LibTorch returns the default generator as a const reference to one of its own
+// variables, which is not const.
 at::Generator& default_generator() {
   return const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
 }
 
-/// Who wants the default generator exchanged, and what it was before.
+/// Number of users of the replaced default generator, and the original one.
 struct Swapped {
   std::mutex mutex;
   int64_t count = 0;
@@ -122,7 +124,7 @@ Swapped& swapped() {
   return *all;
 }
 
-// In place of the default generator, in the state that it has.
+// Replaces the default generator by `next`, with the current state.
 void swap_default_generator(at::Generator next) {
   at::Generator old = default_generator();
   const std::lock_guard<std::mutex> lock(old.mutex());
@@ -162,7 +164,7 @@ const at::Generator& own_generator() {
   return own_generators.get();
 }
 
-// The object of before the exchange is the default generator, too.
+// The original object also counts as the default generator.
 bool is_default_generator(const at::Generator& generator) {
   return generator == default_generator() || generator == swapped().before;
 }

@@ -9,7 +9,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Slots are given out in the order in which they are first asked for.
+// Assigns slots in order of first use.
 size_t new_number(std::atomic<size_t>& slot) {
   static std::mutex mutex;
   static size_t given = 0;
@@ -44,7 +44,7 @@ void* RankState::get(size_t slot, Make make, Drop drop) {
   return made;
 }
 
-// Without the lock: what is dropped may ask for what there still is.
+// Runs without the lock: destructors may look up remaining values.
 void RankState::clear() {
   for (size_t slot = 0; slot < kSlots; ++slot) {
     if (void* value = values_[slot].exchange(nullptr)) {

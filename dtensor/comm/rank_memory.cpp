@@ -36,8 +36,9 @@ bool tuned_by_user() {
   });
 }
 
-// The largest block that malloc maps by itself, that the top of a heap grows by
-// at least, and that is given back from it.
+// Sets malloc's parameters: the block size from which malloc maps a block on
+// its own, the least growth of a heap's top, and the free top size that is
+// kept.
 void set_malloc(
     [[maybe_unused]] int map,
     [[maybe_unused]] int grow,
@@ -51,9 +52,9 @@ void set_malloc(
 
 constexpr size_t kPage = 4096;
 
-// The largest block that a heap of malloc's holds.
+// Size from which malloc maps a block on its own, outside of its heaps.
 constexpr size_t kLargest = 32 << 20;
-// More than can be addressed is for LibTorch to refuse.
+// Largest addressable size. LibTorch reports an error for larger ones.
 constexpr size_t kLongest = std::numeric_limits<ptrdiff_t>::max();
 
 struct Users {
@@ -66,7 +67,7 @@ Users& users() {
   return all;
 }
 
-// Blocks of results that have gone, for others of their size.
+// Freed blocks of results, for reuse by results of the same size.
 class LargeBlocks {
  public:
   void* take(size_t bytes) {
@@ -100,7 +101,7 @@ class LargeBlocks {
     keep_at_most(users().count > 0 ? most_ - used_ : 0);
   }
 
-  /// Lets all of them go.
+  /// Frees all kept blocks.
   void clear() {
     const std::lock_guard lock(mutex_);
     keep_at_most(0);
@@ -124,7 +125,7 @@ class LargeBlocks {
   size_t most_ = 0;
 };
 
-// Results may outlive all static objects.
+// Never destroyed: results may outlive all static objects.
 LargeBlocks& large_blocks() {
   static auto* const all = new LargeBlocks;
   return *all;
@@ -154,8 +155,8 @@ KeepFreedMemory::KeepFreedMemory(bool wanted)
     : wanted_(wanted && !tuned_by_user()) {
   const std::lock_guard<std::mutex> lock(users().mutex);
   if (wanted_ && users().count++ == 0) {
-    // A thread's heap holds the largest blocks that it may, grows by what it
-    // may at most, and gives nothing back.
+    // Maximum values: heaps hold the largest blocks allowed, grow by the
+    // largest step, and are never trimmed.
     set_malloc(32 << 20, 64 << 20, std::numeric_limits<int>::max());
   }
 }
@@ -179,7 +180,7 @@ at::Tensor empty_result(
   if (!is_kept || !options.device().is_cpu() || users().count == 0) {
     return at::empty(sizes, options);
   }
-  // As aligned_alloc wants it.
+  // aligned_alloc needs a multiple of the alignment.
   const size_t whole = (bytes + kPage - 1) / kPage * kPage;
   return tensor_in(
       large_memory(whole),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What becomes of memory that ranks free.
+// Reuse of memory that ranks free.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,16 +7,17 @@
 
 namespace dtensor::detail {
 
-/// While one lives, the allocator keeps what threads free for what they
-/// allocate next. glibc's default gives the large blocks of a thread back to
-/// the system and takes them anew, a page fault for each 4 KB: a tenth of the
-/// time of a small training step. Nothing is changed where the user has tuned
-/// malloc by its own environment variables (MALLOC_TRIM_THRESHOLD_ and such).
+/// Makes the allocator, while one lives, keep memory that threads free for
+/// their next allocations. By default glibc returns a thread's large blocks to
+/// the system and requests them again. The page faults, one per 4 KB, take a
+/// tenth of the time of a small training step. Nothing changes if the user has
+/// tuned malloc by its environment variables (MALLOC_TRIM_THRESHOLD_ and
+/// others).
 ///
-/// The last one to go puts glibc's settings back, but for one thing that cannot
-/// be: glibc adapts its thresholds to the blocks that a program frees until
-/// somebody sets one, and there is no way to have it begin again. They are left
-/// where adapting ends in a program that has freed large tensors.
+/// The last one to end restores glibc's settings, with one exception. glibc
+/// adapts its thresholds to the blocks that a program frees until a threshold
+/// is set, and this adaptation cannot be restarted. The thresholds are left
+/// where adaptation ends in a program that has freed large tensors.
 class KeepFreedMemory {
  public:
   explicit KeepFreedMemory(bool wanted);
@@ -28,16 +29,17 @@ class KeepFreedMemory {
   bool wanted_;
 };
 
-/// An uninitialised tensor, row-major, for the result of a collective. While a
-/// KeepFreedMemory lives, one that is too large for malloc to keep gets the
-/// memory of one of its size that has gone, if there is any; at no time more is
-/// kept than such results have taken at their most.
+/// Returns an uninitialized, contiguous tensor for the result of a collective.
+/// While a KeepFreedMemory lives, results too large for malloc's heaps reuse
+/// the memory of a freed result of the same size, if there is any. Used and
+/// kept memory together never exceed the most that such results have used at
+/// once.
 at::Tensor empty_result(
     at::IntArrayRef sizes,
     const at::TensorOptions& options);
 
-/// A tensor of the CPU over `memory` of so many bytes, which may be resized: it
-/// lets the memory go then.
+/// Returns a CPU tensor over `memory` of `bytes` bytes. Resizing it is allowed
+/// and releases the memory.
 at::Tensor tensor_in(
     at::DataPtr memory,
     size_t bytes,

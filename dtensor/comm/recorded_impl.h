@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recorded: while it lives, those who observe LibTorch's operators
-// (at::RecordFunction: its profilers, and debug/trace.h) see a range of that
-// name. One look at the thread's callbacks where nobody does.
+// Recorded: a named range for observers of LibTorch's operators
+// (at::RecordFunction: LibTorch's profilers, and debug/trace.h). Without
+// observers it costs one check of the thread's callbacks.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -16,8 +16,8 @@
 namespace dtensor::detail {
 namespace {
 
-// From here on tensor operators, whose instructions for bf16 are newer, are
-// faster than our loops although they take more steps to start.
+// Size from which tensor operators are faster than our bf16 loops: they use
+// newer bf16 instructions, but take more steps to start.
 constexpr int64_t kLongBF16Bytes = 1 << 15;
 
 bool is_arithmetic(ReduceOp op) {
@@ -68,8 +68,8 @@ void reduce_into(
     return;
   }
   at::Tensor sum = out;
-  // Two halves are added in float32 and rounded once anyway; an average could
-  // overflow on the way.
+  // A sum of two half values is computed in float32 and rounded once by
+  // LibTorch itself; an average could overflow before the division.
   const bool wide = at::isReducedFloatingType(out.scalar_type()) &&
       is_arithmetic(op) && (inputs.size() > 2 || op == ReduceOp::kAvg);
   if (wide) {

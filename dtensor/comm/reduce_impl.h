@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arithmetic of reductions: combining tensors in order.
+// Arithmetic of reductions: tensors combined in rank order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,19 +7,20 @@
 
 namespace dtensor::detail {
 
-/// out = inputs[0] op inputs[1] op ..., combined from left to right. All have
-/// the shape of `out`, which does not overlap an input. Sums, averages and
-/// products of half types accumulate in float32 and round once.
+/// out = inputs[0] op inputs[1] op ..., combined from left to right. All inputs
+/// have the shape of `out` and do not overlap it. Sums, averages and products
+/// of half types accumulate in float32 and round once.
 void reduce_into(
     const at::Tensor& out,
     c10::ArrayRef<at::Tensor> inputs,
     ReduceOp op);
 
-/// Whether reduce_loop is the way for `bytes` of each input, not reduce_into.
+/// Returns true if reduce_loop is faster than reduce_into for inputs of
+/// `bytes`.
 bool wants_loop(at::ScalarType dtype, ReduceOp op, int64_t bytes);
 
-/// The same of `count` elements in memory, of at least two inputs: in a loop
-/// where that is faster.
+/// Reduces `count` elements in memory, of at least two inputs, with reduce_loop
+/// where that is faster and with reduce_into otherwise.
 void reduce_memory(
     at::ScalarType dtype,
     ReduceOp op,

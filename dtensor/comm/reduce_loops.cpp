@@ -11,7 +11,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Integers wrap around, as tensors do.
+// Integers wrap around, as in tensor operators.
 struct Sum {
   template <typename T>
   static T of(T a, T b) {
@@ -24,7 +24,7 @@ struct Sum {
   }
 };
 
-// NaN if either is.
+// Result is NaN if either operand is NaN.
 struct Min {
   template <typename T>
   static T of(T a, T b) {
@@ -39,7 +39,7 @@ struct Max {
   }
 };
 
-// Blocks of a length that the compiler knows become vector instructions.
+// Works in blocks of constant length, which the compiler vectorizes.
 template <typename Op, typename T>
 void combine(const T* a, const T* b, T* out, int64_t count) {
   constexpr int64_t kBlock = 32;
@@ -63,7 +63,7 @@ void divide(T* values, int64_t count, size_t by) {
   }
 }
 
-// Piece by piece, so that what is written stays near until it is complete.
+// Works in blocks, so that the output stays in the cache until it is complete.
 template <typename T, typename Op>
 void reduce(
     c10::ArrayRef<const void*> inputs,
@@ -87,7 +87,7 @@ void reduce(
   }
 }
 
-// bf16 by its bits: without branches, these become vector instructions too.
+// Conversion of bf16 by its bits: branch-free, so the compiler vectorizes it.
 float widened(c10::BFloat16 value) {
   return std::bit_cast<float>(uint32_t{value.x} << 16);
 }
@@ -125,7 +125,7 @@ C10_ALWAYS_INLINE void reduce_block(
   }
 }
 
-// In f32, rounded once.
+// Accumulates in f32 and rounds once.
 template <typename Op>
 void reduce_bf16(
     c10::ArrayRef<const void*> inputs,

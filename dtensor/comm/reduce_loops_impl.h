@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions of many arrays in one pass, for the dtypes and operations that
-// models use most. The results are those of reduce_into, bit for bit.
+// models use most. Results are bitwise equal to those of reduce_into.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,12 +9,13 @@
 
 namespace dtensor::detail {
 
-/// Whether there is a loop: f32, f64, bf16, i32 and i64 with sum, avg, min,
-/// max.
+/// Returns true if a loop exists: f32, f64, bf16, i32 and i64 with sum, avg,
+/// min, max.
 bool has_loop(at::ScalarType dtype, ReduceOp op);
 
 /// out[i] = inputs[0][i] op inputs[1][i] op ..., combined from left to right,
-/// for `count` elements. At least two inputs; `out` overlaps none.
+/// for `count` elements. Takes at least two inputs; `out` overlaps none of
+/// them.
 void reduce_loop(
     at::ScalarType dtype,
     ReduceOp op,

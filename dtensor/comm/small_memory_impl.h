@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for results of some bytes.
+// Memory for small results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace dtensor::detail {
 
-/// The most bytes that empty_small() is quicker for.
+/// Largest size for which empty_small() is faster than at::empty().
 constexpr size_t kQuickBytes = 1024;
 
-/// What a tensor takes; the largest number there is, if it is more.
+/// Returns the bytes of a tensor; the maximum of size_t if that overflows.
 size_t bytes_of(at::IntArrayRef sizes, size_t item_bytes);
 
-/// An uninitialised tensor of the CPU, row-major.
+/// Returns an uninitialized, contiguous CPU tensor.
 ///
-/// LibTorch takes memory by posix_memalign(), which glibc serves from no
-/// thread's cache: it splits a block and gives the rest back, 0.1 us and more
-/// of an all_reduce of 4 bytes that takes 0.3. For kQuickBytes at most this
-/// takes somewhat more than is wanted by malloc(), and aligns it itself. A
-/// program that has set an allocator of its own gets its memory from that.
+/// LibTorch allocates with posix_memalign(), which glibc never serves from a
+/// thread's cache: it splits a block and frees the rest. This costs at least
+/// 0.1 us of an all_reduce of 4 bytes that takes 0.3 us. For up to kQuickBytes,
+/// this function instead allocates slightly more with malloc() and aligns the
+/// memory itself. If the program has set its own CPU allocator, that one is
+/// used.
 at::Tensor empty_small(at::IntArrayRef sizes, at::ScalarType dtype);
 
 } // namespace dtensor::detail

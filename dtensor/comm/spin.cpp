@@ -31,8 +31,9 @@ bool pause_until(c10::function_ref<bool()> done, int pauses) {
 
 using Clock = std::chrono::steady_clock;
 
-// A program beside us that is given our core keeps it for milliseconds, while
-// one that is woken gets it back at once: until then, rather sleep than yield.
+// End of the time in which this thread sleeps instead of yielding. A program
+// that gets this core by a yield keeps it for milliseconds; a thread that
+// sleeps gets the core back at once when woken.
 thread_local Clock::time_point keep_core_until;
 
 void yield_core() {
@@ -48,10 +49,10 @@ void yield_core() {
 
 } // namespace
 
-// A peer that runs on a core of its own is worth some microseconds of spinning:
-// falling asleep and being woken costs more than ranks that keep step wait for
-// each other. One that needs our core gets it, which may also be so where there
-// are enough cores, since other programs run too.
+// Some microseconds of spinning pay off if the peer runs on a core of its own:
+// a sleep and a wake-up cost more than ranks in step wait for each other. A
+// peer without a core gets this one by a yield. That may be needed even with
+// enough cores, since other programs run, too.
 bool spin(bool fits, c10::function_ref<bool()> done) {
   constexpr int kPauses = 64;
   constexpr std::chrono::microseconds kAwake(500);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks wait for each other before they fall asleep.
+// Busy waiting of ranks for each other before they sleep.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
 
 namespace dtensor::detail {
 
-/// Waits awake until `done` holds, half a millisecond at most; returns whether
-/// it does. `fits`: whether each rank can have a core.
+/// Spins until `done` holds, for at most half a millisecond. Returns true if it
+/// holds. `fits`: each rank can have a core of its own.
 bool spin(bool fits, c10::function_ref<bool()> done);
 
 } // namespace dtensor::detail

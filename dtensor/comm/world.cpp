@@ -28,8 +28,8 @@ class SingleWorld final : public World {
   }
 };
 
-/// Its address is known before anything runs, and it outlives all static
-/// objects, which may hold meshes.
+/// Storage of the process's world: usable before any code runs, and never
+/// destroyed, since static objects may hold meshes.
 union Everlasting {
   constexpr Everlasting() : world() {}
   ~Everlasting() {}
@@ -37,11 +37,11 @@ union Everlasting {
 };
 constinit Everlasting the_process;
 
-/// The threads that are ranks, by the number that backward nodes note.
+/// Threads that are ranks, by the thread id that backward nodes record.
 struct RankThreads {
   std::shared_mutex mutex;
   std::unordered_map<uint64_t, World*> worlds;
-  /// How many there are, for asking without the lock.
+  /// Number of entries, readable without the lock.
   std::atomic<size_t> count{0};
 };
 
@@ -64,7 +64,7 @@ void leave() {
   all.count = all.worlds.size();
 }
 
-// Whose thread made the backward node that this thread is in.
+// Returns the rank whose thread made the backward node that this thread runs.
 std::shared_ptr<World> world_of_node() {
   auto& all = rank_threads();
   if (all.count.load(std::memory_order_relaxed) == 0) {
@@ -82,7 +82,7 @@ std::shared_ptr<World> world_of_node() {
 
 std::atomic<World*> default_world{nullptr};
 
-// The position of `rank` among the members of a group to be.
+// Checks the members of a new group. Returns this rank's position among them.
 int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   std::set<int64_t> seen;
   for (int64_t member : ranks) {
@@ -114,7 +114,7 @@ int64_t check_members(const World& world, const std::vector<int64_t>& ranks) {
   return std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
 }
 
-// Whether this thread may be that rank.
+// Throws unless this thread may become that rank.
 void check_may_enter(const World& world) {
   constexpr const char* kWhere = "WorldScope";
   DTENSOR_CHECK_VALUE(

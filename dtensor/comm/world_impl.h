@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which rank a thread is.
+// Internal functions about the rank of a thread.
 #pragma once
 
 #include <dtensor/comm/rank_local_impl.h>
@@ -9,31 +9,33 @@
 
 namespace dtensor::detail {
 
-/// A program without ranks: rank 0 of a world of one. Never ends.
+/// Returns the world of a program without ranks: rank 0 of one. It never ends.
 World& process_world();
 
-/// Whether this thread is a rank; a node that it runs for one does not make it
-/// one.
+/// Returns true if this thread is a rank. Running a backward node of a rank
+/// does not make a thread a rank.
 inline bool is_rank() {
   return this_thread.state != nullptr;
 }
 
-/// Whether this thread is a rank beside others of this process.
+/// Returns true if this thread is a rank and its world has other ranks in this
+/// process.
 inline bool has_peers_in_process() {
   return is_rank() && this_thread.world->shared() != this_thread.world;
 }
 
-/// The rank that this thread works for without being one: that whose thread
-/// made the backward node that it is in, else the process's by
-/// init_process_group; null if it is a rank, and if there is none.
+/// Returns the rank that this thread works for without being a rank: inside a
+/// backward node, the rank whose thread made the node; else the process's rank
+/// from init_process_group. Null if the thread is a rank, or if there is no
+/// such rank.
 std::shared_ptr<World> world_worked_for();
 
-/// What threads that are no ranks work for from now on; null: for none. Lives
-/// at least until the next call.
+/// Sets the world that threads outside of ranks work for; null for none.
+/// `world` must live at least until the next call.
 void set_default_world(World* world);
 
-/// What becomes of the backend of each group that this rank makes, if set: for
-/// programs that watch what groups do (benchmarks/profile.cpp).
+/// If set, wraps the backend of each group that this rank makes; for programs
+/// that observe groups (benchmarks/profile.cpp).
 using BackendWrapper = std::function<GroupBackendPtr(GroupBackendPtr)>;
 extern RankLocal<BackendWrapper> backend_wrapper;
 
