@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the greatest element of a dimension is that ranks have parts of: each
-// names its own, and they compare.
+// argmax and argmin over a sharded dimension: each rank finds its local
+// candidate, and the ranks compare candidates.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -22,8 +22,8 @@
 namespace dtensor {
 namespace {
 
-// Values, and where they are in the whole dimension, one behind the other and
-// in one dtype, which both fit in.
+// Values and their indices in the global dimension, stacked in one tensor. Its
+// dtype represents both.
 struct Candidates {
   at::Tensor both; // (2, ...)
 
@@ -39,7 +39,7 @@ at::ScalarType common_dtype(at::ScalarType dtype) {
   return at::isFloatingType(dtype) ? at::kDouble : at::kLong;
 }
 
-// The global index of each local one.
+// Returns the global index of each local index.
 at::Tensor global_indices(const Intervals& held) {
   std::vector<int64_t> all;
   for (const auto& interval : held) {
@@ -73,7 +73,8 @@ struct Search {
         {part.gather(dim, place).to(dtype), to_global(place, held).to(dtype)})};
   }
 
-  // Behind everything that another rank has.
+  // Returns the candidate of an empty shard, which loses to every other
+  // candidate.
   Candidates nothing(const at::Tensor& part, at::ScalarType dtype) const {
     auto sizes = part.sizes().vec();
     sizes[static_cast<size_t>(dim)] = 1;
@@ -92,8 +93,8 @@ struct Search {
          at::full(sizes, kBehindAll, options)})};
   }
 
-  // As the plain operator chooses: no number before any number, of equals the
-  // first.
+  // Returns the better candidates by the rules of the plain operator: NaN beats
+  // any number, and of equal values the first wins.
   Candidates better(const Candidates& a, const Candidates& b) const {
     const auto a_none = a.values().isnan();
     const auto b_none = b.values().isnan();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Striding through memory that no rank has: what a plain tensor in the place of
-// the DTensor would have.
+// as_strided and as_strided_: they stride through the memory that a plain
+// tensor in place of the DTensor would have. No rank has that memory.
 #include <dtensor/ops/registry.h>
 
 #include <ATen/ops/alias.h>
@@ -46,7 +46,8 @@ Strided pop_strided(torch::jit::Stack* stack) {
   return to;
 }
 
-// How many elements of memory these span; 0 if there are none.
+// Returns the number of elements of memory that these sizes and strides span; 0
+// if there are no elements.
 int64_t extent(SizesRef sizes, SizesRef strides) {
   int64_t last = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -69,7 +70,8 @@ bool is_cut(const Spec& spec) {
       cuts.begin(), cuts.end(), [](const Placement& p) { return p.cuts(); });
 }
 
-// Whether this rank's memory is that of the plain tensor, or of a term of it.
+// Returns true if this rank's memory is that of the plain tensor, or of a
+// partial term of it.
 bool has_its_memory(const at::Tensor& self) {
   const auto& spec = *spec_of(self);
   return !is_cut(spec) &&
@@ -77,7 +79,7 @@ bool has_its_memory(const at::Tensor& self) {
        local_of(self).strides() == spec.strides());
 }
 
-// Whether all of the memory that is strided through belongs to self.
+// Returns true if the strided elements all lie in the memory of self.
 bool stays_in_self(const Strided& to) {
   const auto& self = to.self;
   return extent(self.sizes(), self.strides()) == self.numel() &&
@@ -105,7 +107,8 @@ struct Part {
   SpecPtr spec;
 };
 
-// A copy in the memory order of the plain tensor, whole where self is cut.
+// Returns a copy in the memory order of the plain tensor, replicated if self is
+// sharded.
 Part copy_of(const at::Tensor& self) {
   const auto& from = spec_of(self);
   const auto to = is_cut(*from) ? detail::replicated_spec(*from, self) : from;
@@ -120,8 +123,8 @@ Part copy_of(const at::Tensor& self) {
   return {memory.copy_(local), to};
 }
 
-// A view of this rank's memory where that is the plain tensor's, else of a
-// copy.
+// Returns a view of this rank's memory if it is that of the plain tensor, else
+// a view of a copy.
 Part view_of(const Strided& to) {
   if (is_what_it_was(to)) {
     return {local_of(to.self).alias(), spec_of(to.self)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention that the plain operator does not compute on a rank's part: dropout
-// of the weights by global index (random/random.h), no elements, and keys and
-// values of more query heads than this rank has.
+// Attention cases that the plain operator cannot compute on local shards:
+// dropout of the weights by global index (random/random.h), no elements, and
+// keys and values of query heads that this rank does not hold.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/layout/text.h>
@@ -22,7 +22,7 @@
 namespace dtensor {
 namespace {
 
-// What one rank attends to.
+// Arguments of the local attention.
 struct Attention {
   explicit Attention(const detail::KernelArgs& args)
       : query(args.tensor("query")),
@@ -60,7 +60,8 @@ std::vector<int64_t> heads_here(const Spec& spec) {
   return heads;
 }
 
-// Of the keys or values `held`, for each query head of this rank its own.
+// Returns, for each query head of this rank, its head of the keys or values
+// `held`.
 at::Tensor
 for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
   const auto all = output.sizes()[static_cast<size_t>(output.dim() - 3)];
@@ -77,7 +78,8 @@ for_each_query(const at::Tensor& held, const Spec& layout, const Spec& output) {
       -3, at::tensor(positions, at::kLong).to(held.device()));
 }
 
-// Weights of the plain operator, dropped by global index, times the values.
+// Returns the weights of the plain operator, dropped by global index, times the
+// values.
 at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   auto value = args.value;
   auto weights = std::get<1>(
@@ -95,7 +97,8 @@ at::Tensor with_dropout(const Attention& args, const Spec& output, double p) {
   return weights.matmul(value);
 }
 
-// The fused kernels refuse tensors without elements.
+// Computes the attention without dropout. The fused kernels reject tensors
+// without elements.
 at::Tensor without_dropout(const Attention& args) {
   return args.query.numel() == 0 || args.key.numel() == 0
       ? std::get<0>(args.by_steps(args.value))
@@ -134,7 +137,7 @@ void detail::attention_local(
     local.grouped = false;
   }
   if (local.query.dim() > 2 && local.query.size(-3) == 0) {
-    local.grouped = false; // the plain operator divides by no heads
+    local.grouped = false; // the plain operator divides by the number of heads
   }
   args.returns(detail::in_memory_order(
       p > 0 ? with_dropout(local, output, p) : without_dropout(local),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// output += bias, as torch::nn::Linear writes it: a plain local output meets
-// the bias of a styled module, whose boundary knows which part to add.
+// output += bias, as torch::nn::Linear writes it: a plain local output and the
+// bias of a styled module. The module's boundary selects the shard of the bias
+// to add.
 #include <dtensor/ops/boundary_impl.h>
 
 #include <dtensor/comm/observer.h>
@@ -40,8 +41,8 @@ bool add_module_bias(torch::jit::Stack* stack) {
 
 namespace {
 
-// Above autograd, so that the addition is recorded on local tensors; all other
-// calls go to LibTorch's own autograd kernel.
+// Kernel of add_ above autograd, so that the addition is recorded on local
+// tensors. All other calls go to LibTorch's own autograd kernel.
 void add_(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,

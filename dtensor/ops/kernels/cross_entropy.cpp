@@ -31,7 +31,7 @@ Placement without_class(const Placement& p, int64_t class_dim) {
   return p.cuts() && p.dim() > class_dim ? p.with_dim(p.dim() - 1) : p;
 }
 
-// Which mesh dimension cuts the classes; -1 for none.
+// Returns the mesh dimension that shards the classes; -1 if there is none.
 int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
   int64_t found = -1;
   for (int64_t m = 0; m < logits.mesh().ndim(); ++m) {
@@ -52,8 +52,8 @@ int64_t find_class_mesh_dim(const Spec& logits, int64_t class_dim) {
   return found;
 }
 
-// The logits' layout to compute with: batch dimensions as they are, classes
-// whole unless they may stay sharded.
+// Returns the layout of the logits for the computation: batch dimensions keep
+// their placements, and classes are unsharded unless they may stay sharded.
 SpecPtr logits_layout(const Spec& logits, int64_t class_dim, bool parallel) {
   Placements placements(logits.placements().begin(), logits.placements().end());
   for (auto& p : placements) {
@@ -97,7 +97,8 @@ void check_target(
       ". Pass one class index per sample.");
 }
 
-// The local part of `t`, a DTensor in any layout or plain and replicated.
+// Returns the local tensor of `t`, a DTensor in any layout or a plain tensor
+// that is replicated.
 at::Tensor local_in(
     const char* argument,
     const at::Tensor& t,
@@ -150,8 +151,8 @@ struct PlanHolder : torch::CustomClassHolder {
   CrossEntropyPlan plan;
 };
 
-// The gradient on this rank. A number that all ranks share gets the sum of
-// what they do with it, when it is differentiated again.
+// Returns the local gradient. If it is differentiated again, the gradient of a
+// number that all ranks share is the sum over ranks.
 at::Tensor local_grad(const CrossEntropyPlan& plan, const at::Tensor& grad) {
   const auto& spec = spec_of(grad);
   const auto placements = without_partial(plan.output->placements());
@@ -166,10 +167,10 @@ at::Tensor local_grad(const CrossEntropyPlan& plan, const at::Tensor& grad) {
   return to_local_autograd(placed, layout);
 }
 
-// The probabilities on this rank, to be differentiated again: of DTensors, so
-// that derivatives know of the classes on other ranks. `log_sum` is taken as
-// constant, and the sum of what it makes of the logits is 1 but for its
-// derivatives.
+// Returns the local probabilities for second derivatives. They are computed
+// from DTensors, so that the derivatives include the classes on other ranks.
+// `log_sum` is treated as a constant; dividing by the sum, which equals 1,
+// restores its derivatives.
 at::Tensor local_probabilities(
     const CrossEntropyPlan& plan,
     const at::Tensor& logits,
@@ -187,8 +188,8 @@ at::Tensor local_probabilities(
       exponentials / exponentials.sum(plan.class_dim, /*keepdim=*/true));
 }
 
-// What is not differentiated, in one argument: apply() takes no undefined
-// tensors.
+// Arguments without gradients, passed as one argument: apply() accepts no
+// undefined tensors.
 struct Constants {
   at::Tensor target;
   at::Tensor weight;
@@ -303,7 +304,7 @@ void say_what_moves(
   }
 }
 
-// The layouts that the arguments are brought to.
+// Reports the redistributions of the arguments.
 void say_what_moves(
     const at::Tensor& logits,
     const at::Tensor& target,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Cross entropy of distributed logits, in one differentiable step.
 //
-// Batch dimensions stay sharded, and a mean is that over the whole batch. The
-// class dimension is gathered, unless loss_parallel() is active: then it may
-// be sharded on one mesh dimension, and forward costs three all-reduces of one
-// number per sample (largest logit; sum of exponentials; logit of the target)
-// where gathering would move every logit. Backward communicates nothing: it
-// needs the target, the logits and the logarithm of that sum.
+// Batch dimensions stay sharded, and a mean is over the global batch. The class
+// dimension is gathered, unless loss_parallel() is active: it may then be
+// sharded on one mesh dimension. The forward pass then costs three all-reduces
+// of one number per sample (largest logit; sum of exponentials; logit of the
+// target), while gathering would move every logit. The backward pass
+// communicates nothing: it needs the target, the logits and the logarithm of
+// that sum.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +15,11 @@
 
 namespace dtensor::detail {
 
-/// How many loss_parallel() are active in this rank.
+/// Number of active loss_parallel() scopes of this rank.
 int& loss_parallel_depth();
 
-/// Throws unless `t`, a plain `argument` next to the logits, may count as the
-/// same on every rank: one number, or under loss_parallel() or
+/// Throws unless `t`, a plain `argument` next to the logits, may count as equal
+/// on all ranks: a single number, or any tensor under loss_parallel() or
 /// implicit_replication().
 void check_may_be_plain(
     const char* argument,
@@ -32,8 +33,9 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;
 };
 
-/// Cross entropy with class indices: `logits` is a DTensor, `target` one too,
-/// or plain under loss_parallel() when no batch dimension is sharded.
+/// Computes the cross entropy with class indices. `logits` is a DTensor.
+/// `target` is a DTensor, too, or plain under loss_parallel() when no batch
+/// dimension is sharded.
 at::Tensor cross_entropy(
     const at::Tensor& logits,
     const at::Tensor& target,

@@ -24,7 +24,7 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
-// Both in the dtype to add up in.
+// Converts both to the dtype of sums.
 std::pair<at::Tensor, at::Tensor> to_accumulate(
     const at::Tensor& logits,
     const at::Tensor& class_weight) {
@@ -56,7 +56,7 @@ at::Tensor largest(const CrossEntropyPlan& plan, const at::Tensor& logits) {
 struct Targets {
   at::Tensor ignored; // bool
   at::Tensor held;    // bool: this rank has the target's logit
-  at::Tensor local;   // its position here; 0 where not held
+  at::Tensor local;   // local class index; 0 where not held
   at::Tensor global;  // 0 where ignored
 };
 
@@ -85,7 +85,7 @@ Targets look_up_targets(
   return t;
 }
 
-// (C) as a tensor that multiplies logits.
+// Reshapes a tensor of shape (C), so that it broadcasts against logits.
 at::Tensor along_classes(const at::Tensor& w, int64_t class_dim, int64_t dim) {
   std::vector<int64_t> shape(static_cast<size_t>(dim), 1);
   shape[static_cast<size_t>(class_dim)] = w.size(0);
@@ -100,7 +100,8 @@ at::Tensor my_weight(const CrossEntropyPlan& plan, const at::Tensor& weight) {
       plan.logits->dim());
 }
 
-// Logit of each target less the largest one, on the rank that holds it.
+// Returns the logit of each target minus the largest logit, on the rank that
+// holds it.
 at::Tensor target_logit(
     const CrossEntropyPlan& plan,
     const at::Tensor& shifted,
@@ -113,7 +114,7 @@ at::Tensor target_logit(
       .masked_fill_(t.held.logical_not(), 0);
 }
 
-// Weight of each sample's class; 0 for ignored samples.
+// Returns the weight of each sample's class; 0 for ignored samples.
 at::Tensor sample_weight(
     const Targets& t,
     const at::Tensor& weight,
@@ -134,7 +135,8 @@ at::Tensor sum_over_batch(const CrossEntropyPlan& plan, at::Tensor t) {
   return t;
 }
 
-// Sum of the weights of all classes, in the smoothed part of the loss.
+// Returns the sum of the weights of all classes, for the smoothed part of the
+// loss.
 at::Scalar all_weights(const CrossEntropyPlan& plan, const at::Tensor& weight) {
   return weight.defined() ? weight.sum().item()
                           : at::Scalar(static_cast<double>(plan.classes()));
@@ -144,7 +146,7 @@ double smoothing_per_class(const CrossEntropyPlan& plan) {
   return plan.label_smoothing / static_cast<double>(plan.classes());
 }
 
-// Over all classes, of logits less the largest one.
+// Sums over all classes, of logits minus the largest one.
 struct ClassSums {
   at::Tensor exponentials;
   at::Tensor weighted; // weight * logit; only for smoothing
@@ -153,7 +155,7 @@ struct ClassSums {
 
 ClassSums sums_over_classes(
     const CrossEntropyPlan& plan,
-    const at::Tensor& shifted, // is written to
+    const at::Tensor& shifted, // overwritten
     const at::Tensor& weight,
     const Targets& t) {
   ClassSums sums;
@@ -189,15 +191,15 @@ void reduce_loss(
     const auto sums =
         sum_over_batch(plan, at::stack({losses.sum(), weights.sum()}));
     state.total = sums[1];
-    // Smoothing adds to the losses where the weights are zero, but the mean of
-    // no weight is not a number.
+    // Smoothing adds to the losses where the weights are zero, but a mean with
+    // total weight zero is NaN.
     const double none = std::numeric_limits<double>::quiet_NaN();
     state.loss =
         at::where(state.total == 0, none, sums[0] / state.total).to(dtype);
   }
 }
 
-// What each sample's loss counts for in the gradient.
+// Returns the factor of each sample's loss in the gradient.
 at::Tensor coefficient_of(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,
@@ -205,11 +207,12 @@ at::Tensor coefficient_of(
     const Targets& t) {
   const auto coefficient =
       plan.reduction == at::Reduction::Mean ? grad / total : grad;
-  // Not times zero: a mean over nothing is not finite.
+  // A product with zero would not do, since a mean over nothing is not finite.
   return at::where(t.ignored, 0, coefficient);
 }
 
-// On meta LibTorch lacks some operators of the real computation.
+// Makes the results on meta tensors, where LibTorch lacks some operators of the
+// real computation.
 CrossEntropyState forward_without_data(
     const CrossEntropyPlan& plan,
     const at::Tensor& logits,
@@ -225,7 +228,8 @@ CrossEntropyState forward_without_data(
   return state;
 }
 
-// Depends on what the gradient does, if it is differentiated again.
+// Makes a gradient on meta tensors that depends on the same inputs as the real
+// one, for second derivatives.
 at::Tensor backward_without_data(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one rank computes of a cross entropy: see cross_entropy_impl.h.
+// Local computation of a cross entropy (cross_entropy_impl.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,12 +7,12 @@
 
 namespace dtensor::detail {
 
-/// Everything about a call but the logits and the target themselves.
+/// Properties of a call, without the logits and the target themselves.
 struct CrossEntropyPlan {
-  SpecPtr logits; // layout that is computed with
+  SpecPtr logits; // layout used in the computation
   SpecPtr output;
   int64_t class_dim = 0;
-  int64_t class_mesh_dim = -1; // cuts the classes; -1: they are whole
+  int64_t class_mesh_dim = -1; // shards the classes; -1: they are unsharded
   int64_t reduction = 1;
   int64_t ignore_index = -100;
   double label_smoothing = 0;
@@ -20,27 +20,28 @@ struct CrossEntropyPlan {
   int64_t classes() const {
     return logits->sizes()[static_cast<size_t>(class_dim)];
   }
-  /// The classes that this rank holds.
+  /// Returns the range of classes on this rank.
   Interval my_classes() const;
 };
 
-/// Local tensors. The dtype of numbers is at least float32.
+/// Local results of the forward pass. `log_sum` and `total` are at least
+/// float32.
 struct CrossEntropyState {
   at::Tensor loss;    // output, local
   at::Tensor log_sum; // per sample: logarithm of the sum of exponentials
-  at::Tensor total;   // of a mean: what it is divided by
+  at::Tensor total;   // for a mean: its divisor
 };
 
-/// `weight` has all classes, or is undefined.
+/// Computes the forward pass. `weight` has all classes, or is undefined.
 CrossEntropyState cross_entropy_forward(
     const CrossEntropyPlan& plan,
     const at::Tensor& logits,
     const at::Tensor& target,
     const at::Tensor& weight);
 
-/// Gradient of the local logits. `grad` is local: per sample, or 0-d. The
-/// probabilities follow from log_sum where they are undefined; else the
-/// gradient can be differentiated by them, and by `grad`.
+/// Computes the gradient of the local logits. `grad` is local: per sample, or
+/// 0-d. If the probabilities are undefined, they are computed from log_sum;
+/// otherwise the gradient is differentiable with respect to them and to `grad`.
 at::Tensor cross_entropy_backward(
     const CrossEntropyPlan& plan,
     const at::Tensor& grad,

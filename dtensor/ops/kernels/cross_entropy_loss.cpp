@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cross_entropy of DTensors: with class indices see cross_entropy_impl.h, with
-// probabilities it is written with DTensor operators.
+// cross_entropy of DTensors. Class indices use cross_entropy_impl.h;
+// probabilities use DTensor operators.
 #include <dtensor/error.h>
 #include <dtensor/layout/whole_layout_impl.h>
 #include <dtensor/ops/families_impl.h>
@@ -21,7 +21,7 @@ namespace {
 
 using detail::spec_of;
 
-// `t`, or the DTensor that a plain one is on every rank.
+// Returns `t`, a plain tensor as a replicated DTensor.
 at::Tensor
 as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
   if (is_dtensor(t)) {
@@ -39,8 +39,8 @@ as_distributed(const char* argument, const at::Tensor& t, const Spec& logits) {
           "cross_entropy"));
 }
 
-// Of sharded classes: one number per sample is reduced, twice, and no logit
-// moves. In float32 at least.
+// Computes log_softmax over sharded classes: two reductions of one number per
+// sample, and no logit moves. Computes in float32 at least.
 at::Tensor sharded_log_softmax(const at::Tensor& logits, int64_t class_dim) {
   const auto dtype = logits.scalar_type();
   const auto x = dtype == at::kHalf || dtype == at::kBFloat16
@@ -61,8 +61,9 @@ at::Tensor log_probabilities(const at::Tensor& logits, int64_t class_dim) {
                     : at::log_softmax(logits, class_dim);
 }
 
-// The result is replicated, but along the batch: its samples stay where they
-// are, and a sum of them is Partial, as with class indices.
+// Redistributes the loss as with class indices: batch dimensions of the
+// unreduced loss stay sharded, a sum over a sharded batch is Partial, and
+// everything else is replicated.
 at::Tensor placed_loss(
     const at::Tensor& loss,
     const Spec& logits,
@@ -97,7 +98,8 @@ at::Tensor apply_reduction(
            static_cast<double>(classes));
 }
 
-// A distribution over classes for each sample, in the shape of the logits.
+// Computes the loss for targets that are a distribution over classes per
+// sample, in the shape of the logits.
 at::Tensor with_probabilities(const detail::KernelArgs& args) {
   const auto logits = args.tensor("self");
   const int64_t class_dim = logits.dim() == 1 ? 0 : 1;

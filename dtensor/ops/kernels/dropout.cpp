@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Dropout: element i is kept or not by its global index, so every layout drops
-// the same elements. x * mask is linear in x: sums and averages that are not
-// yet reduced stay so.
+// Dropout: element i is kept or dropped by its global index, so every layout
+// drops the same elements. x * mask is linear in x: partial sums and averages
+// stay partial.
 #include <dtensor/ops/registry.h>
 
 #include <dtensor/error.h>
@@ -38,7 +38,8 @@ double probability(const KernelArgs& args) {
   return p;
 }
 
-// True where an element is kept, local; empty on a rank outside the mesh.
+// Returns the local mask, true where an element is kept; empty on a rank
+// outside the mesh.
 at::Tensor keep_mask(const Spec& spec, double p) {
   const auto draw = detail::next_draw(spec.mesh());
   return spec.mesh().contains_this_rank()
@@ -48,7 +49,8 @@ at::Tensor keep_mask(const Spec& spec, double p) {
             at::TensorOptions(at::kBool).device(spec.mesh().device_type()));
 }
 
-// The layout with what is not linear reduced.
+// Returns the layout with all placements replaced by Replicate that do not
+// commute with linear operators.
 SpecPtr linear_layout(const Spec& spec) {
   Placements placements(spec.placements().begin(), spec.placements().end());
   for (auto& p : placements) {
@@ -60,7 +62,7 @@ SpecPtr linear_layout(const Spec& spec) {
   return spec.with_placements(placements);
 }
 
-// Below autograd; LibTorch differentiates it with the mask.
+// Kernel below autograd; LibTorch differentiates it with the mask.
 void native_dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto input = args.tensor("input");
@@ -86,7 +88,7 @@ bool keeps_everything(const KernelArgs& args, const at::Tensor& input) {
   return probability(args) == 0 || !args.flag("train") || input.numel() == 0;
 }
 
-// Above autograd when a gradient is needed.
+// Kernel above autograd, for calls that need a gradient.
 void dropout(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto input = args.tensor("input");

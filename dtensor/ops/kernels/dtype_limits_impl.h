@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The largest values of dtypes.
+// Greatest values of dtypes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,7 +9,7 @@
 
 namespace dtensor::detail {
 
-/// Of an integer dtype; 1 for bool.
+/// Returns the greatest value of an integer dtype; 1 for bool.
 inline int64_t greatest_integer(at::ScalarType dtype) {
   switch (dtype) {
     case at::kBool:

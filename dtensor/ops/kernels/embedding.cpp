@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking up the rows that this rank holds.
+// Embedding look-up in the rows that this rank holds.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -31,9 +31,10 @@ void check_in_range(
       ".");
 }
 
-// LibTorch's second derivative of an embedding fails where nothing is looked
-// up, which is one rank's lot and not the whole's. No view of the table, since
-// the graph keeps it, and the table may be written before backward.
+// Looks up rows. LibTorch's second derivative of an embedding fails if no row
+// is looked up, which can happen on a single rank. The empty result is not a
+// view of the table, since the graph keeps it, and the table may be written
+// before the backward pass.
 at::Tensor look_up(
     const at::Tensor& weight,
     const at::Tensor& rows,
@@ -44,7 +45,7 @@ at::Tensor look_up(
       : at::embedding(weight, rows, padding_idx, scale_grad_by_freq);
 }
 
-// Local row numbers of global ones; -1 for rows of other ranks.
+// Converts global row numbers to local ones; -1 for rows of other ranks.
 at::Tensor to_local_rows(const at::Tensor& indices, const Intervals& rows) {
   auto local = at::full_like(indices, -1);
   int64_t before = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fused optimizer steps and gradient unscaling: lists of tensors that are
-// updated in place, element by element, each in its own layout.
+// updated in place, elementwise, each in its own layout.
 #include <dtensor/comm/owner_impl.h>
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
@@ -40,8 +40,8 @@ at::Tensor local_scalar(const at::Tensor& t) {
   return t.defined() && is_dtensor(t) ? local_of(t) : t;
 }
 
-// What stands beside a parameter must lie as it does; a step count, of one
-// element, is the same everywhere.
+// Returns the local tensor of an operand beside a parameter. It must have the
+// parameter's layout; a step count, of one element, is equal on all ranks.
 at::Tensor local_beside(
     const std::string& where,
     const at::Tensor& t,
@@ -93,7 +93,7 @@ void on_locals(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-// The largest of all ranks of the mesh.
+// Replaces `found` by its maximum over all ranks of the mesh.
 void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
   const auto ndim = static_cast<size_t>(mesh.ndim());
   const Placements anywhere(ndim, Partial(ReduceOp::kMax));
@@ -102,9 +102,9 @@ void agree_on(const at::Tensor& found, const DeviceMesh& mesh) {
   found.copy_(redistribute_local(found, from, whole_spec(*from)));
 }
 
-// A rank whose shards are finite still skips the step if another's are not.
-// Gradients may lie on several meshes, as where a part of the model is cut
-// along a second dimension.
+// Unscales gradients and agrees on found_inf: a rank with finite shards skips
+// the step if another rank's shards are not finite. Gradients may be on several
+// meshes, for example if part of the model is sharded along a second dimension.
 void unscale(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto base = stack->size() - op.schema().arguments().size();
   const auto gradients = (*stack)[base].toTensorVector();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// KernelArgs: the arguments of a boxed call by their names in the schema, for
+// KernelArgs: arguments of a boxed call by their names in the schema, for
 // kernels that replace a call altogether.
 #pragma once
 
@@ -21,12 +21,12 @@ class KernelArgs {
         stack_(stack),
         base_(stack.size() - op.schema().arguments().size()) {}
 
-  /// "aten::uniform_", for messages.
+  /// Returns the operator name for messages: "aten::uniform_".
   std::string name() const {
     return name_of(schema_.operator_name());
   }
 
-  /// Position in the schema; -1 if there is no such argument.
+  /// Returns the position in the schema; -1 if there is no such argument.
   int find(std::string_view argument) const {
     const auto& arguments = schema_.arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -50,7 +50,7 @@ class KernelArgs {
   bool is_none(std::string_view argument) const {
     return at(argument).isNone();
   }
-  /// Undefined for None.
+  /// Returns a tensor argument; undefined for None.
   at::Tensor tensor(std::string_view argument) const {
     const auto& value = at(argument);
     return value.isNone() ? at::Tensor() : value.toTensor();
@@ -65,13 +65,13 @@ class KernelArgs {
   int64_t integer(std::string_view argument) const {
     return at(argument).toInt();
   }
-  /// False for None.
+  /// Returns a bool argument; false for None.
   bool flag(std::string_view argument) const {
     const auto& value = at(argument);
     return !value.isNone() && value.toBool();
   }
 
-  /// Pops the arguments and pushes the results; to be called once, last.
+  /// Pops the arguments and pushes the results. To be called once, at the end.
   template <class... Results>
   void returns(Results&&... results) {
     torch::jit::drop(stack_, stack_.size() - base_);

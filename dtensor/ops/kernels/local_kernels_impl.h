@@ -1,69 +1,74 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local kernels that rules name: what a rank computes where the operator itself
-// would not do. Rules are pure and know these by their declarations alone.
+// Local kernels that rules refer to: the computation of a rank where the
+// operator itself is not enough. Rules are pure and use only these
+// declarations.
 #pragma once
 
 #include <dtensor/ops/strategy.h>
 
 namespace dtensor::detail {
 
-/// In a LocalKernel's form.
+/// Function type of a LocalKernel.
 using LocalKernelFunction =
     void(const c10::OperatorHandle&, const Decision&, torch::jit::Stack*);
 
-/// Of attention with dropout by global index, or of no elements.
+/// Computes attention with dropout by global index, or without elements.
 LocalKernelFunction attention_local;
 
-/// Of an embedding table of which this rank has some rows.
+/// Looks up an embedding table of which this rank has some rows.
 LocalKernelFunction embedding_local;
 
-/// Of losses: a mean is a sum over ranks by the global number of elements.
+/// Compute losses: a mean is a sum over ranks, divided by the global number of
+/// elements.
 LocalKernelFunction loss_local;
 LocalKernelFunction loss_backward_local;
-/// The same by the total weight, which is summed over ranks here.
+/// Computes nll_loss: a mean is divided by the total weight, which is summed
+/// over ranks here.
 LocalKernelFunction nll_local;
 
-/// addmv where there is nothing to multiply: LibTorch does not broadcast.
+/// Computes addmv with nothing to multiply, where LibTorch does not broadcast.
 LocalKernelFunction addmv_local;
 
-/// Whose statistics are taken together.
+/// Dimensions over which a normalization computes joint statistics.
 enum class ChannelNorm : uint8_t { kBatch, kInstance };
-/// The name of the argument that says whether they are those of the input.
+/// Returns the name of the argument that is true if the input's statistics are
+/// used.
 const char* training_flag(ChannelNorm norm);
-/// Of an input without elements on this rank too.
+/// Computes a channel normalization, even if the local input is empty.
 LocalKernel channel_norm_local(ChannelNorm norm);
 
-/// Of an operator whose last argument is a number that it writes: into a sum,
-/// one of the summed ranks writes it and the others write zero.
+/// Runs an operator that writes the number in its last argument. In a partial
+/// sum, one rank writes the number and the others write zero.
 LocalKernelFunction write_number_once;
 
-/// Of the greatest (least) element: over no elements what the reduction that
-/// follows does not count.
+/// Compute the greatest (least) element. The result for no elements is the
+/// identity of the following reduction.
 LocalKernelFunction greatest_local;
 LocalKernelFunction least_local;
 
-/// Of a dimension that ranks have parts of: they compare what they have found,
-/// by one collective for each mesh dimension that cuts it.
+/// Find the position of the greatest (least) element of a sharded dimension.
+/// Ranks compare local results, with one collective per mesh dimension that
+/// shards it.
 LocalKernelFunction argmax_local;
 LocalKernelFunction argmin_local;
 
-/// Of no elements, with gradients that depend on what those of others do.
+/// Compute scans. The gradient of an empty shard depends on the same tensors as
+/// on other ranks.
 LocalKernelFunction cumprod_local;
 LocalKernelFunction running_extreme_local;
 
-/// A split into as many parts as the whole has, all of them empty: LibTorch
-/// counts them by the size of one.
+/// Splits an empty local dimension into as many tensors as the global one has,
+/// all of them empty. LibTorch would compute their number from the split size.
 LocalKernelFunction empty_split_local;
 
-/// The view of this rank's part in the shape of its part of the result, never a
-/// copy.
+/// Views the local tensor in the local shape of the result, never as a copy.
 LocalKernelFunction view_local;
-/// The same of operators whose result may be a copy.
+/// Reshapes the local tensor, possibly as a copy.
 LocalKernelFunction reshape_local;
 
-/// Result shapes of a pointwise operator that has no meta kernel in C++: the
-/// operands broadcast, with the dtypes that the operator gives for operands of
-/// one element.
+/// Returns the result shapes of a pointwise operator without a meta kernel in
+/// C++. The operands broadcast, and the dtypes come from running the operator
+/// on operands of one element.
 std::vector<OutputMeta> pointwise_meta(const OpCall& call);
 
 } // namespace dtensor::detail

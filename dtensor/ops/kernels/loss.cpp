@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Means over a batch of which a rank has a part.
+// Means over a sharded batch.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -47,8 +47,9 @@ double numel_of_inputs(const Decision& decision, size_t first) {
 
 } // namespace
 
-// A mean is a sum divided by the global number of elements. Operands that
-// broadcast each other do not come here sharded, and keep their own mean.
+// Computes a mean as a sum divided by the global number of elements. Operands
+// that broadcast against each other are never sharded here, and use the plain
+// mean.
 void detail::loss_local(
     const c10::OperatorHandle& op,
     const Decision& decision,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products that LibTorch computes in a way of their own.
+// Products with special cases in LibTorch.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/families_impl.h>
@@ -12,7 +12,8 @@
 namespace dtensor {
 namespace {
 
-// The only product that resizes self where the result has another shape.
+// Kernel of addbmm_, the only product that resizes self if the result has
+// another shape.
 void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   detail::KernelArgs args(op, *stack);
   auto self = args.tensor("self");
@@ -32,7 +33,7 @@ void addbmm_in_place(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 } // namespace
 
-// Where there is nothing to multiply, LibTorch does not broadcast the bias.
+// Broadcasts the bias if there is nothing to multiply, where LibTorch does not.
 void detail::addmv_local(
     const c10::OperatorHandle& op,
     const Decision& decision,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Vector norms. Each rank takes the norm of its shard; those of the ranks
-// combine as the elements do: norm(x) = norm(norm(x_1), norm(x_2), ...). Powers
-// of local norms are summed, so the whole root is taken once, of the total.
+// Vector norms. Each rank computes the norm of its shard, and these norms
+// combine like elements: norm(x) = norm(norm(x_1), norm(x_2), ...). Ranks sum
+// powers of local norms, so the root is taken once, of the global sum.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/layout/whole_layout_impl.h>
@@ -33,20 +33,22 @@ struct Norm {
   at::ScalarType dtype = at::kFloat; // of the result
 };
 
-// How the powers of the shards' norms combine.
+// Returns the reduction that combines the powers of the shards' norms.
 ReduceOp combination(double order) {
   return !std::isinf(order) ? ReduceOp::kSum
       : order > 0           ? ReduceOp::kMax
                             : ReduceOp::kMin;
 }
 
-// Sums of powers of halves would overflow.
+// Returns a dtype of at least float32, since sums of powers of halves would
+// overflow.
 at::ScalarType working_dtype(const Norm& norm, at::ScalarType input) {
   const auto wide = c10::promoteTypes(norm.dtype, at::kFloat);
   return at::isComplexType(input) ? c10::toComplexType(wide) : wide;
 }
 
-// Of no elements only norms that are sums of powers are defined.
+// Throws for a norm that is not defined over no elements: only sums of powers
+// are.
 void check_defined(
     const std::string& where,
     const at::Tensor& self,
@@ -85,7 +87,7 @@ bool is_power(double order) {
   return !std::isinf(order) && order != 0 && order != 1;
 }
 
-// Partial operands are reduced first: no norm is linear.
+// Reduces a partial operand first: no norm is linear.
 std::pair<at::Tensor, SpecPtr> local_without_partial(
     const std::string& where,
     const at::Tensor& self) {
@@ -159,7 +161,8 @@ Norm describe(
   return norm;
 }
 
-// The arguments by name: the overloads differ in which they have.
+// Kernel of all overloads. Reads arguments by name, since the overloads differ
+// in their arguments.
 void norm_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   c10::IValue order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// batch_norm and instance_norm where there is nothing to normalize: ranks take
-// part in what the others communicate in backward passes, so their results must
+// batch_norm and instance_norm with nothing to normalize. Every rank must take
+// part in the collectives of backward passes, so the results on all ranks must
 // depend on the same inputs in the same way.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using detail::ChannelNorm;
 
-// `t` with one element in place of none in each of its dimensions.
+// Returns `t` with one element of padding in each dimension of size 0.
 at::Tensor padded(const at::Tensor& t) {
   std::vector<int64_t> pad;
   for (int64_t d = t.dim() - 1; t.defined() && d >= 0; --d) {
@@ -25,8 +25,8 @@ at::Tensor padded(const at::Tensor& t) {
   return pad.empty() ? t : at::constant_pad_nd(t, pad, 0);
 }
 
-// Of no elements on this rank, where others have some: the operator itself on
-// a few zeros, of which nothing is kept.
+// Runs the operator on padding zeros, and drops their results. For a rank
+// without elements, while other ranks have some.
 void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto num_args = op.schema().arguments().size();
   auto* const args = stack->data() + (stack->size() - num_args);
@@ -41,8 +41,9 @@ void on_padded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->back() = std::move(output);
 }
 
-// Of a whole input without elements, which batch_norm refuses if it has no
-// channels; connected to all parameters, so that each has a gradient.
+// Computes the result for a globally empty input, which batch_norm rejects if
+// it has no channels. The result depends on all parameters, so that each has a
+// gradient.
 at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
   auto output = args.tensor("input");
   std::vector<int64_t> shape(static_cast<size_t>(output.dim()), 1);
@@ -56,7 +57,8 @@ at::Tensor scaled_and_shifted(const detail::KernelArgs& args) {
   return args.tensor("input").is_same(output) ? output.clone() : output;
 }
 
-// Running statistics are updated in place, so they must be where they are.
+// Checks that running statistics, which are updated in place, need no
+// redistribution.
 void check_running(
     const detail::KernelArgs& args,
     const Decision& decision,

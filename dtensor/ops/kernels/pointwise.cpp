@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What pointwise operators need besides the operator itself.
+// Helpers of pointwise operators.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -26,8 +26,8 @@ bool is_first_of_sum(const Spec& spec) {
   return true;
 }
 
-// In evaluation it is a leaky_relu of the mean slope; in training it draws
-// random slopes.
+// Kernel of rrelu: in evaluation it is a leaky_relu with the mean slope. In
+// training it draws random slopes.
 void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   torch::jit::pop(*stack); // generator
   const bool training = torch::jit::pop(*stack).toBool();
@@ -43,8 +43,9 @@ void rrelu(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->emplace_back(at::leaky_relu(self, (lower + upper) / 2));
 }
 
-// What counts in the dtype of a result: the operand's own, whether it has
-// dimensions, and whether it is a number in disguise.
+// Returns a tensor of one element that determines the result dtype like the
+// operand: it has the same dtype and number of dimensions, and is a wrapped
+// number if the operand is one.
 at::Tensor one_element(const at::Tensor& operand, const OpInput& input) {
   const Sizes ones(static_cast<size_t>(input.dim()), 1);
   auto one = at::ones(ones, at::TensorOptions().dtype(input.spec->dtype()));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Random operators: every element is drawn by its global index (see
-// random/random.h), so a layout never changes the values.
+// random/random.h), so the values do not depend on the layout.
 //
-// All of them are kernels of their own: nothing is redistributed but
-// probabilities, and ranks that hold nothing still take their position of the
-// stream.
+// Each operator has its own kernel. Only probabilities are redistributed. Ranks
+// without elements still advance the random stream.
 #include <dtensor/ops/kernels/random_impl.h>
 
 #include <dtensor/ops/explicit_redistribution_impl.h>
@@ -39,7 +38,7 @@ void check_floating(const KernelArgs& args) {
       ". Convert it first.");
 }
 
-// Distributions with two real parameters.
+// Makes the kernel of a distribution with two real parameters.
 DTensorKernel real2(
     const char* first,
     const char* second,
@@ -121,7 +120,7 @@ void check_probabilities(const KernelArgs& args) {
       ". Make it a DTensor with distribute_tensor.");
 }
 
-// Probabilities of shape and layout `like`, local.
+// Returns the local probabilities, of shape and layout `like`.
 at::Tensor
 local_probabilities(const KernelArgs& args, at::Tensor p, const Spec& like) {
   if (!is_dtensor(p)) {
@@ -153,7 +152,8 @@ void bernoulli_tensor_(
   });
 }
 
-// bernoulli(probabilities), bernoulli.p(like, p), bernoulli.Tensor(like, p).
+// Kernel of bernoulli(probabilities). The next ones are bernoulli.p(like, p)
+// and bernoulli.Tensor(like, p).
 void bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto self = args.tensor("self");
@@ -183,7 +183,7 @@ void bernoulli_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-// rand_like, randn_like.
+// Makes the kernels of rand_like and randn_like.
 DTensorKernel real_like(RealSampler sampler) {
   return [=](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     KernelArgs args(op, *stack);

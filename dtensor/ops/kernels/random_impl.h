@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the random operators share.
+// Helpers of the random operators.
 #pragma once
 
 #include <dtensor/comm/owner_impl.h>
@@ -47,8 +47,8 @@ inline bool has_part(const Spec& spec) {
   return spec.mesh().contains_this_rank();
 }
 
-// self.op_(...): `sample(spec, draw)` gives the new local values, if there are
-// any.
+// Runs self.op_(...): `sample(spec, draw)` returns the new local values. Called
+// only on ranks with values.
 template <class Sample>
 void fill_self(KernelArgs& args, const Sample& sample) {
   refuse_generator(args);
@@ -78,7 +78,8 @@ inline at::Tensor empty_local(const Spec& spec, at::Device device) {
       at::TensorOptions(spec.dtype()).device(device));
 }
 
-// A new tensor in the layout of `like`, replicated where that is Partial.
+// Makes a new tensor in the layout of `like`, but replicated where that is
+// Partial.
 template <class Sample>
 void new_like(
     KernelArgs& args,

@@ -33,7 +33,7 @@ struct Range {
   uint64_t count = 0; // 0 stands for 2^64
 };
 
-// As large as the dtype holds exactly, from `from` on.
+// Returns the greatest number up to which the dtype represents all integers.
 int64_t largest(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -61,7 +61,7 @@ Range range_of(const KernelArgs& args, int64_t from, int64_t to) {
   return {from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from)};
 }
 
-// [from, largest value of the dtype], both included.
+// Returns the range [from, greatest value of the dtype], both included.
 Range range_from(int64_t from, at::ScalarType dtype) {
   return {
       from,
@@ -113,7 +113,7 @@ void random_from_(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                          : range_of(args, from, args.integer("to")));
 }
 
-// randint_like(self, high), (self, low, high).
+// Kernel of randint_like(self, high) and (self, low, high).
 void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   const auto range = range_of(
@@ -127,8 +127,8 @@ void randint_like(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
 }
 
-// On whole probabilities every rank draws the same samples, from a generator
-// that the stream seeds.
+// Kernel of multinomial: on replicated probabilities every rank draws the same
+// samples, from a generator seeded by the random stream.
 void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   KernelArgs args(op, *stack);
   refuse_generator(args);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions of no elements on this rank, and means.
+// Reductions of empty shards, and means.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/error.h>
@@ -15,7 +15,8 @@
 namespace dtensor {
 namespace {
 
-// What max over nothing is, so that an empty shard does not count.
+// Returns the max over no elements, the value with which an empty shard does
+// not affect the result.
 at::Scalar least(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
     return -std::numeric_limits<double>::infinity();
@@ -42,8 +43,8 @@ at::Scalar greatest(at::ScalarType dtype) {
   return detail::greatest_integer(dtype);
 }
 
-// The operator has no value for an empty shard: its result is the identity of
-// the reduction that follows.
+// Runs a reduction. The operator has no value for an empty shard, so the result
+// is the identity of the following reduction.
 void on_some(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -62,8 +63,8 @@ void on_some(
       self.options()));
 }
 
-// The mean is the sum over the global number of elements; on a CPU the plain
-// operator computes it so as well.
+// Computes the mean as the sum divided by the global number of elements. On
+// CPUs the plain operator does the same.
 void mean_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dtype = torch::jit::pop(*stack).toOptional<at::ScalarType>();
   at::OptionalArrayRef<int64_t> dims;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cumprod, cummax and cummin where this rank has no elements. LibTorch's
-// formulas then return early: the gradient depends on other tensors than that
-// of ranks which have some, and second derivatives communicate on some ranks
-// only.
+// cumprod, cummax and cummin on a rank without elements. LibTorch's formulas
+// then return early. The gradient would depend on other tensors than on ranks
+// with elements, and second derivatives would communicate on some ranks only.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
 #include <dtensor/ops/kernels/kernel_args_impl.h>
@@ -13,8 +12,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Runs the operator, or has `without` make its results of an input that has no
-// elements.
+// Runs the operator, or lets `without` make its results for an empty input.
 template <class Without>
 void unless_empty(
     const c10::OperatorHandle& op,
@@ -31,7 +29,7 @@ void unless_empty(
 
 } // namespace
 
-// A gradient that depends on the incoming one and on the input.
+// Makes the gradient depend on the incoming gradient and on the input.
 void cumprod_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -41,7 +39,7 @@ void cumprod_local(
   });
 }
 
-// A gradient that depends on the incoming one.
+// Makes the gradient depend on the incoming gradient.
 void running_extreme_local(
     const c10::OperatorHandle& op,
     const Decision&,

@@ -8,8 +8,9 @@
 namespace dtensor {
 namespace {
 
-// squeeze() and squeeze(dim), in place or not, are squeeze(dims): no other
-// form lets the local call drop the dimensions that are 1 globally.
+// Kernel of squeeze() and squeeze(dim), in place or not. It calls
+// squeeze(dims), the only form in which the local call can name the dimensions
+// of global size 1.
 void squeeze_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   std::vector<int64_t> dims;

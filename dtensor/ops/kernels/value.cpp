@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that give a plain value: the same on every rank, because a program
-// branches on it. Also those whose result has as many elements as the values
-// say.
+// Operators that return a plain value, equal on all ranks because programs
+// branch on it. Also operators whose number of result elements depends on
+// values.
 #include <dtensor/error.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/layout/whole_layout_impl.h>
@@ -43,7 +43,8 @@ at::Tensor whole(const c10::OperatorHandle& op, const at::Tensor& t) {
   return redistribute_local(local_of(t), spec, whole_spec(*spec));
 }
 
-// The same of an argument, of which a program may want to know.
+// Returns an argument as a replicated local tensor, and reports its
+// redistribution.
 at::Tensor whole_argument(
     const c10::OperatorHandle& op,
     const at::Tensor& t,
@@ -65,8 +66,8 @@ void item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto other = torch::jit::pop(*stack).toTensor();
   const auto self = torch::jit::pop(*stack).toTensor();
-  // Of tensors without data one alone is known to equal another: itself, as
-  // modules of attention ask.
+  // Values of meta tensors are unknown, so only a tensor and itself are equal.
+  // Attention modules compare a tensor with itself.
   const bool same_without_data = self.is_meta() && self.is_same(other);
   stack->emplace_back(
       same_without_data ||
@@ -74,8 +75,8 @@ void equal(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
        at::_local_scalar_dense(whole(op, at::eq(self, other).all())).toBool()));
 }
 
-// The spec of the first DTensor among the arguments; the others must be on its
-// mesh.
+// Returns the spec of the first DTensor among the arguments; the others must be
+// on its mesh.
 SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto num_args = op.schema().arguments().size();
   const auto args = last_args(stack, num_args);
@@ -98,8 +99,8 @@ SpecPtr common_spec(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return first;
 }
 
-// How many elements there are shows only in the whole tensor: the result is
-// replicated.
+// Runs the operator on replicated arguments: the number of result elements
+// depends on all values. The result is replicated.
 void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto spec = common_spec(op, *stack);
   const auto num_args = op.schema().arguments().size();
@@ -112,8 +113,9 @@ void on_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(wrap(result, replicated_spec(*spec, result)));
 }
 
-// Which element of the source goes where shows only in the whole mask; the
-// result lies as self does.
+// Redistributes the result of masked_scatter to the layout of self. It was
+// computed on replicated operands, since the full mask determines the position
+// of each source element.
 at::Tensor scattered(const SpecPtr& self, const at::Tensor& result) {
   auto from = replicated_spec(*self, result);
   const bool same_shape = self->sizes() == SizesRef(result.sizes());
@@ -141,7 +143,8 @@ void masked_scatter(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-// Where to split is read from memory; `self` may have any layout.
+// Kernel of tensor_split. The split positions are read from memory; `self` may
+// have any layout.
 void tensor_split(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto dim = torch::jit::pop(*stack).toInt();
   const auto where = whole_argument(

@@ -27,7 +27,7 @@ void detail::empty_split_local(
       at::split_with_sizes(args.tensor("self"), sizes, args.integer("dim")));
 }
 
-// The view of the local tensor, never a copy.
+// Views the local tensor, never copies it.
 void detail::view_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
@@ -49,7 +49,7 @@ void detail::view_local(
   stack->emplace_back(self.view(sizes));
 }
 
-// For operators whose result may be a copy.
+// Reshapes the local tensor, possibly as a copy.
 void detail::reshape_local(
     const c10::OperatorHandle& op,
     const Decision& decision,
