@@ -40,8 +40,8 @@ namespace dtensor {
 
 /// Rendezvous of the members of a new group.
 struct MeetingPlace {
-  /// Store whose keys belong to this group alone. A member may wait for keys,
-  /// but not longer than `timeout`.
+  /// Store with keys of this group alone. A member may wait for keys, but not
+  /// longer than `timeout`.
   c10::intrusive_ptr<c10d::Store> store;
   /// Longest wait of a collective for a member.
   std::chrono::milliseconds timeout;

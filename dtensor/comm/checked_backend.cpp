@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// checked(): before each collective the ranks gather a hash of their calls. If
-// the hashes differ, they exchange the calls in full, with operator, layouts
-// and module.
+// checked(): before each collective the ranks gather a hash of the call, of the
+// operator, layouts and module that cause it, and of assumed shapes. If the
+// hashes differ, the ranks exchange their calls in full.
 #include <dtensor/comm/group_backend.h>
 
 #include <dtensor/comm/backend_decorator_impl.h>
@@ -47,7 +47,7 @@ void note_operators() {
   }
 }
 
-// "aten::linear, f32[4, 2] on (tp=2): P(sum) to R, in module \"up\"".
+// Returns "aten::linear, f32[4, 2] on (tp=2): P(sum) to R, in module \"up\"".
 std::string purpose() {
   std::vector<std::string> parts;
   if (!operators.empty()) {

@@ -183,8 +183,9 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
   return read == 0 ? DrawKind::kMakes : DrawKind::kReads;
 }
 
-// Returns true for operators that draw by calling other operators, but not if
-// their tensor is empty, and for operators whose tensor only gives the size.
+// Returns true for operators that draw by calling other operators, but call
+// none if their tensor is empty (dropout), and for operators whose tensor only
+// gives the size (*_like).
 bool draws_by_others(const c10::OperatorHandle& op) {
   const auto name = unqualified_name(op.schema());
   return op.hasTag(at::Tag::nondeterministic_seeded) &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fake backend: one rank of a world whose other ranks do not exist.
+// Fake backend: one rank of a world without the other ranks.
 #pragma once
 
 #include <dtensor/api.h>

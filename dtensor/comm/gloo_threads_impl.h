@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Errors in Gloo's own threads. A message whose size differs from the
-// receiver's buffer (ranks call different collectives, for example) makes Gloo
-// throw in a thread without a handler. That would end the process.
+// Errors in Gloo's own threads. If a message has another size than the
+// receiver's buffer (ranks call different collectives, for example), Gloo
+// throws in a thread without a handler. That would end the process.
 #pragma once
 
 #include <string>

@@ -174,7 +174,7 @@ std::vector<std::string> GroupBackend::all_gather_texts(
   return texts;
 }
 
-// By value, as overrides move from it.
+// Takes `collective` by value, as overrides move from it.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 PendingPtr GroupBackend::start(AsyncCollective collective) {
   const auto& [kind, input, op, dim, shard_dim, sizes, received, total, out] =

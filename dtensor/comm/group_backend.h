@@ -18,9 +18,9 @@
 //   the same calls in the same order.
 // - Inputs are plain, contiguous tensors of one dtype on one device. They must
 //   not be changed, nor kept after the function returns.
-// - Results are contiguous and share no memory with inputs. Both are ordered by
-//   the device's current stream, without host synchronization.
-// - Reductions give bitwise equal results on all ranks, in any order of terms.
+// - Results are contiguous and share no memory with inputs. The device's stream
+//   orders inputs and results, without host synchronization.
+// - Reductions give bitwise equal results on all ranks, in any fixed order.
 // - Sizes are given: every member passes them from the layout. They may be 0.
 // - A failure throws on the rank that detects it.
 #pragma once
@@ -51,9 +51,9 @@ struct GroupMembers {
 
 /// Preparation that a backend needs before it is called.
 struct BackendNeeds {
-  /// Exclude autograd, and make inputs contiguous.
+  /// If true, autograd is excluded and inputs are made contiguous.
   bool plain = true;
-  /// Pass sizes from the layout; if it has none, ranks exchange them.
+  /// If true, sizes are passed from the layout, or else exchanged by the ranks.
   bool sizes = true;
   /// Device for calls without a tensor: barriers, strings, exchanged sizes.
   c10::Device device = c10::Device(c10::kCPU);
@@ -108,8 +108,8 @@ class DTENSOR_API GroupBackend {
   virtual at::Tensor
   all_to_all(const at::Tensor& input, SizesRef sent, SizesRef received) = 0;
 
-  /// Returns the root's input. Others pass a tensor of its shape and dtype,
-  /// whose contents are not read.
+  /// Returns the root's input. Others pass a tensor of its shape and dtype; its
+  /// contents are not read.
   virtual at::Tensor broadcast(const at::Tensor& input, int64_t root) = 0;
 
   /// Point-to-point messages between two members, matched by order and `tag`.

@@ -57,7 +57,7 @@ DTENSOR_API DeviceMesh from_group(
     std::vector<std::string> mesh_dim_names = {});
 
 /// Makes a mesh of `mesh_shape` over global `ranks` (row-major). Dimension d
-/// communicates over groups[d], whose members must be the mesh's ranks along d
+/// communicates over groups[d]: its members must be the mesh's ranks along d
 /// through this rank, in order. Throws ValueError for other groups.
 DTENSOR_API DeviceMesh from_group(
     const std::vector<GroupPtr>& groups,

@@ -2,7 +2,7 @@
 // Initialization of ranks that are processes, on one host or several.
 //
 //   int main() {
-//     init_process_group();   // asks the launcher's variables who this is
+//     init_process_group();   // reads the launcher's variables
 //     auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
 //     ...
 //     destroy_process_group();

@@ -21,8 +21,8 @@ namespace {
 
 /// Group along one mesh dimension.
 struct DimGroup {
-  GroupPtr group;     // text of its options; empty: defaults
-  std::string choice; // what was said of it; empty: nothing
+  GroupPtr group;     // null on a rank outside the mesh
+  std::string choice; // text of its options; empty: defaults
 };
 
 /// Groups of this rank, one per mesh dimension.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommObserver: is notified of every collective that this rank enters. debug/
-// uses it, so comm/ itself neither counts nor prints.
+// CommObserver: interface for notifications of every collective that this rank
+// enters. debug/ implements it, so comm/ itself neither counts nor prints.
 #pragma once
 
 #include <dtensor/api.h>

@@ -54,7 +54,7 @@ inline void check_mine(std::string_view where, const Spec& spec) {
     check_spec(where, spec, /*reads=*/false);
   }
 }
-/// Like check_mine(), but also passes for tensors whose ranks have ended.
+/// Like check_mine(), but passes for tensors of ended ranks, too.
 inline void check_readable(std::string_view where, const Spec& spec) {
   if (!is_of_this_thread(spec.mesh())) {
     check_spec(where, spec, /*reads=*/true);

@@ -155,8 +155,8 @@ int64_t device_of(const Call& call) {
   return static_cast<int64_t>(call.device.value_or(its));
 }
 
-// Packs the properties that the members' tensors must share. In a scatter only
-// the root has tensors, so there are none.
+// Packs the properties that the members' tensors must have in common. A scatter
+// has none: only its root has tensors.
 void pack_what_is_alike(Packer& to, const Call& call) {
   if (call.kind == CollectiveKind::kScatter || call.inputs.empty()) {
     return;

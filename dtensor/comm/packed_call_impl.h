@@ -24,9 +24,8 @@ std::string pack(const Call& call);
 /// point it at `assumed`, in the place where it stores the ToldCall.
 ToldCall unpack(const std::string& packed, int64_t rank, int64_t members);
 
-/// Returns a hash that is equal on ranks whose calls match and differs
-/// otherwise. It does not cover the sizes sent to each member: see
-/// has_more_to_compare().
+/// Returns a hash of the call, for comparison between ranks. It does not cover
+/// the sizes sent to each member: see has_more_to_compare().
 int64_t fingerprint(const Call& call);
 bool has_more_to_compare(const Call& call);
 

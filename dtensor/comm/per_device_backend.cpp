@@ -177,8 +177,8 @@ class PerDeviceBackend final : public GroupBackend {
       }
     }
     MeetingPlace place = place_;
-    if (what.device !=
-        c10::kCPU) { // whose keys are those of a group of its own
+    // A second backend of the group must not share the first one's keys.
+    if (what.device != c10::kCPU) {
       place.store = c10::make_intrusive<c10d::PrefixStore>(
           name_of(what.device), place.store);
     }

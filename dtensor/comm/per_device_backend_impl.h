@@ -20,8 +20,8 @@ struct DeviceBackend {
 /// tensor (barriers, strings, exchanged sizes) use the CPU's backend, or the
 /// first backend if the CPU has none. The CPU's backend is made at once. Others
 /// are made by all members at the first tensor of their device. A name listed
-/// for several devices is made once. Throws ValueError for a tensor whose
-/// device has no backend.
+/// for several devices is made once. Throws ValueError for a tensor on a device
+/// without a backend.
 DTENSOR_API GroupBackendPtr per_device_backend(
     GroupMembers members,
     const MeetingPlace& place,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random numbers of plain tensors on ranks whose local shards differ in size.
+// Random numbers of plain tensors on ranks with local shards of different
+// sizes.
 //
 // A random operator takes as many numbers from the generator as its tensor has
 // elements. Ranks with shards of different sizes would advance their generators
@@ -33,7 +34,7 @@ enum class DrawKind {
 
 /// Local tensors that this rank's program has received.
 struct HandedOut {
-  /// At least one from a layout whose data differ between ranks.
+  /// At least one from a layout with data that differ between ranks.
   bool shards = false;
   /// At least one with shards of different sizes, since the last seeding.
   bool uneven = false;

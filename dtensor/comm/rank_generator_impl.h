@@ -56,8 +56,8 @@ bool is_default_generator(const at::Generator& generator);
 at::Generator copy_of_default_generator();
 void set_default_generator(const at::Generator& state);
 
-/// Marks code whose results must be equal on all ranks: drawing from the rank's
-/// default generator then throws an error that names `what`.
+/// Marks code with results that must be equal on all ranks: drawing from the
+/// rank's default generator then throws an error that names `what`.
 class SameOnAllRanks {
  public:
   explicit SameOnAllRanks(const std::string& what);

@@ -67,7 +67,8 @@ Users& users() {
   return all;
 }
 
-// Freed blocks of results, for reuse by results of the same size.
+// Freed blocks of results, for reuse by results of the same size. Bytes in use
+// and bytes kept together never exceed most_, the highest use so far.
 class LargeBlocks {
  public:
   void* take(size_t bytes) {

@@ -52,10 +52,11 @@ struct RunWorldOptions {
 /// process is one rank of the launcher's world (by init_process_group) until
 /// `fn` returns; `ranks` is then ignored. Otherwise `ranks` threads run it, as
 /// by run_ranks. Rethrows errors of `fn`, and reports them to peers that wait
-/// for this rank. With n ranks per process, thread i of process p is rank p * n
-/// + i. Groups inside a process meet as threads do, other groups over the
-/// processes' backend. If a rank throws, the other ranks of its process end as
-/// in run_ranks.
+/// for this rank.
+/// With n ranks per process, thread i of process p is rank p * n + i. Groups
+/// inside a process meet as threads do, other groups over the processes'
+/// backend. If a rank throws, the other ranks of its process end as in
+/// run_ranks.
 DTENSOR_API void run_world(
     int64_t ranks,
     const std::function<void()>& fn,

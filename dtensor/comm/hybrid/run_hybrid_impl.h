@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A world whose ranks are threads of several processes.
+// A world with ranks in threads of several processes.
 #pragma once
 
 #include <dtensor/comm/run_world.h>

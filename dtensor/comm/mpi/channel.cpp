@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFailed = "failed"; // a key in the store
 
-// Counts the members on this host. Uses all of the host's cores, not this
-// rank's affinity mask: launchers bind each rank to cores of its own.
+// Returns true if this host has a core for each of its members. Counts all
+// cores of the host: a launcher may have bound this rank to a few of them.
 bool have_cores_each(const GroupMembers& members, const MeetingPlace& place) {
   const auto& mine = place.hosts[static_cast<size_t>(members.rank)];
   return std::count(place.hosts.begin(), place.hosts.end(), mine) <=

@@ -204,7 +204,7 @@ void MpiRuntime::end_at_exit() {
     mine.helper_.join();
   }
   if (mine.is_ours_ && mine.ends_well()) {
-    int has_ended = 0; // by the program
+    int has_ended = 0; // finalized by the program
     MPI_Finalized(&has_ended);
     if (has_ended == 0) {
       MPI_Finalize();

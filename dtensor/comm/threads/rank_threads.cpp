@@ -207,7 +207,7 @@ void RankThreads::run_in(Rank& rank, const Launch& launch) {
     const RankGeneratorScope generator(rank.generator);
     launch.fn(number);
     hub_->rank_returned(number);
-  } catch (const abi::__forced_unwind&) { // pthread_exit, or a cancellation
+  } catch (const abi::__forced_unwind&) { // pthread_exit or cancellation
     rank.failure.error = std::make_exception_ptr(c10::Error(
         {__func__, __FILE__, uint32_t{__LINE__}},
         "the thread of this rank was ended by pthread_exit. Return from the "

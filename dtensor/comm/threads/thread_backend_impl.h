@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ThreadBackend: a group whose ranks are threads of this process. Collectives
+// ThreadBackend: a group of ranks that are threads of this process. Collectives
 // read the peers' tensors in place; see channel_impl.h for the protocol.
 //
 // Each collective has a file of its own (all_reduce.cpp, ...), with its fast

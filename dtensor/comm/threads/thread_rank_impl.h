@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ThreadRank: one rank's view of a world whose ranks are threads of this
-// process.
+// ThreadRank: one rank's view of a world of threads of this process.
 #pragma once
 
 #include <dtensor/comm/threads/thread_backend_impl.h>
