@@ -27,7 +27,7 @@ constexpr std::array<const char*, kKinds> kNames = {
     "uses a group of ended ranks",
     "uses a model of ended ranks"};
 
-/// Takes a rank out of the step; it then returns as if nothing had happened.
+/// Exception that ends the rank's step. The rank then returns without an error.
 struct Return : std::exception {};
 
 void use_tensor(const at::Tensor& t) {
@@ -128,7 +128,7 @@ std::string run_with(const Fault& fault, const Objects& ended) {
   const auto one_rank = [&](int64_t rank) {
     auto& mine = all[static_cast<size_t>(rank)];
     mine = objects_of_mine();
-    mine.group->barrier(); // now others see them
+    mine.group->barrier(); // now other ranks can see them
     const auto next = static_cast<size_t>((rank + 1) % fault.ranks);
     PointCounter counter([&](int64_t point) {
       if (rank == fault.rank && point == fault.point) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one rank does wrong, and what must then be said.
+// Fault of one rank, and the check of the resulting error.
 #pragma once
 
 #include <dtensor/comm/group.h>
@@ -30,7 +30,7 @@ enum class Kind {
 };
 constexpr int kKinds = 13;
 
-/// Rank `rank` of `ranks` does `kind` at its point number `point`.
+/// A fault: rank `rank` of `ranks` does `kind` at its point number `point`.
 struct Fault {
   int64_t ranks = 2;
   int64_t rank = 0;
@@ -40,7 +40,7 @@ struct Fault {
   std::string text() const;
 };
 
-/// What a rank leaves where others find it.
+/// Objects of a rank that other ranks can reach.
 struct Objects {
   at::Tensor tensor;
   DeviceMesh mesh;
@@ -48,18 +48,18 @@ struct Objects {
   Block model{nullptr};
 };
 
-/// Those of a step without a fault.
+/// Counts the points of a step without a fault.
 Points count_points(int64_t ranks);
 
-/// The error of run_ranks with that fault; empty if there was none.
+/// Returns the error of run_ranks with that fault, or an empty text.
 std::string run_with(const Fault& fault, const Objects& ended);
 
-/// Whether the error names the fault. A rank that waited as long as it may is
-/// never that.
+/// Returns true if the error names the fault. An error of a rank that waited
+/// until the timeout never does.
 bool names(const std::string& error, const Fault& fault);
 bool waited(const std::string& error);
 
-/// Objects of rank 0 of two that have ended.
+/// Returns objects of rank 0 of a world of two ranks that have ended.
 Objects of_ended_ranks();
 
 } // namespace dtensor::faults

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_faults: in each run one rank does wrong at a random point of a
-// training step. run_ranks must name it, nobody may wait until the timeout, and
-// nothing may be left: no thread, no spec, no memory.
+// dtensor_faults: in each run, one rank fails at a random point of a training
+// step. run_ranks must name the rank, no rank may wait until the timeout, and
+// nothing may be leaked: no thread, no spec, no memory.
 //
 //   dtensor_faults --seed 1 --cases 300       what ctest runs
 //   dtensor_faults --seed 2 --cases 500 --verbose
@@ -38,7 +38,7 @@ int64_t threads() {
   return count;
 }
 
-// What the program holds in memory, in KB.
+// Returns the resident memory of the process in KB.
 int64_t resident() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -64,14 +64,15 @@ class Draw {
     fault.ranks = 2 + below(2);
     fault.rank = below(fault.ranks);
     fault.kind = static_cast<Kind>(below(kKinds));
-    // After its last collective nobody needs a rank.
+    // Points after the last collective are excluded, because no rank waits for
+    // another there.
     const Points& points = points_[fault.ranks];
     fault.point = below(points.last_collective + 1);
     return fault;
   }
 
  private:
-  // The same on every system, unlike the standard distributions.
+  // Returns the same number on every system, unlike the standard distributions.
   int64_t below(int64_t n) {
     return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n));
   }
@@ -87,8 +88,8 @@ struct Tally {
   int64_t left = 0;
 };
 
-// Memory that runs left, where the ones before have filled caches: 2 KB a run
-// would be a leak that a long program notices.
+// True if the second half of the runs leaks no memory; the first half has
+// filled the caches. A leak of 2 KB per run would matter in a long program.
 bool memory_is_flat(int64_t grown, int64_t runs) {
   const bool flat = grown <= 2048 + 2 * runs;
   if (!flat) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The points of a training step that a rank passes.
+// Points of a training step that a rank passes.
 #pragma once
 
 #include <dtensor/comm/observer.h>
@@ -10,14 +10,14 @@
 
 namespace dtensor::faults {
 
-/// How many points a rank of a step without a fault passes, and which is the
-/// last that another rank waits for.
+/// Number of points that a rank passes in a step without a fault, and the last
+/// point that another rank waits for.
 struct Points {
   int64_t all = 0;
   int64_t last_collective = 0;
 };
 
-/// Counts points, those of the program and every collective.
+/// Counts the points of the program and every collective.
 class PointCounter final : public CommObserver {
  public:
   explicit PointCounter(std::function<void(int64_t)> at_point)
@@ -26,7 +26,8 @@ class PointCounter final : public CommObserver {
     last_collective_ = points_;
     pass();
   }
-  /// What is called at a point, the fault itself, is none.
+  /// Passes a point. Collectives of the fault itself, called at a point, do not
+  /// count.
   void pass() {
     if (!inside_) {
       inside_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A training step of a small model, parallel in tensor and sequence, that tells
-// where it is.
+// A training step of a small model with tensor and sequence parallelism, which
+// reports its progress.
 #pragma once
 
 #include <dtensor/layout/mesh.h>
@@ -10,9 +10,8 @@
 
 namespace dtensor::faults {
 
-/// Called at each point of the step: in turn the calls of the program between
-/// operators, those in hooks of backward, and every collective before it is
-/// entered.
+/// Callback at each point of the step: at calls of the program between
+/// operators, in hooks of the backward pass, and before every collective.
 using At = std::function<void()>;
 
 struct BlockImpl : torch::nn::Module {
@@ -25,11 +24,11 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// The model of this rank, parallel over `mesh`.
+/// Returns this rank's model, parallel over `mesh`.
 Block make_model(const DeviceMesh& mesh);
 
-/// Forward, backward and optimizer of two steps. The second finds decisions and
-/// plans made.
+/// Runs forward, backward and optimizer of two steps. The second step uses
+/// cached decisions and plans.
 void train(Block model, const DeviceMesh& mesh, const At& at);
 
 } // namespace dtensor::faults

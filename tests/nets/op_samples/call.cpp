@@ -22,7 +22,7 @@ bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// The arguments of `form` without its outs are those of `schema`.
+// True if the arguments of `form` without its outs equal those of `schema`.
 bool takes_same(
     const c10::FunctionSchema& form,
     const c10::FunctionSchema& schema) {
@@ -71,7 +71,8 @@ bool has_outs(const c10::FunctionSchema& schema) {
   return !arguments.empty() && arguments.back().is_out();
 }
 
-// op_.overload and op.out, op.overload_out of a functional operator.
+// Returns the in-place and out= forms of a functional operator: op_.overload,
+// op.out and op.overload_out.
 std::vector<c10::OperatorHandle> forms_of(const c10::OperatorHandle& op) {
   std::vector<c10::OperatorHandle> forms;
   const auto& schema = op.schema();
@@ -154,7 +155,7 @@ void add_outs(Call& call) {
     }
     call.arguments = with_tensors(
         call.arguments, [](const at::Tensor& t, size_t) { return t.detach(); });
-    auto stack = with_tensors( // other calls have the same tensors
+    auto stack = with_tensors( // other calls use the same tensors
         call.arguments,
         [](const at::Tensor& t, size_t) { return t.clone(); });
     op.callBoxed(&stack);
@@ -176,12 +177,13 @@ bool is_random(const c10::OperatorHandle& op) {
 
 Compared compared_of(const c10::OperatorHandle& op) {
   static const std::set<std::string> shapes_only = {
-      // LibTorch reduces the first element only: it keeps `out` unresized.
+      // LibTorch reduces only the first element, because it does not resize
+      // `out`.
       "aten::binary_cross_entropy.out",
-      // LibTorch's own return `out` unwritten.
+      // LibTorch's own implementations return an unwritten `out`.
       "aten::fft_ihfft2.out",
       "aten::fft_ihfftn.out",
-      // Not initialised.
+      // Uninitialized results.
       "aten::empty_like",
       "aten::empty_permuted",
       "aten::empty_strided",
@@ -192,7 +194,7 @@ Compared compared_of(const c10::OperatorHandle& op) {
       "aten::resize_as_",
       "aten::resize_as"};
   static const std::set<std::string> senseless = {
-      "aten::data_ptr",    // memory
+      "aten::data_ptr",    // a memory address
       "aten::as_strided_", // strides of memory that a DTensor does not have
       "aten::_reshape_alias"};
   const auto& name = op.schema().name();

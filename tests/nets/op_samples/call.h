@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One call of an operator that the net tries: a sample, or the in-place or
-// out= form of one.
+// One call of an operator: a sample, or its in-place or out= form.
 #pragma once
 
 #include "sample_file.h"
@@ -17,41 +16,42 @@ namespace dtensor::nets {
 
 struct Call {
   c10::OperatorHandle op;
-  torch::jit::Stack arguments; // those of the functional form for out=
+  torch::jit::Stack arguments; // for out=: arguments of the functional form
   bool is_out_form = false;
-  size_t number = 0; // of this operator's calls, from 0
+  size_t number = 0; // index among this operator's calls
 
   std::string name() const; // "aten::add.out"
 };
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The defined tensors among the values, lists flattened.
+/// Returns the defined tensors in the values, with lists flattened.
 Tensors tensors_in(c10::ArrayRef<c10::IValue> values);
 
-/// The values with each of their tensors replaced by map(tensor, index).
+/// Returns the values with each tensor replaced by map(tensor, index).
 torch::jit::Stack with_tensors(
     c10::ArrayRef<c10::IValue> values,
     const std::function<at::Tensor(const at::Tensor&, size_t)>& map);
 
-/// The samples and the forms that follow from them, operator by operator.
+/// Returns the samples and their derived forms, by operator.
 std::map<std::string, std::vector<Call>> calls_of(
     const std::vector<Sample>& samples);
 
-/// For an out= form: its arguments with outs as the plain operator returns
-/// them. Others unchanged. Throws what the plain operator throws.
+/// For an out= form, appends the outs that the plain operator returns to the
+/// arguments. Other calls stay unchanged. Throws the plain operator's error.
 void add_outs(Call& call);
 
-/// What is compared of an operator.
+/// Extent of the comparison of an operator.
 enum class Compared : uint8_t {
   kAll,
-  kShapes,  // its values are random or not initialised
-  kNothing, // it makes no sense on a DTensor
+  kShapes,  // values are random or uninitialized
+  kNothing, // not meaningful on a DTensor
 };
 
 Compared compared_of(const c10::OperatorHandle& op);
 
-/// Whether it draws random numbers; without a rule it refuses in every layout.
+/// True if the operator draws random numbers. Without a rule, such an operator
+/// throws in every layout.
 bool is_random(const c10::OperatorHandle& op);
 
 } // namespace dtensor::nets

@@ -15,8 +15,8 @@ bool stays_plain(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// Sums of finite numbers only: inf - inf is not inf. LibTorch does not add
-// unsigned integers.
+// True if `t` can be a partial sum. Only finite numbers can, because inf - inf
+// is not inf, and LibTorch does not add unsigned integers.
 bool can_be_partial(const at::Tensor& t) {
   const auto dtype = t.scalar_type();
   return dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&
@@ -25,8 +25,8 @@ bool can_be_partial(const at::Tensor& t) {
        at::isfinite(t).all().item<bool>());
 }
 
-// True for each element that terms and an operator may multiply by some numbers
-// without an overflow.
+// Returns true for each element that terms and an operator can multiply by some
+// numbers without overflow.
 at::Tensor can_grow(const at::Tensor& t) {
   return at::isfinite(t * 0x1p32);
 }
@@ -46,8 +46,8 @@ std::vector<Placement> choices_of(const at::Tensor& t) {
   return choices;
 }
 
-// What a drawn layout may have besides; sums do not mix with the others, so
-// one for each operand.
+// Returns further placements for a drawn layout. An operand gets one kind of
+// Partial, because different reductions do not mix.
 std::vector<Placement> drawn_choices_of(
     const at::Tensor& t,
     std::mt19937_64& engine) {
@@ -69,7 +69,7 @@ std::vector<Placement> drawn_choices_of(
   return choices;
 }
 
-// Factors that sum up to 1, in rank order without rounding.
+// Returns factors that sum up to 1, in rank order, without rounding.
 at::Scalar factor(int64_t rank, int64_t ranks) {
   switch (ranks) {
     case 2:
@@ -81,11 +81,12 @@ at::Scalar factor(int64_t rank, int64_t ranks) {
   }
 }
 
-// This rank's term of a sum. Of a number near the largest one, rank 0 has all.
+// Returns this rank's term of a sum. For a number near the largest one, rank 0
+// has the full value.
 at::Tensor sum_term(const at::Tensor& total, int64_t rank, int64_t ranks) {
   auto term = total * factor(rank, ranks);
   if (!total.is_floating_point() && !total.is_complex()) {
-    return term; // wraps around, and back
+    return term; // wraps around and back
   }
   const auto alone = rank == 0 ? total : at::zeros_like(total);
   return at::where(can_grow(total), term, alone);

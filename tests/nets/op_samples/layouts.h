@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which layouts a call is tried in, and operands in them.
+// Layouts in which a call is tried, and operands in these layouts.
 #pragma once
 
 #include "truth.h"
@@ -9,12 +9,13 @@
 
 namespace dtensor::nets {
 
-/// One layout per operand; an empty one leaves the operand plain.
+/// One layout per operand. An operand with an empty layout stays a plain
+/// tensor.
 using Combination = std::vector<Placements>;
 
-/// All replicated first; then every operand cut along each of its dimensions
-/// and as a partial sum, by each mesh dimension alone; then `random` drawn
-/// ones.
+/// Returns the layouts to try. All operands replicated come first. Then every
+/// operand is sharded along each of its dimensions and made a partial sum, on
+/// each mesh dimension alone. `random` drawn combinations follow.
 std::vector<Combination> combinations_of(
     const Truth& truth,
     const std::vector<int64_t>& mesh_shape,
@@ -26,8 +27,9 @@ bool is_replicated(const Combination& combination);
 /// "f64[5, 5] S(0), f64[5] R".
 std::string to_string(const Truth& truth, const Combination& combination);
 
-/// The operands in those layouts; each rank cuts its own. Terms of partial
-/// sums differ between the ranks, and add up to the same bits.
+/// Returns the operands in those layouts; each rank slices its own shards.
+/// Terms of partial sums differ across ranks, and add up to exactly the same
+/// bits.
 Tensors place(
     const Truth& truth,
     const DeviceMesh& mesh,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_op_samples: every operator that PyTorch's own samples call, on
-// DTensors, compared with the plain operator. See README.md beside this file.
+// dtensor_op_samples: runs every operator that PyTorch's own samples call on
+// DTensors, and compares with the plain operator. See README.md beside this
+// file.
 //
 //   dtensor_op_samples --samples FILE --brief            what ctest runs
 //   dtensor_op_samples --samples FILE --jobs 2           all, by hand
@@ -31,7 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSkipped = 77; // to ctest
+constexpr int kSkipped = 77; // for ctest
 constexpr size_t kCallsOfAWorker = 40;
 constexpr auto kHangs = std::chrono::seconds(60);
 
@@ -39,7 +40,7 @@ struct Options {
   std::string samples;
   std::string only;
   std::string pending;
-  int64_t number = -1; // of the operator's calls, all if negative
+  int64_t number = -1; // index among the operator's calls; negative: all
   size_t jobs = 1;
   bool list = false;
   Settings settings;
@@ -50,7 +51,7 @@ struct Job {
   Place begin;
 };
 
-// A worker process and what it is at.
+// A worker process and its current place.
 struct Running {
   Job job;
   pid_t pid = 0;
@@ -68,7 +69,7 @@ pid_t start(
   if (pid > 0) {
     return pid;
   }
-  if (!options.settings.verbose) { // LibTorch warns of what samples do
+  if (!options.settings.verbose) { // samples cause LibTorch warnings
     TORCH_CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
   }
   try {
@@ -85,7 +86,7 @@ pid_t start(
   ::_exit(0);
 }
 
-// What is left of a job that ended at a place: what comes after it.
+// Returns the remaining job after a worker ended at `place`.
 Job after(Job job, const Place& place) {
   if (place.mesh < 0) {
     job.calls.erase(job.calls.begin() + place.call);
@@ -185,7 +186,7 @@ class Supervisor {
     begin(slot);
   }
 
-  std::vector<Job> jobs_; // the next one last
+  std::vector<Job> jobs_; // the last is the next one
   const Options& options_;
   Tally& tally_;
   std::vector<Running> running_;
@@ -218,7 +219,7 @@ std::vector<Job> jobs_of(const Options& options) {
   return jobs;
 }
 
-// Lines "aten::name reason"; # begins a comment.
+// Reads lines "aten::name reason"; # begins a comment.
 std::set<std::string> read_pending(const std::string& path) {
   std::set<std::string> names;
   std::ifstream file(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the ranks of a trial tell each other how a call went, so that all
-// judge it alike. It is not a collective of the library that is tested.
+// Exchange of results between the ranks of a trial, so that all ranks reach the
+// same verdict. It does not use the collectives of the library under test.
 #pragma once
 
 #include <condition_variable>
@@ -20,28 +20,28 @@ class AllTold {
  public:
   explicit AllTold(std::vector<Told> told) : told_(std::move(told)) {}
 
-  /// Whether some ranks got an error and others none.
+  /// Returns true if some ranks got an error and others did not.
   bool out_of_step() const;
-  /// The first rank's that has one.
+  /// Returns the first error in rank order.
   const std::string& error() const;
   const std::string& backward_error() const;
   const std::string& difference() const;
-  /// All ranks' errors.
+  /// Returns the errors of all ranks.
   std::string text() const;
 
  private:
   std::vector<Told> told_;
 };
 
-/// Ends the process with kStuck if a rank does not come in time: it waits in a
-/// collective for ranks that are here.
+/// Barrier with exchange. Ends the process with kStuck if a rank does not
+/// arrive in time: that rank waits in a collective for ranks that are here.
 class Meeting {
  public:
   static constexpr int kStuck = 3;
 
   explicit Meeting(size_t ranks) : ranks_(ranks) {}
 
-  /// What all ranks tell, in no particular order.
+  /// Waits for all ranks and returns their results, in no particular order.
   AllTold tell(Told told);
 
  private:

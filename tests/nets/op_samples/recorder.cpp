@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loaded into Python by write_samples.py: writes every operator that Python
-// calls while recording is on, with its arguments, above autograd. Operators
-// that these call are not written. Memory that a sample never initialises
-// (torch.empty) holds zeros, so the file does not depend on what was there.
+// Python extension, loaded by write_samples.py. While recording is on, it
+// writes every operator that Python calls, with its arguments, above autograd.
+// Operators called by these operators are not written. Uninitialized memory
+// (torch.empty) is filled with zeros, so the file is deterministic.
 #include "sample_file.h"
 
 #include <ATen/record_function.h>
@@ -22,8 +22,8 @@ constexpr int64_t kMaxElements = 1024;
 struct Recorder {
   std::ofstream file;
   std::set<std::string> seen;
-  // How many samples an overload may still have with this first dtype; and
-  // how many this operator of op_db adds.
+  // Number of samples that an overload may still have with this first dtype,
+  // and number that this operator of op_db may add.
   std::map<std::string, int> count;
   int per_overload = 0;
   int per_overload_and_entry = 0;
@@ -60,7 +60,7 @@ class ZeroingAllocator final : public c10::Allocator {
   c10::Allocator& base_;
 };
 
-// Holds for the rest of the process.
+// Takes effect for the rest of the process.
 void zero_new_tensors() {
   constexpr uint8_t kAboveAllOthers = 255;
   static ZeroingAllocator allocator(*c10::GetCPUAllocator());
@@ -129,7 +129,8 @@ void op_samples_open(const char* path, int per_overload) {
   r.per_overload = per_overload;
 }
 
-// The next entry of op_db, which adds so many samples to each overload.
+// Starts the next entry of op_db, which may add `per_overload` samples to each
+// overload.
 void op_samples_entry(int per_overload) {
   auto& r = dtensor::nets::recorder();
   r.count_of_entry.clear();

@@ -25,7 +25,8 @@ class Writer {
     number<uint64_t>(value.size());
     bytes_ += value;
   }
-  /// False for what the file does not hold.
+  /// Writes a value. Returns false for a value that the file format does not
+  /// support.
   bool value(const c10::IValue& v, int64_t max_elements);
   std::string take() {
     return std::move(bytes_);
@@ -39,7 +40,7 @@ class Writer {
   bool with_values_;
 };
 
-// Elements from the first to the last one in memory.
+// Returns the number of elements from the first to the last in memory.
 int64_t span_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t span = 1;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -248,7 +249,8 @@ c10::IValue Reader::value(const c10::TypePtr& given) {
   }
 }
 
-// The overload that this program's LibTorch has; null if it has another one.
+// Returns the schema of the sample's overload in this program's LibTorch, or
+// null if it differs.
 const c10::FunctionSchema* schema_of(const Sample& sample) {
   const auto op =
       c10::Dispatcher::singleton().findSchema({sample.name, sample.overload});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of operators in a file: written by the recorder inside Python, read by
-// the net. Strides, wrapped numbers and requires_grad survive.
+// File of operator calls, written by the recorder in Python and read by the
+// test. It preserves strides, wrapped numbers and requires_grad.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -22,16 +22,17 @@ struct Sample {
   }
 };
 
-/// The call in bytes; nothing if it holds what the net has no use for: sparse,
-/// quantized or meta tensors, objects, more than `max_elements` in a tensor.
+/// Serializes the call. Returns nothing for values that the test cannot use:
+/// sparse, quantized or meta tensors, objects, and tensors with more than
+/// `max_elements` elements.
 std::optional<std::string> to_bytes(
     const std::string& name,
     const std::string& overload,
     c10::ArrayRef<const c10::IValue> arguments,
     int64_t max_elements);
 
-/// What to_bytes() says of the call without the values of its floating tensors:
-/// calls of one signature test the same.
+/// Serializes the call without the values of floating-point tensors. Calls with
+/// equal signatures test the same code.
 std::string signature_of(
     const std::string& name,
     const std::string& overload,
@@ -39,7 +40,7 @@ std::string signature_of(
 
 void append_to_file(std::ostream& file, const std::string& bytes);
 
-/// All samples of a file whose operators exist.
+/// Returns all samples of a file whose operators exist.
 std::vector<Sample> read_samples(const std::string& path);
 
 } // namespace dtensor::nets

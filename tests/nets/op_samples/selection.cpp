@@ -34,8 +34,9 @@ bool has_partial(const Combination& combination) {
   return false;
 }
 
-// Numbers matter most to terms of sums, and on two meshes their calls come in
-// either order.
+// Selects few combinations. Calls with twins get a partial layout, because a
+// number matters most to the terms of a sum. They run on two meshes, so in both
+// orders.
 std::set<size_t> selected_in_brief(
     const Settings& settings,
     const Trial& trial,

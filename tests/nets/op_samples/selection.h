@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which calls of an operator and which of their combinations are tried: all, a
-// part, or in brief very few.
+// Selection of an operator's calls and layouts: all, a fraction, or very few in
+// brief mode.
 #pragma once
 
 #include "layouts.h"
@@ -11,16 +11,16 @@
 
 namespace dtensor::nets {
 
-/// Numbers of the calls of one operator: one call, and of those with twins one
-/// on real operands and one on complex ones.
+/// Returns the indices of the selected calls of one operator: one call, and of
+/// the calls with twins one on real and one on complex operands.
 std::set<size_t> drawn_in_brief(
     const std::vector<Call>& calls,
     const Settings& settings);
 
-/// For what is drawn of a call on a mesh.
+/// Returns the seed for a call on a mesh.
 uint64_t seed_of(const Settings& settings, const Call& call, int64_t mesh);
 
-/// Indices into `all`.
+/// Returns indices into `all`.
 std::set<size_t> selected(
     const Settings& settings,
     const Trial& trial,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the workers of the net tell the process that started them, through
-// memory that they share: how it went so far, and what each is at.
+// Progress of the workers in shared memory: counts so far, and each worker's
+// current place.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace dtensor::nets {
 
-/// Kinds of refusals, by the text.
+/// Kinds of refusals, by their error text.
 enum class Refusal : uint8_t {
   kNoRule,
   kMixedPlain,
@@ -21,11 +21,11 @@ enum class Refusal : uint8_t {
   kCount,
 };
 
-/// Of the error text of an operator on DTensors; kCount if it is not one of
-/// ours.
+/// Returns the kind of a DTensor operator's error text, or kCount if the error
+/// is not ours.
 Refusal refusal_of(const std::string& error);
 
-/// A worker's place: the next thing to try, in this order.
+/// Place of a worker: the next item to try, in this order.
 struct Place {
   int64_t mesh = -1; // -1: on plain tensors
   int64_t call = 0;
@@ -41,7 +41,7 @@ struct Tally {
   std::array<Count, static_cast<size_t>(Refusal::kCount)> refused;
   Count skipped;
   Count different;
-  Count pending; // different, and known
+  Count pending; // different, but listed as pending
 
   struct Worker {
     std::atomic<uint64_t> beats;
@@ -52,14 +52,14 @@ struct Tally {
   };
   std::array<Worker, 16> workers;
 
-  /// In memory that forked processes share.
+  /// Creates a tally in memory that forked processes share.
   static Tally& make();
 
   /// "1200 combinations: 900 equal, 300 refused (no rule: 300), ...".
   std::string text() const;
 };
 
-/// One line, whole, though several processes write.
+/// Prints a line atomically, although several processes write.
 void print_line(const std::string& line);
 
 } // namespace dtensor::nets

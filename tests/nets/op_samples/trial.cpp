@@ -37,7 +37,7 @@ bool same_operands(const Tensors& a, const Tensors& b) {
       });
 }
 
-// Infinities and what is no number are no sums of terms.
+// False if a result contains infinities or NaN, which are not sums of terms.
 bool is_finite(const Results& results) {
   for (const auto* tensors : {&results.values, &results.grads}) {
     for (const auto& t : *tensors) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker tries: a call with its truth, and its twins, which run beside
-// it.
+// Calls to try: a call with its expected results, and its twins, which run
+// beside it.
 #pragma once
 
 #include "truth.h"
 
 namespace dtensor::nets {
 
-// A call with what it takes to try it on a mesh.
+// A call and its expected results.
 struct Trial {
   Call call;
   Truth truth;
@@ -16,13 +16,14 @@ struct Trial {
   std::vector<Trial> twins; // on the same operands
 };
 
-/// With those twins that are on the same operands, `out` included, and that
-/// the plain operator takes as it takes the call.
+/// Returns the trial of a call. It includes the twins whose operands (including
+/// `out`) are equal and which the plain operator accepts as it accepts the
+/// call.
 Trial trial_of(Call call);
 
-/// A call cold and warm, its twins, and what came first once more: what was
-/// decided for one must not be taken for another. Backwards the twins come
-/// first.
+/// Returns the order of calls: the call twice (cold and warm), its twins, and
+/// the first call again. It detects decisions cached for one call and wrongly
+/// used for another. Backwards, the twins come first.
 std::vector<const Trial*> order_of(const Trial& trial, bool backwards);
 
 } // namespace dtensor::nets

@@ -15,7 +15,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// The first line of what `fn` throws; empty if it does not.
+// Returns the first line of the error of `fn`, or an empty text.
 template <class Fn>
 std::string error_of(const Fn& fn) {
   try {
@@ -32,7 +32,8 @@ bool can_differentiate(const at::Tensor& t) {
   return t.is_floating_point() || t.is_complex();
 }
 
-// What flows back into a result: the same on every rank, in its layout.
+// Returns the gradient of a result: equal on every rank, in the result's
+// layout.
 at::Tensor cotangent_of(const at::Tensor& result, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   const auto weight =
@@ -90,7 +91,7 @@ void split_results(torch::jit::Stack& stack, Results& results) {
   }
 }
 
-// `copy` is a wrapped number if `t` is one.
+// Makes `copy` a wrapped number if `t` is a wrapped number.
 at::Tensor as_wrapped(const at::Tensor& t, at::Tensor copy) {
   if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -98,7 +99,7 @@ at::Tensor as_wrapped(const at::Tensor& t, at::Tensor copy) {
   return copy;
 }
 
-// Leaves stand for the operands that require gradients.
+// Returns a leaf for an operand that requires a gradient.
 at::Tensor leaf_of(const at::Tensor& operand, bool requires_grad) {
   auto leaf = as_wrapped(operand, operand.detach());
   leaf.set_requires_grad(requires_grad);
@@ -130,7 +131,7 @@ std::string describe(const at::Tensor& t) {
   return c10::str(t.scalar_type(), t.sizes());
 }
 
-// A DTensor is what its spec says.
+// Returns how the DTensor contradicts its spec.
 std::string inconsistency(const DTensor& t) {
   const auto& spec = *t.spec();
   const auto& local = detail::local_of(t);
@@ -157,7 +158,7 @@ std::string inconsistency(const DTensor& t) {
   return "";
 }
 
-// What can be told without the values.
+// Returns differences that are visible without the values.
 std::string shape_of_one(const at::Tensor& mine, const at::Tensor& truth) {
   if (!mine.defined() || !truth.defined()) {
     return mine.defined() == truth.defined() ? ""
@@ -176,7 +177,8 @@ at::Tensor full_of(const at::Tensor& t) {
   return is_dtensor(full) ? DTensor(full).full_tensor() : full;
 }
 
-// Sums over ranks round in the dtype of the operands, whatever comes out.
+// Returns the tolerance of the coarsest operand dtype. Sums over ranks round in
+// that dtype, whatever the result's dtype is.
 double coarsest_tolerance(const Truth& truth) {
   double coarsest = 0;
   for (const auto& operand : truth.operands) {
@@ -188,7 +190,7 @@ double coarsest_tolerance(const Truth& truth) {
 std::string
 value_of_one(const at::Tensor& mine, const at::Tensor& truth, double coarsest) {
   if (!mine.defined() || !truth.defined()) {
-    // An absent gradient is a zero one.
+    // An undefined gradient counts as zero.
     const auto& there = mine.defined() ? mine : truth;
     return there.defined() && full_of(there).count_nonzero().item<int64_t>() > 0
         ? mine.defined() ? " is defined" : " is absent"
@@ -256,7 +258,7 @@ Results compute(
 
 namespace {
 
-// Those that the schema says it writes.
+// Marks the arguments that the schema says are written.
 void add_written(const Call& call, std::vector<bool>& mutated) {
   size_t next = 0;
   const auto& arguments = call.op.schema().arguments();
@@ -300,7 +302,7 @@ const Results& expected_of(const Truth& truth, Mode mode) {
   return mode == Mode::kGrad ? truth.grad : truth.no_grad;
 }
 
-// Keeps the first of the differences that it is told of.
+// Keeps the first reported difference.
 class First {
  public:
   void add(const std::string& what, size_t i, const std::string& why) {
@@ -360,7 +362,8 @@ shape_difference(const Truth& truth, Mode mode, const Results& mine) {
   return first.text();
 }
 
-// Goes through all: ranks that stopped at the first would leave the others.
+// Compares all values. A rank that stopped at the first difference would leave
+// the others waiting in a collective.
 std::string value_difference(
     const Truth& truth,
     Mode mode,

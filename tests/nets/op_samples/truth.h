@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call gives: on plain tensors the truth, on DTensors what is compared
-// with it.
+// Results of a call: the expected ones on plain tensors, and those on DTensors.
 #pragma once
 
 #include "call.h"
@@ -10,18 +9,19 @@ namespace dtensor::nets {
 enum class Mode : uint8_t { kNoGrad, kGrad };
 
 struct Results {
-  Tensors values;                  // of the results, lists flattened
-  std::vector<c10::IValue> others; // results that are no tensors
-  Tensors grads;              // of each operand; undefined for those without
-  Tensors operands;           // after the call
-  std::string error;          // of the forward pass, first line; or empty
-  std::string backward_error; // likewise
+  Tensors values;                  // results, with lists flattened
+  std::vector<c10::IValue> others; // results that are not tensors
+  Tensors grads;     // by operand; undefined for operands without a gradient
+  Tensors operands;  // after the call
+  std::string error; // first line of the forward pass's error; or empty
+  std::string
+      backward_error; // first line of the backward pass's error; or empty
 };
 
-/// Calls on `operands`, which are in the order of tensors_in(). `mutated`
-/// are those that the call writes, so that it gets a copy. In Mode::kGrad
-/// those whose flag in `leaves` is set require gradients, and the results that
-/// are differentiable are differentiated unless `forward_only`.
+/// Calls the operator on `operands`, in the order of tensors_in(). Operands in
+/// `mutated` are written, so they are copied first. In Mode::kGrad, operands
+/// with a flag in `leaves` require gradients, and differentiable results are
+/// differentiated unless `forward_only`.
 Results compute(
     const Call& call,
     const Tensors& operands,
@@ -35,19 +35,20 @@ struct Truth {
   std::vector<bool> leaves;
   Tensors operands;
   Results no_grad;
-  Results grad; // if any leaf
+  Results grad; // if there are leaves
   bool differentiable = false;
 };
 
-/// On plain tensors.
+/// Computes the expected results on plain tensors.
 Truth truth_of(const Call& call);
 
-/// How dtypes, shapes and specs of what this rank has differ from the truth;
-/// empty if they do not. Communicates nothing.
+/// Returns how dtypes, shapes and specs of this rank's results differ from the
+/// expected ones, or an empty text. Does not communicate.
 std::string
 shape_difference(const Truth& truth, Mode mode, const Results& mine);
 
-/// The same of values, where shapes agree on all ranks, which all call it.
+/// Returns how values differ. Must be called by all ranks, after shapes agree
+/// on all ranks.
 std::string value_difference(
     const Truth& truth,
     Mode mode,

@@ -13,7 +13,8 @@ c10::TypeKind kind_of(const c10::Argument& argument) {
                              : optional->getElementType()->kind();
 }
 
-// None at all would ask for equal bits, which sums over ranks do not have.
+// True for tolerance arguments. They stay nonzero, because a zero tolerance
+// requires equal bits, which sums over ranks do not have.
 bool is_tolerance(const c10::Argument& argument) {
   const auto& name = argument.name();
   return name == "rtol" || name == "atol" || name == "rcond" || name == "tol";
@@ -23,8 +24,9 @@ std::vector<c10::IValue> complex_others() {
   return {c10::complex<double>(1, 1), c10::complex<double>(0, 0)};
 }
 
-// In its own type: another type is seen without the value. Zero is last, and
-// so first backwards: what is decided for others is often right for it too.
+// Returns other numbers of the same type; a different type would be noticed
+// without the value. Zero is last, and so first in backward order: a decision
+// for another number is often also right for zero.
 std::vector<c10::IValue> others_than(const c10::IValue& number) {
   if (number.isBool()) {
     return {!number.toBool()};
@@ -57,7 +59,7 @@ std::vector<Call> twins_of(const Call& call) {
   const auto& arguments = call.op.schema().arguments();
   const auto count = call.arguments.size();
   for (size_t k = 0; k < count; ++k) {
-    const auto i = (k + call.number) % count; // each has its turn to be last
+    const auto i = (k + call.number) % count; // each is the last one once
     const auto& number = call.arguments[i];
     const auto kind = kind_of(arguments[i]);
     const bool any = kind == c10::TypeKind::NumberType;

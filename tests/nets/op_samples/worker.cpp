@@ -51,7 +51,7 @@ bool is_internal(const std::string& error) {
   return error.find("INTERNAL ASSERT") != std::string::npos;
 }
 
-// What an error of all ranks means, where the plain operator's is `expected`.
+// Judges an error of all ranks. `expected` is the plain operator's error.
 Verdict
 judge(const std::string& error, const std::string& expected, bool may_refuse) {
   if (!expected.empty()) {
@@ -74,7 +74,7 @@ std::string values_of(const Trial& trial, Mode mode, const Results& mine) {
   }
 }
 
-// One call of all ranks, compared. The same verdict on every rank.
+// Runs one call on all ranks and compares. All ranks return the same verdict.
 Verdict attempt(
     const Trial& trial,
     const Tensors& placed,
@@ -93,7 +93,8 @@ Verdict attempt(
       {mine.error,
        mine.backward_error,
        has_shapes ? shape_difference(truth, mode, mine) : ""});
-  // A value that the plain operator refuses may be on one rank only.
+  // A value that the plain operator refuses may be on one rank only, so only
+  // some ranks throw.
   if (told.out_of_step() && expected.error.empty()) {
     return {Verdict::kDifferent, "out of step: " + told.text()};
   }
@@ -117,7 +118,7 @@ Verdict attempt(
       : Verdict{Verdict::kDifferent, values.difference()};
 }
 
-// Which of the calls it was.
+// Describes the place of the call in the order of calls.
 std::string
 name_in_order(const Trial& trial, const Trial* before, const Trial* one) {
   const auto twin =
@@ -127,7 +128,8 @@ name_in_order(const Trial& trial, const Trial* before, const Trial* one) {
                       : twin + "after " + arguments_of(before->call) + ", ";
 }
 
-// Without gradients and with; refused, if the call itself is.
+// Tries the call without and with gradients. The verdict is refused if the call
+// itself is refused.
 Verdict try_combination(
     const Trial& trial,
     const DeviceMesh& mesh,
@@ -186,7 +188,7 @@ void count(
   }
 }
 
-// Some trials on all meshes, from a place on.
+// Runs trials on all meshes, starting from a place.
 class Worker {
  public:
   Worker(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tries some calls on all meshes, in a process of its own: it may crash, and
-// ends itself where ranks fall out of step.
+// Worker process that tries calls on all meshes. It is a separate process
+// because it may crash, and ends itself if ranks get out of step.
 #pragma once
 
 #include "call.h"
@@ -13,18 +13,19 @@ namespace dtensor::nets {
 struct Settings {
   uint64_t seed = 1;
   double fraction = 1; // of all combinations
-  /// On (2) replicated and one other layout, and a layout on another mesh; with
-  /// twins a partial sum on (2) and on (3).
+  /// Brief mode: on mesh (2) replicated and one other layout, and one layout on
+  /// another mesh. Calls with twins also run with a partial sum on (2) and on
+  /// (3).
   bool brief = false;
-  size_t random_layouts = 4;     // of a call on a mesh
-  std::set<std::string> pending; // operators known to differ
-  bool verbose = false;          // also prints what was refused
+  size_t random_layouts = 4;     // per call and mesh
+  std::set<std::string> pending; // operators with known differences
+  bool verbose = false;          // also prints refused calls
 };
 
-/// The meshes in the order in which they are tried.
+/// Returns the meshes in the order of trials.
 const std::vector<std::vector<int64_t>>& meshes();
 
-/// Tries `calls` from `begin` on; tells `tally` how it went.
+/// Tries `calls` from `begin` on, and counts the results in `tally`.
 void work(
     std::vector<Call> calls,
     const Place& begin,
@@ -32,7 +33,7 @@ void work(
     Tally& tally,
     Tally::Worker& self);
 
-/// Counts it, and prints a line.
+/// Counts a difference, and prints a line.
 void report_different(
     const Call& call,
     const std::string& where,

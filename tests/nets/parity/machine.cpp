@@ -29,7 +29,7 @@ Json counts_of(const CommDebugMode& comm) {
   return counts;
 }
 
-// The class that Python knows the error as.
+// Returns the Python class of the error.
 std::string class_of(const std::exception& error) {
   if (dynamic_cast<const c10::NotImplementedError*>(&error)) {
     return "NotImplementedError";

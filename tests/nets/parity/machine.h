@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank's run of a parity case: README.md says what stands in it.
+// Execution of one parity case on one rank. README.md describes the format of a
+// case.
 #pragma once
 
 #include <dtensor/dtensor.h>
@@ -19,7 +20,7 @@ namespace dtensor::parity {
 using Json = nlohmann::json;
 using Tensors = std::vector<at::Tensor>;
 
-/// A module and how it is called.
+/// A module and its call function.
 struct Callable {
   std::shared_ptr<torch::nn::Module> module;
   std::function<Tensors(const Tensors&)> call;
@@ -29,20 +30,20 @@ class Machine {
  public:
   explicit Machine(const Json& given);
 
-  /// Runs the case: {"records", "counts", "error"}.
+  /// Runs the case and returns {"records", "counts", "error"}.
   Json run();
 
-  // What steps use.
-  /// "x", "$x" or "x.grad".
+  // Functions for the steps.
+  /// Returns the tensor "x", "$x" or "x.grad".
   at::Tensor tensor(const std::string& name) const;
   Tensors tensors(const Json& names) const;
   const DeviceMesh& mesh(const std::string& name) const;
-  /// What step.mesh says: "mesh" if nothing, undefined if null.
+  /// Returns the mesh named by step.mesh. Default: "mesh"; undefined for null.
   DeviceMesh mesh_of(const Json& step) const;
   const Callable& module(const std::string& name) const;
   using Value = std::variant<at::Tensor, DeviceMesh, Callable>;
   void bind(const std::string& name, Value value);
-  /// `to` is a name, a list of names or null.
+  /// Binds values to names. `to` is a name, a list of names or null.
   void bind_all(const Json& to, const Tensors& values);
   void note(const std::string& label, Json record);
 
@@ -56,7 +57,7 @@ class Machine {
   Json result_;
 };
 
-/// What a step does, by the name that stands in it.
+/// A step's function, looked up by its name.
 using Step = void (*)(Machine&, const Json&);
 using Steps = std::map<std::string, Step>;
 Steps tensor_steps();
@@ -64,18 +65,19 @@ Steps operator_steps();
 Steps mesh_steps();
 Steps module_steps();
 
-// What both sides write alike.
+// Helpers for values that C++ and Python write in the same form.
 Placements placements_of(const Json& texts);
 at::ScalarType dtype_of(const std::string& name);
-/// Whose data count: the first rank's, unless the step says so.
+/// Returns the rank of the source data: the first rank, unless the step gives
+/// another.
 std::optional<int64_t> src_data_rank(const Json& step);
 Json record_of(const at::Tensor& tensor);
 Json record_of(const DeviceMesh& mesh);
 Json texts_of(PlacementsRef placements);
-/// Numbers that are exact in every dtype.
+/// Returns a tensor of numbers that are exact in every dtype.
 at::Tensor pattern(const Json& step, int64_t seed);
 
-/// parity::scale_rows, with a rule of its own.
+/// Defines parity::scale_rows, with its own sharding rule.
 void define_custom_operator();
 
 } // namespace dtensor::parity

@@ -3,7 +3,7 @@
 //
 //   dtensor_parity --cases CASES.json --results RESULTS.json
 //
-// parity.py makes the one and compares the other with Python's.
+// parity.py writes the cases, and compares the results with Python's.
 #include "machine.h"
 
 #include <tests/command_line.h>
@@ -13,7 +13,7 @@
 namespace dtensor::parity {
 namespace {
 
-// A rank that goes no further ends those that wait for it.
+// Timeout that ends ranks that wait for a stuck rank.
 constexpr auto kTimeout = std::chrono::seconds(20);
 
 Json results_of(const Json& given) {

@@ -109,7 +109,7 @@ void show_mesh(Machine& machine, const Json& step) {
   machine.note(step["of"], record);
 }
 
-// mesh.method(dim), where `dim` is a number, a name or left out.
+// Calls mesh.method(dim). `dim` is a number, a name or absent.
 Json ask(const DeviceMesh& mesh, const std::string& method, const Json& dim) {
   const auto with_dim = [&](const auto& fn) -> Json {
     return dim.is_string() ? fn(dim.get<std::string>())

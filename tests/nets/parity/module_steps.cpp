@@ -139,7 +139,8 @@ Placement placement_of(const Json& text) {
   return placements_of(Json::array({text}))[0];
 }
 
-// C++ has no keyword arguments: those of Python follow by their positions.
+// Python's keyword arguments become positional arguments, because C++ has no
+// keyword arguments.
 OptionalPlacements optional_placements(
     const Json& style,
     const std::string& name) {
@@ -277,7 +278,8 @@ void distribute(Machine& machine, const Json& step) {
       after);
 }
 
-// Units of modules by their names, "" being all that is left.
+// Applies fully_shard to modules by name; "" is the root with all remaining
+// parameters.
 void shard(Machine& machine, const Json& step) {
   FullyShardOptions options{.mesh = machine.mesh_of(step)};
   if (step.contains("reshard_after_forward")) {
@@ -287,7 +289,7 @@ void shard(Machine& machine, const Json& step) {
         : ReshardAfterForward(given.get<int64_t>());
   }
   if (step.contains("dims")) {
-    // By the number of dimensions that a parameter has.
+    // Chooses the placement by a parameter's number of dimensions.
     options.shard_placement_fn = [&](const at::Tensor& parameter) {
       return std::optional<Placement>(
           Shard(step["dims"][std::to_string(parameter.dim())].get<int64_t>()));

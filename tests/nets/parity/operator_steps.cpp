@@ -10,7 +10,7 @@ namespace {
 c10::IValue
 value_of(const Machine& machine, const Json& given, const c10::TypePtr& type);
 
-// A number where an operator takes a tensor.
+// Returns a wrapped number: a number as a tensor operand.
 at::Tensor wrapped_number(double value) {
   auto t = at::scalar_tensor(value, at::kDouble);
   t.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -56,7 +56,7 @@ value_of(const Machine& machine, const Json& given, const c10::TypePtr& type) {
   }
   if (type->kind() == c10::TypeKind::ListType) {
     const auto element = type->castRaw<c10::ListType>()->getElementType();
-    // One number stands for a list of it.
+    // A single number stands for a list with one number.
     return list_of(
         machine, given.is_array() ? given : Json::array({given}), element);
   }

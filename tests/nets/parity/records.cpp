@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What both sides write and read alike.
+// Reading and writing of values in the form that C++ and Python share.
 #include "machine.h"
 
 #include <cmath>

@@ -127,7 +127,7 @@ void make_by_factory(Machine& machine, const Json& step) {
   auto made = made_by(name, step, machine.mesh_of(step), options);
   if (name == "empty" || name == "rand" || name == "randn") {
     const c10::NoGradGuard no_grad;
-    made.zero_(); // whose values are not compared
+    made.zero_(); // its values are not compared
   }
   machine.bind(step["to"], made);
 }

@@ -35,8 +35,8 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// "rank 1 (process 4711 on oak)", as it may be said after "rank 1 (process
-// 4711)".
+// True if the text names the rank, as "rank 1 (process 4711 on oak)" or "rank 1
+// (process 4711)".
 bool names_rank(const std::string& text, int64_t rank) {
   const std::string name = c10::str("rank ", rank, " (process ");
   for (size_t at = text.find(name); at != std::string::npos;
@@ -49,7 +49,7 @@ bool names_rank(const std::string& text, int64_t rank) {
   return false;
 }
 
-// Ranks of one process end together.
+// Ranks of one process end together, so any of them may be named.
 bool names_culprit(
     const std::string& text,
     const World& world,
@@ -63,16 +63,17 @@ bool names_culprit(
   return false;
 }
 
-// "rank 2 of 3 did not come", or "ranks 2, 3 of 4 did not come".
+// True for "rank 2 of 3 did not come" or "ranks 2, 3 of 4 did not come".
 bool says_absent(const std::string& text, int64_t rank) {
   const std::regex said(c10::str(
       "ranks? ([0-9]+, )*", rank, "(, [0-9]+)* of [0-9]+ did not come within"));
   return std::regex_search(text, said);
 }
 
-// Where rank 0 is late nobody finds it, or, by the time it comes, those that
-// have given up. Where another one is, the first that gives up may be rank 0,
-// and takes the store along; without a launcher's address it counts alone.
+// Returns the missing text of the error about an absent rank. If rank 0 is
+// late, the others do not find the store, or have given up when it comes. If
+// another rank is late, rank 0 may be the first to give up, and takes the store
+// with it. Without a launcher's address, rank 0 itself counts the ranks.
 std::string missing_of_absent(
     const std::string& output,
     const World& world,
@@ -89,7 +90,8 @@ std::string missing_of_absent(
   return is_told ? "" : "that the rank did not come";
 }
 
-// Under mpirun the first that ends ends all others.
+// Under mpirun, the first process that ends ends all others, so fewer errors
+// are required.
 std::string missing_under_mpirun(
     const std::string& output,
     const World& world,
@@ -126,7 +128,8 @@ std::string Case::text() const {
 Case make_case(const World& world, int64_t run, uint64_t seed, int64_t points) {
   constexpr int64_t kAll = kKinds * kPlaces;
   std::mt19937_64 random(seed * 1'000'003 + static_cast<uint64_t>(run));
-  // Has no factor in common with kAll, so all come, and few runs are spread.
+  // 11 and kAll are coprime, so all cases come up, and a few runs are spread
+  // over them.
   const int64_t number = run * 11 % kAll;
   Case result;
   result.kind = static_cast<Kind>(number % kKinds);
@@ -152,7 +155,7 @@ missing_in(const std::string& output, const World& world, const Case& fault) {
   if (!world.launcher.empty()) {
     return missing_under_mpirun(output, world, fault);
   }
-  // What rank 0 keeps ends with it.
+  // Rank 0 hosts the store, which ends with it.
   const bool store_is_gone = fault.culprit < world.threads &&
       has(output, "the store cannot be reached");
   if (!store_is_gone && !names_culprit(output, world, fault)) {

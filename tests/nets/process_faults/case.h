@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes wrong in one run of several processes, and what must then be said.
+// Fault of one run of several processes, and the check of the resulting errors.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,17 @@ enum class Kind {
   kCallsOther,
 };
 constexpr int64_t kKinds = 7;
-/// Points of a training step at which ranks do wrong, from its beginning to its
-/// last collective.
+/// Number of points in a training step at which ranks fail, from its beginning
+/// to its last collective.
 constexpr int64_t kPlaces = 10;
 
-/// How processes are started, and what carries their tensors.
+/// Launch method and backend of the processes.
 struct World {
   std::string backend = "gloo";
   int64_t processes = 3;
-  /// Of each process, that are ranks.
+  /// Ranks (threads) per process.
   int64_t threads = 1;
-  /// mpirun and its options; empty: processes start by themselves.
+  /// mpirun and its options. Empty: processes are started without a launcher.
   std::string launcher;
 
   int64_t ranks() const {
@@ -39,32 +39,34 @@ struct World {
 
 struct Case {
   Kind kind = Kind::kThrows;
-  /// The rank that does wrong; -1: none.
+  /// Rank that fails; -1: none.
   int64_t culprit = -1;
   int64_t place = 0;
-  /// Which that is, of all points that a rank passes.
+  /// Index of `place` among all points that a rank passes.
   int64_t point = 0;
-  /// Ranks compare what they call.
+  /// True if ranks compare their calls.
   bool compares = false;
 
-  /// Before it has met the others, where it comes late at the first place.
+  /// True if the rank is late before it has met the others: late at the first
+  /// place.
   bool is_absent() const {
     return kind == Kind::kComesLate && place == 0;
   }
-  /// Others can only wait for it until the timeout.
+  /// True if other ranks can notice the fault only by the timeout.
   bool is_waited_for() const;
-  /// Of the collectives: long where nobody may come to wait so long.
+  /// Returns the timeout of the collectives. It is long if no rank should ever
+  /// wait so long.
   std::chrono::milliseconds timeout() const;
-  /// Within which all others have to end, from when the rank does wrong.
+  /// Returns the time from the fault in which all other ranks must end.
   std::chrono::milliseconds patience() const;
   std::string text() const;
 };
 
-/// Run number `run`: each kind at each place in 70 runs.
+/// Returns the case of run number `run`. 70 runs cover each kind at each place.
 Case make_case(const World& world, int64_t run, uint64_t seed, int64_t points);
 
-/// What is missing of all that a rank of another process has to say of the
-/// case; empty: nothing.
+/// Returns the text that is missing in the output of a rank of another process,
+/// or an empty text.
 std::string
 missing_in(const std::string& output, const World& world, const Case& fault);
 

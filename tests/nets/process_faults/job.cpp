@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A start, and all that lies before a fault.
+// Limit for the start and everything before a fault.
 constexpr auto kMostOfAll = std::chrono::seconds(100);
 
 std::string read_file(const std::filesystem::path& path) {
@@ -39,7 +39,7 @@ std::filesystem::path output_of(
   return folder / ("out" + std::to_string(process));
 }
 
-// A child, whose output goes to a file.
+// Starts a child process with its output in a file.
 template <typename Body>
 pid_t start(const std::filesystem::path& output, const Body& body) {
   std::cout << std::flush;
@@ -112,7 +112,7 @@ class Waiting {
     outcome_.processes.resize(pids_.size());
   }
 
-  // Until all but `apart` have ended, or the deadline.
+  // Waits until all but `apart` processes have ended, or until the deadline.
   void until_ended(size_t apart, Clock::time_point deadline) {
     while (!have_ended(apart) && Clock::now() < deadline) {
       look();
@@ -156,7 +156,7 @@ class Waiting {
     }
   }
 
-  std::vector<pid_t> pids_; // 0: has ended
+  std::vector<pid_t> pids_; // 0: ended
   Outcome& outcome_;
 };
 

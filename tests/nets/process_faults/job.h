@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The processes of one run, from their start until all have ended.
+// Processes of one run, from their start until all have ended.
 #pragma once
 
 #include "case.h"
@@ -14,23 +14,24 @@ namespace dtensor::process_faults {
 using Clock = std::chrono::steady_clock;
 
 struct Ended {
-  int code = 0; // 128 + n if signal n killed it
+  int code = 0; // 128 + n if signal n killed the process
   std::string output;
   Clock::time_point when;
 };
 
 struct Outcome {
-  /// By their number; of a launcher, itself alone, with what all have printed.
+  /// Processes by number. With a launcher, only the launcher, with the output
+  /// of all processes.
   std::vector<Ended> processes;
-  /// When the culprit did wrong, by what it printed.
+  /// Time of the fault, as printed by the failing rank.
   Clock::time_point fault_at;
-  /// What had not ended in time, and was killed; the culprit that hangs is not
-  /// waited for.
+  /// True if processes did not end in time and were killed. A failing rank that
+  /// hangs does not count.
   bool hung = false;
 };
 
-/// Runs a job in `folder`, which is to be empty. `program` is this one, which a
-/// launcher starts.
+/// Runs a job in `folder`, which must be empty. `program` is this program, for
+/// a launcher.
 Outcome run_job(
     const World& world,
     const Case& fault,

@@ -50,7 +50,7 @@ bool has_children() {
   }
 }
 
-// In a namespace of ours this process is number 1.
+// Finds other processes. In our own namespace, this process is number 1.
 void add_processes(Texts& found) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const auto name = entry.path().filename().string();
@@ -64,7 +64,8 @@ void add_processes(Texts& found) {
   }
 }
 
-// Sockets without an inode are nobody's: the kernel ends them by itself.
+// Finds open sockets. Sockets without an inode have no owner, and the kernel
+// closes them.
 void add_sockets(Texts& found) {
   constexpr size_t kInode = 9;
   for (const std::string table : {"tcp", "tcp6", "udp", "udp6"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a run leaves behind, which should be nothing.
+// Resources left behind by a run; there should be none.
 #pragma once
 
 #include <filesystem>
@@ -8,24 +8,25 @@
 
 namespace dtensor::process_faults {
 
-/// Runs this program again, with "--inside" behind its arguments, in namespaces
-/// of its own, where all processes, sockets and shared memory are its doing.
-/// Returns if this user may not make any.
+/// Runs this program again in its own namespaces, with "--inside" added to its
+/// arguments. All processes, sockets and shared memory there belong to the run.
+/// Returns if the user is not allowed to create namespaces.
 void enter_namespaces(int argc, char** argv);
 
-/// Makes a place of what enter_namespaces() has run: a loopback interface and
-/// an empty /dev/shm. Throws if that fails.
+/// Sets up the namespaces of enter_namespaces(): a loopback interface and an
+/// empty /dev/shm. Throws on failure.
 void furnish();
 
-/// Makes this process the one that children of its children fall to.
+/// Makes this process the parent of orphaned descendants.
 void adopt_orphans();
 
-/// What is there, within a moment of the end of a run: processes, and, where
-/// all of them are ours (`inside`), sockets that somebody holds and shared
-/// memory with a name.
+/// Returns the resources that remain a moment after the end of a run:
+/// processes, and, in our own namespaces (`inside`), open sockets and named
+/// shared memory.
 std::vector<std::string> leftovers(bool inside);
 
-/// Files that are neither a rank's output nor its flight record. Removes all.
+/// Returns files that are neither a rank's output nor its flight record.
+/// Removes all files.
 std::vector<std::string> clear_folder(const std::filesystem::path& folder);
 
 } // namespace dtensor::process_faults

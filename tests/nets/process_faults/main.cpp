@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_process_faults: in each run one rank of several processes does wrong
-// at one of ten points of a training step. All others must end in time with an
-// error that names it, and nothing may be left: no process, no socket, no
-// shared memory, no file.
+// dtensor_process_faults: in each run, one rank of several processes fails at
+// one of ten points of a training step. All others must end in time with an
+// error that names it. Nothing may be left: no process, no socket, no shared
+// memory, no file.
 //
 //   dtensor_process_faults --backend gloo --runs 7
 //   dtensor_process_faults --backend shm --threads 2 --processes 2 --runs 70
@@ -35,7 +35,7 @@ struct Options {
   uint64_t seed = 1;
   bool verbose = false;
   bool inside = false;
-  // Of a process that a launcher has started.
+  // True in a process that a launcher has started.
   bool as_rank = false;
   int kind = 0;
   Case fault;
@@ -45,21 +45,22 @@ struct Tally {
   int64_t named = 0;
   int64_t wrong = 0;
   int64_t left = 0;
-  double longest_s = 0; // from a fault to the end of the others
+  double longest_s =
+      0; // longest time from a fault to the end of the other ranks
 
   bool is_clean() const {
     return wrong + left == 0;
   }
 };
 
-// Ranks of other processes than the culprit's, or a launcher.
+// True for a process without the failing rank, and for a launcher.
 bool is_other(size_t process, const World& world, const Case& fault) {
   return !world.launcher.empty() ||
       static_cast<int64_t>(process) != fault.culprit / world.threads;
 }
 
-// How the culprit's process has to end. What exit() destroys, its other threads
-// may be using: it may crash over that.
+// True if the failing rank's process ended as expected. It may crash in exit(),
+// which destroys objects that its other threads may be using.
 bool ends_as_expected(
     const Ended& culprit,
     const World& world,
@@ -82,7 +83,7 @@ double seconds_after(const Outcome& outcome, const Ended& ended) {
   return std::chrono::duration<double>(ended.when - outcome.fault_at).count();
 }
 
-// What is wrong with how this process ended; empty: nothing.
+// Returns the problem with the end of this process, or an empty text.
 std::string wrong_with(
     const Options& options,
     const Case& fault,
@@ -108,7 +109,7 @@ std::string wrong_with(
   return missing.empty() ? "" : missing + " is not in what it says";
 }
 
-// Prints what is wrong with a run.
+// Prints the problem with a run, if any.
 bool is_right(
     const Options& options,
     const Case& fault,
@@ -155,7 +156,8 @@ bool nothing_left(
   return left.empty();
 }
 
-// Without a fault all end well, and it is known how many points there are.
+// Runs without a fault. All processes must succeed, and report the number of
+// points.
 int64_t count_points(
     const Options& options,
     const fs::path& folder,
@@ -212,7 +214,10 @@ Options parse(int argc, char** argv) {
 fs::path make_folder() {
   std::string name = (fs::temp_directory_path() / "dtensor_faults_XXXXXX");
   TORCH_CHECK(mkdtemp(name.data()) != nullptr, "no temporary folder");
-  setenv("TMPDIR", name.c_str(), /*overwrite=*/1); // what others make is there
+  setenv(
+      "TMPDIR",
+      name.c_str(),
+      /*overwrite=*/1); // also holds files of other libraries
   return name;
 }
 

@@ -6,18 +6,18 @@
 
 namespace dtensor::process_faults {
 
-/// What a culprit prints before it does wrong, followed by the steady clock's
-/// time in ms; and a run without a culprit at its end, followed by how many
-/// points a rank passes up to its last collective.
+/// Text that the failing rank prints before its fault, followed by the steady
+/// clock's time in ms. A run without a fault prints kPoints at its end,
+/// followed by the number of points up to the last collective.
 constexpr const char* kFaultAt = "fault at ";
 constexpr const char* kPoints = "points ";
 
-/// How it ends.
-constexpr int kFailed = 7; // after it has printed the error
+/// Exit codes.
+constexpr int kFailed = 7; // after printing the error
 constexpr int kExited = 3;
 
-/// Trains as the ranks of this process, whose launcher's variables are set, and
-/// returns how it ends.
+/// Trains as the ranks of this process and returns its exit code. The
+/// launcher's variables must be set.
 int run_rank(const World& world, const Case& fault);
 
 } // namespace dtensor::process_faults

@@ -16,12 +16,12 @@ namespace dtensor::programs {
 namespace {
 
 constexpr int64_t kFeatures = 6;
-constexpr int64_t kRows = 8; // of an embedding's table
+constexpr int64_t kRows = 8; // rows of an embedding's table
 
-// A module of a few layers that a style each is made for.
+// A module of a few layers for one style each.
 struct Block : torch::nn::Module {
   std::function<at::Tensor(const at::Tensor&)> forward;
-  /// Called each on its own, in place of forward.
+  /// Layers called individually, instead of forward.
   std::vector<torch::nn::Linear> siblings;
 };
 
@@ -93,12 +93,13 @@ at::Tensor whole(const at::Tensor& t) {
   return is_dtensor(t) ? DTensor(t).full_tensor() : t;
 }
 
-// LibTorch looks whether an out overlaps what it reads, and resizes it then.
+// True if `out` overlaps its input and must be resized. LibTorch checks for the
+// overlap, then resizes.
 bool grows_over(const at::Tensor& out, const at::Tensor& read) {
   return out.sizes() != read.sizes() && out.is_alias_of(read);
 }
 
-// Where the elements of `t` begin, in the memory of its storage.
+// Returns the byte offsets of the elements of `t` in its storage.
 std::vector<int64_t> places_in_memory(const at::Tensor& t) {
   std::vector<int64_t> places(1, t.storage_offset());
   for (int64_t d = 0; d < t.dim(); ++d) {
@@ -125,9 +126,9 @@ bool have_common(std::vector<int64_t> a, std::vector<int64_t> b) {
   return !common.empty();
 }
 
-// Where memory is written twice, or written here and read there, the result
-// depends on the order in which a kernel goes through it. LibTorch refuses some
-// of these calls.
+// True if the result depends on a kernel's order of execution: memory is
+// written twice, or one element is read where another is written. LibTorch
+// refuses some of these calls.
 bool depends_on_order(const at::Tensor& out, const at::Tensor& read) {
   const auto written = places_in_memory(out);
   const std::set<int64_t> once(written.begin(), written.end());
@@ -136,7 +137,7 @@ bool depends_on_order(const at::Tensor& out, const at::Tensor& read) {
        have_common(written, places_in_memory(read)));
 }
 
-// This rank's part of a tensor that every rank has.
+// Returns this rank's local shard of a full tensor.
 at::Tensor part_of(
     const at::Tensor& full,
     const DeviceMesh& mesh,
@@ -180,7 +181,7 @@ at::Tensor Machine::make_input(const Input& input, uint64_t seed) {
   auto cuts = input.layout;
   for (int64_t m = 0; m < mesh_->ndim(); ++m) {
     auto& p = cuts[static_cast<size_t>(m)];
-    if (p.is_partial()) { // unlike terms
+    if (p.is_partial()) { // different terms on the ranks
       const auto n = static_cast<double>(mesh_->size(m));
       full = full * (mesh_->get_local_rank(m) == 0 ? n : -1.0);
       p = Replicate();
@@ -211,7 +212,7 @@ bool Machine::can_run(const Step& step) const {
       return false;
     }
   }
-  if (step.op == "refill" && !mesh_) { // an out may have become another shape
+  if (step.op == "refill" && !mesh_) { // an out may have been resized
     const auto id = step.from[0];
     return memory_.at(id).sizes() ==
         program_.inputs[static_cast<size_t>(id)].sizes;
@@ -223,7 +224,8 @@ bool Machine::can_run(const Step& step) const {
     return !depends_on_order(out, read) &&
         (step.op != "add_out" || !grows_over(out, read));
   }
-  if (step.op == "call" && mesh_) { // it takes plain tensors to be cut
+  if (step.op == "call" &&
+      mesh_) { // it would take plain tensors for local shards
     const auto n = static_cast<size_t>(step.numbers[0]) % modules_.size();
     return program_.modules[n] != ModuleKind::kNorm ||
         is_dtensor(variables_.at(step.from[0]));
@@ -253,7 +255,7 @@ void Machine::clear_gradients() {
   }
 }
 
-// One step of gradient descent.
+// Runs one step of gradient descent.
 void Machine::descend() {
   const at::NoGradGuard no_grad;
   for (auto& leaf : leaves()) {
@@ -267,7 +269,7 @@ at::Tensor Machine::squares(const at::Tensor& x) const {
   return whole((x * x).sum());
 }
 
-// As a data loader does it: nothing counts this.
+// Writes new values like a data loader: the version counter does not change.
 void Machine::refill(int input, int64_t number) {
   const auto& declared = program_.inputs[static_cast<size_t>(input)];
   const auto full =

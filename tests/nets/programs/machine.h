@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Machine: runs the steps of a program, on plain tensors or on DTensors.
 //
-// Beside the operators it knows these steps:
+// Steps besides operators:
 //   grad no_grad inference     the mode from here on
-//   call                       a module, or one sibling of it, on a variable
+//   call                       a module, or one of its siblings, on a variable
 //   refill                     new values into a buffer, through data_ptr()
 //   redistribute               another layout; a clone of plain tensors
 //   backward                   of the sum of squares, once or keeping the graph
-//   gradient                   of it with respect to a leaf, as a variable
+//   gradient                   of the sum for one leaf, as a variable
 //   zero_grad sgd              of all leaves
 #pragma once
 
@@ -24,20 +24,21 @@ namespace dtensor::programs {
 
 class Machine {
  public:
-  /// Without a mesh the program runs on plain tensors.
+  /// Without a mesh, the program runs on plain tensors.
   Machine(const Program& program, std::optional<DeviceMesh> mesh);
 
-  /// Throws what the operator throws. `out` then does not exist.
+  /// Runs a step. If the operator throws, `out` does not exist.
   void run(const Step& step);
-  /// Whether all variables that it reads exist, plain tensors among them mean
-  /// to the module that is called what they mean without ranks, no out comes
-  /// to lie over what is read, and a refill fits.
+  /// True if the step can run with the same meaning with and without ranks. All
+  /// variables that it reads exist, a module is not called on a plain tensor
+  /// that it would take for a shard, no out overlaps an input that it grows
+  /// over, and a refill fits.
   bool can_run(const Step& step) const;
 
   std::map<int, at::Tensor>& variables() {
     return variables_;
   }
-  /// What gradients arrive at: leaves among the inputs, and parameters.
+  /// Returns the leaves that receive gradients: inputs and parameters.
   std::vector<at::Tensor> leaves() const;
   void clear_gradients();
   const at::Tensor& buffer(int input) const {
@@ -57,7 +58,7 @@ class Machine {
   Program program_;
   std::optional<DeviceMesh> mesh_;
   std::map<int, at::Tensor> variables_;
-  std::map<int, at::Tensor> memory_; // behind buffers and plain tensors
+  std::map<int, at::Tensor> memory_; // of buffers and plain tensors
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   Mode mode_ = Mode::kGrad;
 };

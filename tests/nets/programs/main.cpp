@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_programs: runs random programs on DTensors and on plain tensors
-// and compares them after each step. See program.h.
+// dtensor_programs: runs random programs on DTensors and on plain tensors, and
+// compares them after each step. See program.h.
 //
 //   dtensor_programs --seed 1 --cases 300     what ctest runs
 //   dtensor_programs --seed 4711 --cases 1    one program again
@@ -28,7 +28,7 @@ struct Options {
   bool verbose = false;
 };
 
-// Where a crash came from.
+// The running case, for the report of a crash.
 char running_text[64];
 
 void on_crash(int signal) {

@@ -23,7 +23,8 @@ double scalar(int64_t number) {
   return 0.25 * static_cast<double>(number % 9 - 4);
 }
 
-// Another shape of as many elements, of one to three dimensions.
+// Returns another shape with the same number of elements and one to three
+// dimensions.
 Sizes other_shape(const at::Tensor& t, const Numbers& n) {
   Sizes sizes;
   auto left = t.numel();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operators of programs: values, views and writes of one or two tensors.
+// Operators of programs: values, views and writes of one or two tensors.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Operator {
 
 const std::vector<Operator>& operators();
 
-/// Null for the steps that only a machine knows.
+/// Returns null for steps that Machine itself implements.
 const Operator* find_operator(const std::string& name);
 
 } // namespace dtensor::programs

@@ -160,7 +160,7 @@ bool is_memory(const Program& program, int id) {
        program.inputs[i].kind == InputKind::kPlain);
 }
 
-// Newer variables are read more often.
+// Draws a variable; newer variables are more likely.
 int draw_variable(Machine& machine, Random& random) {
   std::vector<int> ids;
   for (const auto& [id, t] : machine.variables()) {
@@ -177,7 +177,8 @@ int last_buffer(const Program& program) {
   return id;
 }
 
-// Before the first, what would be one on the buffer that comes with them.
+// Returns the last call of a sibling. Before the first, returns a call on the
+// buffer that belongs to the siblings.
 std::optional<Step> last_sibling_call(const Program& program) {
   for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
     if (it->op == "call" && called_by(program, *it) == ModuleKind::kSiblings) {
@@ -193,9 +194,10 @@ std::optional<Step> last_sibling_call(const Program& program) {
   return std::nullopt;
 }
 
-// What siblings made of their input must not outlive a write to it: a call of
-// one of them, a write to the same variable and a call of the next come more
-// often than chance has it. None: this step is any other.
+// Draws a call to follow, or nothing for an arbitrary step. Siblings share
+// results for their input, which must not outlive a write to it. Therefore a
+// sibling's call, a write to the same variable and the next sibling's call are
+// drawn more often than by chance.
 std::optional<Step> draw_call_to_follow(
     const Program& program,
     Random& random) {
@@ -212,7 +214,7 @@ draw_name_after(const Step& call, const Program& program, Random& random) {
       : draw_operator(OperatorKind::kWrite, random);
 }
 
-// A step that reads nothing yet.
+// Draws a step without its operands.
 Step draw_bare_step(
     const Program& program,
     const std::optional<Step>& after,
@@ -230,7 +232,7 @@ Step draw_bare_step(
   return step;
 }
 
-// Modules are called on inputs more often than other steps read them.
+// Draws an operand. Modules are called on inputs more often than other steps.
 int draw_operand(
     const Program& program,
     const Step& step,
@@ -285,7 +287,7 @@ Program draw_program(uint64_t seed) {
     try {
       machine.run(*step);
     } catch (const c10::Error&) {
-      continue; // makes no sense on plain tensors
+      continue; // not meaningful on plain tensors
     }
     program.steps.push_back(*step);
     ++out;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program: tensors, modules and a list of steps, drawn from a seed, that
-// means the same on plain tensors and on DTensors.
+// A program: tensors, modules and a list of steps, drawn from a seed. It has
+// the same meaning on plain tensors and on DTensors.
 //
-// A step names the variables it reads and the one it makes; its numbers are
-// taken modulo what the tensors allow when it runs. So any step can be left out
-// of a program and the rest still means something, which is how a failing
-// program is made short.
+// A step names the variables it reads and the variable it makes. Its numbers
+// are taken modulo the limits of the tensors when it runs. So any step can be
+// removed from a program and the rest is still valid. Failing programs are
+// shrunk in this way.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +25,11 @@ enum class InputKind : uint8_t {
   kLeaf,   // a DTensor that requires grad
   kValue,  // a DTensor
   kBuffer, // a DTensor over local memory that is written through data_ptr()
-  kPlain,  // a plain tensor on every rank, written through data_ptr() too
+  kPlain,  // a plain tensor on every rank, also written through data_ptr()
   kIds,    // a DTensor of integers
 };
 
-/// Variable i of a program is its input i.
+/// Input i of a program, which is its variable i.
 struct Input {
   InputKind kind = InputKind::kValue;
   Sizes sizes;
@@ -42,12 +42,12 @@ enum class ModuleKind : uint8_t {
   kNorm,
   kEmbedding,
   kMlp,
-  kSiblings, // three of one plan, of which a step calls one
+  kSiblings, // three layers of one plan; a step calls one of them
 };
 
 struct Step {
-  std::string op; // of operators.h, or one of machine.h
-  int out = -1;   // the variable it makes
+  std::string op; // operator of operators.h, or step of machine.h
+  int out = -1;   // variable that the step makes
   std::vector<int> from;
   Numbers numbers{};
 };
@@ -58,14 +58,14 @@ struct Program {
   std::vector<Input> inputs;
   std::vector<ModuleKind> modules;
   std::vector<Step> steps;
-  /// One line for each input, module and step.
+  /// Returns one line for each input, module and step.
   std::string text() const;
 };
 
-/// The program of this seed: every step of it runs on plain tensors.
+/// Draws the program of this seed. All its steps run on plain tensors.
 Program draw_program(uint64_t seed);
 
-/// Numbers in [-1, 1), of which no two tensors have the same.
+/// Returns numbers in [-1, 1) that differ between tensors.
 at::Tensor values(const Sizes& sizes, uint64_t seed);
 
 } // namespace dtensor::programs

@@ -13,7 +13,7 @@
 namespace dtensor::programs {
 namespace {
 
-// Thrown by a rank that has seen a difference, to end the others.
+// Thrown by a rank that has found a difference, to end the others.
 struct Different {
   std::string why;
 };
@@ -22,7 +22,8 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Our words begin with "[where]". A wait that ended is a hang.
+// True for our own errors, which begin with "[where]". A wait that timed out is
+// a hang, not a refusal.
 bool is_refusal(const std::string& text) {
   return text.rfind('[', 0) == 0 && text.find("INTERNAL ASSERT") == text.npos &&
       text.find("[run_ranks]") == text.npos &&
@@ -42,7 +43,8 @@ std::string kind_of(const std::string& refusal) {
   return refusal.substr(1, refusal.find(']') - 1);
 }
 
-// What this rank should hold, where it holds a part of the tensor as it is.
+// Returns the expected local tensor, if this rank's local tensor is a slice of
+// the full tensor.
 std::optional<at::Tensor> expected_part(
     const at::Tensor& truth,
     const Spec& spec) {
@@ -80,7 +82,7 @@ std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
       : c10::str("differs:\n", got, "\nnot\n", expected);
 }
 
-// Both machines of one rank.
+// Both machines of one rank: with DTensors and with plain tensors.
 class Pair {
  public:
   Pair(const Program& program, const DeviceMesh& mesh)
@@ -110,7 +112,7 @@ class Pair {
   Machine mine_;
   std::map<std::string, int64_t> refused_;
   bool is_over_ = false;
-  bool refilled_ = false; // what no version counter tells has been written
+  bool refilled_ = false; // memory was written without its version counter
 };
 
 void Pair::fail(const Step& step, const std::string& why) {
@@ -118,7 +120,7 @@ void Pair::fail(const Step& step, const std::string& why) {
       "after v", step.out, " = ", step.op, " on rank ", get_rank(), ": ", why)};
 }
 
-// Runs it on DTensors; the text of the refusal, if it is one.
+// Runs a step on DTensors. Returns the text if it is refused.
 std::string Pair::run_mine(const Step& step) {
   try {
     mine_.run(step);
@@ -142,15 +144,16 @@ bool is_of_refill(const std::string& refusal) {
   return refusal.find("past its version counter") != refusal.npos;
 }
 
-// It must not say so of what operators have written.
+// Fails if DTensors report a refill although only operators have written.
 void Pair::check_justified(const Step& step, const std::string& refusal) {
   if (!refilled_ && is_of_refill(refusal)) {
     fail(step, "threw, where no memory was refilled, " + first_line(refusal));
   }
 }
 
-// A refusal is of all ranks, unless it is of a refill: only those whose parts
-// have changed know. In an earnest program they end it for the others too.
+// True if all ranks refuse the step or none does. Only a refusal of a refill
+// may differ across ranks, because a rank notices only changes of its own
+// shards. In a real program it would end the other ranks too.
 bool Pair::all_ranks_agree(const Step& step, const std::string& refusal) {
   const auto flag = at::full({}, refusal.empty() ? 0 : 1, at::kLong);
   const Placements sum(
@@ -164,8 +167,8 @@ bool Pair::all_ranks_agree(const Step& step, const std::string& refusal) {
   return agree;
 }
 
-// What plain tensors refuse was drawn for another state of the program, before
-// steps of it were left out. Nothing is known from there on.
+// Runs a step on plain tensors. If it throws, the step no longer fits because
+// earlier steps were removed, so the comparison ends there.
 void Pair::run_plain(const Step& step) {
   try {
     plain_.run(step);
@@ -174,16 +177,17 @@ void Pair::run_plain(const Step& step) {
   }
 }
 
-// Tensors of inference mode have no version counter.
+// True for writes that no version counter records; tensors of inference mode
+// have none.
 bool Pair::refills(const Step& step) {
   return step.op == "refill" ||
       (step.op.ends_with('_') &&
        plain_.variables().at(step.from[0]).is_inference());
 }
 
-// What nobody can know: a graph whose backward pass broke off, and what has
-// looked at a buffer before it was written through data_ptr(), which counts
-// nowhere: copied views of it and graphs.
+// Drops variables with undefined content: a graph whose backward pass failed,
+// and copied views and graphs that used a buffer before it was written through
+// data_ptr().
 void Pair::forget(const Step& step) {
   refilled_ |= refills(step);
   if (step.op != "refill") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention: torch::nn's modules with their heads spread over the ranks, and
-// the operator over a sequence that is cut.
+// Attention: torch::nn's modules with sharded heads, and the operator on a
+// sharded sequence.
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/layout/text.h>
@@ -19,7 +19,7 @@
 namespace dtensor::second_derivatives {
 namespace {
 
-// (T, B, E) attends to itself.
+// Self-attention of (T, B, E).
 struct SelfAttentionImpl : torch::nn::Module {
   SelfAttentionImpl(int64_t width, int64_t heads, bool bias)
       : attn(register_module(
@@ -37,7 +37,7 @@ TORCH_MODULE(SelfAttention);
 
 struct Heads {
   int64_t count;
-  int64_t width; // of all
+  int64_t width; // of all heads
   bool bias;
 };
 
@@ -100,7 +100,7 @@ Program module_attention(const std::vector<int64_t>& mesh, Random& random) {
       of_today, of_today, of_2_0, encoder_layer};
   const auto draw = random.one_of(draws);
   Given given{random.chance(50), 0};
-  given.local |= draw == encoder_layer; // whose norms have plain parameters
+  given.local |= draw == encoder_layer; // its norms have plain parameters
   const std::vector<int64_t> shape = {
       1 + random.below(4), 1 + random.below(3), heads.width};
   auto program = program_of(
@@ -113,8 +113,8 @@ struct ContextCall {
   RotateMethod method;
   bool causal;
   bool grouped;
-  bool local;    // parts instead of DTensors
-  int64_t other; // a mesh dimension's cut beside the sequence's
+  bool local;    // local shards instead of DTensors
+  int64_t other; // dimension sharded on the second mesh dimension
 };
 
 const char* name_of(RotateMethod method) {
@@ -152,7 +152,8 @@ at::Tensor attend_cut(
   return DTensor::from_local(out, mesh, cut, options);
 }
 
-// Those that rotate keys refuse: half of the calls exchange heads.
+// Draws calls in a context. Methods that rotate keys refuse second derivatives,
+// so more than half of the calls exchange heads.
 Program context_attention(const std::vector<int64_t>& mesh, Random& random) {
   const auto seed = static_cast<uint64_t>(random.below(1 << 20));
   ContextCall call{};
@@ -167,7 +168,7 @@ Program context_attention(const std::vector<int64_t>& mesh, Random& random) {
   const auto heads = key_heads * (call.grouped ? 1 + random.below(3) : 1);
   const auto batch = 1 + random.below(3);
   const auto width = 1 + random.below(3);
-  // Parts without buffers are of one length.
+  // Local shards without buffers must have equal lengths.
   const auto tokens =
       call.local ? mesh[0] * (1 + random.below(3)) : 1 + random.below(8);
   Program program;

@@ -27,7 +27,7 @@ Placement draw_placement(int64_t ndim, bool may_be_partial, Random& random) {
   return Replicate();
 }
 
-// This rank's term: they differ between ranks, and reduce to `full`.
+// Returns this rank's term. Terms differ across ranks and reduce to `full`.
 at::Tensor
 term_of(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout) {
   auto term = full;

@@ -86,7 +86,7 @@ Program of_logits(const std::vector<int64_t>& mesh, Random& random) {
   program.operands = {uniform(shape, seed + 2)};
   program.layouts = {
       draw_layout(static_cast<int64_t>(shape.size()), true, mesh, random)};
-  if (random.chance(60)) { // what loss_parallel is for
+  if (random.chance(60)) { // the use of loss_parallel
     program.layouts[0][0] = Shard(loss.class_dim);
   }
   program.run = [loss](const Tensors& operands, const DeviceMesh* on) {
@@ -95,7 +95,7 @@ Program of_logits(const std::vector<int64_t>& mesh, Random& random) {
   return program;
 }
 
-// A network whose head leaves its logits cut along the classes.
+// Returns a network whose head leaves its logits sharded along the classes.
 Styled classifier(const Sizes& s, Random& random) {
   const auto input = draw_output(s.ndim, random);
   const auto between = draw_output(s.ndim, random);

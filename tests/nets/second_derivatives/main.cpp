@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_second_derivatives: Hessian-vector products of operators, of steps
-// between layouts, of module styles and of losses, distributed against plain.
+// dtensor_second_derivatives: compares distributed Hessian-vector products of
+// operators, redistributions, module styles and losses with plain ones.
 //
 //   dtensor_second_derivatives --seed 1 --cases 300     what ctest runs
 //   dtensor_second_derivatives --op matmul --cases 50   one operator
@@ -111,7 +111,7 @@ struct Tally {
   int64_t different = 0;
   std::map<std::string, int64_t> refused_by;
 
-  // Whether it counts as a combination.
+  // Adds a verdict. Returns true if the case counts as a combination.
   bool add(const Case& c, uint64_t seed, const Verdict& verdict, bool verbose) {
     switch (verdict.outcome) {
       case Outcome::kEqual:
@@ -153,7 +153,7 @@ int report(const Tally& tally) {
   return tally.different == 0 && tally.equal > 0 ? 0 : 1;
 }
 
-// Draws until that many made sense: many operators have no second derivative.
+// Draws until enough cases are valid: many operators have no second derivative.
 int run(const Options& options) {
   Tally tally;
   if (options.one_case) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Single operators: the tables of tests/property draw their arguments.
+// Single operators, with arguments drawn by the tables of tests/property.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/ops/registry.h>
@@ -21,8 +21,9 @@ bool writes_self(const c10::FunctionSchema& schema) {
   return alias != nullptr && alias->isWrite();
 }
 
-// Its results are a function of its arguments' values. Gradient formulas trust
-// the shapes that they are given; they are called by what they belong to.
+// True if the results are a function of the arguments' values. Gradient
+// formulas do not check their shapes; they are tested through their forward
+// operators.
 bool is_testable(const std::string& op) {
   static const std::set<std::string> without_values = {
       "empty_like",
@@ -30,7 +31,7 @@ bool is_testable(const std::string& op) {
       "new_empty_strided",
       "empty_strided",
       "record_stream",
-      "_reshape_alias", // strides that mean nothing
+      "_reshape_alias", // meaningless strides
       "is_same_size",
       "_debug_has_internal_overlap"};
   const auto handle = find(op);

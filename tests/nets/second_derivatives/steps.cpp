@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs of a few steps on one tensor. Every step is a function of the whole
-// tensor, done in a way of its own where the tensor is distributed.
+// Programs of a few steps on one tensor. Every step is a function of the full
+// tensor with a special implementation for distributed tensors.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
@@ -34,7 +34,7 @@ bool is_whole(const DTensor& t) {
   return t.spec()->is_replicated();
 }
 
-// Replicated gradients for a Partial, as by default, but said.
+// Returns the default gradient placements explicitly: Replicate for Partial.
 Placements gradient_of(const DTensor& t) {
   Placements placements(t.placements().begin(), t.placements().end());
   for (auto& p : placements) {
@@ -59,7 +59,8 @@ Step multiply() {
   return {"t * t + t", fn, fn};
 }
 
-// A linear function of local tensors where they are terms, tanh elsewhere.
+// Applies a function to local tensors: multiplication by 3, which is valid on
+// partial terms, or tanh after reducing them.
 Step through_local(bool says_gradients, bool nonlinear) {
   const auto fn = [nonlinear](const at::Tensor& t) {
     return nonlinear ? at::tanh(t) : t * 3;
@@ -87,7 +88,7 @@ Step through_local(bool says_gradients, bool nonlinear) {
       }};
 }
 
-// Columns of a product, each rank its own of the whole tensor.
+// Computes a product with each rank's columns of `w` on the full tensor.
 Step columns(const at::Tensor& w) {
   return {
       "columns of a product",
@@ -112,7 +113,8 @@ Step columns(const at::Tensor& w) {
       }};
 }
 
-// Rows of one operand, columns of the other: the results add up to the whole.
+// Computes a product of sharded columns of `t` and rows of `w`; the local
+// results are partial sums.
 Step inner(const at::Tensor& w) {
   return {
       "a product over ranks",
@@ -134,7 +136,8 @@ Step inner(const at::Tensor& w) {
       }};
 }
 
-// The whole tensor, and back: every rank its own part of it, or all of it.
+// Gathers the full tensor and converts back, to a shard per rank or to a
+// replicated tensor.
 Step through_full(bool cuts) {
   return {
       cuts ? "full_tensor, cut" : "full_tensor",
@@ -160,7 +163,7 @@ Step through_full(bool cuts) {
       }};
 }
 
-// A gradient of terms goes through as terms, and is reduced where it ends.
+// Passes gradients through as Partial; they are reduced at the end.
 Step terms_of_gradients() {
   return {"gradients in P(sum)", itself, [](const DTensor& given) {
             const auto t = given.redistribute(all(given, Replicate()));
@@ -174,8 +177,8 @@ Step terms_of_gradients() {
           }};
 }
 
-// A function of local tensors: a product over ranks, or of this rank's part
-// and a number that all of the tensor goes into.
+// Applies local_map: a product over ranks, or this rank's shard times the sum
+// of the full tensor.
 Step mapped(const at::Tensor& w, bool over_ranks, bool says_shape) {
   const auto fn = over_ranks
       ? [](const at::Tensor& x, const at::Tensor& y) { return x.matmul(y); }

@@ -11,7 +11,7 @@
 namespace dtensor::second_derivatives {
 namespace {
 
-// What the style returned, as the DTensor that it is.
+// Returns the style's result as a DTensor.
 at::Tensor as_dtensor(
     const at::Tensor& y,
     const Styled& styled,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styled: a module and how it is made parallel, of which a Program comes.
+// Styled: a module and its parallel style, from which a Program is made.
 #pragma once
 
 #include <dtensor/parallel/style.h>
@@ -14,14 +14,14 @@ struct Styled {
   std::string name;
   std::function<torch::nn::Sequential()> make;
   ParallelizePlan plan;
-  Placement input;  // of a local input
-  Placement output; // of a local output
+  Placement input;  // layout of a local input
+  Placement output; // layout of a local output
   bool local_output = true;
-  /// By torch_2_0::parallelize_module().
+  /// True if torch_2_0::parallelize_module() applies the style.
   bool as_in_2_0 = false;
 };
 
-/// What a style's module is drawn to have.
+/// Drawn sizes of a style's module.
 struct Sizes {
   int64_t ndim;
   int64_t in;
@@ -32,21 +32,21 @@ struct Sizes {
 
 Sizes draw_sizes(Random&);
 
-/// The input's sizes but for the last.
+/// Draws the input's sizes except the last.
 std::vector<int64_t> draw_rows(const Sizes&, Random&);
 
 torch::nn::Linear linear(int64_t in, int64_t out, bool bias);
 
-/// S of any dimension, or R.
+/// Draws a Shard of any dimension, or Replicate.
 Placement draw_output(int64_t ndim, Random&);
 
-/// The module with parameters drawn from `seed`, float64.
+/// Fills the module with float64 parameters drawn from `seed`.
 torch::nn::Sequential filled(torch::nn::Sequential module, uint64_t seed);
 
-/// How its input comes.
+/// Form of the input.
 struct Given {
   bool local = false;
-  /// Of a mesh of two: the dimension that the styles are about.
+  /// Mesh dimension of the styles, if the mesh has two.
   int64_t mesh_dim = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules under parallel styles against the modules themselves. Their
-// parameters are leaves beside the input.
+// Compares modules under parallel styles with the plain modules. Their
+// parameters are leaves besides the input.
 #include <ATen/CPUGeneratorImpl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/linear_styles.h>

@@ -11,7 +11,7 @@ namespace {
 
 namespace tp = dtensor::torch_2_0;
 
-// Of an MLP whose Linears are children of one module.
+// Returns an MLP whose Linears are children of one module.
 torch::nn::Sequential net(const Sizes& s) {
   return torch::nn::Sequential(
       linear(s.in, s.hidden, s.bias),
@@ -49,7 +49,7 @@ Styled sequence(const Sizes& s, Random& /*random*/) {
       /*as_in_2_0=*/true};
 }
 
-// Inner values are DTensors.
+// Values between the layers are DTensors.
 Styled columns_and_rows(const Sizes& s, Random& random) {
   const auto input = draw_output(s.ndim, random);
   const auto inner = draw_output(s.ndim, random);

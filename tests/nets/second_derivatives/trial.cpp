@@ -21,14 +21,14 @@ namespace {
 struct Derivatives {
   Tensors values;
   Tensors first;
-  Tensors second; // undefined where it is zero
+  Tensors second; // undefined if zero
 };
 
 at::Tensor whole(const at::Tensor& t) {
   return t.defined() && is_dtensor(t) ? DTensor(t).full_tensor() : t;
 }
 
-// As `t` is: plain, or replicated on its mesh.
+// Returns weights of the same kind as `t`: plain, or replicated on its mesh.
 at::Tensor weight_for(const at::Tensor& t, uint64_t seed) {
   const auto weight = uniform(t.sizes(), seed);
   return is_dtensor(t) ? replicated(weight, DTensor(t).device_mesh()) : weight;
@@ -42,7 +42,8 @@ bool is_differentiable(const at::Tensor& t) {
   return t.defined() && t.requires_grad() && t.scalar_type() == at::kDouble;
 }
 
-// Not linear in the values, so that a linear program has second derivatives.
+// Returns a loss that is nonlinear in the values, so that a linear program has
+// second derivatives.
 at::Tensor loss_of(const Tensors& values) {
   at::Tensor loss;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -92,8 +93,8 @@ Derivatives differentiate(
   return d;
 }
 
-// An absent derivative is a zero one. What is not finite on the plain side is
-// not compared.
+// Returns the difference. An undefined derivative counts as zero. Values that
+// are not finite in the plain run are not compared.
 std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   if (!mine.defined() && !truth.defined()) {
     return "";
@@ -145,8 +146,8 @@ std::string first_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
-// The "where" of one error in our words that ranks failed with; "" otherwise.
-// Ranks that had not come as far were ended.
+// Returns the "where" of the single error with which ranks failed, if it is
+// ours; "" otherwise. Ranks that had not reached the call were ended.
 std::string refusal(const std::string& error) {
   static const std::regex failed(
       "\\[run_ranks\\] .* ranks? failed\\. "

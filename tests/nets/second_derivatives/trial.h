@@ -9,19 +9,19 @@ namespace dtensor::second_derivatives {
 
 enum class Outcome : uint8_t {
   kEqual,
-  kRefused,   // with one of our texts
+  kRefused,   // with one of our errors
   kSkipped,   // the plain program has no second derivative
-  kDifferent, // everything else
+  kDifferent, // all other results
 };
 
 struct Verdict {
   Outcome outcome = Outcome::kEqual;
-  /// Of a refusal, what is in the brackets: "aten::sort".
+  /// For a refusal, the text in brackets: "aten::sort".
   std::string where;
   std::string why;
 };
 
-/// `twice`: run it again, when every decision has been made.
+/// Tries a program. `twice` runs it again with cached decisions.
 Verdict
 try_program(const Program&, const std::vector<int64_t>& mesh, bool twice);
 

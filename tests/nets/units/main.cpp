@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor_units: trains drawn models whose parameters are kept in parts, or
-// whose gradients are averaged, beside the plain model. See plan.h.
+// dtensor_units: trains random models with sharded parameters or averaged
+// gradients, and compares with the plain model. See plan.h.
 //
 //   dtensor_units --seed 1 --cases 60     what ctest runs
 //   dtensor_units --seed 4711 --cases 1   one model again
@@ -26,7 +26,7 @@ struct Options {
   bool shrinks = true;
 };
 
-// Where a crash came from.
+// The running case, for the report of a crash.
 char running_text[64];
 
 void on_crash(int signal) {

@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Keeps nothing of a block between forward and backward, and computes it anew
-// there.
+// Activation checkpointing: stores nothing of a block after the forward pass,
+// and recomputes it in the backward pass.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(
       AutogradContext* context,
@@ -36,7 +36,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 };
 
-// A Sequential holds none.
+// Wraps a Sequential, because a Sequential cannot contain another Sequential.
 struct TailImpl : torch::nn::Module {
   TailImpl(int64_t from, int64_t to)
       : layers(register_module(

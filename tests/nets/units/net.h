@@ -14,17 +14,18 @@ namespace dtensor::units {
 
 struct BlockImpl;
 
-/// A block with hooks or without, to be called.
+/// A block, with or without hooks, that can be called.
 struct Block {
   BlockPlan plan;
   std::shared_ptr<BlockImpl> module;
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& ids)> forward;
 
-  /// As its plan says, so many times.
+  /// Calls the block as often as its plan says.
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& ids) const;
 };
 
-/// (rows, width) in and out; `ids` are numbers below kVocabulary, (rows).
+/// A block. Input and output are (rows, width); `ids` are numbers below
+/// kVocabulary, (rows).
 struct BlockImpl : torch::nn::Module {
   BlockImpl(const BlockPlan& plan, int64_t width, const BlockImpl* shared);
   at::Tensor forward(const at::Tensor& x, const at::Tensor& ids);
@@ -41,7 +42,7 @@ struct BlockImpl : torch::nn::Module {
   torch::nn::GRU gru{nullptr};
   torch::nn::LSTM lstm{nullptr};
   torch::nn::TransformerEncoderLayer attention{nullptr};
-  at::Tensor table; // (hidden, width); of kGain (1), of kNumber ()
+  at::Tensor table; // (hidden, width); kGain: (1); kNumber: ()
   at::Tensor square;
   std::vector<Block> inner;
 
@@ -59,7 +60,7 @@ struct NetImpl : torch::nn::Module {
 
   std::vector<Block> blocks;
   torch::nn::Linear out{nullptr};
-  /// What it does now.
+  /// Plan of the current step.
   StepPlan step;
   bool throws = false;
 };
@@ -69,10 +70,10 @@ struct Net {
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& ids)> forward;
 };
 
-/// In float64, with the same parameters wherever it is made.
+/// Creates the model in float64, with the same parameters everywhere.
 Net make_net(const Plan& plan);
 
-/// All blocks, inner ones first.
+/// Returns all blocks, inner ones first.
 std::vector<const Block*> blocks_of(const std::vector<Block>& blocks);
 
 } // namespace dtensor::units

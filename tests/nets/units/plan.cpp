@@ -168,7 +168,7 @@ void for_each_block(std::vector<BlockPlan>& blocks, const Fn& fn) {
   }
 }
 
-// Adds the plans without one block, wherever it is.
+// Adds the plans that lack one block, at any depth.
 void without_a_block(
     const Plan& plan,
     const std::vector<size_t>& path,
@@ -195,7 +195,8 @@ void without_a_block(
   }
 }
 
-// Adds the plans in which one of `owners`, parts of `changed`, has that value.
+// Adds the plans in which one of `owners`, members of `changed`, has that
+// value.
 template <class Owner, class Value>
 void with(
     const std::vector<Owner*>& owners,

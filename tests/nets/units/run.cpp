@@ -20,7 +20,7 @@
 namespace dtensor::units {
 namespace {
 
-// In memory of its own: gradients and parameters change.
+// Returns a copy of the full tensor, because gradients and parameters change.
 at::Tensor whole(const at::Tensor& t) {
   return t.defined() ? full_tensor(t.detach()).clone() : t;
 }
@@ -29,7 +29,8 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     int64_t kind,
     const std::vector<at::Tensor>& parameters) {
   using namespace torch::optim;
-  constexpr double kEps = 1e-3; // rounding errors stay what they are
+  constexpr double kEps =
+      1e-3; // large enough that rounding errors are not magnified
   switch (kind) {
     case 0:
       return std::make_unique<SGD>(
@@ -202,7 +203,7 @@ void Run::set_sync(bool syncs) {
   }
 }
 
-// Of parameters that no unit has.
+// Averages gradients of parameters that no unit has.
 void Run::average_plain() {
   if (mesh_ == nullptr || replicated_) {
     return;
@@ -230,7 +231,8 @@ void Run::average_plain() {
 
 void Run::check_resharded() const {
   if (mesh_ == nullptr || !plan_.root_is_unit || plan_.keeps_after_backward) {
-    return; // who is in no other unit keeps its own until backward
+    return; // without a root unit, some units may stay unsharded until the
+            // backward pass
   }
   for (const auto& unit : detail::units_in(*net_.module)) {
     TORCH_CHECK(
@@ -263,7 +265,7 @@ void Run::throw_once(int64_t number) {
   try {
     net_.forward(rows(number, 7).set_requires_grad(true), ids());
   } catch (const c10::Error& e) {
-    // A module with hooks adds its own name to the text.
+    // A module with hooks prepends its own name to the text.
     if (std::string(e.what_without_backtrace()).rfind("as planned", 0) != 0) {
       throw;
     }
@@ -274,7 +276,8 @@ void Run::throw_once(int64_t number) {
 void Run::ask(const at::Tensor& x, const at::Tensor& loss) {
   const auto share = mesh_ == nullptr ? 1 : plan_.data_ranks();
   auto inputs = std::vector<at::Tensor>{x};
-  if (plan_.root_is_unit && !plan_.replicates) { // else it is no average
+  if (plan_.root_is_unit &&
+      !plan_.replicates) { // otherwise it is not an average
     inputs.push_back(net_.module->out->weight);
   }
   const auto gradients =
@@ -306,13 +309,13 @@ void Run::differentiate(const StepPlan& step, int64_t number, int64_t part) {
     loss.backward({}, /*retain_graph=*/true);
   }
   loss.backward();
-  // The mean is over fewer rows on a rank.
+  // A rank takes the mean over fewer rows.
   const auto share = mesh_ == nullptr ? 1 : plan_.data_ranks();
   record("gradient of rows", x.grad() / share, true);
   check_resharded();
 }
 
-// Each tied parameter once, as Python lists them.
+// Returns each tied parameter once, in Python's order.
 std::vector<at::Tensor> distinct(const torch::nn::Module& module) {
   std::vector<at::Tensor> found;
   std::set<const c10::TensorImpl*> seen;

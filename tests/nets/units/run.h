@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a plan does, on one process or as a rank, and what came out.
+// Execution of a plan, on one process or as a rank, and its results.
 #pragma once
 
 #include "plan.h"
@@ -14,15 +14,16 @@ namespace dtensor::units {
 
 struct Record {
   std::string what;
-  at::Tensor value;     // whole
-  bool is_rows = false; // one for each row of this rank, or of all of them
+  at::Tensor value;     // full tensor
+  bool is_rows = false; // one entry per row: this rank's rows, or all
 };
 
-/// `mesh` is null on one process, which sees the rows of all ranks. Throws if a
-/// unit has its parameters after a backward pass, or lives on.
+/// Runs a plan. `mesh` is null on one process, which uses the rows of all
+/// ranks. Throws if a unit is still unsharded after a backward pass, or is not
+/// destroyed.
 std::vector<Record> run(const Plan& plan, const DeviceMesh* mesh);
 
-/// That of this rank among those that see other rows.
+/// Returns the index of this rank among those with different rows.
 int64_t data_index(const Plan& plan, const DeviceMesh& mesh);
 
 } // namespace dtensor::units

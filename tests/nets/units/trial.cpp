@@ -19,8 +19,8 @@ std::string first_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
-// The "where" of the one error in our words that all ranks failed with; ""
-// otherwise.
+// Returns the "where" of the single error with which all ranks failed, if it is
+// ours; "" otherwise.
 std::string refusal(const std::string& error) {
   static const std::regex failed(
       "\\[run_ranks\\] .* ranks? failed\\. "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One trial: what a plan does on one process, and on ranks.
+// One trial: a plan on one process, and on ranks.
 #pragma once
 
 #include "plan.h"
@@ -10,21 +10,21 @@ namespace dtensor::units {
 
 enum class Outcome : uint8_t {
   kEqual,
-  kRefused,   // with one of our texts, on all ranks
+  kRefused,   // with one of our errors, on all ranks
   kSkipped,   // the plain program fails
-  kDifferent, // everything else
+  kDifferent, // all other results
 };
 
 struct Verdict {
   Outcome outcome = Outcome::kEqual;
-  /// Of a refusal, what is in the brackets: "aten::sort".
+  /// For a refusal, the text in brackets: "aten::sort".
   std::string where;
   std::string why;
 };
 
 Verdict try_plan(const Plan& plan);
 
-/// The smallest one that is different, too.
+/// Returns the smallest plan that also differs.
 Plan shrink(Plan plan);
 
 } // namespace dtensor::units
