@@ -129,7 +129,7 @@ void note_origin(const at::Tensor& part, const at::Tensor& parameter) {
   }
 }
 
-// Moves the local shard to the CPU if the offload policy says so.
+// Moves the local shard to the CPU under an offload policy.
 at::Tensor kept(
     const at::Tensor& part,
     const std::optional<CPUOffloadPolicy>& offload) {
@@ -218,7 +218,7 @@ void hook(
 }
 
 // Hooks inner modules that are declared with DTENSOR_MODULE and have parameters
-// of this unit. Their forward pass sees unsharded parameters in param_dtype, so
+// of this unit. Their forward pass gets unsharded parameters in param_dtype, so
 // their inputs are cast to it.
 void hook_inside(
     const torch::nn::Module& module,

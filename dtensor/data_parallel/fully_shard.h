@@ -155,7 +155,7 @@ class DTENSOR_API FSDPModule {
 ///
 /// Operators on parameters alone (`1 + weight`) compute on the local shards and
 /// return DTensors. Such a result is gathered where it meets another tensor.
-/// The forward pass of a module that is declared with DTENSOR_MODULE sees
+/// The forward pass of a module that is declared with DTENSOR_MODULE gets
 /// unsharded parameters. Second derivatives through a unit throw
 /// NotImplementedError.
 /// Throws ValueError for a mesh of more than two dimensions, a mesh that the

@@ -47,7 +47,7 @@ at::Tensor state_value(
     const at::Tensor& value,
     const StateDictOptions& options) {
   const c10::NoGradGuard no_grad;
-  const HandedOutScope for_saving; // saving must not count as a random draw
+  const HandedOutScope for_saving; // saved shards must not affect draws
   auto result = value.detach();
   if (is_dtensor(result) && options.full_state_dict) {
     result = DTensor(result).full_tensor();

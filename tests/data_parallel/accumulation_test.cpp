@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients of many backward passes that wait for their sum over ranks, in the
-// dtype of that sum.
+// Gradient accumulation over many backward passes before the reduction over
+// ranks, in the dtype of the reduction.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <tests/parallel/modules.h>
@@ -10,7 +10,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-constexpr int64_t kPasses = 1000; // bfloat16 stops counting at 256
+constexpr int64_t kPasses = 1000; // above 256, where bfloat16 sums stop growing
 
 struct CounterImpl : torch::nn::Module {
   CounterImpl() : w(register_parameter("w", torch::ones({5}))) {}
@@ -25,7 +25,7 @@ const MixedPrecisionPolicy kMixed{
     .param_dtype = at::kBFloat16,
     .reduce_dtype = at::kFloat};
 
-// Backward passes whose gradient is 1 each.
+// Runs backward passes with a gradient of 1 each.
 template <class SetSync>
 void count_passes(Counter& counter, at::ScalarType dtype, SetSync set_sync) {
   const auto x = torch::ones({5}, dtype);
@@ -82,7 +82,7 @@ TEST(Accumulation, OfRepeatedUnitsIsInTheDtypeOfTheirSum) {
   });
 }
 
-// A narrower dtype of the sum does not narrow what waits for it.
+// A reduce_dtype narrower than the gradient does not narrow the accumulation.
 TEST(Accumulation, IsNeverNarrowerThanGradients) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -115,7 +115,7 @@ TEST(Accumulation, OfReplicasIsInTheDtypeOfTheirSum) {
   }
 }
 
-// Without a dtype of their own, replicas add up as one process does.
+// Without reduce_dtype, replicas accumulate like a single process.
 TEST(Accumulation, OfReplicasIsThatOfOneProcessByDefault) {
   Counter plain;
   plain->to(at::kBFloat16);
@@ -132,7 +132,8 @@ TEST(Accumulation, OfReplicasIsThatOfOneProcessByDefault) {
   });
 }
 
-// Passes that average, and one that only some parameters take part in.
+// Unsynced passes add to earlier averages, also if a pass uses only some
+// parameters.
 TEST(Accumulation, OfReplicasAddsToEarlierAverages) {
   const auto x = uniform({12, 6}, 3);
   auto plain = filled(Mlp(6, 10));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parameters of a unit that operators use alone before they meet an activation,
-// in modules without hooks, against the plain module on all rows.
+// Parameters of a unit that operators use alone (without an activation), in
+// modules without hooks, compared with the plain module on all rows.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
@@ -225,7 +225,7 @@ struct Seen {
   at::Tensor output;
 };
 
-// Evaluates, takes a step, and evaluates.
+// Takes training steps, then evaluates without gradients and in inference mode.
 Seen take_step(User& user, const at::Tensor& x) {
   Seen seen;
   torch::optim::AdamW optimizer(
@@ -345,7 +345,7 @@ struct AroundHookedImpl : torch::nn::Module {
 };
 TORCH_MODULE(AroundHooked);
 
-// A hooked module inside of a unit without hooks sees plain parameters.
+// A hooked module inside a unit without hooks gets plain parameters.
 TEST(AloneParameters, ArePlainInAHookedModuleInside) {
   auto plain = filled(AroundHooked());
   plain(input).square().mean().backward();
@@ -363,7 +363,7 @@ TEST(AloneParameters, ArePlainInAHookedModuleInside) {
   }
 }
 
-// Its parameters are in param_dtype there, and its inputs become so.
+// A hooked module inside a unit gets parameters and inputs in param_dtype.
 TEST(AloneParameters, CastInputsOfAHookedModuleInside) {
   auto plain = filled(AroundHooked());
   plain->to(at::kFloat);
@@ -379,7 +379,7 @@ TEST(AloneParameters, CastInputsOfAHookedModuleInside) {
   });
 }
 
-// A parameter used in several units and several ways.
+// A parameter that several units use in several ways is gathered correctly.
 TEST(AloneParameters, AreWholeInNestedUnits) {
   const auto lora = products()[0].use;
   auto plain = filled(Outer(lora));
@@ -436,7 +436,7 @@ TEST(AloneParameters, ComputeInOtherDtypes) {
   });
 }
 
-// A cast of the program itself stays in its dtype.
+// An explicit cast in the program keeps its dtype.
 TEST(AloneParameters, KeepADtypeThatTheProgramChose) {
   const Use up = [](M& m, X x) { return x * (1 + m.gain.to(at::kFloat)); };
   run_ranks(2, [&] {
@@ -449,7 +449,7 @@ TEST(AloneParameters, KeepADtypeThatTheProgramChose) {
   });
 }
 
-// Alone to the end, a result is the DTensor, with its second derivatives.
+// A result that meets no activation stays a DTensor, with second derivatives.
 TEST(AloneParameters, AreDTensorsWithoutAnActivation) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -466,7 +466,7 @@ TEST(AloneParameters, AreDTensorsWithoutAnActivation) {
   });
 }
 
-// A result that was made before its parameter was written is no whole of it.
+// A result computed before a write to its parameter is not gathered.
 TEST(AloneParameters, AreNoWholesOfOtherValues) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -487,7 +487,7 @@ TEST(AloneParameters, AreNoWholesOfOtherValues) {
   });
 }
 
-// A view that parts cannot have is a copy, which refuses writes.
+// A view that shards cannot represent is a copy, which rejects writes.
 TEST(AloneParameters, AreNotWrittenThroughViewsThatAreCopies) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"dp"});
@@ -505,7 +505,7 @@ TEST(AloneParameters, AreNotWrittenThroughViewsThatAreCopies) {
   });
 }
 
-// States that an optimizer makes of parameters are DTensors as any others.
+// Optimizer states made from parameters are ordinary DTensors.
 TEST(AloneParameters, MakeOrdinaryStatesOfOptimizers) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -536,7 +536,7 @@ double loss_with_penalty(
 
 const auto kScaled = [](M& m, X x) { return (x * m.gain).matmul(m.w.t()); };
 
-// loss + 0.1 * penalty, of parameters that the model uses, too.
+// loss + 0.1 * penalty is correct for parameters that the model also uses.
 TEST(RegularisedLoss, IsThePlainOneUnderFullyShard) {
   using Add = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
   const std::vector<Add> ways = {
@@ -627,7 +627,7 @@ struct ManyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Many);
 
-// States of parameters that a call looks at, forward and backward.
+// Counts the parameter states that forward and backward calls read.
 int64_t states_read_by_calls(int64_t parameters) {
   int64_t read = 0;
   run_ranks(1, [&] {
@@ -651,7 +651,7 @@ TEST(UnitCalls, LookAtTheirOwnParameterAlone) {
   EXPECT_LE(states_read_by_calls(500), 40);
 }
 
-// A change of another parameter is seen when that one is used.
+// A change of another parameter is detected when that parameter is used.
 TEST(UnitCalls, SeeChangesOfEveryParameter) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -663,7 +663,7 @@ TEST(UnitCalls, SeeChangesOfEveryParameter) {
         (*each)->zero_grad();
         (*each)(input).square().mean().backward();
         const torch::NoGradGuard no_grad;
-        (*each)->w.data().mul_(1.5); // through an alias, and one of two
+        (*each)->w.data().mul_(1.5); // through an alias, one of two parameters
       }
       expect_close(mine(input), plain(input), c10::str("step ", step));
       expect_same_gradients(*mine, *plain, c10::str("step ", step));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Buffers of a module that sees other data on every rank: statistics of batch
-// norms, which all ranks take from rank 0.
+// Buffers of a module with different data on each rank: statistics of batch
+// norms, which are broadcast from rank 0.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
@@ -33,7 +33,7 @@ at::Tensor rows_of_rank(int64_t rank, int64_t ranks) {
   return x.narrow(0, 12 / ranks * rank, 12 / ranks);
 }
 
-// Statistics of a module that saw what rank 0 sees.
+// Returns a plain module with the statistics of rank 0's data.
 template <class Holder>
 Holder seen_by_first(int64_t ranks, int64_t passes) {
   auto plain = filled(Holder());
@@ -95,11 +95,11 @@ TEST(ReplicatedBuffers, StayIfTheyAreToldTo) {
   });
 }
 
-// One broadcast for each dtype, and none without buffers.
+// There is one broadcast per dtype, and none without buffers.
 TEST(ReplicatedBuffers, GoTogether) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
-    Net mine; // counts its batches in integers
+    Net mine; // the batch counter is an integer
     auto bare = filled(Mlp(6, 10));
     replicate(*mine, mesh);
     replicate(*bare, mesh);
@@ -125,7 +125,7 @@ TEST(ReplicatedBuffers, WaitWithGradients) {
   });
 }
 
-// Forward after forward: a hooked module knows when the next one begins.
+// A hooked module also broadcasts between two forward passes without backward.
 TEST(ReplicatedBuffers, AreSharedBeforeAForwardOfAHookedModule) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -134,7 +134,7 @@ TEST(ReplicatedBuffers, AreSharedBeforeAForwardOfAHookedModule) {
     mine(rows_of_rank(rank, 2));
     mine(rows_of_rank(0, 2));
     expect_same_buffers(mine, seen_by_first<HookedNet>(2, 2));
-    if (rank == 0) { // evaluation by one rank alone
+    if (rank == 0) { // evaluation on one rank only
       const torch::NoGradGuard no_grad;
       mine->eval();
       mine(rows_of_rank(0, 2));

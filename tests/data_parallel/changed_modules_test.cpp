@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What programs do to a module after it became units: cast it, load it, copy
-// it, and keep copies of its parameters.
+// Changes to a module after fully_shard: casting, loading, copying, and keeping
+// copies of its parameters.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/data_parallel/unit_impl.h>
@@ -24,7 +24,7 @@ void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
 
 const auto x = uniform({4, 6}, 3);
 
-// Forward, backward, and a step.
+// Runs forward, backward and an optimizer step.
 at::Tensor take_step(Mlp& mlp, const at::Tensor& input) {
   torch::optim::SGD optimizer(mlp->parameters(), 0.1);
   optimizer.zero_grad();
@@ -82,7 +82,7 @@ TEST(ChangedUnits, TakeOverDataOfTheirLayout) {
     auto plain = make_mlp();
     fully_shard(*mlp, {.mesh = mesh});
     for (auto* each : {&mlp, &plain}) {
-      (*each)(x); // which gathers what is then no more
+      (*each)(x); // makes a gather, stale afterwards
       auto& weight = (*each)->w1->weight;
       weight.set_data(weight.detach() * 2);
     }
@@ -194,8 +194,8 @@ TEST(ChangedUnits, HaveGradientsFromBeforeAllLayouts) {
   });
 }
 
-// A copy of a parameter stands for the whole of it while both have the same
-// values.
+// A copy of a parameter stands for the unsharded parameter while both have the
+// same values.
 TEST(ChangedUnits, GiveCopiesOfTheWhole) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();
@@ -239,7 +239,8 @@ TEST(ChangedUnits, GiveNothingForCopiesOfEarlierValues) {
   });
 }
 
-// torch::optim::SGD writes to data(), which has a counter of its own.
+// Writes through data(), as in torch::optim::SGD, are detected although data()
+// has its own version counter.
 TEST(ChangedUnits, SeeWritesToTheirData) {
   const auto write = [](Mlp& each, int64_t how) {
     const torch::NoGradGuard no_grad;
@@ -301,7 +302,7 @@ TEST(ChangedUnits, GiveGradientsToWhoeverAsks) {
     expect_close(gradients[0], expected[0], "w1.weight");
     expect_close(gradients[1], expected[1], "w2.bias");
     EXPECT_FALSE(mlp->w1->weight.grad().defined());
-    // Of one that a pass does not name nothing is kept until the sum.
+    // Gradients of parameters outside of `inputs` are not accumulated.
     for (const bool syncs : {false, true}) {
       unit.set_requires_gradient_sync(syncs);
       mlp(x).square().mean().backward({}, false, false, {{mlp->w2->weight}});
@@ -336,8 +337,8 @@ TEST(ChangedUnits, AreFreedWithTheirModule) {
   });
 }
 
-// What an operator kept for itself is no part of the whole that neighbours
-// keep: the next step gathers anew.
+// Neighbours do not keep memory that a saved view shares: the next step gathers
+// again.
 TEST(ChangedUnits, AreGatheredAnewAfterViewsWereKept) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = make_mlp();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CheckReplicas beside data parallelism: ranks with other data are no
-// difference, and replicas of shards are compared.
+// CheckReplicas with data parallelism: different data on ranks is no error, and
+// replicas of shards are compared.
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/check_replicas.h>
 #include <dtensor/parallel/context_parallel.h>
@@ -65,7 +65,7 @@ TEST(CheckReplicas, FindsAReplicaOfAShardThatDiffers) {
   });
 }
 
-// Rows of each rank's own.
+// Returns rows that differ between ranks.
 at::Tensor rows_of(int64_t rank, int64_t step) {
   return uniform({3, 4}, static_cast<uint64_t>(10 * rank + step));
 }
@@ -89,7 +89,7 @@ TEST(CheckReplicas, IsSilentInReplicate) {
   });
 }
 
-// Ranks of "dp" that no replicate() keeps in step.
+// Without replicate(), plain parameters diverge along "dp".
 TEST(CheckReplicas, FindsPlainParametersThatDriftApart) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -123,7 +123,7 @@ struct AttentionImpl : torch::nn::Module {
 };
 TORCH_MODULE(Attention);
 
-// Ranks of "cp" have other tokens, and their own losses.
+// Ranks of "cp" have different tokens and losses.
 TEST(CheckReplicas, IsSilentInContextParallel) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"cp", "tp"});

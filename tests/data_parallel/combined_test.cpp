@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fully_shard beside what else spreads and scales a run: cut sequences, tensor
-// parallelism by the styles of 2.0, and gradients scaled for half precision.
+// fully_shard combined with context parallelism, tensor parallelism by the
+// styles of PyTorch 2.0, and gradient scaling for half precision.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/parallel/context_parallel.h>
 #include <dtensor/parallel/gradients.h>
@@ -18,7 +18,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 
 constexpr int64_t kVocab = 17;
-constexpr int64_t kTokens = 13; // no number of ranks divides them
+constexpr int64_t kTokens = 13; // divisible by no number of ranks
 constexpr int64_t kWidth = 12;
 constexpr int64_t kHead = 4;
 
@@ -84,7 +84,8 @@ Sequences sequences_of(int64_t step) {
       at::arange(kTokens, at::kLong)};
 }
 
-// Over all tokens of all sequences: what ranks have of it adds up.
+// Returns this rank's share of the mean over all tokens of all sequences. The
+// shares of all ranks add up to the loss.
 at::Tensor part_of_loss(Decoder& model, const Sequences& mine) {
   return torch::nn::functional::cross_entropy(
              model(mine.ids, mine.positions).flatten(0, 1),
@@ -96,7 +97,7 @@ at::Tensor part_of_loss(Decoder& model, const Sequences& mine) {
 
 struct Step {
   double loss = 0;
-  std::vector<at::Tensor> gradients; // whole
+  std::vector<at::Tensor> gradients; // full tensors
 };
 
 void finish_step(
@@ -128,9 +129,9 @@ std::vector<Step> train_alone() {
 }
 
 struct Cut {
-  std::vector<int64_t> shape; // of dp, cp and tp
+  std::vector<int64_t> shape; // sizes of dp, cp and tp
   RotateMethod method;
-  bool flat; // parameters are cut over dp and cp, not repeated over dp
+  bool flat; // shards over dp and cp; else replicates over dp
 };
 
 DeviceMesh parameters_mesh(const DeviceMesh& mesh, bool flat) {
@@ -138,7 +139,7 @@ DeviceMesh parameters_mesh(const DeviceMesh& mesh, bool flat) {
   return flat ? both.flatten("dp_cp") : both;
 }
 
-// `adds_up`: units sum gradients over ranks, and do not average them.
+// Distributes the model. `adds_up`: units sum gradients instead of averaging.
 void spread(Decoder& model, const DeviceMesh& mesh, bool flat, bool adds_up) {
   const auto data = parameters_mesh(mesh, flat);
   const auto make_unit = [&](torch::nn::Module& module) {
@@ -177,7 +178,7 @@ Step step_in_parts(
        .buffer_seq_dims = {1, 1, 0},
        .rotate_method = method});
   const auto loss = part_of_loss(model, all);
-  // Where units average over ranks, terms of a sum are made terms of a mean.
+  // With averaging units, scales the loss so that the average is the sum.
   const auto ranks = mesh.size("dp") * mesh.size("cp");
   (loss * (adds_up ? 1 : ranks)).backward();
   auto sum = full(loss);
@@ -242,7 +243,7 @@ lbfgs_step(Mlp& mlp, torch::optim::LBFGS& optimizer, const at::Tensor& input) {
   });
 }
 
-// LBFGS takes all parameters for one vector.
+// LBFGS treats all parameters as one vector.
 TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
   const auto input = uniform({4, 8}, 3);
   run_ranks(4, [&] {
@@ -268,7 +269,7 @@ TEST(FullyShardCombined, TakesAnOptimizerOfOneVector) {
   });
 }
 
-// Of which uneven parts of parts are none.
+// Unevenly sharded shards cannot be flattened into one vector.
 TEST(FullyShardCombined, RefusesOneVectorOfUnevenPartsOfParts) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
@@ -309,13 +310,13 @@ TEST(FullyShardCombined, FollowsTheStylesOf20) {
   });
 }
 
-// What a GradScaler does with losses and gradients.
+// Minimal GradScaler.
 struct Scaler {
   at::Tensor scale = at::full({}, 1024., at::kFloat);
   at::Tensor growth = at::zeros({}, at::kInt);
   at::Tensor found = at::zeros({}, at::kFloat);
 
-  // Divides gradients by the scale; whether they may be used.
+  // Divides gradients by the scale. Returns true if all are finite.
   bool unscale(const std::vector<at::Tensor>& parameters) {
     std::vector<at::Tensor> gradients;
     for (const auto& parameter : parameters) {
@@ -331,7 +332,7 @@ struct Scaler {
   }
 };
 
-// The last number of the parameter's gradient, on the rank that has it.
+// Makes the last row of the gradient infinite, on the rank that owns it.
 void spoil(const at::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
@@ -357,8 +358,7 @@ struct Scaled {
   std::vector<bool> used;
 };
 
-// Gradients of the third step are infinite everywhere, in the sixth one number
-// of one of them is.
+// Makes all gradients infinite in the third step, and one number in the sixth.
 template <class Loss>
 Scaled train_scaled(Mlp& mlp, const Loss& loss_of) {
   torch::optim::AdamW optimizer(
@@ -425,7 +425,7 @@ TEST(FullyShardCombined, ScalesGradientsAndSkipsWhatIsNotFinite) {
   expect_scales_alike({2, 2}, {"dp", "tp"});
 }
 
-// A list may hold gradients on several meshes, in any order.
+// A list may contain gradients on several meshes in any order.
 TEST(FullyShardCombined, FindsInfinitiesOnEveryMesh) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});

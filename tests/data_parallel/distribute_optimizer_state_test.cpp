@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Optimizers that have stepped before their parameters became DTensors.
+// Optimizers that took steps before their parameters became DTensors.
 #include <dtensor/parallel/distribute_optimizer_state.h>
 #include <dtensor/parallel/state_dict.h>
 #include <tests/data_parallel/training.h>
@@ -36,7 +36,7 @@ std::map<std::string, MakeOptimizer> optimizers() {
       {"LBFGS", maker<LBFGS>(LBFGSOptions(1e-2).max_iter(3))}};
 }
 
-// Every rank sees the whole batch.
+// Takes steps with the full batch on every rank.
 void take_steps(Mlp& model, Optimizer& optimizer, int from, int to) {
   for (int i = from; i < to; ++i) {
     const auto x = uniform({4, 6}, 20 + static_cast<uint64_t>(i));
@@ -52,7 +52,8 @@ void take_steps(Mlp& model, Optimizer& optimizer, int from, int to) {
 struct Spread {
   std::vector<int64_t> shape;
   std::vector<std::string> names;
-  /// Steps come before it, and before each of its stages.
+  /// Stages of distribution. Steps are taken before the first and after each
+  /// stage.
   std::vector<std::function<void(Mlp&, const DeviceMesh&)>> stages;
 };
 
@@ -85,7 +86,8 @@ std::vector<Spread> spreads() {
       {{2, 2}, {"dp", "tp"}, {parallelize, shard}}};
 }
 
-// Two steps alone, then two after each stage, as one rank takes them.
+// Compares two plain steps, followed by two after each stage, with steps of a
+// single process.
 void expect_to_go_on(
     const std::string& name,
     const MakeOptimizer& make,
@@ -121,7 +123,7 @@ TEST(DistributeOptimizerState, LetsAnyOptimizerGoOn) {
     for (const auto& spread : spreads()) {
       if (name == "LBFGS" && spread.names.back() == "tp" &&
           spread.names.size() == 2) {
-        continue; // its flat views of uneven parts of parts are refused
+        continue; // unevenly sharded shards have no flat view
       }
       expect_to_go_on(name, make, spread);
     }
@@ -148,7 +150,7 @@ TEST(DistributeOptimizerState, GivesTheLayoutOfTheParameter) {
   });
 }
 
-// Layers are cut, too, and norms see parts of the sequence.
+// Training continues with tensor and sequence parallelism of layers and norms.
 TEST(DistributeOptimizerState, LetsAGptGoOnWithSequenceParallelism) {
   const Options options; // four steps
   auto plain = make_gpt();
@@ -185,7 +187,7 @@ TEST(DistributeOptimizerState, IsWhatAStepWithoutItAsksFor) {
       const auto text = error_of([&] { take_steps(mlp, *optimizer, 1, 2); });
       EXPECT_NE(text.find("got mixed plain tensor and DTensor"), text.npos)
           << name << ": " << text;
-      if (name != "LBFGS") { // which computes something new of it
+      if (name != "LBFGS") { // LBFGS computes a new state from it
         EXPECT_NE(
             text.find(
                 " What an optimizer kept of a parameter before that became a "
@@ -223,7 +225,7 @@ TEST(DistributeOptimizerState, SaysWhatIsWrong) {
         "set_optimizer_state_dict, which communicates.");
     const auto& other = static_cast<torch::optim::SGDParamState&>(
         *optimizer.state().at(mlp->w2->weight.unsafeGetTensorImpl()));
-    EXPECT_FALSE(is_dtensor(other.momentum_buffer())); // nothing was changed
+    EXPECT_FALSE(is_dtensor(other.momentum_buffer())); // unchanged
     set_optimizer_state_dict(
         *mlp, optimizer, get_optimizer_state_dict(*mlp, optimizer));
     EXPECT_EQ(
@@ -235,7 +237,7 @@ TEST(DistributeOptimizerState, SaysWhatIsWrong) {
   });
 }
 
-// Of parameters that stay plain, and of those that have no state.
+// Plain parameters and parameters without state are unaffected.
 TEST(DistributeOptimizerState, LeavesTheRestAlone) {
   auto mlp = filled(Mlp(6, 7));
   torch::optim::AdamW optimizer(mlp->parameters());

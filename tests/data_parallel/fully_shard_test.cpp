@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Models whose parameters are kept in parts against the plain model.
+// Models sharded by fully_shard, compared with the plain model.
 #include <tests/data_parallel/training.h>
 
 namespace dtensor {
@@ -66,8 +66,8 @@ TEST(FullyShard, KeepsWhatItIsToldTo) {
   expect_trains_alike({{4}, {"shard"}}, {}, {.reshard_after_forward = 2});
 }
 
-// Two gathers and one reduce_scatter a unit; one gather of the outermost, which
-// keeps its parameters.
+// Each unit takes two all-gathers and one reduce-scatter. The outermost unit
+// takes one all-gather, since it keeps its parameters.
 TEST(FullyShard, CommunicatesOnceForAUnit) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"shard"});

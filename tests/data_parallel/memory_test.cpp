@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank keeps of a model in parts, and takes at the most.
+// Memory of a rank with a sharded model: after a step, and at the peak.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <examples/long_context/counted_memory.h>
 #include <tests/parallel/modules.h>
@@ -14,7 +14,7 @@ using namespace dtensor::test_modules;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kLayers = 6;
 
-// Nothing but units of one size.
+// Model of equal units and nothing else.
 struct TowerImpl : torch::nn::Module {
   TowerImpl() : layers(register_module("layers", torch::nn::ModuleList())) {
     for (int64_t i = 0; i < kLayers; ++i) {
@@ -40,12 +40,12 @@ int64_t bytes_of(const torch::nn::Module& module) {
 }
 
 struct Taken {
-  int64_t after = 0; // a step
+  int64_t after = 0; // after a backward pass
   int64_t most = 0;
-  int64_t left = 0; // when the model is gone
+  int64_t left = 0; // after the model is destroyed
 };
 
-// Of a rank that trains.
+// Trains and returns the memory of this rank.
 Taken train_in_parts(const DeviceMesh& mesh) {
   const auto account = std::make_shared<MemoryAccount>();
   memory_account = account;
@@ -63,10 +63,10 @@ Taken train_in_parts(const DeviceMesh& mesh) {
       optimizer.step();
       optimizer.zero_grad();
     };
-    step(); // which makes the optimizer's states
+    step(); // creates the optimizer's states
     account->peak = account->now.load();
     tower(x).square().mean().backward();
-    get_group(mesh).barrier(); // others may read what a rank gave
+    get_group(mesh).barrier(); // other ranks may still read this rank's memory
     taken.after = account->now;
     optimizer.step();
     taken.most = account->peak;
@@ -85,7 +85,7 @@ TEST(FullyShardMemory, IsThatOfAPart) {
     const auto on_rank = [&] {
       const auto mesh = init_device_mesh(at::kCPU, {ranks}, {"dp"});
       const auto taken = train_in_parts(mesh);
-      // Parameters, gradients and two states of AdamW.
+      // Parameters, gradients and two AdamW states.
       const auto state = static_cast<double>(4 * model / ranks);
       const auto after = static_cast<double>(taken.after) / state;
       const auto units = (static_cast<double>(taken.most) - 1.05 * state) /
@@ -98,7 +98,7 @@ TEST(FullyShardMemory, IsThatOfAPart) {
         RecordProperty(c10::str("units_", ranks), c10::str(units));
       }
     };
-    // What is freed is free: nothing is kept for the next collective.
+    // Freed memory is returned, not kept for the next collective.
     run_ranks(ranks, on_rank, {.keep_freed_memory = false});
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that are averaged while backward goes on, against a plain module
-// that sees all rows.
+// replicate(), compared with a plain module on all rows.
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <tests/parallel/modules.h>
@@ -77,7 +76,7 @@ TEST(Replicate, KeepsLayoutsOfTensorParallelism) {
   });
 }
 
-// A pass through some parameters leaves the gradients of the others.
+// A pass that uses only some parameters preserves the gradients of others.
 TEST(Replicate, AddsToWhatThereIs) {
   const auto x = uniform({12, 6}, 3);
   run_ranks(3, [&] {
@@ -114,7 +113,7 @@ TEST(Replicate, SeesWhatHooksMakeOfGradients) {
   });
 }
 
-// What is asked for by grad() is this rank's, and nothing is accumulated.
+// grad() returns this rank's gradient, and accumulates nothing.
 TEST(Replicate, LeavesGradientsAloneThatNobodyAccumulates) {
   const auto x = uniform({12, 6}, 3);
   run_ranks(2, [&] {
@@ -133,7 +132,7 @@ TEST(Replicate, LeavesGradientsAloneThatNobodyAccumulates) {
   });
 }
 
-// Computes a module anew in the backward pass.
+// Activation checkpointing: recomputes a module in the backward pass.
 struct Anew : torch::autograd::Function<Anew> {
   static at::Tensor forward(
       torch::autograd::AutogradContext* context,

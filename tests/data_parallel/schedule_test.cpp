@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When units communicate: how often over whom, and what before what.
+// Communication of units: counts per mesh dimension, and order.
 #include <tests/data_parallel/training.h>
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_training;
 
-// Collectives of one kind over so many ranks.
+// Collective counts by kind, mesh dimension and number of ranks.
 using Kinds =
     std::map<std::tuple<CollectiveKind, std::string, int64_t>, int64_t>;
 
@@ -30,7 +30,7 @@ class CountsByGroup final : public CommObserver {
   CommObserverGuard guard_{*this};
 };
 
-// Of the second and the third step, which are alike.
+// Returns counts of the second and the third step, which must be equal.
 Kinds kinds_of_a_step(
     const Layout& layout,
     const FullyShardOptions& sharding,
@@ -70,7 +70,7 @@ constexpr auto kGather = CollectiveKind::kAllGather;
 constexpr auto kScatter = CollectiveKind::kReduceScatter;
 constexpr auto kSum = CollectiveKind::kAllReduce;
 
-// The outermost unit is gathered once: it is there until backward, which
+// The outermost unit is gathered once and kept until the backward pass, which
 // begins with it.
 const auto kLayers = config().layers;
 const auto kUnits = kLayers + 1;
@@ -96,7 +96,8 @@ TEST(FullyShardCounts, SumsOverThoseThatRepeatOnceForAUnit) {
           {{kSum, "repeat", 2}, kUnits}}));
 }
 
-// Beside tensor parallelism each dimension has what it has alone.
+// With tensor parallelism, counts on each dimension are those without the
+// other.
 TEST(FullyShardCounts, AddToThoseOfTensorParallelism) {
   for (const bool repeats : {false, true}) {
     auto expected = kinds_of_a_step({{2}, {"tp"}}, {}, /*with_units=*/false);
@@ -118,7 +119,7 @@ TEST(FullyShardCounts, AddToThoseOfTensorParallelism) {
   }
 }
 
-// Linears that say when they compute, and in what order.
+// Chain of Linears that records the order of its computations.
 struct ChainImpl : torch::nn::Module {
   ChainImpl() : layers(register_module("layers", torch::nn::ModuleList())) {
     for (int i = 0; i < 4; ++i) {
@@ -142,7 +143,7 @@ struct ChainImpl : torch::nn::Module {
 };
 TORCH_MODULE(Chain);
 
-// What happens on a rank, in its order, layers by their numbers.
+// Records the events of a rank in order, with layer numbers.
 class Happened final : public CommObserver {
  public:
   void on_collective(const CollectiveEvent& event) override {
@@ -161,7 +162,7 @@ class Happened final : public CommObserver {
   CommObserverGuard guard_{*this};
 };
 
-// What happens in steps, of which each calls the layers in an order of its own.
+// Returns the events of steps that call the layers in the given orders.
 std::vector<std::string> steps_in(
     const std::vector<std::vector<size_t>>& orders) {
   std::vector<std::string> steps;
@@ -184,7 +185,7 @@ std::vector<std::string> steps_in(
       const auto events = happened.take();
       plain(x).square().mean().backward();
       expect_same_gradients(*chain, *plain, "in that order");
-      happened.take(); // which gathers them
+      happened.take(); // drops the gathers of this comparison
       if (get_rank() == 0) {
         steps.push_back(events);
       }
@@ -193,8 +194,9 @@ std::vector<std::string> steps_in(
   return steps;
 }
 
-// The first step does not know what comes; backward does. The last layer is
-// there still when backward begins with it.
+// The first forward pass has no recorded order to prefetch by; the backward
+// pass has. The last layer is still gathered when the backward pass begins with
+// it.
 TEST(FullyShardSchedule, GathersAheadInTheOrderOfTheLastStep) {
   const auto steps = steps_in({{0, 1, 2, 3}, {0, 1, 2, 3}});
   const std::string backward =
@@ -212,8 +214,8 @@ TEST(FullyShardSchedule, GathersAheadInTheOrderOfTheLastStep) {
           backward);
 }
 
-// What was gathered for nothing is dropped, nothing is guessed from then on,
-// and the next step knows the new order.
+// After a wrong prefetch, the parameters are freed and prefetching stops. The
+// next step prefetches in the new order.
 TEST(FullyShardSchedule, FollowsANewOrder) {
   const auto steps = steps_in({{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 2, 1, 3}});
   const auto forward_of = [](const std::string& step) {

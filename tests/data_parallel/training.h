@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example's GPT trained on one process, and on ranks that share the batch,
-// the parameters and the layers.
+// Training of the example's GPT on one process, and with sharded batches,
+// parameters and layers.
 #pragma once
 
 #include "examples/gpt/model.h"
@@ -40,7 +40,7 @@ inline gpt::GPT make_gpt() {
   return filled(model, 1);
 }
 
-/// Tokens and targets of a step, (B, T).
+/// Returns the tokens and targets of a step, (B, T).
 inline std::pair<at::Tensor, at::Tensor> batch_of(int64_t step) {
   const auto ids = torch::randint(
       config().vocab,
@@ -54,13 +54,14 @@ inline std::pair<at::Tensor, at::Tensor> batch_of(int64_t step) {
 
 struct Options {
   int64_t steps = 4;
-  int64_t accumulate = 1; // backward passes a step
-  /// Whether gradients are summed in each of them.
+  int64_t accumulate = 1; // backward passes per step
+  /// True if each backward pass reduces gradients.
   bool sync_each = true;
   std::optional<double> max_norm;
 };
 
-/// What a step's batch, of which this is member `index` of `count`, gives.
+/// Accumulates gradients for shard `index` of `count` of the step's batch, and
+/// returns the loss.
 template <class Loss>
 double accumulate_gradients(
     const Options& options,
@@ -83,7 +84,7 @@ double accumulate_gradients(
   return sum;
 }
 
-/// Losses of the whole batches.
+/// Returns the losses of the full batches.
 template <class Model>
 std::vector<double> train_plain(Model& model, const Options& options) {
   torch::optim::AdamW optimizer(
@@ -112,7 +113,7 @@ std::vector<double> train_plain(Model& model, const Options& options) {
 
 struct Layout {
   std::vector<int64_t> shape;
-  std::vector<std::string> names; // of repeat, shard and tp
+  std::vector<std::string> names; // "repeat", "shard" and "tp"
   bool has(const std::string& name) const {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
@@ -125,7 +126,7 @@ struct Layout {
   }
 };
 
-/// Blocks are units, and the rest is one.
+/// Makes each block a unit, and a unit of the remaining parameters.
 inline void shard_gpt(
     gpt::GPT& model,
     const DeviceMesh& mesh,
@@ -138,12 +139,12 @@ inline void shard_gpt(
   fully_shard(*model, options);
 }
 
-/// The dimensions of the mesh whose ranks see other data.
+/// Returns the mesh of data parallelism.
 inline DeviceMesh data_mesh(const DeviceMesh& mesh, const Layout& layout) {
   return layout.has("repeat") ? mesh[{"repeat", "shard"}] : mesh["shard"];
 }
 
-/// This rank's place among those that see other data.
+/// Returns this rank's index in the mesh of data parallelism.
 inline int64_t data_index(const DeviceMesh& data) {
   int64_t index = 0;
   for (int64_t m = 0; m < data.ndim(); ++m) {
@@ -160,8 +161,8 @@ inline double mean_over(double value, const DeviceMesh& mesh) {
   return mean.item<double>();
 }
 
-/// One rank's part of a run whose model is spread: layers over "tp", with
-/// sequence parallelism, then parameters and batches.
+/// One rank of a run with layers over "tp" (with sequence parallelism), and
+/// sharded parameters and batches.
 class ShardedRun {
  public:
   ShardedRun(
@@ -174,7 +175,7 @@ class ShardedRun {
         root_(*model_),
         optimizer_(model_->parameters(), torch::optim::AdamWOptions(1e-2)) {}
 
-  /// The loss of the whole batch.
+  /// Returns the loss of the full batch.
   double step(int64_t number, const Options& options) {
     optimizer_.zero_grad();
     const auto mine = accumulate_gradients(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What may be a unit, and what its parameters are to whom.
+// Modules that can be units, and their parameters for operators, optimizers and
+// state dictionaries.
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/deferred/deferred_init.h>
@@ -19,7 +20,7 @@ void on_ranks(int64_t ranks, const std::function<void(const DeviceMesh&)>& fn) {
   run_ranks(ranks, [&] { fn(init_device_mesh(at::kCPU, {ranks}, {"dp"})); });
 }
 
-// Rows of this rank, of as many for each as there are ranks in `mesh`.
+// Returns this rank's rows of an equal split over `mesh`.
 at::Tensor my_rows(const at::Tensor& whole, const DeviceMesh& mesh) {
   const auto rows = whole.size(0) / mesh.size();
   return whole.narrow(0, rows * mesh.get_local_rank(), rows);
@@ -31,7 +32,7 @@ int64_t count_of(const CommDebugMode& comm, CollectiveKind kind) {
   return found == counts.end() ? 0 : found->second;
 }
 
-// Gradients of the mean over all rows against those of a plain module.
+// Compares gradients of the mean over all rows with those of a plain module.
 template <class Holder>
 void expect_same_as_plain(
     const std::function<Holder()>& make,
@@ -64,7 +65,7 @@ TEST(FullyShardUnits, AreLeavesToo) {
       });
 }
 
-// Two rows for four ranks, and a cut of columns.
+// There may be fewer rows than ranks; columns may be sharded instead.
 TEST(FullyShardUnits, MayHaveLessThanRanks) {
   expect_same_as_plain<Mlp>(
       [] { return filled(Mlp(2, 3)); },
@@ -93,7 +94,7 @@ struct EncoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-// Its attention cuts one parameter into three.
+// Attention in the encoder splits one parameter into three.
 TEST(FullyShardUnits, AreLayersOfLibTorchAsTheyAre) {
   expect_same_as_plain<Encoder>(
       [] { return filled(Encoder()); },
@@ -138,7 +139,8 @@ DTENSOR_MODULE(Patches);
 struct PlainPatchesImpl : PatchesImpl {};
 TORCH_MODULE(PlainPatches);
 
-// Parameters that no other operand stands beside.
+// A hooked module gets unsharded parameters even without an operand beside
+// them.
 TEST(FullyShardUnits, SeeTheirParametersWholeBetweenHooks) {
   expect_same_as_plain<Patches>(
       [] { return filled(Patches()); },
@@ -161,7 +163,7 @@ TEST(FullyShardUnits, GiveViewsOfTheWholeWithoutHooks) {
       });
 }
 
-// One Linear twice, and one that is in two units' modules.
+// Uses one Linear twice, and another in the modules of two units.
 struct TwiceImpl : torch::nn::Module {
   TwiceImpl()
       : a(register_module("a", Mlp(6, 6))),
@@ -239,8 +241,8 @@ TEST(FullyShardUnits, LeaveFrozenParametersAlone) {
   });
 }
 
-// Of a parameter that nobody used there is no gradient; what some have used
-// counts as zero elsewhere.
+// A parameter that no rank has used gets no gradient; ranks that have not used
+// it contribute zeros.
 TEST(FullyShardUnits, KnowWhichParametersWereUsed) {
   for (const bool by_one : {false, true}) {
     on_ranks(2, [&](const DeviceMesh& mesh) {
@@ -393,7 +395,7 @@ TEST(FullyShardUnits, SumOverThoseThatRepeatWhenTheyAreTold) {
   });
 }
 
-// The same values on any number of ranks.
+// Sharded materialization yields the same values on any number of ranks.
 TEST(FullyShardUnits, AreMaterializedInParts) {
   std::vector<at::Tensor> first;
   for (const int64_t ranks : {1, 3}) {
