@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Asynchronous collectives: they give, bit for bit, what the synchronous ones
-// give, however ranks are ahead of each other, and end as they do when ranks
-// differ or fail.
+// Asynchronous collectives. Their results equal those of the synchronous ones
+// bit for bit, however far ranks run ahead of each other. They fail in the same
+// way when ranks disagree or fail.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -18,7 +18,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// Values that round when they are added.
+// Returns values whose sums are rounded.
 at::Tensor rounding(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
   const auto numel = c10::multiply_integers(sizes);
   const at::Tensor index = torch::arange(numel, at::kDouble) + 1;
@@ -36,7 +36,7 @@ void wait_a_little(std::mt19937& random) {
 class Async : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Async, testing::Values(1, 2, 3, 4, 8));
 
-// Sizes of less than a block, of several, with a rest, and nothing.
+// Sizes below one block, of several blocks, with a remainder, and empty.
 const std::vector<std::vector<int64_t>> kShapes =
     {{7, 3}, {260, 129}, {0, 4}, {1, 70001}, {5, 6, 7}};
 
@@ -64,7 +64,8 @@ TEST_P(Async, AllGatherIsTheSynchronousOne) {
   run_ranks(GetParam(), [](int64_t rank) {
     for (int64_t dim = -2; dim < 2; ++dim) {
       std::vector<int64_t> sizes = {300, 40};
-      sizes[static_cast<size_t>((dim + 2) % 2)] = rank % 3; // some are empty
+      // Some ranks have no rows (or columns).
+      sizes[static_cast<size_t>((dim + 2) % 2)] = rank % 3;
       const auto x = rounding(rank, sizes, at::kFloat);
       const auto truth = world()->all_gather(x, dim);
       expect_equal(
@@ -82,7 +83,8 @@ TEST_P(Async, ReduceScatterAndAllToAllAreTheSynchronousOnes) {
         expect_equal(
             group->reduce_scatter_async(x, dim, ReduceOp::kSum)->wait(),
             group->reduce_scatter(x, dim, ReduceOp::kSum));
-        // All of it to the last rank but one element, which the first has.
+        // The last rank receives everything except one element, which the first
+        // rank receives.
         Sizes sizes(static_cast<size_t>(group->size()));
         sizes.back() = x.size(dim);
         if (group->size() > 1 && x.size(dim) > 0) {
@@ -106,7 +108,7 @@ TEST_P(Async, ReduceScatterAndAllToAllAreTheSynchronousOnes) {
   });
 }
 
-// Rank r sends 100 r + t elements to rank t, and nothing to the next one.
+// Rank r sends 100 r + t elements to rank t, and nothing to the next rank.
 TEST_P(Async, AllToAllIsTheSynchronousOne) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
@@ -128,7 +130,7 @@ TEST_P(Async, AllToAllIsTheSynchronousOne) {
   });
 }
 
-// Of what a rank still reads, and passes on at once.
+// Blocks travel around a ring while their sender still reads them.
 TEST_P(Async, AllToAllGoesRoundInARing) {
   run_ranks(GetParam(), [](int64_t rank) {
     const auto group = world();
@@ -168,7 +170,7 @@ TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
                 {1 + static_cast<int64_t>(i) * 700},
                 static_cast<double>(rank + 1)),
             ReduceOp::kSum));
-        if (i % 7 == 0) { // others in between, in another order
+        if (i % 7 == 0) { // interleaved with other collectives
           group->barrier();
         }
       }
@@ -178,7 +180,7 @@ TEST_P(Async, ManyAreUnderWayAndWaitedForInAnyOrder) {
       const double n = static_cast<double>(get_world_size());
       for (const size_t i : order) {
         if (random() % 5 == 0) {
-          pending[i] = nullptr; // nobody is left waiting for this rank
+          pending[i] = nullptr; // no rank waits for this one
           continue;
         }
         expect_equal(
@@ -198,7 +200,7 @@ TEST_P(Async, TheInputMayChangeAtOnce) {
       const auto view = x.view({1000, 2});
       const auto a = group->all_reduce_async(x, ReduceOp::kSum);
       const auto b = group->all_gather_async(
-          view, 0, 1000 * get_world_size()); // shares its memory
+          view, 0, 1000 * get_world_size()); // shares x's memory
       if (get_world_size() > 1) {
         x.fill_(-1);
       }
@@ -208,7 +210,8 @@ TEST_P(Async, TheInputMayChangeAtOnce) {
   });
 }
 
-// Of an input that is copied nothing is left once the caller drops it.
+// An input that is moved in is kept and read in place. A copied input is
+// released as soon as the caller drops it.
 TEST(AsyncCollectives, ReadInputsThatAreMovedInInPlace) {
   run_ranks(2, [](int64_t rank) {
     const auto group = world();
@@ -225,7 +228,8 @@ TEST(AsyncCollectives, ReadInputsThatAreMovedInInPlace) {
   });
 }
 
-// Moved in, but the memory is somebody's own.
+// Memory that the tensor does not own is copied, even if the tensor is moved
+// in.
 TEST(AsyncCollectives, CopyMemoryThatTheyDoNotOwn) {
   run_ranks(2, [](int64_t rank) {
     const auto group = world();
@@ -262,7 +266,7 @@ TEST(AsyncCollectives, EnterWithoutWaiting) {
   run_ranks(2, [&](int64_t rank) {
     const auto group = world();
     if (rank == 1) {
-      while (!rank_0_is_on) { // only once rank 0 has gone on without us
+      while (!rank_0_is_on) { // enter only after rank 0 has continued
         std::this_thread::yield();
       }
     }
@@ -272,7 +276,7 @@ TEST(AsyncCollectives, EnterWithoutWaiting) {
   });
 }
 
-// Rank 1 never asks for its result, and has ended when rank 0 does.
+// Rank 1 ends without waiting for its result; rank 0 still gets its own.
 TEST(AsyncCollectives, AreNotWaitedForByWhoHasNoUseForThem) {
   std::atomic<bool> rank_1_is_gone{false};
   run_ranks(2, [&](int64_t rank) {

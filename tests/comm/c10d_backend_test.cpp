@@ -103,7 +103,7 @@ TEST(C10dBackend, ExchangesAllToAll) {
       expect_row(received[static_cast<size_t>(from)], tag(from, rank));
       expect_row(base[from], tag(from, rank));
     }
-    // Rank r sends r + 1 elements to everybody.
+    // Rank r sends r + 1 elements to every rank.
     std::vector<int64_t> out_sizes = {1, 2, 3};
     std::vector<int64_t> in_sizes(3, rank + 1);
     at::Tensor uneven = torch::empty({6});

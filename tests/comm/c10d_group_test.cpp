@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What c10d_group() asks of a c10d::Backend, by the backend's name and device.
+// Calls that c10d_group() makes of a c10d::Backend, depending on the backend's
+// name and device.
 #include <dtensor/comm/c10d_backend.h>
 #include <dtensor/comm/c10d_group.h>
 #include <dtensor/comm/ranks.h>
@@ -13,7 +14,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// Ranks that are threads, under another name; notes what it is asked for.
+// Backend of ranks that are threads, under another name. Records the calls.
 class Named final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -113,7 +114,8 @@ TEST(C10dGroup, OtherPartsAreSentAndReducedHere) {
   });
 }
 
-// Bytes and booleans, which others gather.
+// NCCL reduces bytes and booleans directly; for other backends they are
+// gathered.
 TEST(C10dGroup, NcclReducesWhatHasABytePerElement) {
   for (const char* name : {"nccl", "mine"}) {
     const bool is_nccl = std::string(name) == "nccl";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests of collectives give and expect. Inputs are index * stride +
-// rank, as a function of the rank, so that every rank can compute what the
-// others gave.
+// Inputs and expected results for tests of collectives. An input is a function
+// of the rank (small whole numbers from index and rank), so every rank can
+// compute the inputs of the others.
 #pragma once
 
 #include <dtensor/comm/ranks.h>
@@ -23,14 +23,14 @@ inline GroupPtr world() {
   return new_group(all_ranks(get_world_size()), "world");
 }
 
-// Where inputs lie: of the CPU unless a program says otherwise.
+// Device of the inputs; the CPU unless a test program changes it.
 inline at::Device test_device = at::kCPU;
 
 inline at::Tensor there(const at::Tensor& tensor) {
   return tensor.to(test_device);
 }
 
-// Small whole numbers, exact in every dtype.
+// Returns small whole numbers, exact in every dtype.
 inline at::Tensor input_of(
     int64_t rank,
     at::IntArrayRef sizes,
@@ -54,7 +54,7 @@ inline std::vector<at::Tensor> inputs(
   return result;
 }
 
-// The reduction as a plain program would write it, in a dtype wide enough.
+// Computes the reduction with plain operators, in a sufficiently wide dtype.
 inline at::Tensor reduced(const std::vector<at::Tensor>& terms, ReduceOp op) {
   const at::ScalarType dtype = terms[0].scalar_type();
   at::ScalarType wide = dtype;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every collective against closed forms and plain operators on the inputs of
-// all ranks.
+// Every collective, compared with closed forms and with plain operators on the
+// inputs of all ranks.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -139,7 +139,8 @@ TEST_P(Ranks, ReduceScatterGivesTheSizesAskedFor) {
   });
 }
 
-// What rank `from` sends to rank `to`: another shape for every pair.
+// Returns the message from rank `from` to rank `to`, with a shape that differs
+// between pairs.
 at::Tensor message(int64_t from, int64_t to, at::ScalarType dtype) {
   return input_of(from * 16 + to, {(from + 2 * to) % 4, 2}, dtype);
 }
@@ -196,7 +197,8 @@ TEST_P(Ranks, LargeAllReduceIsBitwiseTheSameOnAllRanks) {
       for (int64_t r = 0; r < get_world_size(); ++r) {
         terms.push_back(torch::sin(torch::arange(40001) * (r + 1)).to(dtype));
       }
-      // In rank order; bfloat16 accumulates in float32 and rounds once.
+      // The sum is in rank order; bfloat16 accumulates in float32 and rounds
+      // once.
       at::Tensor expected = terms[0].to(at::kFloat);
       for (size_t r = 1; r < terms.size(); ++r) {
         expected = expected + terms[r].to(at::kFloat);
@@ -220,7 +222,7 @@ TEST_P(Ranks, HundredsOfCollectivesInARow) {
       const at::Tensor sum = group->all_reduce(value, ReduceOp::kSum);
       EXPECT_EQ(
           sum[0].item<double>(), static_cast<double>(n * (n - 1) / 2 + n * i));
-      value.add_(1); // changed at once: nobody may still read it
+      value.add_(1); // no rank may still read it
     }
   });
 }
@@ -355,7 +357,8 @@ TEST(Collectives, WorkInInferenceMode) {
 }
 
 TEST(Collectives, RunAtTheSameTimeOnTheGroupsOfAMesh) {
-  // Rows {0, 1, 2} and {3, 4, 5}, columns {0, 3}, {1, 4} and {2, 5}.
+  // The rows are {0, 1, 2} and {3, 4, 5}; the columns are {0, 3}, {1, 4} and
+  // {2, 5}.
   run_ranks(6, [](int64_t rank) {
     const int64_t row = rank / 3;
     const int64_t column = rank % 3;
@@ -376,7 +379,7 @@ TEST(Collectives, RunAtTheSameTimeOnTheGroupsOfAMesh) {
 TEST(Collectives, FollowTheOrderOfTheGroup) {
   run_ranks(4, [](int64_t rank) {
     if (rank == 1) {
-      return; // not a member, and free to end
+      return; // not a member, so free to end
     }
     const GroupPtr group = new_group({3, 0, 2}, "odd");
     expect_equal(
@@ -417,7 +420,8 @@ TEST(Collectives, BarrierWaitsForEveryRank) {
   });
 }
 
-// Bad arguments are found before anybody is met.
+// Returns the error of invalid arguments, which are rejected before any
+// communication.
 template <typename Error, typename Fn>
 std::string two_ranks(const Fn& fn) {
   return test::error_of<Error>([&] { run_ranks(2, [&] { fn(*world()); }); });

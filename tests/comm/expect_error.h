@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The error that a call throws, as a text, with its exact type checked.
+// error_of(): returns the text of the error that a call throws, and checks the
+// error's exact type.
 #pragma once
 
 #include <c10/util/Exception.h>

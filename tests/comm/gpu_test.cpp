@@ -53,7 +53,7 @@ TEST(GpuRanks, EveryCollective) {
   });
 }
 
-// Work that takes the GPU some milliseconds, then `value` everywhere.
+// Returns a tensor full of `value` that the GPU computes for some milliseconds.
 at::Tensor late(double value) {
   const auto factor = torch::ones({2048, 2048}, kGpu);
   auto product = factor;
@@ -63,8 +63,8 @@ at::Tensor late(double value) {
   return product.flatten().slice(0, 0, kNumel) * value;
 }
 
-// What a rank gives is complete before others read it, and they have read it
-// before its memory is used again, whichever streams they are on.
+// Collectives are ordered with all streams: an input is complete before others
+// read it, and is read before its memory is reused.
 TEST(GpuRanks, OnStreamsOfTheirOwn) {
   DTENSOR_NEEDS_GPU();
   run_ranks(kRanks, [](int64_t rank) {
@@ -86,7 +86,7 @@ TEST(GpuRanks, OnStreamsOfTheirOwn) {
       EXPECT_EQ(all[-1].item<double>(), static_cast<double>(round * 8 + 3));
       group->send(late(value), next);
       const auto message = group->recv(again, before);
-      const auto doubled = message * 2; // under way when the message is gone
+      const auto doubled = message * 2; // still running when `message` is freed
       EXPECT_EQ(
           doubled.max().item<double>(),
           2 * static_cast<double>(round * 8 + before));

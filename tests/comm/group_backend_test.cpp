@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend of seven functions has every collective: what GroupBackend makes of
-// them, and what checked() adds.
+// A backend with the seven required functions supports every collective. Tests
+// of the default implementations of GroupBackend, and of checked().
 #include <dtensor/comm/group_backend.h>
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ using namespace test;
 
 constexpr int64_t kRanks = 3;
 
-// [3, rank % 3, 2], so that every rank has another size along dimension 1.
+// Returns a tensor of shape [3, rank % 3, 2]: the size along dimension 1
+// depends on the rank.
 at::Tensor uneven(int64_t rank) {
   return input_of(rank, {3, rank % 3, 2});
 }
@@ -26,7 +27,7 @@ std::vector<at::Tensor> uneven_parts() {
   return {uneven(0), uneven(1), uneven(2)};
 }
 
-// What rank `from` sends to rank `to`.
+// Returns the message from rank `from` to rank `to`.
 at::Tensor message(int64_t from, int64_t to) {
   return input_of(from * 16 + to, {(from + 2 * to) % 4, 2});
 }
@@ -48,8 +49,8 @@ TEST(GroupBackend, GathersAlongEveryDim) {
   });
 }
 
-// Two ranks that call two modules in another order: the same collective of the
-// same sizes.
+// Returns the error of two ranks that call two modules in a different order:
+// both call the same collective with the same sizes.
 std::string told_of_other_modules() {
   std::string told;
   on_store_ranks(2, [&](int64_t rank) {
@@ -79,7 +80,7 @@ TEST(GroupBackend, ComparesWhatCollectivesAreFor) {
       "the same collective with the same sizes on every rank.");
 }
 
-// One redistributes, the other does the same by hand.
+// A redistribution does not match the equivalent collective called directly.
 TEST(GroupBackend, ComparesLayouts) {
   on_store_ranks(2, [&](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -115,7 +116,7 @@ TEST(GroupBackend, ReducesAndCuts) {
     const auto sum = reduced(inputs({4, 5}), ReduceOp::kSum);
     const auto mine = input_of(rank, {4, 5});
     for (const int64_t dim : {0, 1}) {
-      const auto chunks = sum.chunk(kRanks, dim); // 2 2 0 and 2 2 1
+      const auto chunks = sum.chunk(kRanks, dim); // sizes 2 2 0 and 2 2 1
       const auto part = group->reduce_scatter(mine, dim, ReduceOp::kSum);
       if (rank < static_cast<int64_t>(chunks.size())) {
         expect_equal(part, chunks[static_cast<size_t>(rank)].contiguous());
@@ -147,7 +148,8 @@ TEST(GroupBackend, ExchangesParts) {
             received[static_cast<size_t>(other)], message(other, rank));
       }
     }
-    // Cut along 1, which has another size on each rank, to cut along 0.
+    // From sharded along dimension 1, with a different size on each rank, to
+    // sharded along dimension 0.
     const auto expected =
         torch::cat(uneven_parts(), 1).narrow(0, rank, 1).contiguous();
     expect_equal(group->shard_dim_alltoall(uneven(rank), 1, 0), expected);
@@ -235,19 +237,19 @@ TEST(GroupBackend, IsObservedAsAnyOther) {
   on_store_ranks(kRanks, [](int64_t rank) {
     CommDebugMode mode;
     world()->all_gather(uneven(rank), 1, {0, 1, 2});
-    world()->barrier(); // whose parts and checks nobody hears of
+    world()->barrier(); // its internal parts and checks are not observed
     EXPECT_EQ(mode.get_total_counts(), 2);
   });
 }
 
-// What both worlds say of the same calls.
+// The errors of the same calls in a world of threads and in a StoreWorld.
 using Body = std::function<void(Group&, int64_t rank)>;
 
 std::string in_threads(const Body& body) {
   std::string text = error_of<c10::ValueError>([&] {
     run_ranks(2, [&](int64_t rank) { body(*new_group({0, 1}, "tp"), rank); });
   });
-  // What run_ranks says of any error is not ours.
+  // Remove the text that run_ranks() adds to any error.
   const std::string head = "[run_ranks] 2 of 2 ranks failed. every rank: ";
   const std::string place = " (in barrier on \"tp\")";
   if (text.substr(0, head.size()) == head) {
@@ -262,7 +264,7 @@ std::string over_a_store(const Body& body) {
     const GroupPtr group = new_group({0, 1}, "tp");
     texts[static_cast<size_t>(rank)] =
         error_of<c10::ValueError>([&] { body(*group, rank); });
-    group->barrier(); // the group is usable as before
+    group->barrier(); // the group is still usable
   });
   EXPECT_EQ(texts[0], texts[1]);
   return texts[0];
@@ -307,7 +309,7 @@ TEST(CheckedBackend, TellsDisagreementsAsThreadsDo) {
         g.shard_dim_alltoall(torch::ones({4, 4, 4}), 0, 1 + rank);
       },
       [&](Group& g, int64_t rank) {
-        // Rank 1 sends 3, where rank 0 expects 2.
+        // Rank 1 sends 3 elements and rank 0 expects 2.
         const std::vector<Sizes> shapes = {{1}, {2}};
         g.all_to_all(rank == 0 ? two(1, 1) : two(3, 2), shapes);
       },

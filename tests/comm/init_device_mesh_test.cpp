@@ -224,7 +224,7 @@ TEST(FromGroup, CommunicatesByThatGroup) {
     EXPECT_EQ(mesh.mesh_dim_names(), (std::vector<std::string>{"x"}));
     EXPECT_EQ(&get_group(mesh), group.get());
     EXPECT_EQ(from_group(group, at::kCPU, {"x"}), mesh);
-    // Another way to communicate makes another mesh.
+    // A different set of groups makes a different mesh.
     EXPECT_NE(make_device_mesh(at::kCPU, {2}, mesh.ranks(), {"x"}), mesh);
     const auto other = new_group({rank / 2 * 2, rank / 2 * 2 + 1}, "row");
     const auto both =

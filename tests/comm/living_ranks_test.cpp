@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks: what a rank has from one run to the next, and how it ends.
+// Ranks: state that a rank keeps from one run to the next, and the end of
+// ranks.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <gmock/gmock.h>
@@ -48,7 +49,8 @@ TEST(LivingRanks, KeepThreadsGroupsAndMeshes) {
   EXPECT_EQ(get_world_size(), 1);
 }
 
-// A rank that returns early is waited for in its next run.
+// A rank may enter a collective in one run and its peer in the next run, where
+// both wait for each other.
 TEST(LivingRanks, WaitForEachOtherInEachRunAnew) {
   Ranks ranks(2);
   std::vector<PendingPtr> pending(2);
@@ -82,7 +84,8 @@ TEST(LivingRanks, TakeOverTheCallersStateInEachRun) {
   ranks.run([] { EXPECT_FALSE(c10::InferenceMode::is_enabled()); });
 }
 
-// As one program that draws twice, and the caller's own goes on by itself.
+// Each run continues the rank's random sequence, as one program that draws
+// twice. The caller's generator advances independently.
 TEST(LivingRanks, DrawOnFromWhereTheyWere) {
   torch::manual_seed(3);
   const at::Tensor first = torch::rand({4});
@@ -164,7 +167,7 @@ TEST(LivingRanks, DoNotNest) {
       "[Ranks] the number of ranks must be positive: 0. Pass at least 1.");
 }
 
-// Two sets of ranks, each with its own groups.
+// Two sets of ranks coexist, each with its own groups.
 TEST(LivingRanks, LiveBesideOthers) {
   Ranks a(2);
   Ranks b(2);
@@ -214,7 +217,8 @@ TEST(LivingRanks, StartNoThreadsInLaterRuns) {
   EXPECT_EQ(threads_of_the_program(), before - 3);
 }
 
-// Of 40 MB, which malloc does not keep.
+// A large result reuses the memory of a freed one. At 40 MB, malloc would not
+// keep the memory.
 TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
   Ranks ranks(2);
   ranks.run([](int64_t rank) {
@@ -229,7 +233,7 @@ TEST(LivingRanks, GiveALargeResultTheMemoryOfOneThatHasGone) {
     whole = gather();
     EXPECT_THAT(addresses, ::testing::Contains(c10::str(whole.data_ptr())));
     EXPECT_EQ(whole.sum().item<double>(), 15'000'000);
-    // Another while it is there is another.
+    // While a result is alive, another result gets other memory.
     const at::Tensor second = gather();
     EXPECT_NE(second.data_ptr(), whole.data_ptr());
     whole.resize_({10'000'001});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What observers hear: kind, bytes and group, exactly.
+// Events that observers receive: exact kinds, bytes and groups.
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Recorder : CommObserver {
 
 using Lines = std::vector<std::string>;
 
-// What ranks 0 and 3 of four hear while all run `fn`.
+// Returns the events of ranks 0 and 3 of four while all ranks run `fn`.
 std::pair<Lines, Lines> heard(const std::function<void(Group&)>& fn) {
   std::vector<Recorder> recorders(4);
   run_ranks(4, [&](int64_t rank) {
@@ -67,7 +67,7 @@ TEST(Observer, HearsBandwidthOptimalBytes) {
 }
 
 TEST(Observer, HearsUnevenSizes) {
-  // Rank r gives r + 1 rows of 4 bytes, 40 bytes in all.
+  // Rank r contributes r + 1 rows of 4 bytes, 40 bytes in all.
   EXPECT_EQ(
       heard([](Group& g) { g.all_gather(torch::ones({g.rank() + 1}), 0); }),
       (std::pair<Lines, Lines>{
@@ -84,7 +84,7 @@ TEST(Observer, HearsUnevenSizes) {
       (std::pair<Lines, Lines>{
           {"all_to_all payload 24 wire 24 of 4 on tp"},
           {"all_to_all payload 24 wire 12 of 4 on tp"}}));
-  // Of five columns rank 0 keeps two, rank 3 none.
+  // Rank 0 keeps two of the five columns, rank 3 none.
   EXPECT_EQ(
       heard([](Group& g) {
         g.shard_dim_alltoall(torch::ones({2, 5}), 0, 1);
@@ -94,7 +94,8 @@ TEST(Observer, HearsUnevenSizes) {
           {"all_to_all payload 40 wire 40 of 4 on tp"}}));
 }
 
-// When they are entered, whether or not somebody waits for them.
+// Asynchronous collectives are observed when they are entered, whether or not a
+// rank waits for them.
 TEST(Observer, HearsAsynchronousCollectivesAsTheSynchronousOnes) {
   const auto of_rank = [](const Group& g) {
     return torch::ones({g.rank() + 1, 5});

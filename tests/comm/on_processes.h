@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are processes which share memory: children of the test, which
+// Ranks that are processes sharing memory. They are children of the test, which
 // itself computes nothing, so that no thread is lost in the fork.
 #pragma once
 
@@ -27,8 +27,8 @@ namespace dtensor::test {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using detail::SharedMemoryOptions;
 
-/// Small blocks, so that small tensors take several; enough time for a machine
-/// that does much else.
+/// Returns options with small blocks, so that small tensors take several, and a
+/// timeout that suits a busy machine.
 inline SharedMemoryOptions usual_options() {
   return {.timeout = std::chrono::seconds(60), .block_bytes = 8192};
 }
@@ -63,7 +63,7 @@ class SharedWorld final : public World {
   std::map<std::string, GroupBackendPtr> backends_;
 };
 
-/// A file for a store, gone when the test is.
+/// Path for a file store; the file is removed with the object.
 class StoreFile {
  public:
   StoreFile() {
@@ -84,7 +84,8 @@ class StoreFile {
   std::string path_;
 };
 
-/// Runs `body` in a child and ends it with 0 if it found nothing wrong.
+/// Runs `body` in a child process. The child exits with 0 if no expectation
+/// failed.
 inline pid_t in_child(const std::function<void()>& body) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -101,7 +102,8 @@ inline pid_t in_child(const std::function<void()>& body) {
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-/// How the child ended: its exit code, or minus the signal.
+/// Waits for the child and returns its exit code, or minus the signal that
+/// killed it.
 inline int end_of(pid_t child) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(100);
@@ -116,7 +118,7 @@ inline int end_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// fn(rank, store) in `n` processes; returns how each ended.
+/// Runs fn(rank, store) in `n` processes. Returns end_of() each.
 inline std::vector<int> run_processes(
     int64_t n,
     const std::function<void(int64_t, const StorePtr&)>& fn) {
@@ -124,7 +126,7 @@ inline std::vector<int> run_processes(
   std::vector<pid_t> children;
   for (int64_t rank = 0; rank < n; ++rank) {
     children.push_back(in_child([&] {
-      // Nobody removes the file but the test.
+      // Only the test removes the file.
       fn(rank, c10::make_intrusive<c10d::FileStore>(file.path(), -1));
     }));
   }
@@ -135,7 +137,7 @@ inline std::vector<int> run_processes(
   return ends;
 }
 
-/// fn(rank) as the ranks of a world; returns how each ended.
+/// Runs fn(rank) as the ranks of a world. Returns end_of() each.
 inline std::vector<int> run_world(
     int64_t n,
     const std::function<void(int64_t)>& fn,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups, meshes and results under way that another rank uses, or that outlive
-// their ranks: an error at once.
+// Groups, meshes and results in flight that another rank uses or that outlive
+// their ranks raise an error immediately.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ GroupPtr tp() {
   return new_group(ranks, "tp");
 }
 
-// Every collective of a group, with the name that its error begins with.
+// All collectives of a group, with the prefix of their errors.
 std::vector<std::pair<std::string, std::function<void(Group&)>>> collectives() {
   const at::Tensor x = torch::ones({4, 4});
   return {
@@ -58,7 +58,7 @@ std::vector<std::pair<std::string, std::function<void(Group&)>>> collectives() {
       {"all_gather_texts", [=](Group& g) { g.all_gather_texts("x"); }}};
 }
 
-// Rank 0's group, which lives on.
+// Returns rank 0's group, which outlives its ranks.
 GroupPtr left_behind() {
   GroupPtr group;
   run_ranks(2, [&](int64_t rank) {
@@ -149,14 +149,14 @@ TEST(ForeignMesh, OfAnotherRankIsAnotherMesh) {
 }
 
 TEST(ForeignMesh, OfEndedRanksIsNoMeshOfLaterOnes) {
-  static DeviceMesh kept; // as a program might hold it
+  static DeviceMesh kept; // as a program might keep it
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
     if (rank == 0) {
       kept = mesh;
     }
   });
-  EXPECT_EQ(kept.size(), 2); // may be looked at
+  EXPECT_EQ(kept.size(), 2); // inspection is allowed
   std::string text;
   run_ranks(2, [&](int64_t rank) {
     if (rank == 0) {
@@ -196,7 +196,8 @@ TEST(ForeignResult, UnderWayIsRefusedToOtherRanks) {
       std::string("[Pending] a result under way on \"tp\" belongs to rank 0, "
                   "and this is rank 1") +
           kAdvice);
-  // All had entered it, so it is there when they have ended.
+  // All ranks had entered the collective, so its result is available after they
+  // have ended.
   EXPECT_TRUE(of_rank_0->wait().equal(torch::full({4}, 2.0F)));
 }
 

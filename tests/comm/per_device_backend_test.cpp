@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group that carries tensors of two types of device: of the CPU over a store
-// of bytes, and tensors without data, which stand for a GPU's here, over
-// nothing.
+// A group that supports two device types: the CPU, over a store of bytes, and
+// the meta device, which stands for a GPU here and communicates nothing.
 #include <dtensor/comm/fake_backend_impl.h>
 #include <dtensor/comm/per_device_backend_impl.h>
 #include <dtensor/comm/ranks.h>
@@ -23,7 +22,7 @@ at::Tensor meta(at::IntArrayRef sizes) {
   return torch::empty(sizes, at::kMeta);
 }
 
-// Both backends of a group, and how many have been made.
+// Factory of both backends of a group. Records the names of the backends made.
 struct Making {
   explicit Making(StorePtr shared) : store(std::move(shared)) {}
 
@@ -73,7 +72,7 @@ TEST(PerDeviceBackend, CarriesEachTensorOverItsOwn) {
             {making.fake(at::kMeta), making.over_store(at::kCPU, "store")}),
         "tp");
     const auto mine = input_of(get_rank(), {4, 2});
-    EXPECT_EQ(making.made, "store "); // at once, as in a world of CPUs
+    EXPECT_EQ(making.made, "store "); // eagerly, as in a world of CPUs
     expect_equal(
         group.all_reduce(mine, ReduceOp::kSum),
         reduced(inputs({4, 2}), ReduceOp::kSum));
@@ -123,7 +122,8 @@ TEST(PerDeviceBackend, CarriesEveryCollective) {
   });
 }
 
-// Ranks ask each other for the sizes of a device's tensors by way of the CPU.
+// Sizes are exchanged over the CPU backend, where they need no copy from a
+// device.
 TEST(PerDeviceBackend, AsksForSizesWhereNothingHasToBeFetched) {
   on_two([](Making& making) {
     Group group(
@@ -190,7 +190,8 @@ TEST(PerDeviceBackend, TensorsOfOneCallAreOnOneDevice) {
   });
 }
 
-// Ranks that would wait in different backends, and for ever.
+// Checked ranks report that their devices differ, instead of deadlocking in
+// different backends.
 TEST(PerDeviceBackend, CheckedRanksAgreeAboutTheDevice) {
   on_two([](Making& making) {
     Group group(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ends of ranks that are threads, other than by return and by exception.
+// Ranks that are threads and end other than by return or exception.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/comm/world.h>
@@ -34,11 +34,11 @@ GroupPtr both() {
 }
 
 struct Ended {
-  int status = 0; // minus the signal
+  int status = 0; // negative: minus the signal
   std::string output;
 };
 
-// Runs `body` in a child, whose main thread it is, for at most 30 seconds.
+// Runs `body` in the main thread of a child process, for at most 30 seconds.
 Ended in_child(const std::function<void()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -110,12 +110,12 @@ TEST(EndOfARank, ByPthreadExitEndsLivingRanks) {
   EXPECT_THAT(
       error_of([&] { ranks.run([] {}); }),
       HasSubstr("an earlier function failed on 2 ranks, which ended with it."));
-  run_ranks(2, [] { both()->barrier(); }); // others are not concerned
+  run_ranks(2, [] { both()->barrier(); }); // other ranks are unaffected
 }
 
 std::atomic<int64_t> steps{0};
 
-// Ranks compute and communicate until the process ends.
+// Computes and communicates on all ranks until the process ends.
 void run_for_ever() {
   run_ranks(2, [] {
     const auto group = both();
@@ -176,7 +176,7 @@ TEST(Exit, OnARanksThreadEndsWithItsStatus) {
   EXPECT_EQ(ended.status, 5) << ended.output;
 }
 
-// Without ranks that run, static objects are destroyed as ever.
+// Static objects are destroyed as usual if no ranks run.
 TEST(Exit, AfterRanksHaveEndedRunsDestructors) {
   const auto ended = in_child([] {
     run_ranks(2, [] { both()->barrier(); });
@@ -200,7 +200,7 @@ TEST(ForkedChild, CannotRunItsParentsRanks) {
       ended.output,
       "[Ranks::run] these ranks are threads of the process that this one was "
       "forked from. Make Ranks in the child.");
-  ranks.run([] { both()->barrier(); }); // the parent goes on
+  ranks.run([] { both()->barrier(); }); // the parent continues
 }
 
 TEST(ForkedChild, MayLetGoOfItsParentsRanks) {
@@ -219,7 +219,8 @@ TEST(ForkedChild, MayMakeRanksOfItsOwn) {
   EXPECT_EQ(ended.output, "done");
 }
 
-// It has the one thread that has called fork.
+// A forked child of a rank contains only the forking thread, so it cannot
+// communicate.
 TEST(ForkedChild, OfARankCannotCommunicate) {
   Ended ended;
   run_ranks(2, [&](int64_t rank) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens when ranks do not do the same: every text exactly, and nobody
-// waits for ever.
+// Ranks that do not make the same calls: exact error texts, and no deadlock.
 #include <dtensor/comm/collective_timeout.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -27,7 +26,7 @@ GroupPtr tp() {
 const char* const kSameEverywhere =
     ". Call the same collective with the same sizes on every rank.";
 
-// The error of 2 ranks that disagree, without the parts that never change.
+// Returns the error of 2 ranks that disagree, without its constant parts.
 template <typename Fn>
 std::string disagreement(const Fn& fn) {
   std::string text = error_of<c10::ValueError>([&] { run_ranks(2, fn); });
@@ -253,7 +252,7 @@ TEST(FailingRank, KeepsTheTypeThatAllErrorsShare) {
 }
 
 TEST(FailingRank, IsToldWithTheCollectiveItWasIn) {
-  // LibTorch has no sum of 16-bit unsigned numbers: the error is its own.
+  // LibTorch does not implement sum for uint16, so the error is LibTorch's.
   EXPECT_EQ(
       error_of<c10::NotImplementedError>([] {
         run_ranks(2, [] {
@@ -322,8 +321,8 @@ TEST(Deadlock, IsToldWithEveryRanksCollective) {
           const GroupPtr dp = new_group({column, column + 2}, "dp");
           const GroupPtr rows = new_group({2 * row, 2 * row + 1}, "tp");
           const at::Tensor x = torch::ones({4});
-          // Rank 0 waits along its column, rank 1 along its row, and so on
-          // round the mesh.
+          // Rank 0 waits along its column, rank 1 along its row, and so on: a
+          // cycle through the mesh.
           if (rank == 0 || rank == 3) {
             dp->all_reduce(x, ReduceOp::kSum);
           } else {
@@ -394,7 +393,7 @@ TEST(Timeout, NamesTheMissingRanks) {
 
 using std::chrono::milliseconds;
 
-// What rank 0 gets that waits alone for rank 1.
+// Returns the error of rank 0, which waits alone for rank 1.
 template <typename Fn>
 std::string error_alone(const Fn& fn) {
   return error_of([&] {
@@ -480,8 +479,8 @@ TEST(Timeout, MayBeAsLongAsItCanBe) {
       {.timeout = std::chrono::milliseconds::max()});
 }
 
-// A rank that catches the error and goes on leaves the others without what they
-// wait for: the report tells why.
+// If a rank catches the error and continues, the others wait in vain. The
+// report includes the caught error.
 TEST(Timeout, IsToldWhenTheRankCaughtIt) {
   const std::string caught =
       "rank 0 caught: [barrier] waited 50 ms on \"tp\" for rank 1. Call the "
@@ -520,7 +519,8 @@ TEST(Timeout, IsToldWhenTheRankCaughtIt) {
           "rank 1 was ended in barrier on \"tp\"");
 }
 
-// A thread of a rank has no place of its own to be ended in.
+// A cancelled rank may call another collective before it rethrows. The report
+// then names no collective for it.
 TEST(FailingRank, IsToldWhereverItWasEnded) {
   EXPECT_EQ(
       error_of([] {

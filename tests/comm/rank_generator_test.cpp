@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank draws what a program without ranks draws: each case runs once
-// outside of run_ranks and once on every rank, and must give the same bits.
+// Random numbers of ranks equal those of a program without ranks. Each case
+// runs once outside of run_ranks() and once on every rank, and must give the
+// same bits.
 #include <dtensor/comm/rank_generator.h>
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
@@ -123,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(kCases),
     [](const auto& param) { return std::string(param.param.name); });
 
-// Twice in a row: the second draw starts where the first left the generator.
+// Draws twice: the second draw continues from the generator's state after the
+// first.
 std::vector<at::Tensor> twice(const Draw& draw) {
   at::Tensor first = draw().clone();
   return {first, draw().clone()};
@@ -141,11 +143,11 @@ TEST_P(RankGenerator, DrawsWhatASingleProgramDraws) {
     EXPECT_TRUE(torch::equal(got[0], expected[0]));
     EXPECT_TRUE(torch::equal(got[1], expected[1]));
   });
-  // And the caller goes on where the ranks stopped.
+  // The caller's generator continues after the state of the ranks.
   EXPECT_TRUE(torch::equal(torch::rand({3}), after));
 }
 
-// The numbers of Python's torch.manual_seed(42); torch.rand(3).
+// The expected numbers are from Python: torch.manual_seed(42); torch.rand(3).
 TEST(RankGenerator, DrawsWhatPythonDraws) {
   const auto check = [] {
     torch::manual_seed(42);
@@ -175,7 +177,7 @@ TEST(RankGenerator, IsSeededByManualSeedInTheRankAlone) {
     EXPECT_TRUE(
         torch::equal(torch::randn({20}), rank == 1 ? expected : unseeded));
     group->barrier();
-    // Again with the same seed: it starts over.
+    // The same seed restarts the sequence.
     for (int i = 0; i < 2; ++i) {
       i == 0 ? torch::manual_seed(3) : (void)seed_rank_generator(3);
       EXPECT_TRUE(torch::equal(torch::randn({20}), expected));
@@ -218,7 +220,8 @@ at::Tensor drawn_with(uint64_t seed) {
   return torch::randn({20}, generator);
 }
 
-// The object of before is the default generator again.
+// Handles to the default generator from before the run are valid again
+// afterwards.
 TEST(RankGenerator, LeavesHandlesOfTheCallerValid) {
   at::Generator held = at::detail::getDefaultCPUGenerator();
   run_ranks(
@@ -228,7 +231,8 @@ TEST(RankGenerator, LeavesHandlesOfTheCallerValid) {
   EXPECT_TRUE(torch::equal(torch::randn({20}), drawn_with(5)));
 }
 
-// It is the same wish, whichever handle a rank passes.
+// A caller's handle to the default generator refers to the rank's generator
+// inside a rank.
 TEST(RankGenerator, IsMeantByAHandleOfTheCallerToo) {
   at::Generator held = at::detail::getDefaultCPUGenerator();
   run_ranks(2, [&](int64_t rank) {
@@ -268,7 +272,8 @@ TEST(RankGenerator, StaysTheProcessesIfAskedTo) {
   EXPECT_TRUE(torch::equal(torch::randn({20}), after));
 }
 
-// Operators that draw by others, and by none where their tensor is empty.
+// Operators that draw through other operators, or do not draw at all if their
+// tensor is empty.
 const std::set<std::string> kCounted = {
     "aten::alpha_dropout",
     "aten::alpha_dropout_",
@@ -289,7 +294,7 @@ TEST(RankGenerator, CoversEveryOperatorThatTakesAGenerator) {
   int64_t covered = 0;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    // Scopes of context_parallel, which may not be built, listen to attention.
+    // context_parallel, an optional module, intercepts attention.
     if (!op || name.name.rfind("aten::", 0) != 0 ||
         name.name == "aten::scaled_dot_product_attention") {
       continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who a rank is, and what it takes over from the caller of run_ranks.
+// Identity of a rank, and the state that it inherits from the caller of
+// run_ranks().
 #include <ATen/Parallel.h>
 #include <dtensor/comm/ranks.h>
 #include <gmock/gmock.h>
@@ -157,7 +158,7 @@ TEST(NewGroup, GivesTheSameChannelForTheSameRanks) {
   });
 }
 
-// What the program holds in memory, in KB.
+// Returns the resident memory of the process in KB.
 int64_t resident() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -170,8 +171,8 @@ int64_t resident() {
   return size;
 }
 
-// Each call may leave nothing: 2,000 that left one generator per rank behind
-// would hold 10 MB more.
+// Repeated runs do not leak: one leaked generator per rank would add 10 MB in
+// 2,000 runs.
 TEST(SlowRanks, LeaveNoMemoryBehind) {
   const auto run = [](int times) {
     for (int i = 0; i < times; ++i) {
@@ -187,13 +188,14 @@ TEST(SlowRanks, LeaveNoMemoryBehind) {
   EXPECT_LT(resident() - before, 3000) << "KB after 2,000 run_ranks";
 }
 
-// The rest of a heap that blocks of 1 MB have been freed from, in KB.
+// Returns the growth of resident memory, in KB, after 1 MB blocks have been
+// allocated and freed.
 int64_t left_of_freed_blocks() {
   const int64_t before = resident();
   std::vector<std::unique_ptr<char[]>> blocks;
-  blocks.reserve(300); // below all of them
+  blocks.reserve(300); // allocated below all blocks
   for (int i = 0; i < 300; ++i) {
-    blocks.push_back(std::make_unique<char[]>(1 << 20)); // zeroed, so there
+    blocks.push_back(std::make_unique<char[]>(1 << 20)); // zeroed, so resident
   }
   blocks.clear();
   return resident() - before;
@@ -204,9 +206,10 @@ TEST(SlowRanks, KeepFreedMemoryWhileTheyLive) {
     const Ranks ranks(1);
     EXPECT_GT(left_of_freed_blocks(), 200 << 10);
     run_ranks(2, [] {});
-    EXPECT_GT(left_of_freed_blocks(), -1000); // taken from what is kept
+    // The blocks are allocated from the retained memory.
+    EXPECT_GT(left_of_freed_blocks(), -1000);
   }
-  // Freeing the next gives back what was kept, too.
+  // Freeing the next blocks also returns the retained memory.
   EXPECT_LT(left_of_freed_blocks(), -100 * (1 << 10));
   const Ranks ranks(1, {.keep_freed_memory = false});
   EXPECT_LT(left_of_freed_blocks(), 100 << 10);

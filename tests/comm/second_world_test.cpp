@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What examples/01_layouts.cpp and 02_tensors.cpp do runs in another World as
-// it does in run_ranks.
+// A second World implementation supports meshes, layouts and tensors (as in
+// examples/01_layouts.cpp and 02_tensors.cpp) like run_ranks().
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <tests/redistribute/expect_right.h>
@@ -16,7 +16,7 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// Over a file, as ranks that are processes could.
+// Runs `fn` on two ranks over a file store, as processes could.
 void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string path =
@@ -28,7 +28,8 @@ void on_two_ranks(const std::function<void(const DeviceMesh&)>& fn) {
   std::remove(path.c_str());
 }
 
-// With the sizes that the layouts say, which a store does not forgive.
+// Checks all pairs of layouts. A wrong local size fails, because a store keeps
+// bytes without shapes.
 void expect_all_right(
     const std::vector<int64_t>& shape,
     const std::vector<Sizes>& all_sizes,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shard_dim_alltoall: from a tensor that is cut along one dimension to the same
-// tensor cut along another. The truth is torch.chunk of the whole.
+// shard_dim_alltoall(): from a tensor sharded along one dimension to the same
+// tensor sharded along another. The expected result is torch.chunk of the full
+// tensor.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -28,7 +29,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(1, 2, 3, 4, 8));
 
 TEST_P(ShardDimAllToAll, CutsAlongTheOtherDimension) {
-  // Travel by value and not, divide evenly and not, are empty for some or all.
+  // Shapes below and above the inline size, divisible and not, empty for some
+  // ranks or for all.
   const std::vector<std::vector<int64_t>> shapes = {
       {8, 8},
       {5, 7},
@@ -47,7 +49,7 @@ TEST_P(ShardDimAllToAll, CutsAlongTheOtherDimension) {
             continue;
           }
           SCOPED_TRACE(c10::str(shape, " from ", from, " to ", to));
-          const auto mine = chunk_of(whole, from, rank); // with gaps
+          const auto mine = chunk_of(whole, from, rank); // not contiguous
           const auto got =
               world()->shard_dim_alltoall(mine, from, to - whole.dim());
           expect_equal(got, chunk_of(whole, to, rank).contiguous());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens to processes that share memory when one of them ends, fails, is
-// missing, calls something else or is a stranger; and that nothing is left.
+// Processes that share memory when a member ends, fails, is missing, calls
+// another collective, or is not a member; and leaks afterwards.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/processes/shared_layout_impl.h>
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Rank 1 of three ends in the third all_reduce, by `end`; how it ended.
+// Ends rank 1 of three in the third all_reduce by calling `end`. Returns the
+// rank's exit status.
 int end_rank_one(int64_t numel, const std::function<void()>& end) {
   const auto ends = run_world(3, [&](int64_t rank) {
     const GroupPtr group = world();
@@ -76,13 +77,13 @@ TEST(SharedMemoryFaults, DeathIsNoticed) {
   EXPECT_EQ(end_rank_one(4, crash), -SIGSEGV);
 }
 
-// While the others are in the midst of a long one.
+// The death of a rank is detected in the middle of a long collective.
 TEST(SharedMemoryFaults, DeathBetweenBlocksIsNoticed) {
   const auto ends = run_world(3, [&](int64_t rank) {
     const GroupPtr group = world();
     group->barrier();
     if (rank == 2) {
-      // Takes part in some blocks, and is stopped wherever it is.
+      // Rank 2 takes part in some blocks until the alarm kills it.
       alarm(1);
     }
     const auto rounds = [&] {
@@ -102,7 +103,7 @@ TEST(SharedMemoryFaults, WhoLetsGoIsNoticed) {
     GroupPtr group = new_group({0, 1}, "tp");
     group->barrier();
     if (rank == 1) {
-      // The group goes with its world.
+      // The group is destroyed with its world.
       return;
     }
     EXPECT_THAT(
@@ -116,7 +117,7 @@ TEST(SharedMemoryFaults, WhoLetsGoIsNoticed) {
 TEST(SharedMemoryFaults, FailureOfOneIsToldToAll) {
   on_processes(3, [](int64_t rank) {
     const GroupPtr group = new_group({0, 1, 2}, "tp");
-    const int64_t large = int64_t{1} << 61; // more than can be addressed
+    const int64_t large = int64_t{1} << 61; // exceeds the address space
     const Sizes sizes = rank == 1 ? Sizes{large, 4, large} : Sizes{4, 4, 4};
     const std::string text =
         error_of<c10::Error>([&] { group->all_gather(ones(), 0, sizes); });
@@ -181,7 +182,7 @@ TEST(SharedMemoryFaults, DisagreementIsAnErrorOnAll) {
     const GroupPtr group = new_group({0, 1}, "tp");
     const auto said = [&](const std::function<void()>& fn) {
       const std::string text = error_of<c10::ValueError>(fn);
-      const auto all = group->all_gather_texts(text); // it goes on
+      const auto all = group->all_gather_texts(text); // the group still works
       EXPECT_EQ(all[0], all[1]);
       return text;
     };
@@ -212,7 +213,7 @@ TEST(SharedMemoryFaults, DisagreementIsAnErrorOnAll) {
         HasSubstr("from rank 1"));
     EXPECT_THAT(
         said([&] {
-          // Rank 1 sends 3, where rank 0 expects 2.
+          // Rank 1 sends 3 elements and rank 0 expects 2.
           const std::vector<Sizes> shapes = {{1}, {2}};
           rank == 0 ? group->all_to_all({ones(1), ones(1)}, shapes)
                     : group->all_to_all({ones(3), ones(2)}, shapes);
@@ -255,7 +256,7 @@ TEST(SharedMemoryFaults, NothingIsLeft) {
       EXPECT_EQ(entries("/proc/self/fd"), open);
       EXPECT_FALSE(store->check({"shared_segment"}) && rank == 0);
     }
-    EXPECT_TRUE(maps_memory()); // where the result is
+    EXPECT_TRUE(maps_memory()); // for the result
     EXPECT_EQ(sum.sum().item<double>(), 140000.0);
     sum.reset();
     EXPECT_FALSE(maps_memory());
@@ -265,7 +266,7 @@ TEST(SharedMemoryFaults, NothingIsLeft) {
   EXPECT_LE(entries("/dev/shm"), shm);
 }
 
-// What a member says that finds this in the store.
+// Returns the error of a member that finds `said` in the store.
 std::string refusal(const StorePtr& store, const std::string& said) {
   store->set("shared_segment", std::vector<uint8_t>(said.begin(), said.end()));
   return error_of([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of processes that share memory give what plain programs compute
-// of the whole data.
+// Collectives of processes that share memory equal plain computations on the
+// full data.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/processes/shared_layout_impl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using namespace test;
 
 constexpr int64_t kSizes[] = {2, 3, 4, 8};
 
-// [3, 0 to 2, 5] for some ranks, and of several blocks for others.
+// Returns sizes 0 and 1 for some ranks, and 400 (several blocks) for others.
 Sizes uneven_sizes(int64_t ranks) {
   Sizes sizes;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -37,7 +37,7 @@ std::vector<at::Tensor> uneven_parts(int64_t ranks) {
   return parts;
 }
 
-// What rank `from` sends to rank `to`; some of it is nothing.
+// Returns the message from rank `from` to rank `to`; some messages are empty.
 at::Tensor message(int64_t from, int64_t to, int64_t rows) {
   return input_of(from * 16 + to, {(from + 2 * to) % 4 * rows, 2});
 }
@@ -51,7 +51,8 @@ TEST(SharedMemory, ReducesEveryDtype) {
           if (!has_meaning(op, dtype)) {
             continue;
           }
-          // By value, as a whole, and by blocks.
+          // Rows that are reduced inline in the notice, in one block, and in
+          // several blocks.
           for (const int64_t rows : {2, 2000, 20000}) {
             expect_equal(
                 group->all_reduce(input_of(rank, {rows, 1}, dtype), op),
@@ -68,7 +69,7 @@ TEST(SharedMemory, ReducesEveryDtype) {
   }
 }
 
-// Also where they lie in memory that the ranks share.
+// Results can be resized, including those in shared memory.
 TEST(SharedMemory, ResultsMayBeResized) {
   on_processes(2, [](int64_t rank) {
     const auto sum =
@@ -109,8 +110,8 @@ TEST(SharedMemory, GivesTheSameBitsToAll) {
   });
 }
 
-// Results lie where others write them while there is room, and last as long as
-// somebody has them.
+// Results lie in the shared arena while it has space, and stay valid as long as
+// they are referenced.
 TEST(SharedMemory, KeepsResults) {
   const auto body = [](int64_t rank) {
     const int64_t numel = detail::kArenaBytes / 4 / 5 * 2; // two fit
@@ -159,7 +160,8 @@ TEST(SharedMemory, GathersAlongEveryDim) {
   }
 }
 
-// Long ones: one member has no rows, another no room for results.
+// Long gathers work if one member has no rows and another has no space left in
+// its arena.
 TEST(SharedMemory, GathersToAll) {
   on_processes(3, [](int64_t rank) {
     const GroupPtr group = world();
@@ -209,7 +211,7 @@ TEST(SharedMemory, ReducesAndCuts) {
         }
         Sizes given(static_cast<size_t>(ranks), 0);
         given.front() = 1;
-        given.back() = shape[1] - 1; // nothing for those between
+        given.back() = shape[1] - 1; // the ranks between get nothing
         const auto parts = sum.split_with_sizes(given, 1);
         expect_equal(
             group->reduce_scatter(mine, 1, ReduceOp::kSum, given),
@@ -239,7 +241,7 @@ TEST(SharedMemory, ExchangesParts) {
           }
         }
       }
-      // Cut along 1, to be cut along 0.
+      // From sharded along dimension 1 to sharded along dimension 0.
       const auto whole = torch::cat(uneven_parts(ranks), 1);
       const auto chunks = whole.chunk(ranks, 0);
       const auto got = group->shard_dim_alltoall(uneven(rank, ranks), 1, 0);
@@ -290,7 +292,7 @@ TEST(SharedMemory, SendsStringsAndMessages) {
       expect_equal(
           group->recv(torch::empty_like(expected), before, tag), expected);
     };
-    // All send first, more than there is room for; then take it by tag, after a
+    // All ranks first send more than a ring holds, then receive by tag, after a
     // collective.
     for (const int64_t rows : {1, 0, 50000, 7}) {
       group->send(input_of(rank, {rows, 3}, at::kDouble), next, rows % 2);
@@ -340,7 +342,8 @@ TEST(SharedMemory, EntersAsynchronousCollectives) {
   });
 }
 
-// Short and long ones of all kinds, in an order that all draw alike.
+// Runs short and long collectives of all kinds, in a random order that is equal
+// on all ranks.
 void mix(int64_t rank, int64_t rounds) {
   const GroupPtr group = world();
   const int64_t ranks = group->size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives over tensors that are small enough to travel by value. The truth
-// is what the same ranks compute from copies of all inputs with plain
-// operators, bit for bit.
+// Collectives over tensors that are small enough to travel inline in a notice.
+// The expected result is computed by the same ranks from copies of all inputs
+// with plain operators, and must be equal bit for bit.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -41,16 +41,16 @@ GroupPtr tp() {
   return new_group(ranks, "tp");
 }
 
-// Values that no two ranks share and that round when they are added; what a
-// rank gives is known to all.
+// Returns values that differ between ranks and whose sums are rounded. Every
+// rank can compute the input of every other.
 at::Tensor input_of(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
   int64_t numel = 1;
   for (const int64_t size : sizes) {
     numel *= size;
   }
   const at::Tensor index = torch::arange(numel, at::kDouble) + 1;
-  // Not sin(): its vector library may take another code path in one of several
-  // threads that call it first.
+  // sin() is avoided: its vector library may take another code path in one of
+  // several threads that call it first.
   const at::Tensor turns = index * (rank * 2 + 3) * 0.7390851332151607;
   const at::Tensor values = (turns.frac() * 200 - 100).view(sizes);
   return at::isIntegralType(dtype, true) ? values.to(at::kLong).to(dtype)
@@ -84,7 +84,8 @@ at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   }
 }
 
-// From left to right; sums, averages and products of halves in f32.
+// Reduces from left to right; sums, averages and products of 16-bit floats in
+// f32.
 at::Tensor reduced(const std::vector<at::Tensor>& terms, ReduceOp op) {
   const at::ScalarType dtype = terms[0].scalar_type();
   const bool wide = at::isReducedFloatingType(dtype);
@@ -165,8 +166,8 @@ TEST_P(SmallCollectives, ReduceComplexNumbers) {
   });
 }
 
-// From one element to twice what travels by value, about every limit of the
-// loops: the results do not show where the way changes.
+// Lengths from one element to twice the inline size, around every boundary of
+// the loops: the results do not depend on the code path.
 TEST_P(SmallCollectives, ReduceEveryLength) {
   on_ranks([](Group& group) {
     for (const int64_t size :
@@ -197,7 +198,7 @@ TEST_P(SmallCollectives, ReduceEveryLength) {
   });
 }
 
-// A mega and a bit: blocks and pieces of blocks, in every kind of loop.
+// 2^18 + 5 elements: blocks and partial blocks, in every kind of loop.
 TEST_P(SmallCollectives, AgreeWithLargeOnes) {
   on_ranks([](Group& group) {
     for (const at::ScalarType dtype :
@@ -260,7 +261,7 @@ TEST_P(SmallCollectives, GatherAlongEveryDim) {
   });
 }
 
-// The root's values; what the others pass is not read.
+// Every rank receives the root's values; the other inputs are not read.
 TEST_P(SmallCollectives, BroadcastFromEveryRoot) {
   on_ranks([](Group& group) {
     for (int64_t root = 0; root < group.size(); ++root) {
@@ -274,8 +275,8 @@ TEST_P(SmallCollectives, BroadcastFromEveryRoot) {
   });
 }
 
-// Alike on all ranks, and of shapes that differ with sender and receiver; too
-// many bytes in all.
+// Shapes that are equal on all ranks, that depend on the sender or on the
+// receiver, and that exceed the inline size in total.
 TEST_P(SmallCollectives, ExchangeParts) {
   using Shape = std::function<std::vector<int64_t>(int64_t from, int64_t to)>;
   const std::vector<Shape> shapes = {
@@ -314,8 +315,8 @@ TEST_P(SmallCollectives, ExchangeParts) {
   });
 }
 
-// Tensors that are not their bytes: strided, expanded, conjugated, with a
-// gradient. A rank may pass one where others pass a plain one.
+// Strided, expanded and conjugated tensors, and tensors that require gradients,
+// are supported. One rank may pass such a tensor where others pass a plain one.
 TEST_P(SmallCollectives, TakeUnusualTensors) {
   on_ranks([](Group& group) {
     const bool odd = get_rank() % 2 == 1;
@@ -359,9 +360,9 @@ TEST_P(SmallCollectives, WorkInInferenceMode) {
   });
 }
 
-// Rounds of drawn kinds and sizes, small and large in turn, with ranks at
-// different speeds. The results of all rounds are kept and looked at again at
-// the end: nothing that a later round writes shows in them.
+// Rounds of random kinds and sizes, alternately small and large, with ranks at
+// different speeds. The results of all rounds are kept and checked again at the
+// end, so an overwritten result would be found.
 TEST_P(SmallCollectives, ManyRoundsOfAnySize) {
   on_ranks([](Group& group) {
     std::mt19937 shared(7);
@@ -404,7 +405,7 @@ TEST_P(SmallCollectives, ManyRoundsOfAnySize) {
   });
 }
 
-// The input may be changed as soon as the call has returned.
+// The input may be modified as soon as the call has returned.
 TEST_P(SmallCollectives, TheInputIsFreeAfterwards) {
   on_ranks([](Group& group) {
     at::Tensor mine = torch::empty({16});
@@ -418,8 +419,8 @@ TEST_P(SmallCollectives, TheInputIsFreeAfterwards) {
   });
 }
 
-// In each of three ranks' two neighbourhoods at a time: groups that overlap
-// have channels of their own.
+// Overlapping groups, the row and the column of a 2 x 2 grid, have separate
+// channels.
 TEST(SmallCollectivesOfGroups, DoNotMix) {
   run_ranks(4, [](int64_t rank) {
     const GroupPtr row = new_group({rank / 2 * 2, rank / 2 * 2 + 1}, "row");

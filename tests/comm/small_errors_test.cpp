@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens when ranks do not do the same in collectives over small tensors:
-// what they say is what they say of large ones, and nobody waits for ever.
+// Ranks that do not make the same calls in collectives over small tensors: the
+// errors are those of large tensors, and no rank deadlocks.
 #include <dtensor/comm/ranks.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,7 +20,8 @@ GroupPtr tp() {
   return new_group(ranks, "tp");
 }
 
-// What two ranks say of each other, whichever way each of them takes.
+// Returns the error of two ranks that disagree, without its constant parts. It
+// does not depend on whether their tensors are small or large.
 std::string disagreement(const std::function<void(Group&, int64_t)>& fn) {
   std::string text = error_of<c10::ValueError>(
       [&] { run_ranks(2, [&](int64_t rank) { fn(*tp(), rank); }); });
@@ -35,7 +36,8 @@ std::string disagreement(const std::function<void(Group&, int64_t)>& fn) {
   return text.substr(head.size(), text.size() - head.size() - tail.size());
 }
 
-// After some rounds that agree, so that notices of earlier rounds lie about.
+// Runs some rounds that agree, so that notices of earlier rounds remain in the
+// buffers.
 void agree(Group& group) {
   for (int round = 0; round < 5; ++round) {
     group.all_reduce(torch::ones({3}), ReduceOp::kSum);
@@ -111,8 +113,8 @@ TEST(SmallDisagreement, OfSmallAndLarge) {
       "f32[3] with sum; rank 1 calls all_gather_texts");
 }
 
-// A rank that fails between small rounds ends the others, also when these have
-// long fallen asleep.
+// A rank that fails between small rounds ends the others, even if they have
+// been asleep for long.
 TEST(SmallCollectivesEnd, WhenARankFails) {
   for (const int64_t ranks : {2, 4, 8}) {
     for (const int64_t wait : {0, 20}) {
@@ -160,7 +162,7 @@ TEST(SmallCollectivesEnd, WhenARankReturns) {
       << text;
 }
 
-// One rank waits in a small round and the other in a message.
+// A deadlock of one rank in a small round and the other in a recv is detected.
 TEST(SmallCollectivesEnd, WhenAllWait) {
   const std::string text = error_of([] {
     run_ranks(2, [](int64_t rank) {
@@ -200,7 +202,7 @@ TEST(SmallCollectivesEnd, WhenTimeIsOver) {
       << text;
 }
 
-// A rank that goes on after its error finds the group closed.
+// A rank that continues after its error finds the group closed.
 TEST(SmallCollectivesEnd, ForGoodAfterAnError) {
   const std::string text = error_of([] {
     run_ranks(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Results of some bytes are tensors like LibTorch's own in all that can be seen
-// of them.
+// Results of a few bytes behave exactly like tensors that LibTorch allocates.
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <dtensor/comm/rank_memory_impl.h>
@@ -45,7 +44,7 @@ TEST(SmallMemory, TakesShapesAndTypes) {
   EXPECT_EQ(empty_small({0, 4}, at::kFloat).numel(), 0);
 }
 
-// 2^64 + 16 bytes, and more elements than there are numbers.
+// Sizes of 2^64 + 16 bytes, and more elements than int64 can count.
 TEST(SmallMemory, RefusesWhatCannotBeAddressed) {
   const int64_t large = (int64_t{1} << 62) + 4;
   EXPECT_EQ(detail::bytes_of({large}, 4), std::numeric_limits<size_t>::max());
@@ -75,7 +74,7 @@ TEST(SmallMemory, OutlivesTheRanksThatMadeIt) {
   EXPECT_TRUE(torch::equal(results[1], torch::full({3}, 2.0)));
 }
 
-// As LibTorch's profiler counts memory.
+// Counts memory as LibTorch's profiler does.
 struct Counted : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(
       void* block,
@@ -106,7 +105,7 @@ TEST(SmallMemory, IsSeenByProfilers) {
   }
 }
 
-// Counts what is wanted of it.
+// Allocator that counts the calls.
 struct OwnAllocator : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     ++calls;

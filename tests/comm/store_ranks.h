@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks of a StoreWorld.
+// on_store_ranks(): runs a function on the ranks of a StoreWorld.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 namespace dtensor::test {
 
-/// Threads of the test's own, each a rank of a world over the store that `open`
-/// gives it.
+/// Runs `fn` in threads of the test, each of which is a rank of a world over
+/// the store that `open` returns.
 inline void on_store_ranks(
     int64_t n,
     const std::function<StorePtr()>& open,
@@ -36,7 +36,7 @@ inline void on_store_ranks(
   }
 }
 
-/// The same over a store in memory.
+/// Runs `fn` on such ranks over a store in memory.
 inline void on_store_ranks(
     int64_t n,
     const std::function<void(int64_t rank)>& fn,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Another World, over communication that knows nothing of us: a store of c10d's
-// that keeps bytes under names.
+// A World implementation over a c10d store, which keeps bytes under keys. It
+// shares no code with the library's own worlds.
 #pragma once
 
 #include <c10/util/StringUtil.h>
@@ -17,8 +17,8 @@ namespace dtensor::test {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-/// The seven functions of a backend: members leave what they give under
-/// numbered names, and read the others'.
+/// The seven required functions of a backend. Members write their inputs under
+/// numbered keys and read those of the others.
 class StoreBackend final : public GroupBackend {
  public:
   StoreBackend(
@@ -95,7 +95,7 @@ class StoreBackend final : public GroupBackend {
     const auto* begin = static_cast<const uint8_t*>(tensor.const_data_ptr());
     store_->set(name, std::vector<uint8_t>(begin, begin + tensor.nbytes()));
   }
-  // Bytes have no shape: the reader has to know it.
+  // The bytes carry no shape, so the reader must pass it.
   at::Tensor
   take(const std::string& name, SizesRef sizes, const at::Tensor& like) {
     const std::vector<uint8_t> bytes = store_->get(name);

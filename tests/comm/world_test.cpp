@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which world a thread is in, and what a rank finds of its own.
+// The current world of a thread, and the state that belongs to a rank.
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/rank_local_impl.h>
 #include <dtensor/comm/ranks.h>
@@ -91,7 +91,7 @@ TEST(World, MakesGroupsForItsOwnRankAlone) {
       "of it.");
 }
 
-// Lives as long as its group does.
+// A world lives as long as any of its groups.
 TEST(World, IsKeptByItsGroups) {
   std::weak_ptr<World> world;
   GroupPtr group;
@@ -115,7 +115,8 @@ struct Counter final : CommObserver {
   int count = 0;
 };
 
-// The rank's thread made the graph; another one goes back through it.
+// A backward node runs in the world of the rank that created it, even if
+// another thread runs the backward pass.
 TEST(World, OfABackwardNodeIsTheOneThatMadeIt) {
   run_ranks(2, [](int64_t rank) {
     const GroupPtr group = new_group({0, 1}, "tp");
@@ -140,7 +141,7 @@ TEST(World, OfABackwardNodeIsTheOneThatMadeIt) {
   });
 }
 
-// While the rank waits for it.
+// Another thread may act as the rank while the rank waits for it.
 TEST(World, MayBeLentToAnotherThread) {
   run_ranks(2, [](int64_t rank) {
     const GroupPtr group = new_group({0, 1}, "tp");
@@ -156,8 +157,7 @@ TEST(World, MayBeLentToAnotherThread) {
   });
 }
 
-// A node that one rank made is that rank's in the thread of a later one, or in
-// none when the rank has ended.
+// A backward node whose rank has ended runs outside of any world.
 TEST(World, OfANodeIsNoneWhenTheRankHasEnded) {
   at::Tensor loss;
   int64_t size = -1;

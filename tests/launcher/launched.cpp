@@ -28,11 +28,12 @@ void read_from(int& fd, std::string& text) {
     text.append(chunk, static_cast<size_t>(count));
   } else if (count == 0) {
     ::close(fd);
-    fd = -1; // poll() passes over it
+    fd = -1; // poll() ignores it
   }
 }
 
-// Gone, or dead and not reaped by whoever took it over.
+// Returns true if the process is gone, or dead and not reaped by its new
+// parent.
 bool gone(const std::string& pid) {
   std::ifstream stat("/proc/" + pid + "/stat");
   std::string text;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A dtensor-run under way, for tests.
+// Launched: a running dtensor-run, for tests.
 //
 //   Launched job({"-n", "2", "sh", "-c", "echo $RANK"});
 //   EXPECT_EQ(job.finish(), 0);
 //   EXPECT_THAT(job.lines(), UnorderedElementsAre("[0] 0", "[1] 1"));
 //
-// No test measures time: whatever is waited for is given a minute, and a job
-// that takes longer is killed and fails its test.
+// No test measures time. Every wait has a limit of one minute; a job that takes
+// longer is killed and its test fails.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ namespace launcher {
 
 class Launched {
  public:
-  // `program` instead of dtensor-run, with these arguments.
+  // Starts `program`, by default dtensor-run, with these arguments.
   explicit Launched(
       const std::vector<std::string>& arguments,
       const std::string& program = DTENSOR_RUN);
@@ -27,9 +27,9 @@ class Launched {
   Launched& operator=(const Launched&) = delete;
 
   void signal(int signal) const;
-  // Until `text` is in its output.
+  // Waits until the output contains `text`.
   void wait_for(const std::string& text);
-  // Until it has ended; how, as a shell has it.
+  // Waits for the end. Returns the exit status as a shell reports it.
   int finish();
 
   const std::string& out() const {
@@ -38,13 +38,14 @@ class Launched {
   const std::string& err() const {
     return err_;
   }
-  // Of its output.
+  // Returns the lines of the output.
   std::vector<std::string> lines() const;
-  // What follows `label` in each line that has it.
+  // Returns the text after `label` in each line that contains it.
   std::vector<std::string> values(const std::string& label) const;
 
  private:
-  // Reads what comes within a moment. False at the end of both streams.
+  // Reads the output that arrives within a moment. Returns false at the end of
+  // both streams.
   bool read_some();
 
   pid_t pid_ = -1;
@@ -54,16 +55,17 @@ class Launched {
   std::string err_;
 };
 
-// sh -c `script` on `ranks` ranks, after these options.
+// Returns arguments that run sh -c `script` on `ranks` ranks, after these
+// options.
 std::vector<std::string> on_ranks(
     int ranks,
     const std::string& script,
     std::vector<std::string> options = {});
 
-// Whether the processes are gone, after at most a minute.
+// Returns true if the processes are gone, after waiting for at most a minute.
 bool all_gone(const std::vector<std::string>& pids);
 
-// How this host is called in messages.
+// Returns this host's name as messages show it.
 std::string host_name();
 
 } // namespace launcher

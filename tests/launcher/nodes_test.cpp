@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes are launchers on this host.
+// Jobs on several nodes; the nodes are launchers on this host.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 
-// Two launchers of two ranks each.
+// Two launchers with two ranks each.
 class Nodes : public testing::Test {
  protected:
   std::vector<std::string> on_node(
@@ -36,7 +36,7 @@ class Nodes : public testing::Test {
 
 const std::string kForever = "echo pid $$; exec sleep 1000";
 
-// Both ranks of the node.
+// Waits for both ranks of the node.
 void wait_until_up(Launched& job, int node) {
   job.wait_for("[" + std::to_string(2 * node) + "] pid");
   job.wait_for("[" + std::to_string(2 * node + 1) + "] pid");

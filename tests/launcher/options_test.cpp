@@ -80,7 +80,7 @@ TEST(Options, RefuseAddressesThatAreNone) {
         std::string("--rdzv is not HOST:PORT: ") + text +
             ". Pass an address of node 0 and a port from 1 to 65535.");
   }
-  // Of the block that is reserved for documentation: no host has it.
+  // The address is from the block reserved for documentation: no host has it.
   expect_error(
       {"-n", "1", "--rdzv", "192.0.2.1:29500", "true"},
       "cannot listen at 192.0.2.1:29500: Cannot assign requested address. Pass "

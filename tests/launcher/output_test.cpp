@@ -30,7 +30,8 @@ TEST(Output, IsRawWithoutPrefix) {
   EXPECT_EQ(job.err(), "bad\nbad\n");
 }
 
-// Lines in two writes, and more of them than a pipe holds.
+// Lines that are written in two calls, and more of them than a pipe holds, do
+// not mix.
 TEST(Output, NeverMixesLines) {
   Launched job(on_ranks(
       4,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks end, and that nothing is left.
+// Ends of ranks, and the processes that may remain afterwards.
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks find when they start.
+// Environment of ranks when they start.
 #include <gmock/gmock.h>
 #include <sched.h>
 
@@ -42,7 +42,7 @@ std::set<int> own_cpus() {
   return cpus;
 }
 
-// The CPUs of each rank.
+// Returns the CPUs of each rank.
 std::vector<std::set<int>> cpus_of_ranks(
     int ranks,
     std::vector<std::string> options) {
@@ -76,7 +76,8 @@ TEST(Ranks, FindTheVariablesOfTorchrun) {
   EXPECT_THAT(ports, ElementsAre(testing::Ne("0"), ports.at(0)));
 }
 
-// OMP_NUM_THREADS of each rank where `setting`, for env, is the launcher's.
+// Returns OMP_NUM_THREADS of each rank if the launcher runs with `setting`,
+// which is passed to env.
 std::vector<std::string> threads_of(
     int ranks,
     std::vector<std::string> setting) {
@@ -102,7 +103,8 @@ TEST(Ranks, HaveNothingToRead) {
 }
 
 TEST(Ranks, HoldNoDescriptorOfTheLauncher) {
-  // What this process has open without close-on-exec, they have too.
+  // Ranks may only inherit the descriptors that this process has open without
+  // close-on-exec.
   Launched with(on_ranks(2, "echo $(ls /proc/self/fd)"));
   EXPECT_EQ(with.finish(), 0);
   Launched without({"-c", "echo $(ls /proc/self/fd)"}, "sh");

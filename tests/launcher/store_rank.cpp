@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Meets the other ranks in the job's store, as Python's env:// does, and prints
-// how many came.
+// A rank that meets the other ranks in the job's store, as Python's env://
+// does, and prints how many arrived.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 

@@ -17,13 +17,14 @@ namespace {
 
 using testing::ElementsAre;
 
-// The addresses, as in /proc/net/tcp, at which something listens to this port.
+// Returns the addresses, in the format of /proc/net/tcp, at which a socket
+// listens to this port.
 std::vector<std::string> listening_at(int port) {
   std::vector<std::string> found;
   for (const auto* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream in(table);
     std::string line;
-    std::getline(in, line); // the heading
+    std::getline(in, line); // skip the heading
     while (std::getline(in, line)) {
       std::istringstream fields(line);
       std::string number, local, remote, state;
@@ -76,7 +77,8 @@ TEST(Store, ListensOnLoopbackAlone) {
   EXPECT_THAT(listening_at(std::stoi(ports[0])), ElementsAre("0100007F"));
 }
 
-// A listener that accepts connections and says nothing.
+// A listener that accepts connections and never answers is given up at the
+// timeout.
 TEST(Store, IsNotWaitedForLongerThanAsked) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How backends are named, and what stands in the way of one.
+// Names of backends, and errors of backends that are not available.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dtensor/comm/processes/backend_choice_impl.h>
 #include <dtensor/comm/processes/gpu_claim_impl.h>
@@ -22,7 +22,7 @@ std::string error(const std::string& text) {
   return test::error_of<c10::ValueError>([&] { choose_backends(text); });
 }
 
-// An entry of the environment that is gone when the test is.
+// Environment variable that is set during the test.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CheckReplicas over whatever backend the suite was started with.
+// CheckReplicas over the backend with which the suite was started.
 #include <dtensor/dtensor.h>
 #include <tests/parallel/modules.h>
 #include <tests/processes/on_ranks.h>

@@ -24,7 +24,7 @@ GroupPtr everybody() {
   return new_group(ranks, "all");
 }
 
-// One for all ranks, by the first rank.
+// Returns a folder for all ranks, chosen by the first rank.
 std::string common_folder(Group& group) {
   const auto mine = (std::filesystem::temp_directory_path() /
                      ("checkpoint_of_" + std::to_string(::getpid())))
@@ -40,7 +40,7 @@ std::string common_folder(Group& group) {
 
 StateDict
 state_on(const DeviceMesh& mesh, const Placement& layout, double add) {
-  // Large enough that ranks share it.
+  // Large enough that ranks share the reading.
   const auto whole = at::arange(600'000.).view({600, 1000}) + add;
   StateDict state;
   state.insert("w", distribute_tensor(whole, mesh, {layout}));
@@ -107,7 +107,7 @@ TEST_ON_RANKS(ProcessCheckpoint, IsWholeIfSavedSo) {
   }
 }
 
-// What one rank does otherwise, or finds damaged, all are told.
+// If one rank passes something else or finds damage, all ranks get the error.
 TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
   const auto group = everybody();
   const auto folder = common_folder(*group);
@@ -142,7 +142,7 @@ TEST_ON_RANKS(ProcessCheckpoint, TellsAllRanks) {
     EXPECT_FALSE(std::filesystem::exists(folder + "/two"));
   }
   group->barrier();
-  if (get_rank() == 0) { // the last byte of "w" in the first rank's file
+  if (get_rank() == 0) { // last byte of "w" in rank 0's file
     std::fstream file(
         folder + "/one/shard-00001-model-00001-of-00001.safetensors",
         std::ios::in | std::ios::out | std::ios::binary);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every collective against what a plain program computes of the inputs of all
-// ranks, over whatever backend the suite was started with.
+// Every collective, compared with plain computations on the inputs of all
+// ranks, over the backend with which the suite was started.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ int64_t size() {
   return get_world_size();
 }
 
-// [3, rank % 3, 2], so that ranks have other sizes along dimension 1.
+// Returns a tensor of shape [3, rank % 3, 2]: the size along dimension 1
+// depends on the rank.
 at::Tensor uneven(int64_t rank) {
   return input_of(rank, {3, rank % 3, 2});
 }
@@ -39,13 +40,13 @@ std::vector<at::Tensor> of_all(at::Tensor (*make)(int64_t)) {
   return all;
 }
 
-// What rank `from` sends to rank `to`.
+// Returns the message from rank `from` to rank `to`.
 at::Tensor message(int64_t from, int64_t to) {
   return input_of(from * 16 + to, {(from + 2 * to) % 4, 2});
 }
 
-// Numbers of elements below, at and above what travels by value, and more than
-// a piece of what backends send in pieces.
+// Numbers of elements below, at and above the inline size, and above the chunk
+// size of backends.
 const std::vector<int64_t> kNumels = {0, 1, 7, 1023, 1024, 1025, 70'000};
 
 TEST_ON_RANKS(Processes, AllReduceOfEveryDtype) {
@@ -76,7 +77,7 @@ TEST_ON_RANKS(Processes, AllReduceOfEverySize) {
       group->all_reduce(scalar, ReduceOp::kMax).item<double>(), size() - 1);
 }
 
-// Sums that rounding changes with their order are the same bits everywhere.
+// Sums that depend on the order of rounding have the same bits on all ranks.
 TEST_ON_RANKS(Processes, ReductionsHaveTheSameBitsOnAllRanks) {
   const GroupPtr group = world();
   for (const int64_t numel : {3, 2000, 300'000}) {
@@ -226,7 +227,8 @@ TEST_ON_RANKS(Processes, GroupsOfSome) {
   }
 }
 
-// Of a process, where each has two ranks.
+// Groups of two neighbouring ranks, which share a process if each process has
+// two ranks.
 TEST_ON_RANKS(Processes, GroupsOfNeighbours) {
   const int64_t first = get_rank() / 2 * 2;
   if (first + 1 < size()) {
@@ -269,7 +271,8 @@ TEST_ON_RANKS(Processes, CollectivesThatOverlap) {
   EXPECT_EQ(sum->wait().data_ptr(), sum->wait().data_ptr());
 }
 
-// Long enough not to be on its way when it changes: peers come later.
+// An input may be modified as soon as the asynchronous call returns. The tensor
+// is long, and peers arrive late, so it cannot have been sent by then.
 TEST_ON_RANKS(Processes, WhatWasGivenMayChangeAtOnce) {
   const GroupPtr group = world();
   constexpr int64_t kRows = 12'000;
@@ -299,7 +302,7 @@ TEST_ON_RANKS(Processes, WhatWasGivenMayChangeAtOnce) {
   }
 }
 
-// Everybody passes on to the next member what it still reads.
+// Every rank passes a block to the next member while still reading it.
 TEST_ON_RANKS(Processes, BlocksThatGoRound) {
   const GroupPtr group = world();
   const auto of = [](int64_t owner) { return input_of(owner, {3000 + owner}); };
@@ -323,8 +326,9 @@ TEST_ON_RANKS(Processes, BlocksThatGoRound) {
   expect_equal(block, of((me + 1) % size()));
 }
 
-// Whoever enters a collective may go away without waiting: the first rank calls
-// nothing until the others, who wait, have made a file each.
+// A rank may return from entering a collective without waiting. The first rank
+// makes no further call until each of the others, which do wait, has created a
+// file.
 TEST_ON_RANKS(Processes, OthersNeedNotWait) {
   namespace fs = std::filesystem;
   const GroupPtr group = world();
@@ -369,7 +373,7 @@ int64_t descriptors() {
   return std::distance(begin(all), end(all));
 }
 
-// DTENSOR_SOAK=n makes n of them.
+// DTENSOR_SOAK=n runs n rounds.
 TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
   const GroupPtr group = world();
   const char* wanted = std::getenv("DTENSOR_SOAK");
@@ -385,7 +389,8 @@ TEST_ON_RANKS(Processes, ManyCollectivesLeaveNothingBehind) {
     const auto sum = group->all_reduce(mine, ReduceOp::kSum);
     ASSERT_EQ(sum[0].item<int64_t>(), i % 1000 * size()) << "round " << i;
   }
-  // A transport may open one more of its own; a leak has one a round.
+  // A transport may open one more descriptor of its own; a leak would add one
+  // per round.
   EXPECT_LE(descriptors(), files + 4);
   EXPECT_LE(resident_kb() - memory, 16384);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention over a cut sequence, forward and backward, against plain attention:
-// over whatever backend the suite was started with.
+// Attention over a sharded sequence, forward and backward, compared with plain
+// attention, over the backend with which the suite was started.
 #include <dtensor/dtensor.h>
 #include <tests/parallel/attention_cases.h>
 #include <tests/processes/on_ranks.h>
@@ -14,7 +14,7 @@ DeviceMesh ranks_of_sequence() {
   return init_device_mesh(at::kCPU, {get_world_size()}, {"cp"});
 }
 
-// As plain parts in balanced order, and as DTensors.
+// Checks a case with plain local shards in balanced order, and with DTensors.
 void check_all(AttentionCase c) {
   const auto mesh = ranks_of_sequence();
   for (c.causal = false;; c.causal = true) {
@@ -28,21 +28,21 @@ void check_all(AttentionCase c) {
   }
 }
 
-// Lengths that divide, that do not, and fewer tokens than ranks.
+// Lengths that are divisible, that are not, and fewer tokens than ranks.
 TEST_ON_RANKS(ProcessContext, IsPlainAttention) {
   for (const int64_t tokens : {48, 13, 7, 2}) {
     check_all({.tokens = tokens, .heads = 4, .key_heads = 4});
   }
 }
 
-// More heads of keys than ranks, and one for all.
+// More key heads than ranks, and one key head for all queries.
 TEST_ON_RANKS(ProcessContext, GroupsQueries) {
   for (const int64_t key_heads : {4, 1}) {
     check_all({.tokens = 11, .heads = 8, .key_heads = key_heads});
   }
 }
 
-// More than travels by value, and than backends send at once.
+// Sequences beyond the inline size and the chunk size of backends.
 TEST_ON_RANKS(ProcessContext, GoesThroughManyTokens) {
   for (const auto method : kMethods) {
     const AttentionCase c{
@@ -56,7 +56,7 @@ TEST_ON_RANKS(ProcessContext, GoesThroughManyTokens) {
   }
 }
 
-// Heads are cut as well.
+// Heads are sharded as well.
 TEST_ON_RANKS(ProcessContext, CutsHeadsOnAnotherDimension) {
   const int64_t size = get_world_size();
   const int64_t heads = size % 2 == 0 && size > 2 ? 2 : 1;

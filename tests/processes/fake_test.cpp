@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One process as any rank of a world that nobody else is in.
+// One process that acts as any rank of a fake world without other processes.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/init_process_group.h>
@@ -47,7 +47,7 @@ TEST_F(FakeProcess, KeepsItsOwnOfAReductionAndGathersZeros) {
   EXPECT_EQ(group->all_gather_texts("me"), std::vector<std::string>(8, "me"));
 }
 
-// The smallest part of a model that no machine here could hold.
+// The smallest shard of a model that no machine here could hold.
 TEST_F(FakeProcess, IsAnyOfVeryMany) {
   destroy_process_group();
   init_process_group({.backend = "fake", .rank = 65535, .world_size = 65536});

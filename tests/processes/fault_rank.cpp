@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that does wrong, for faults_test.cpp:
+// A rank that misbehaves on purpose, for faults_test.cpp:
 //
 //   dtensor_fault_rank --fault kill --culprit 1 --backend gloo
 //
@@ -32,17 +32,18 @@ struct Options {
   int64_t culprit = 1;
   int round = 5;
   bool keeps = false;
-  // In place of the world's timeout.
+  // Timeouts that replace the world's.
   std::optional<std::chrono::milliseconds> of_group;
   std::optional<std::chrono::milliseconds> of_call;
   int times = 1;
   dtensor::RunWorldOptions world;
 };
 
-// As if a model did.
+// Group that outlives the rank's function, as a model's would.
 dtensor::GroupPtr kept;
 
-// A child does what only its parent can, and ends.
+// Makes a forked child use the group, which only its parent may do; the child
+// then exits.
 void use_in_child(dtensor::Group& group) {
   const pid_t child = fork();
   if (child == 0) {
@@ -114,7 +115,7 @@ void steps(const Options& options) {
     group->all_gather(large, 0);
   }
   if (options.round >= kRounds && is_culprit) {
-    do_wrong(options, group); // before destroy_process_group
+    do_wrong(options, group); // before destroy_process_group()
   }
 }
 

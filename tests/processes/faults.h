@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts three ranks, which no launcher watches, of a program of which one does
-// wrong.
+// Fixture that starts three ranks of a program without a launcher; one of the
+// ranks misbehaves.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using ::testing::Not;
 
 inline constexpr int kRanks = 3;
 
-// What a rank printed, and its exit code; 128 + n if signal n killed it.
+// Output of a rank, and its exit code; 128 + n if signal n killed it.
 struct Ended {
   int code = 0;
   std::string output;
@@ -45,7 +45,7 @@ inline std::string read_file(const fs::path& path) {
   return text.str();
 }
 
-/// "rank 1 (process 4711 on oak)", with this host's name.
+/// Matches "rank 1 (process 4711 on oak)", with this host's name.
 inline ::testing::Matcher<std::string> names_rank(int rank) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   gethostname(host.data(), host.size() - 1);
@@ -54,7 +54,7 @@ inline ::testing::Matcher<std::string> names_rank(int rank) {
       "\\)");
 }
 
-/// Starts programs that are ranks, over a backend, the parameter.
+/// Starts programs as ranks. The parameter is the backend.
 class Faults : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -100,8 +100,8 @@ class Faults : public ::testing::TestWithParam<std::string> {
   }
 
   fs::path folder_;
-  /// How many threads of a process are ranks. The last of the culprit's does
-  /// wrong.
+  /// Number of threads per process that are ranks. The last thread of the
+  /// culprit's process misbehaves.
   int threads_ = 1;
 
  private:

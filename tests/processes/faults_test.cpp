@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens when something breaks: one of three ranks, which no launcher
-// watches, does wrong, and the others end with an error that names it.
+// Failures of one of three ranks, without a launcher: the other ranks end with
+// an error that names the failed rank.
 #include <tests/processes/faults.h>
 
 #include <chrono>
@@ -24,8 +24,9 @@ TEST_P(Faults, ARankThatDiesIsNamed) {
   }
 }
 
-// The others do not wait for it until the timeout, nor does the rank of the
-// store when a rank has thrown by then.
+// The other ranks do not wait until the timeout for a rank that has ended after
+// its last collective. The same holds for the rank that hosts the store if
+// another rank has thrown by then.
 TEST_P(Faults, ARankThatEndsAfterItsLastCollectiveIsNotWaitedFor) {
   for (const std::string fault : {"exit", "kill", "throw"}) {
     for (const int culprit : {0, 1}) {
@@ -63,7 +64,7 @@ TEST_P(Faults, ARankWhoseThreadEndsIsNamed) {
       ended, 1, HasSubstr(") failed: its thread was ended by pthread_exit"));
 }
 
-// Its store, too: what others ask of it is not answered.
+// A stopped rank stops its store too, so requests to the store get no answer.
 TEST_P(Faults, AStoppedRankOfTheStoreIsToldInTime) {
   const auto ended = run("stop", 0);
   expect_told(ended, 0, HasSubstr("the store does not answer"));
@@ -82,7 +83,8 @@ TEST_P(Faults, AForkedChildCannotCommunicate) {
           HasSubstr("the child ended with 0")));
 }
 
-// As under `ulimit -f`: shared memory is a file too.
+// A limit on file sizes (`ulimit -f`) also limits shared memory, which is a
+// file.
 TEST_P(Faults, ALimitOfFileSizesKillsNobody) {
   const bool by_memory = GetParam() == "shm";
   const auto ended = run("none", 1, "OFF", 5, {"--file-bytes", "65536"});
@@ -124,8 +126,8 @@ TEST_P(Faults, ARankThatThrowsSaysWhy) {
   }
 }
 
-// Its models may live on, and it may go on: the others end at once, not at the
-// timeout.
+// The others end at once, not at the timeout, even if the failed rank's models
+// live on and the rank continues.
 TEST_P(Faults, ARankThatThrowsBeforeItsGroupMeetsIsNamed) {
   const auto ended = run("throw", 1, "OFF", /*round=*/-1);
   expect_told(
@@ -191,7 +193,7 @@ TEST_P(Faults, ARankThatHangsIsNamedAtTheTimeout) {
       ended, 1, AllOf(names_rank(1), HasSubstr(") runs and says nothing")));
 }
 
-// Long before the world's.
+// Timeouts of groups and of calls expire long before the world's.
 TEST_P(Faults, GroupsAndCallsHaveTimeoutsOfTheirOwn) {
   for (const std::vector<std::string>& more :
        std::vector<std::vector<std::string>>{
@@ -218,7 +220,7 @@ TEST_P(Faults, ARankThatNeverComesIsNamed) {
       HasSubstr("[init_process_group] rank 1 of 3 did not come within 4 s"));
 }
 
-// The others have gone by then, and the store with rank 0.
+// The late rank finds that the others are gone, and the store with rank 0.
 TEST_P(Faults, ARankThatComesAfterTheTimeoutIsNamedAndFindsNobody) {
   const auto ended = run("late", 1);
   expect_told(
@@ -245,7 +247,7 @@ TEST_P(Faults, AnotherCollectiveIsNamedWhereRanksCompare) {
   }
 }
 
-// Gloo throws in a thread of its own, where nothing could catch it.
+// Gloo throws in a thread of its own, where no caller could catch the error.
 TEST_P(Faults, AMessageOfAnotherSizeEndsNoProcess) {
   for (const std::string fault : {"long", "short"}) {
     SCOPED_TRACE(fault);
@@ -294,7 +296,7 @@ TEST_P(Faults, AFileToMeetInIsGoneWhenAllHaveEndedWell) {
   EXPECT_FALSE(fs::exists(file));
 }
 
-// Any rank dies or throws at any point. DTENSOR_SWEEP=n makes n runs of it.
+// Any rank dies or throws at any point. DTENSOR_SWEEP=n makes n runs.
 TEST_P(Faults, AtAnyPoint) {
   const char* wanted = std::getenv("DTENSOR_SWEEP");
   const int runs = wanted == nullptr ? 5 : std::atoi(wanted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where flight records go when other users have been in the folder for
-// temporary files before.
+// Location of flight records when other users have created entries in the
+// temporary directory before.
 #include <dtensor/comm/processes/connections_impl.h>
 #include <dtensor/comm/processes/flight_record_impl.h>
 #include <gmock/gmock.h>
@@ -44,8 +44,7 @@ std::string write_record() {
   return record.write("no such row");
 }
 
-// A folder for temporary files, in which this user's folder of records is not
-// yet.
+// Temporary directory that does not contain this user's record folder yet.
 class FlightRecords : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -148,7 +147,7 @@ TEST_F(FlightRecords, GoToTheFolderThatIsNamed) {
   setenv("DTENSOR_FLIGHT_RECORD", folder.c_str(), 1);
   const auto written = write_record();
   EXPECT_EQ(written, (folder / "blue.rank2.txt").string());
-  // The user may share it, or name it by a link.
+  // The user may share the folder, or name it by a link.
   chmod(folder.c_str(), 0777);
   fs::create_directory_symlink(folder, temporary_ / "link");
   setenv("DTENSOR_FLIGHT_RECORD", (temporary_ / "link").c_str(), 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is true of tensors on a GPU alone: when they are ready, and what a group
-// does with those of the CPU beside them. Skipped unless --device says cuda.
+// Properties specific to GPU tensors: readiness on streams, and CPU tensors in
+// the same group. Skipped unless --device is cuda.
 #include <dtensor/comm/group.h>
 #include <dtensor/comm/world.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class Gpu : public ::testing::Test {
   }
 };
 
-// Work that takes the GPU some milliseconds, then `value` everywhere.
+// Returns a tensor full of `value` that the GPU computes for some milliseconds.
 at::Tensor late(double value, int64_t numel) {
   const auto factor = torch::ones({2048, 2048}, test_device);
   auto product = factor;
@@ -33,8 +33,9 @@ at::Tensor late(double value, int64_t numel) {
   return product.flatten().slice(0, 0, numel) * value;
 }
 
-// The current stream is another one than the default one, a collective reads
-// what is not computed yet, and its input's memory is used again at once.
+// Results are ready on the current stream, which is not the default stream
+// here. The collective reads an input that is still being computed, and the
+// input's memory is reused at once.
 TEST_F(Gpu, ResultsAreReadyOnTheCurrentStream) {
   const GroupPtr group = world();
   const OwnStream stream(test_device);
@@ -62,7 +63,7 @@ TEST_F(Gpu, WhatIsWaitedForLaterIsReadyThen) {
   for (int i = 0; i < 8; ++i) {
     pending.push_back(group->all_reduce_async(late(i, kNumel), ReduceOp::kMax));
     const int64_t total = kNumel * group->size();
-    group->all_gather_async(late(i, kNumel), 0, total); // nobody waits for it
+    group->all_gather_async(late(i, kNumel), 0, total); // not waited for
   }
   const OwnStream stream(test_device);
   for (size_t i = 0; i < pending.size(); ++i) {
@@ -70,7 +71,7 @@ TEST_F(Gpu, WhatIsWaitedForLaterIsReadyThen) {
   }
 }
 
-// Each over the backend of its device, in one group.
+// CPU and GPU tensors use the backends of their devices in one group.
 TEST_F(Gpu, TensorsOfTheCpuGoBesideThem) {
   const GroupPtr group = world();
   const auto mine = input_of(get_rank(), {4, 5});

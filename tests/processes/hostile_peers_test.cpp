@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank says, and when, where what it meets is silent, speaks garbage, is
-// another job, or is not there.
+// Errors of a rank, and their timing, if its peer is silent, sends garbage,
+// belongs to another job, or does not exist.
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/greeting_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
@@ -37,10 +37,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout(500);
-// Beyond the timeout: what a rank then looks for, on a machine that is busy.
+// Time allowed beyond the timeout, for the diagnosis on a busy machine.
 constexpr std::chrono::seconds kSlack(15);
 
-// The error of `fn`, which comes in time.
+// Returns the error of `fn`, and checks that it is thrown in time.
 template <typename Fn>
 std::string error_in_time(const Fn& fn) {
   const auto begin = Clock::now();
@@ -64,7 +64,7 @@ std::string error_at(
   });
 }
 
-// Listens at a port, and treats each connection by `serve`.
+// Server that listens at a port and handles each connection with `serve`.
 class Server {
  public:
   explicit Server(std::function<void(int)> serve)
@@ -202,7 +202,7 @@ TEST(HostilePeers, TimeoutsThatAreAsLongAsTheyCanBe) {
   destroy_process_group();
 }
 
-// Its own folder for files to meet in.
+// Fixture with a folder for rendezvous files.
 class MeetingFile : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -287,7 +287,8 @@ TEST_F(MeetingFile, WhereNobodyElseComes) {
       HasSubstr("[init_process_group] rank 0 of 2 did not come within 0.5 s."));
 }
 
-// The file of a job that failed, and left it. Children have one session.
+// The file of an earlier job that failed is detected. The job runs in children,
+// because sessions are counted per process.
 TEST_F(MeetingFile, OfAnEarlierJob) {
   const auto error_of_child = [&] {
     const auto out = folder_ / "out";
@@ -315,7 +316,9 @@ TEST_F(MeetingFile, OfAnEarlierJob) {
               "address, or a file that does not exist yet, of its own.")));
 }
 
-// A store in which rank 1 has come already, with each number of a session.
+// Returns the error of rank 1 at a store in which a rank 1 has already
+// registered. The store contains the keys of many sessions, because the session
+// number depends on earlier tests.
 std::string seat_taken_by(const std::string& greeting) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 200; ++session) {

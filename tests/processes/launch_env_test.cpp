@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What launchers set, and what the library makes of it. The variables are those
-// that the launchers were seen to set.
+// Parsing of the variables that launchers set. The values were observed with
+// the real launchers.
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>
@@ -34,7 +34,7 @@ TEST(LaunchEnv, OfNoLauncher) {
   EXPECT_EQ(env.launcher, "");
   EXPECT_EQ(env.rank, 0);
   EXPECT_EQ(env.size, 1);
-  // A shell in an allocation of Slurm's is no step of it.
+  // A shell in a Slurm allocation is not a step.
   EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).launcher, "");
 }
 
@@ -127,7 +127,7 @@ TEST(InitProcessGroup, AloneIsAWorldOfOne) {
   destroy_process_group();
 }
 
-// Python ignores them in every program.
+// Python ignores these signals in every program.
 TEST(InitProcessGroup, IgnoresSignalsOfWritesWhileItIsARank) {
   const auto handler = [](int signal) {
     struct sigaction now {};
@@ -172,7 +172,7 @@ TEST(InitProcessGroup, RefusesWhatDoesNotFit) {
 
 TEST(InitProcessGroup, SaysThatNobodyKeepsTheStore) {
   const auto text = test::error_of([] {
-    // Nobody can listen at port 1 without asking.
+    // Only root can listen at port 1, so nothing listens there.
     init_process_group(
         {.init_method = "tcp://127.0.0.1:1",
          .rank = 1,

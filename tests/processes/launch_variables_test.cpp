@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every variable that says who a process is: empty, text, negative, too large,
-// and at odds with another.
+// Every launcher variable with invalid values: empty, text, negative, too
+// large, and contradicting another variable.
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/comm/processes/launch_env_impl.h>
 #include <dtensor/comm/run_world.h>
@@ -51,7 +51,7 @@ const Variables kSlurm = {
     {"SLURM_STEP_ID", "0"},
     {"SLURM_STEP_NUM_NODES", "1"}};
 
-// A number that a launcher sets, and the smallest and largest that are taken.
+// Numeric variable of a launcher, with its smallest and largest valid value.
 struct Number {
   const Variables& others;
   const char* name;
@@ -96,7 +96,7 @@ TEST(LaunchVariables, ThatAreNoNumbersAreNamedWithTheirValues) {
       "nan",
       "\n"};
   for (const Number& number : kNumbers) {
-    read(number.others); // which is as it should be
+    read(number.others); // valid
     for (const std::string& value : bad) {
       Variables variables = number.others;
       variables[number.name] = value;
@@ -151,11 +151,11 @@ TEST(LaunchVariables, OfASizeWithoutARankNameTheRank) {
       error({{"OMPI_COMM_WORLD_SIZE", "2"}}),
       HasSubstr("OMPI_COMM_WORLD_RANK is not set"));
   EXPECT_THAT(error({{"PMI_SIZE", "2"}}), HasSubstr("PMI_RANK is not set"));
-  // Another launcher says who it is.
+  // Another launcher's variables take precedence.
   Variables mpirun = kOpenMpi;
   mpirun["WORLD_SIZE"] = "2";
   EXPECT_EQ(read(mpirun).size, 4);
-  // A shell in an allocation of Slurm's is one rank.
+  // A shell in a Slurm allocation is a single rank.
   EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).size, 1);
 }
 
@@ -217,7 +217,7 @@ TEST(LaunchVariables, TellTheStepsOfOneSlurmJobApart) {
   EXPECT_EQ(read(variables).job, "77.1");
 }
 
-// Variables of this process, for a scope.
+// Environment variables that are set for a scope.
 class Environment {
  public:
   explicit Environment(const Variables& variables) : variables_(variables) {
@@ -269,7 +269,7 @@ TEST(LaunchVariables, AreErrorsOfRunWorldToo) {
   }
 }
 
-// A program may pass what variables do not say.
+// Options of the program complete the variables.
 TEST(LaunchVariables, AreCompletedByWhatTheProgramPasses) {
   const Environment environment(Variables{{"WORLD_SIZE", "1"}});
   init_process_group({.rank = 0});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks of one host find rank 0 by a local name, and what they say where
-// the name is another's, or what is behind it is silent or speaks garbage.
+// Rendezvous of ranks of one host by a local name, and errors if the name
+// belongs to another process, or if the process behind it is silent or sends
+// garbage.
 #include <dtensor/comm/processes/local_meeting_impl.h>
 #include <dtensor/comm/processes/sockets_impl.h>
 #include <gmock/gmock.h>
@@ -28,14 +29,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout(500);
-// Beyond the timeout, on a machine that is busy.
+// Time allowed beyond the timeout on a busy machine.
 constexpr std::chrono::seconds kSlack(15);
 
 detail::Deadline soon() {
   return Clock::now() + kTimeout;
 }
 
-// The error of `fn`, which comes in time.
+// Returns the error of `fn`, and checks that it is thrown in time.
 template <typename Fn>
 std::string error_in_time(const Fn& fn) {
   const auto begin = Clock::now();
@@ -61,7 +62,7 @@ TEST(LocalMeeting, GivesEachRankTheJobsPort) {
   EXPECT_EQ(two.get(), 4711);
 }
 
-// A socket's name has 107 bytes.
+// Names longer than a socket name (107 bytes) stay distinct.
 TEST(LocalMeeting, KeepsLongNamesApart) {
   const auto prefix = local_name(std::string(200, 'x'));
   auto one = std::async(std::launch::async, [&] {
@@ -79,7 +80,7 @@ TEST(LocalMeeting, KeepsLongNamesApart) {
   EXPECT_EQ(two.get(), 1002);
 }
 
-// Asks as rank `rank` in a process of its own; returns that process.
+// Requests the port as rank `rank` in a child process. Returns the child's pid.
 pid_t ask_in_child(const std::string& name, int64_t rank) {
   const pid_t child = fork();
   if (child == 0) {
@@ -105,7 +106,8 @@ TEST(LocalMeeting, GivesNoRanksPortToAnother) {
     detail::hand_out_port(name, 4711, 3, Clock::now() + kSlack);
   });
   EXPECT_EQ(status_of(ask_in_child(name, 1)), 0);
-  // The same rank again, of another process, and ranks that there are not.
+  // The same rank from another process, and ranks that do not exist, are
+  // refused.
   EXPECT_EQ(status_of(ask_in_child(name, 1)), 1);
   EXPECT_EQ(status_of(ask_in_child(name, 0)), 1);
   EXPECT_EQ(status_of(ask_in_child(name, 3)), 1);
@@ -129,7 +131,7 @@ TEST(LocalMeeting, NamesTheRanksThatDidNotCome) {
   EXPECT_EQ(one.get(), 4711);
 }
 
-// A socket at a local name, whose owner does as the test says.
+// Socket at a local name, with behaviour that the test controls.
 class LocalServer {
  public:
   LocalServer(const std::string& name, int backlog)
@@ -171,7 +173,7 @@ TEST(LocalMeeting, AtASocketWithoutRoomEndsInTime) {
   const auto name = local_name("full");
   const LocalServer server(name, 0);
   std::vector<std::future<std::string>> waiting;
-  for (int i = 0; i < 3; ++i) { // the backlog is one more than it says
+  for (int i = 0; i < 3; ++i) { // the backlog admits one more than its number
     waiting.push_back(std::async(std::launch::async, [&] {
       return test_text::error_of([&] { detail::fetch_port(name, 1, soon()); });
     }));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A suite that runs as every rank of a world of processes:
+// Main program of a suite that runs as every rank of a world of processes:
 //
 //   dtensor-run -n 3 dtensor_process_tests --backend gloo
 //   dtensor-run -n 2 dtensor_process_tests --backend cpu:shm,cuda:nccl --device
 //   cuda
 //
-// All ranks run the same tests in the same order. With --device cuda, ranks of
-// one host take its GPUs in turns, and NCCL wants one for each.
+// All ranks run the same tests in the same order. With --device cuda, the ranks
+// of one host use its GPUs in turn; NCCL needs one GPU per rank.
 #include <ATen/Parallel.h>
 #include <dtensor/comm/run_world.h>
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ namespace {
 
 dtensor::RunWorldOptions world_options;
 
-// Why tests of a GPU cannot be here; empty if they can. The number of ranks on
-// this host is what the launcher says.
+// Returns why GPU tests cannot run here; "" if they can. The launcher provides
+// the number of ranks on this host.
 std::string why_no_gpu(const std::string& backend) {
   const int64_t gpus = dtensor::test::gpus();
   const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
@@ -38,7 +38,8 @@ std::string why_no_gpu(const std::string& backend) {
 
 } // namespace
 
-// Threads are ranks of a world for each test.
+// With several ranks per process, creates a world of thread ranks for each
+// test.
 void dtensor::test::on_ranks(const std::function<void()>& fn) {
   if (world_options.ranks_per_process > 1) {
     run_world(1, fn, world_options);

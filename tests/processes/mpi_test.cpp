@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What programs are told that use MPI where they cannot, and what one rank's
-// fault means to the others, under the launcher of each MPI that was found.
-// Launchers end all ranks when one has died, so there is no more to say of
-// that.
+// Errors of programs that cannot use MPI, and the effect of one rank's failure
+// on the others, under the launcher of each MPI that was found. The launchers
+// kill all ranks when one has died, so the errors of surviving ranks are not
+// tested.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,11 +22,11 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// As CMake has found them.
+// Launchers that CMake has found, by MPI implementation.
 const std::map<std::string, std::string> kLaunchers = {DTENSOR_MPI_LAUNCHERS};
 
-// What a command prints, and its exit code: that of a rank, or of the signal by
-// which mpirun has ended the others.
+// Output of a command and its exit code: that of a rank, or of the signal with
+// which mpirun ended the others.
 struct Ended {
   int code = 0;
   std::string output;
@@ -45,7 +45,7 @@ Ended run(const std::string& command) {
 
 class Mpi : public ::testing::TestWithParam<std::string> {
  protected:
-  // Three ranks, of which rank 1 does wrong.
+  // Runs three ranks; rank 1 misbehaves.
   static Ended ranks(
       const std::string& fault,
       const std::string& backend = "mpi",
@@ -57,7 +57,8 @@ class Mpi : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// MPI cannot begin twice in a process, worlds can.
+// A process may create several worlds, although MPI can be initialized only
+// once.
 TEST_P(Mpi, EndsWellAfterAnyNumberOfWorlds) {
   for (const std::string times : {"1", "3"}) {
     const auto ended = ranks("none --times " + times);
@@ -125,7 +126,7 @@ TEST_P(Mpi, ThreadsAreNoRanks) {
                 "for each process."));
 }
 
-// A library with nothing beside it.
+// The library in a folder without its MPI module.
 TEST_P(Mpi, AModuleThatWasNotBuiltIsNamed) {
   const auto folder = fs::path(::testing::TempDir()) /
       ("dtensor_alone_" + std::to_string(getpid()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests that run as every rank of a world of processes.
+// TEST_ON_RANKS: tests that run as every rank of a world of processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 namespace dtensor::test {
 
-/// Runs `fn` as this process's rank or, where several of its threads are ranks,
-/// as each of them. The suite's main() has it.
+/// Runs `fn` as this process's rank, or as each of its ranks if several threads
+/// are ranks. Defined by the suite's main program.
 void on_ranks(const std::function<void()>& fn);
 
 } // namespace dtensor::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is let in as a rank, and how long the others wait for it.
+// Admission of ranks to a world, and the time that the others wait for them.
 #include <dtensor/comm/init_process_group.h>
 #include <dtensor/version.h>
 #include <gmock/gmock.h>
@@ -24,8 +24,9 @@ const std::string kVersion = c10::str(
     DTENSOR_VERSION_PATCH);
 const std::string kWhere = "\noak\nhere\n4711 1\n";
 
-// What rank 0 of two says to one that greets it so. Keys are those of the first
-// worlds of a process, whichever this is.
+// Returns the error of rank 0 of two when rank 1 sends this greeting. The store
+// contains the keys of many sessions, because the session number depends on
+// earlier tests.
 std::string told_to(const std::string& greeting) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   for (int session = 0; session < 100; ++session) {
@@ -33,7 +34,7 @@ std::string told_to(const std::string& greeting) {
     store->set(
         keys + "/rank/1",
         std::vector<uint8_t>(greeting.begin(), greeting.end()));
-    store->add(keys + "/left", 1); // it does not wait to be left either
+    store->add(keys + "/left", 1); // rank 0 need not wait for it to leave
   }
   const auto text = test_text::error_of([&] {
     init_process_group(
@@ -73,7 +74,7 @@ TEST(Rendezvous, RefusesAWorldOfAnotherSize) {
       refusal("3 ranks", "2 ranks"));
 }
 
-// Of which an error quotes no more than the beginning of a line.
+// Errors quote only the beginning of a line of an invalid greeting.
 TEST(Rendezvous, RefusesWhatIsNoGreeting) {
   EXPECT_EQ(told_to(""), refusal("", kVersion));
   EXPECT_EQ(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtensor-run starts a failed job again, and the program finds its own last
-// state.
+// dtensor-run restarts a failed job, and the program resumes from its last
+// checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,8 @@ class Restarts : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  // What a job of two ranks prints; how it ends is in `code_`.
+  // Runs a job of two ranks and returns its output. Sets `code_` to the exit
+  // status.
   std::string run(const std::string& options, const std::string& arguments) {
     const std::string command = "DTENSOR_FLIGHT_RECORD=off " DTENSOR_RUN
                                 " -n 2 --no-bind " +
@@ -59,7 +60,7 @@ class Restarts : public ::testing::Test {
   int code_ = -1;
 };
 
-// Behind "ended with loss", of each rank.
+// Returns the texts after "ended with loss", one per rank.
 std::set<std::string> losses(const std::string& output) {
   const std::string before = "ended with loss ";
   std::set<std::string> result;
@@ -72,7 +73,7 @@ std::set<std::string> losses(const std::string& output) {
   return result;
 }
 
-// To the last bit, optimizer state included.
+// The restarted program continues bit for bit, including the optimizer's state.
 TEST_F(Restarts, TheProgramGoesOnFromItsLastState) {
   const auto undisturbed = run("", (folder_ / "undisturbed").string());
   EXPECT_EQ(code_, 0) << undisturbed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that trains, saves after each step and goes on from the last one that
-// was saved, for restarts_test.cpp. `--dies-after N`: where the launcher has
-// not started the job before, rank 1 is killed when it has taken N steps.
+// A rank that trains, saves after each step, and resumes from the last
+// checkpoint, for restarts_test.cpp. With `--dies-after N`, rank 1 is killed
+// after N steps unless the launcher has restarted the job.
 #include <ATen/Parallel.h>
 #include <dtensor/dtensor.h>
 #include <tests/command_line.h>

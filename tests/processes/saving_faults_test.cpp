@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process that dies while all save: the others end, and what has a name is
-// whole.
+// A process that dies while all ranks save: the others end, and every visible
+// checkpoint is complete.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <tests/processes/faults.h>
@@ -14,8 +14,8 @@ using namespace dtensor::test_faults;
 
 class SavingFaults : public Faults {
  protected:
-  // The culprit dies so many microseconds after it has begun to save for the
-  // round'th time. Every second save is in full.
+  // Kills the culprit `delay` microseconds after it has begun its save number
+  // `round`. Every second save is a full checkpoint.
   void kill_and_check(int culprit, int round, int delay) {
     const auto saves = folder_ / "saves";
     fs::remove_all(saves);
@@ -33,11 +33,12 @@ class SavingFaults : public Faults {
     expect_whole(saves, round);
   }
 
-  // How many kills have left a folder that was being written.
+  // Number of kills that left a folder that was being written.
   int in_between_ = 0;
 
  private:
-  // What was saved before that round is there, and all that has a name is good.
+  // Checks that all saves before `round` exist and that all visible checkpoints
+  // are valid.
   static void expect_whole(const fs::path& saves, int round) {
     int found = 0;
     for (const auto& entry : fs::directory_iterator(saves)) {
@@ -67,7 +68,7 @@ TEST_P(SavingFaults, ARankThatDiesLeavesWholeCheckpoints) {
   }
 }
 
-// DTENSOR_SWEEP=n makes n runs of it.
+// DTENSOR_SWEEP=n makes n runs.
 TEST_P(SavingFaults, AtAnyMomentOfASave) {
   const char* const wanted = std::getenv("DTENSOR_SWEEP");
   const int runs = wanted == nullptr ? 3 : std::atoi(wanted);

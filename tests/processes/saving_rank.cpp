@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that saves one checkpoint after the other, and is killed in it, for
-// saving_faults_test.cpp, in the folder that DTENSOR_TEST_SAVES names,
-// DTENSOR_TEST_DELAY microseconds after it has begun. Prints the error that it
-// gets and exits with 7.
+// A rank that saves one checkpoint after another and is killed in the process,
+// for saving_faults_test.cpp. It saves in the folder DTENSOR_TEST_SAVES and
+// dies DTENSOR_TEST_DELAY microseconds after a save has begun. Prints the error
+// that it gets and exits with 7.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -35,7 +35,8 @@ std::chrono::microseconds delay() {
   return std::chrono::microseconds(text == nullptr ? 0 : std::atoi(text));
 }
 
-// It is killed while its thread writes, or has just written.
+// Saves in rounds. The culprit is killed while its thread writes, or has just
+// written.
 void save(const Options& options, const std::string& folder) {
   const auto mesh =
       dtensor::init_device_mesh(at::kCPU, {dtensor::get_world_size()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensors over whatever backend the suite was started with: every pair of
-// layouts, and a model that trains as the plain one does.
+// DTensors over the backend with which the suite was started: every pair of
+// layouts, and a model that trains like the plain one.
 #include <dtensor/dtensor.h>
 #include <tests/parallel/modules.h>
 #include <tests/processes/on_ranks.h>
@@ -13,7 +13,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 using namespace dtensor::testing;
 
-// 2-D in a world of four.
+// Returns the shape of a mesh: two-dimensional in a world of four.
 std::vector<int64_t> grid() {
   const int64_t size = get_world_size();
   return size % 2 == 0 ? std::vector<int64_t>{2, size / 2}
@@ -75,7 +75,8 @@ TEST_ON_RANKS(ProcessTensors, TrainAModelAsThePlainOneTrains) {
   expect_same_parameters(*mine, *plain);
 }
 
-// Parameters in parts, and in parts of parts.
+// fully_shard shards parameters over all ranks, and over "dp" after tensor
+// parallelism has sharded them over "tp".
 TEST_ON_RANKS(ProcessTensors, TrainAModelThatNoRankHasWhole) {
   const auto mesh = init_device_mesh(at::kCPU, grid(), {"dp", "tp"});
   auto plain = filled(Mlp(6, 7));
@@ -95,7 +96,7 @@ TEST_ON_RANKS(ProcessTensors, TrainAModelThatNoRankHasWhole) {
   }
 }
 
-// Second derivatives too.
+// Second derivatives are correct too.
 TEST_ON_RANKS(ProcessTensors, DifferentiateTwice) {
   const auto mesh = init_device_mesh(at::kCPU, {get_world_size()});
   const auto penalty = [](const at::Tensor& x) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Backends by which the ranks of one host communicate as if they were on two.
+// Backends that treat the ranks of one host as if they were on two hosts.
 #pragma once
 
 #include <dtensor/comm/backends.h>
@@ -12,7 +12,8 @@
 
 namespace dtensor::test {
 
-/// `regular` for groups with as many ranks on each host, else `otherwise`.
+/// Returns a backend factory that uses `regular` for groups with equally many
+/// ranks on each host, and `otherwise` for other groups.
 inline MakeBackend on_two_hosts(
     const std::string& regular,
     const std::string& otherwise) {
@@ -26,7 +27,7 @@ inline MakeBackend on_two_hosts(
   };
 }
 
-/// Begins MPI, which a world does by itself for the names that it knows.
+/// Initializes MPI, which a world does automatically only for built-in names.
 inline GroupBackendPtr on_two_hosts_by_mpi(
     GroupMembers members,
     const MeetingPlace& place) {
@@ -36,7 +37,7 @@ inline GroupBackendPtr on_two_hosts_by_mpi(
   return on_two_hosts("hierarchical-mpi", "mpi")(std::move(members), place);
 }
 
-/// As "two_hosts" and "two_hosts_mpi".
+/// Registers the backends "two_hosts" and "two_hosts_mpi".
 inline void register_two_hosts() {
   register_backend("two_hosts", on_two_hosts("hierarchical", "gloo"));
   register_backend("two_hosts_mpi", on_two_hosts_by_mpi);

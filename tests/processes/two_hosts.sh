@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs a program on two hosts, which are network namespaces with a cable between
-# them, and forwards the exit code of the first one's launcher:
+# Runs a program on two simulated hosts and exits with the code of the first
+# host's launcher. The hosts are network namespaces connected by a virtual
+# cable:
 #
 #   two_hosts.sh DTENSOR_RUN RANKS_PER_HOST PROGRAM ARGUMENTS...
 #
-# 77: this machine makes no namespaces. Nobody's network outside is touched, and
-# all ends with the script.
+# Exits with 77 if this machine does not support namespaces. Does not touch the
+# outside network, and everything ends with the script.
 set -eu
 
 if [ "${1:-}" != --inside ]; then
