@@ -48,7 +48,7 @@ TEST(AsyncSaverTest, SavesWhatWasThereWhenItWasCalled) {
         }
       }
       saver.wait();
-      saver.wait(); // there is nothing to wait for
+      saver.wait(); // returns at once: no save is in flight
       for (int64_t step = 0; step < 4; ++step) {
         auto loaded = state;
         load_checkpoint(
@@ -66,7 +66,7 @@ TEST(AsyncSaverTest, SavesWhatWasThereWhenItWasCalled) {
   }
 }
 
-// Nobody waits: the checkpoint is there when the savers are gone.
+// No rank needs to wait: the checkpoint exists once the savers are destroyed.
 TEST(AsyncSaverTest, NeedsNobodyToWait) {
   const Folder folder;
   run_ranks(3, [&] {
@@ -78,7 +78,7 @@ TEST(AsyncSaverTest, NeedsNobodyToWait) {
   EXPECT_TRUE(fs::exists(folder / "one/checkpoint.json"));
 }
 
-// A rank that cannot write: nobody has a checkpoint, and all are told.
+// If a rank cannot write, there is no checkpoint, and all ranks get the error.
 TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
   const Folder folder;
   run_ranks(3, [&] {
@@ -98,14 +98,14 @@ TEST(AsyncSaverTest, TellsAllRanksOfAnError) {
         get_rank() == 0 ? own
                         : "[save_checkpoint] " + (folder / "gone/one") +
                 " was not saved. rank 0: " + own);
-    // And again, where there is a folder.
+    // A later save to an existing folder succeeds.
     saver.save(folder / "one", {.tensors = &state});
     saver.wait();
   });
   EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
 }
 
-// No file may be longer than this, while it lives.
+// Limit on the size of all files written during its lifetime.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes)
@@ -126,14 +126,15 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-// A rank cannot write: what was there stays, and all are told.
+// If a rank cannot write, the previous checkpoint stays, and all ranks get the
+// error.
 TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
   const Folder folder;
   const auto path = folder / "one";
   const auto save = [&](double value, AsyncSaver& saver) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     StateDict state;
-    // All of it is rank 0's.
+    // All of the tensor lies on rank 0.
     state.insert(
         "w",
         distribute_tensor(
@@ -183,8 +184,8 @@ TEST(AsyncSaverTest, LeavesWhatWasThereWhenARankCannotWrite) {
   EXPECT_EQ(names_in(folder / ""), std::vector<std::string>{"one"});
 }
 
-// The same where whole files are put together, by one rank or the other: there
-// is room for each piece, and for one of the files.
+// The same holds if one of the ranks cannot assemble its full file: the limit
+// allows each shard file and one of the full files.
 TEST(AsyncSaverTest, LeavesWhatWasThereWhenNoWholeFileCanBeWritten) {
   const Folder folder;
   const auto path = folder / "one";
@@ -228,8 +229,9 @@ TEST(AsyncSaverTest, LeavesWhatWasThereWhenNoWholeFileCanBeWritten) {
   EXPECT_EQ(load(), 3);
 }
 
-// Two programs that save in one place: each save is done or told that the other
-// goes on, and what is there is one's or the other's.
+// Two programs save to one path. Each save succeeds or reports that another
+// save is in progress, and the final checkpoint is complete and from one of
+// them.
 TEST(AsyncSaverTest, SharesAPathWithOthers) {
   const Folder folder;
   const auto path = folder / "one";
@@ -270,8 +272,8 @@ TEST(AsyncSaverTest, SharesAPathWithOthers) {
   }
 }
 
-// It leaves while all save: its error is told, what has a name is whole, and
-// the next save finds its place.
+// A rank throws while all ranks save. The error is reported, visible
+// checkpoints are complete, and the next save succeeds.
 TEST(AsyncSaverTest, EndsWhereARankThrows) {
   for (const int64_t culprit : {0, 1}) {
     for (const bool is_full : {false, true}) {
@@ -351,7 +353,7 @@ TEST(CheckpointFolder, KeepsTheLast) {
     EXPECT_EQ(names_in(folder / "").size(), 4);
     group->barrier();
     if (get_rank() == 0) {
-      fs::create_directory(folder / "step_1000"); // no checkpoint
+      fs::create_directory(folder / "step_1000"); // not a checkpoint
       fs::create_directory(folder / ".step_7.saving");
       fs::create_directory(folder / ".step_6.removed");
     }
@@ -363,7 +365,7 @@ TEST(CheckpointFolder, KeepsTheLast) {
       (std::vector<std::string>{"best", "step_10", "step_100", "step_1000"}));
 }
 
-// Folders that are named like checkpoints, or like what savers leave.
+// Folders that are named like checkpoints, or like remains of saves, are kept.
 TEST(CheckpointFolder, KeepsWhatSaversHaveNotMade) {
   const Folder folder;
   StateDict state;
@@ -394,7 +396,7 @@ TEST(CheckpointFolder, KeepsWhatSaversHaveNotMade) {
   for (const auto& name : others) {
     EXPECT_TRUE(fs::exists(folder / name)) << name;
   }
-  // A folder in the way of the removal: the checkpoint stays.
+  // An unrelated folder blocks the removal: the checkpoint stays.
   save_checkpoint(folder / "step_3", {.tensors = &state});
   folder.write(".step_2.removed/a.txt", "text");
   keep_last(folder / "", 1);

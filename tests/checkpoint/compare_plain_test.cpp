@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain tensors and values that differ between ranks are not saved as those of
-// one rank without a word.
+// Plain tensors and values that differ between ranks are not silently saved as
+// those of one rank.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/replicate.h>
@@ -41,7 +41,8 @@ TEST(ComparePlain, RefusesTensorsThatDiffer) {
   });
 }
 
-// A large tensor would be written by several ranks, each a share.
+// Large tensors are included, because several ranks would otherwise share their
+// writing.
 TEST(ComparePlain, SavesThoseOfRankZeroIfAllowed) {
   const Folder folder;
   for (const int64_t rows : {4, 500000}) {
@@ -76,7 +77,7 @@ TEST(ComparePlain, RefusesValuesOfExtraThatDiffer) {
   });
 }
 
-// The same values in another order of memory, and without elements.
+// Equal values with other strides, and tensors without elements, compare equal.
 TEST(ComparePlain, LooksAtValuesAlone) {
   const Folder folder;
   run_ranks(2, [&](int64_t rank) {
@@ -101,7 +102,7 @@ TEST(ComparePlain, RefusesWhatIsSavedMeanwhile) {
   });
 }
 
-// Statistics of a replicated model are the same on all ranks after a step.
+// The statistics of a replicated model are equal on all ranks after a step.
 TEST(ComparePlain, TakesReplicatedModelsWithBatchNorms) {
   const Folder folder;
   run_ranks(2, [&](int64_t rank) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What became of a checkpoint on disk is told by name, on all ranks.
+// Damage to a checkpoint on disk is reported with the file's name, on all
+// ranks.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <tests/parallel/modules.h>
@@ -34,7 +35,7 @@ void save(const std::string& path) {
   });
 }
 
-// What a rank is told; empty: it was loaded.
+// Returns the error of a load; "" if it succeeded.
 std::string load(const std::string& path, const LoadOptions& options = {}) {
   auto state = state_on(init_device_mesh(at::kCPU, {1}));
   CheckpointExtra extra;
@@ -106,7 +107,7 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
   auto flipped = whole;
   flipped[at] = static_cast<char>(flipped[at] ^ 64);
   put(shard, flipped);
-  // The first rank has 20 floats, the last thing in the file.
+  // The first rank's shard has 20 floats, at the end of the file.
   EXPECT_EQ(
       load(path),
       "[load_checkpoint] " + shard + ": bytes " +
@@ -148,7 +149,7 @@ TEST(DamagedCheckpoint, SaysWhatIsWrong) {
           "checkpoint.");
 }
 
-// A block is checked by one rank, and all are told.
+// A block is verified by one rank, and all ranks get the error.
 TEST(DamagedCheckpoint, IsAnErrorOfAllRanks) {
   const Folder folder;
   const auto path = folder / "one";
@@ -182,8 +183,8 @@ TEST(DamagedCheckpoint, IsAnErrorOfAllRanks) {
   }
 }
 
-// Whatever bytes are not those that were saved, what was to be filled is as it
-// was: tensors of the program, of the optimizer, of the meta device, options.
+// Damaged bytes leave all targets unchanged: tensors of the program, of the
+// optimizer and on the meta device, and options.
 TEST(DamagedCheckpoint, ChangesNothing) {
   const Folder folder;
   const auto path = folder / "one";
@@ -275,7 +276,7 @@ TEST(DamagedCheckpoint, LeavesADeferredModelWithoutMemory) {
   });
 }
 
-// Bytes changed, taken out or put in.
+// Returns `text` with bytes changed, removed or inserted.
 std::string damaged(std::string text, std::mt19937& random) {
   for (int i = 0; i < 3; ++i) {
     const auto at = random() % text.size();
@@ -293,8 +294,8 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-// Headers and an index that nothing vouches for, without checkpoint.json: what
-// is wrong with them is an error, and nothing worse.
+// Loads damaged headers and indexes without a checkpoint.json that could detect
+// the damage. The load must succeed or throw an error with a prefix.
 void expect_errors_at_most(uint32_t first, uint32_t last) {
   const Folder folder;
   run_ranks(2, [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What cannot be saved or loaded is said, on all ranks, and nothing is changed.
+// Invalid saves and loads throw on all ranks and change nothing.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/weights/checksums_impl.h>
 #include <dtensor/weights/weight_file.h>
@@ -38,7 +38,7 @@ void save(const std::string& path) {
   });
 }
 
-// What a rank is told; empty: it was loaded.
+// Returns the error of a load; "" if it succeeded.
 std::string load(const std::string& path, const LoadOptions& options = {}) {
   auto state = state_on(init_device_mesh(at::kCPU, {1}));
   CheckpointExtra extra;
@@ -86,7 +86,8 @@ TEST(CheckpointErrors, OfTensorsThatHaveNoMemoryOfTheirOwn) {
       "Make it dense, or save its indices and values.");
 }
 
-// Of an optimizer of another kind, or in other groups.
+// A checkpoint of another kind of optimizer, or of other parameter groups, is
+// refused.
 TEST(CheckpointErrors, OfOptimizersChangeNothing) {
   const Folder folder;
   auto model = filled(Mlp(6, 7));
@@ -109,7 +110,7 @@ TEST(CheckpointErrors, OfOptimizersChangeNothing) {
   EXPECT_NE(error.find("optimizer.param_groups.w1.bias.lr_decay"), error.npos)
       << error;
   EXPECT_TRUE(at::equal(model->w1->weight, before + 1));
-  // Two rates in one group.
+  // Two learning rates for the parameters of one group.
   std::vector<torch::optim::OptimizerParamGroup> groups;
   for (auto& parameter : model->parameters()) {
     groups.emplace_back(std::vector<at::Tensor>{parameter});
@@ -183,7 +184,7 @@ TEST(CheckpointErrors, OfWhatCannotBeSaved) {
         "[save_checkpoint] ranks do not pass the same: rank 0 has w f32[3] on "
         "mesh 0, rank 1 has w f32[4] on mesh 0. Pass the same names in the "
         "same layouts on all ranks.");
-    // What one rank finds, the other is told.
+    // An error on one rank is reported on the other.
     const auto own =
         "[save_checkpoint] w is c128[3], a dtype that safetensors does not "
         "have. Save view_as_real() of it, or convert it first.";
@@ -255,7 +256,7 @@ TEST(CheckpointErrors, OfPaths) {
   EXPECT_EQ(
       error(""),
       "[save_checkpoint] an empty path. Say what the folder is to be called.");
-  // A link to nothing, and a file, are there too.
+  // A dangling link and a file count as existing.
   fs::create_symlink("nothing", folder / "link");
   folder.write("file", "text");
   for (const auto* name : {"link", "file"}) {
@@ -271,7 +272,7 @@ TEST(CheckpointErrors, OfPaths) {
             " is there and is no checkpoint. Choose another name, or move it.");
   }
   EXPECT_EQ(text_of(folder / "file"), "text");
-  // A path that cannot be looked at.
+  // A path that cannot be resolved.
   fs::create_symlink("loop", folder / "loop");
   const auto text = error_of(
       [&] { load_checkpoint(folder / "loop/one", {.tensors = &state}); });
@@ -279,7 +280,8 @@ TEST(CheckpointErrors, OfPaths) {
   EXPECT_NE(text.find(folder / "loop/one"), std::string::npos) << text;
 }
 
-// As another version of the library would have written it.
+// Changes the manifest and its checksum, as another version of the library
+// might have written it.
 template <class Fn>
 void change_manifest(const std::string& path, const Fn& change) {
   auto manifest = nlohmann::json::parse(text_of(path));
@@ -302,7 +304,7 @@ TEST(CheckpointErrors, OfAnotherVersion) {
           " is of version 2. This library reads version 1.");
 }
 
-// A manifest with another value at one place, and a checksum of its own.
+// A manifest with one value of a wrong type, and a valid checksum.
 TEST(CheckpointErrors, OfWrongTypesInTheManifest) {
   const Folder folder;
   save(folder / "one");
@@ -441,7 +443,7 @@ TEST(CheckpointErrors, OfFilesThatAreNone) {
       << fifo;
 }
 
-// Whatever is not a checkpoint stays.
+// Anything that is not a checkpoint stays.
 TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
   const Folder folder;
   StateDict state;
@@ -468,12 +470,12 @@ TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
   EXPECT_TRUE(fs::is_symlink(folder / "linked"));
   EXPECT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   refused("fifo", " and is no checkpoint");
-  // An empty folder, and a checkpoint, give way.
+  // An empty folder and a checkpoint are replaced.
   fs::create_directory(folder / "empty");
   EXPECT_EQ(error("empty"), "");
   EXPECT_EQ(error("empty"), "");
   EXPECT_EQ(error("new/"), "");
-  // So does what a killed save has left, and nothing else of that name.
+  // Remains of a killed save are replaced too, but nothing else of that name.
   folder.write(".late.saving/rank-00000.json", "{}");
   EXPECT_EQ(error("late"), "");
   folder.write(".other.saving/notes.txt", "text");
@@ -485,8 +487,8 @@ TEST(CheckpointErrors, OfWhatAnotherWouldReplace) {
   EXPECT_EQ(text_of(folder / ".other.saving/notes.txt"), "text");
 }
 
-// What an optimizer and a loop keep may stay in the file. A weight may not,
-// though it be called like it.
+// State of an optimizer or a training loop may remain unused in the file. A
+// weight may not, even if its name begins with the same prefix.
 TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
   const Folder folder;
   auto model = filled(Mlp(6, 8));
@@ -504,7 +506,8 @@ TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
       "[load_checkpoint] not in the model: extra.weight, optimizer.weight. "
       "Load it into such a model, or, with strict = false, what fits.");
-  fs::remove(folder / "two/checkpoint.json"); // a file of others
+  // Without checkpoint.json, the file looks like that of another program.
+  fs::remove(folder / "two/checkpoint.json");
   EXPECT_EQ(
       error_of(
           [&] { load_checkpoint(folder / "two", {.model = model.get()}); }),
@@ -513,7 +516,8 @@ TEST(CheckpointErrors, ListAWeightThatIsCalledOptimizerOrExtra) {
       "what fits.");
 }
 
-// Of before the names of tensors were noted.
+// Checkpoints from versions that did not record the names of extra tensors can
+// be loaded.
 TEST(CheckpointErrors, TakesAnEarlyCheckpointsExtraTensors) {
   const Folder folder;
   auto model = filled(Mlp(6, 8));
@@ -538,7 +542,8 @@ TEST(CheckpointErrors, OfComplexValuesForRealOnes) {
       "model, or, with strict = false, what fits.");
 }
 
-// Ranks that look at folders of several machines, say.
+// Ranks that see different checkpoints, for example in folders of different
+// machines, get an error.
 TEST(CheckpointErrors, OfRanksThatSeeOthers) {
   const Folder folder;
   save(folder / "one");
@@ -555,7 +560,8 @@ TEST(CheckpointErrors, OfRanksThatSeeOthers) {
   });
 }
 
-// Ranks that differ in how they load, or save, would wait for each other.
+// Ranks with different options get an error, because they would otherwise
+// deadlock.
 TEST(CheckpointErrors, OfOptionsThatDiffer) {
   const Folder folder;
   save(folder / "one");
@@ -615,7 +621,8 @@ TEST(CheckpointErrors, OfAGroupThatIsTooSmall) {
   });
 }
 
-// The pieces of files that others have cut.
+// Files with shards that other programs have written: missing, overlapping and
+// malformed shards.
 TEST(CheckpointErrors, OfPieces) {
   const Folder folder;
   const auto piece = [&](const std::string& name, const std::string& offset) {
@@ -664,7 +671,7 @@ TEST(CheckpointErrors, OfPieces) {
           "an integer from 0 to 281474976710656, got -1" +
           end);
   piece("b", "[2]");
-  // That bytes do not lie at multiples of four is no error.
+  // Data that is not aligned to four bytes is valid.
   EXPECT_TRUE(at::equal(open_weights(path)->read("w"), at::zeros({4})));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs exchange.py, which reads and writes checkpoints as Python does.
+// Runs exchange.py, which reads and writes checkpoints with PyTorch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace dtensor::test_checkpoint {
 
-/// What Python ended with: 77 where it has not what it takes.
+/// Returns the exit code of Python: 77 if a required package is missing.
 inline int exchange(const std::string& mode, const std::string& folder) {
   const auto log = folder + ".log";
   const auto command = std::string(DTENSOR_PYTHON) + " " + DTENSOR_TESTS_DIR +

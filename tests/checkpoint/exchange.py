@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints by torch.distributed.checkpoint: written for us, and ours read.
+"""Exchanges checkpoints with torch.distributed.checkpoint, in both directions.
 
-    tests/checkpoint/exchange.py write FOLDER   # by three ranks, in pieces
-    tests/checkpoint/exchange.py read FOLDER    # by one rank and by two
-    tests/checkpoint/exchange.py full FOLDER    # whole, by safetensors alone
-    tests/checkpoint/exchange.py run FOLDER     # of a run: FOLDER/ours is what
-        # FOLDER/truth.pt says, and is written anew as FOLDER/python
+    tests/checkpoint/exchange.py write FOLDER   # from three ranks, sharded
+    tests/checkpoint/exchange.py read FOLDER    # on one rank and on two
+    tests/checkpoint/exchange.py full FOLDER    # full tensors, safetensors only
+    tests/checkpoint/exchange.py run FOLDER     # a training run: compares
+        # FOLDER/ours with FOLDER/truth.pt, and writes it again to FOLDER/python
 
-Ends with 77 where Python has no torch or safetensors, with 1 for a value that
-is not the one that it should be.
+Exits with 77 if Python has no torch or safetensors, and with 1 if a value is
+wrong.
 """
 
 import json
@@ -33,7 +33,7 @@ except ImportError as error:
     print(error)
     sys.exit(77)
 
-# As tests/checkpoint/python_test.cpp has them.
+# The tensors of tests/checkpoint/python_test.cpp.
 TENSORS = {
     "even": ([8, 12], torch.float64),
     "uneven": ([7, 5, 2], torch.float32),
@@ -68,7 +68,8 @@ def begin(rank, ranks, port):
     return init_device_mesh("cpu", (ranks,))
 
 
-# LibTorch's threads may outlive what they use where the interpreter ends.
+# Exits without the interpreter's shutdown, because LibTorch's threads may
+# outlive objects that they use.
 def end():
     dist.barrier()
     sys.stdout.flush()
@@ -99,7 +100,8 @@ def read_by_two(rank, ranks, port, folder):
     end()
 
 
-# Each file by safetensors alone; every number of every tensor is in one.
+# Reads each file with safetensors alone. Every element of every tensor must be
+# in exactly one file.
 def expect_pieces(folder, truth):
     counts = {name: torch.zeros(value.shape) for name, value in truth.items()}
     pieces = 0
@@ -145,7 +147,7 @@ def full(folder):
         expect(value, value_of(name), name)
 
 
-# Names and tensors of a run, of which each rank has all.
+# Returns the names and full tensors of a run.
 def truth_of(folder):
     return torch.load(pathlib.Path(folder) / "truth.pt", weights_only=False)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes that are killed while they save, at any moment: the last checkpoint
-// that was there is there, whole.
+// Processes that are killed at any moment of a save leave the last complete
+// checkpoint intact.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <tests/parallel/modules.h>
@@ -25,7 +25,7 @@ namespace TEST_SOURCE {
 using namespace test_modules;
 using test_weights::Folder;
 
-// Every number of the state follows from the step.
+// Returns a state in which every number follows from the step.
 StateDict state_of(const DeviceMesh& mesh, int64_t step) {
   StateDict state;
   for (const auto* name : {"a", "b", "c"}) {
@@ -42,12 +42,12 @@ std::string path_of(const std::string& folder, int64_t step) {
   return folder + "/step_" + std::to_string(step);
 }
 
-// What a process tells those that it was forked from.
+// Memory shared between a saving process and the process that forked it.
 struct Told {
-  std::atomic<int64_t> saved{0}; // step; it is on disk
+  std::atomic<int64_t> saved{0}; // last step on disk
 };
 
-// Saves one step after the other until it is killed.
+// Saves one step after another until the process is killed.
 [[noreturn]] void save_on(const std::string& folder, int64_t from, Told& told) {
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -71,7 +71,8 @@ struct Told {
   std::_Exit(1);
 }
 
-// Ends with 0 if the last checkpoint is whole and no older than was told.
+// Exits with 0 if the last checkpoint is complete and not older than the last
+// reported step.
 [[noreturn]] void check(const std::string& folder, Told& told) {
   bool is_good = true;
   const auto last = latest_checkpoint(folder);
@@ -112,8 +113,8 @@ pid_t forked(const Fn& fn) {
   return child;
 }
 
-// Only a process that has no threads may fork others: this one is started for
-// it, by the tests below.
+// Only a process without threads may fork, so the tests below start this test
+// in a process of its own.
 TEST(KillsSavers, DISABLED_AtAnyMoment) {
   const char* const count = std::getenv("DTENSOR_TEST_KILLS");
   ASSERT_NE(count, nullptr);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// However odd its name, its place on disk or its memory: it is saved and
-// loaded.
+// Tensors with unusual names, paths or memory layouts are saved and loaded.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <tests/parallel/modules.h>
@@ -15,7 +14,8 @@ using namespace test_modules;
 using test_weights::Folder;
 namespace fs = std::filesystem;
 
-// What lies in memory otherwise than it is: conjugates, negatives, views.
+// Tensors whose values differ from the bytes in memory are saved correctly:
+// conjugates, negatives and views.
 TEST(Checkpoint, HasTheValuesOfViews) {
   const Folder folder;
   const auto c = at::complex(at::arange(6.), at::arange(6.) + 7).view({2, 3});
@@ -31,7 +31,7 @@ TEST(Checkpoint, HasTheValuesOfViews) {
     for (size_t i = 0; i < values.size(); ++i) {
       const auto name = "w" + std::to_string(i);
       state.insert(name, values[i]);
-      // A conjugate again, of other memory.
+      // The target is a conjugate too, of other memory.
       loaded.insert(
           name,
           i == 0 ? at::conj(at::zeros_like(c))
@@ -55,7 +55,8 @@ TEST(Checkpoint, HasTheValuesOfViews) {
   }
 }
 
-// A module that is called as ours are.
+// Submodules may be named like the prefixes of optimizer state and extra
+// values.
 TEST(Checkpoint, KnowsItsNamesFromThoseOfTheModel) {
   struct Odd : torch::nn::Module {
     Odd() {
@@ -85,7 +86,7 @@ TEST(Checkpoint, KnowsItsNamesFromThoseOfTheModel) {
   EXPECT_EQ(optimizer.state().size(), 8);
 }
 
-// All others are.
+// All other names are allowed.
 TEST(Checkpoint, TakesAnyName) {
   const Folder folder;
   const std::vector<std::string> names = {
@@ -108,8 +109,8 @@ TEST(Checkpoint, TakesAnyName) {
   }
 }
 
-// The link goes on to mean what it did, or is replaced; what it is a link to
-// stays.
+// Loading follows a link. Saving with overwrite replaces the link and leaves
+// its target unchanged.
 TEST(Checkpoint, IsSavedAndReadByALink) {
   const Folder folder;
   StateDict state;
@@ -129,7 +130,8 @@ TEST(Checkpoint, IsSavedAndReadByALink) {
   EXPECT_EQ(std::distance(begin(all), end(all)), 2);
 }
 
-// What somebody has copied there is not read, be it called as a model is.
+// Files copied into the folder later are not read, even if they are named like
+// a model.
 TEST(Checkpoint, IsTheFilesThatItWasSavedWith) {
   const Folder folder;
   StateDict state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch.distributed.checkpoint and safetensors read what we write, and we what
-// they do (exchange.py).
+// torch.distributed.checkpoint and safetensors read the checkpoints of this
+// library, and vice versa (exchange.py).
 #include <dtensor/checkpoint/checkpoint.h>
 #include <tests/checkpoint/exchange.h>
 #include <tests/parallel/modules.h>
@@ -20,7 +20,7 @@ struct Tensor {
   at::ScalarType dtype;
 };
 
-// As in exchange.py.
+// The tensors of exchange.py.
 const std::vector<Tensor> kTensors = {
     {"even", {8, 12}, at::kDouble},
     {"uneven", {7, 5, 2}, at::kFloat},
@@ -38,7 +38,7 @@ at::Tensor value_of(const Tensor& tensor) {
   return typed.view(tensor.sizes);
 }
 
-// Cut along one dimension or another where they have it.
+// Returns the tensors, sharded along alternating dimensions where they exist.
 StateDict spread(const DeviceMesh& mesh, size_t begin, bool zeros) {
   StateDict all;
   for (size_t i = 0; i < kTensors.size(); ++i) {
@@ -90,7 +90,7 @@ TEST(SlowPythonCheckpoint, IsWhatWeWrite) {
   }
 }
 
-// A rank's part in several pieces is in several files.
+// A local shard that consists of several boxes is stored in several files.
 TEST(SlowPythonCheckpoint, IsWhatWeWriteOfStridedParts) {
   const Folder folder;
   const auto path = folder / "ours";

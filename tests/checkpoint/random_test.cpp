@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Drawn tensors, layouts, meshes, models and optimizers: what one mesh saves
-// another loads, bit by bit.
+// Random tensors, layouts, meshes, models and optimizers: a state saved on one
+// mesh is loaded on another bit by bit.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/fully_shard.h>
@@ -54,7 +54,7 @@ const std::vector<at::ScalarType> kDtypes = {
     at::kBool,
     at::kComplexFloat};
 
-// Any bits, those of a NaN too.
+// Returns a tensor of random bits, including NaNs.
 at::Tensor drawn_tensor(Random& random) {
   const auto dtype = one_of(random, kDtypes);
   std::vector<int64_t> sizes;
@@ -71,7 +71,8 @@ at::Tensor drawn_tensor(Random& random) {
   return bytes.view(dtype).view(sizes);
 }
 
-// LibTorch cannot cut and join them.
+// Returns true if LibTorch lacks the operators to split and concatenate this
+// dtype.
 bool lacks_operators(const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
@@ -94,7 +95,7 @@ Placements drawn_layout(
         layout[m] = Shard(dim, 1 + below(random, 3));
         break;
       case 2:
-        if (m + 1 < mesh.size()) { // as fully_shard after parallelize_module
+        if (m + 1 < mesh.size()) { // like fully_shard after parallelize_module
           layout[m] = StridedShard(dim, mesh[m + 1]);
           layout[++m] = Shard(dim);
           break;
@@ -119,7 +120,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 struct Drawn {
   std::vector<at::Tensor> whole;
   std::vector<int64_t> mesh;
-  std::vector<Placements> layouts; // none: plain
+  std::vector<Placements> layouts; // empty: plain tensors
   std::vector<int64_t> other_mesh;
   std::vector<Placements> other_layouts;
 
@@ -208,7 +209,8 @@ TEST(SlowRandomCheckpoint, GoesOverBitByBit) {
   expect_any_go_over(24, 600);
 }
 
-// A parameter of two names, flags and a number beside.
+// A model with a parameter of two names, and with a boolean and a scalar
+// buffer.
 struct NetImpl : torch::nn::Module {
   NetImpl()
       : wte(register_module("wte", torch::nn::Embedding(9, 6))),
@@ -231,7 +233,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// How a model lies on a mesh.
+// Arrangement of a model on a mesh.
 struct Arrangement {
   std::string name;
   std::vector<int64_t> mesh;
@@ -301,7 +303,8 @@ struct Placed {
     optimizer = make(net, static_cast<double>(seed) / 7);
   }
 
-  // Any gradients, the same in all layouts; one parameter gets none.
+  // Sets random gradients, equal in all layouts, and steps. One parameter gets
+  // no gradient.
   void step(uint64_t seed) {
     for (auto& parameter : net->parameters_once()) {
       if (parameter.is_same(net->mlp->w2->bias)) {
@@ -349,7 +352,7 @@ TEST(RandomCheckpoint, HasModelsAndOptimizers) {
     StateDict truth;
     run_ranks(c10::multiply_integers(from.mesh), [&] {
       Placed run(from, make, seed);
-      if (round % 4 != 3) { // else it has kept nothing yet
+      if (round % 4 != 3) { // otherwise the optimizer has no state yet
         run.step(seed);
         run.step(seed + 9);
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is read of a checkpoint: each byte once over all ranks, and what memory
-// it takes meanwhile.
+// Cost of loading a checkpoint: each byte is read once over all ranks, and
+// little additional memory is used.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/checkpoint/read_part_impl.h>
 #include <dtensor/layout/text.h>
@@ -35,7 +35,8 @@ at::Tensor empty_on(
   return zeros({sizes.begin(), sizes.end()}, mesh, {layout});
 }
 
-// Pages that all ranks touch, as a share of the bytes of the tensor.
+// Returns the bytes of pages that all ranks touch, relative to the tensor's
+// bytes.
 double share_touched(const std::string& path, const Placement& layout) {
   size_t touched = 0;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
@@ -54,7 +55,8 @@ double share_touched(const std::string& path, const Placement& layout) {
   return static_cast<double>(touched) / (4096. * 4096 * 4);
 }
 
-// The same of ranks that read at once, each with the file mapped for itself.
+// Returns the same for ranks that read at once, each with its own mapping of
+// the file.
 double share_touched_at_once(
     const std::string& path,
     const Placement& layout,
@@ -67,7 +69,7 @@ double share_touched_at_once(
     const auto file = open_weights(path);
     detail::PartReader reader(
         *file, get_all_groups(mesh)[0], {.share_reading = share_reading});
-    all.barrier(); // all have mapped it
+    all.barrier(); // all ranks have mapped the file
     std::optional<TouchedPages> pages;
     if (all.rank() == 0) {
       pages.emplace(path);
@@ -75,12 +77,12 @@ double share_touched_at_once(
     all.barrier();
     reader.check("w", target);
     reader.read("w", target);
-    all.barrier(); // all have read it
+    all.barrier(); // all ranks have read it
     if (pages) {
       touched = pages->bytes();
       pages.reset();
     }
-    all.barrier(); // nobody unmaps what is watched
+    all.barrier(); // keep the mappings while pages are counted
     EXPECT_EQ(reader.damage(), "");
     const auto local = DTensor(target).to_local();
     EXPECT_EQ(local.min().item<float>(), 3);
@@ -102,7 +104,8 @@ TEST(CheckpointBytes, AreReadByThoseWhoHaveThem) {
   const auto rows = share_touched(path, Shard(0));
   EXPECT_GE(rows, 1.);
   EXPECT_LE(rows, 1.05);
-  // Of a block each rank has some columns, and one of them looks at all of it.
+  // Every rank has some columns of each block, and one rank also verifies the
+  // full block.
   const auto columns = share_touched(path, Shard(1));
   EXPECT_GE(columns, 1.);
   EXPECT_LE(columns, 1.8);
@@ -111,7 +114,7 @@ TEST(CheckpointBytes, AreReadByThoseWhoHaveThem) {
             << " where they have columns\n";
 }
 
-// Replicas read a share each, or, told not to share, all of it.
+// Replicas read one slice each, or all of the tensor if share_reading is false.
 TEST(CheckpointBytes, OfReplicasAreReadInShares) {
   const Folder folder;
   const auto path = saved_matrix(folder);
@@ -126,7 +129,7 @@ TEST(CheckpointBytes, OfReplicasAreReadInShares) {
   EXPECT_LE(alone, 4.05);
 }
 
-// "VmHWM:   123 kB"
+// Returns the number in a line such as "VmHWM:   123 kB".
 int64_t number_in(const std::string& file, const std::string& key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -153,8 +156,8 @@ void forget_in_cache(const std::string& folder) {
   }
 }
 
-// Whether this system counts what comes from the disk: where files are in
-// memory, or /proc/self/io says nothing, a share of 0 would say nothing.
+// Returns true if this system counts the bytes read from disk. If files are in
+// memory or /proc/self/io has no counts, a count of 0 is meaningless.
 bool counts_bytes_from_disk(const Folder& folder) {
   constexpr int64_t kBytes = int64_t{8} << 20;
   const auto path = folder / "probe";
@@ -174,7 +177,7 @@ constexpr const char* kNotCounted =
 constexpr int64_t kTensors = 8;
 constexpr int64_t kWidth = 8192; // 256 MiB each
 
-// Tensors of zeros, and the bytes of this rank's parts of them.
+// Returns tensors of zeros, and the bytes of this rank's local shards.
 std::pair<StateDict, int64_t>
 parts_on(const DeviceMesh& mesh, const Placement& layout, int64_t tensors) {
   StateDict state;
@@ -195,13 +198,14 @@ void expect_loaded(const StateDict& state) {
   }
 }
 
-// The most memory that is held beside the parts of one rank that loads them.
+// Returns the peak memory in addition to the local shards of one rank that
+// loads them.
 int64_t
 beside_part(const std::string& path, int64_t rank, const Placement& layout) {
   int64_t beside = 0;
   testing::with_fake_world(rank, kRanks, [&] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks});
-    std::ofstream("/proc/self/clear_refs") << "5"; // the peak is now
+    std::ofstream("/proc/self/clear_refs") << "5"; // resets the peak
     const auto before = peak_bytes();
     auto [state, own] = parts_on(mesh, layout, kTensors);
     load_checkpoint(path, {.tensors = &state});
@@ -211,7 +215,8 @@ beside_part(const std::string& path, int64_t rank, const Placement& layout) {
   return beside;
 }
 
-// And beside those of all ranks, which load at once.
+// Returns the peak memory in addition to the local shards of all ranks, which
+// load at once.
 int64_t beside_all_parts(
     const std::string& path,
     const Placement& layout,
@@ -225,7 +230,7 @@ int64_t beside_all_parts(
     int64_t before = 0;
     if (get_rank() == 0) {
       std::ofstream("/proc/self/clear_refs") << "5";
-      before = peak_bytes(); // the parts are in it
+      before = peak_bytes(); // includes the local shards
     }
     get_group(mesh).barrier();
     load_checkpoint(path, {.tensors = &state});
@@ -257,7 +262,7 @@ double share_from_disk(int64_t before, int64_t tensors) {
       static_cast<double>(tensors * kWidth * kWidth * 4);
 }
 
-// Whole files of 128 MiB, by each of two ranks one.
+// Two ranks each assemble one full file of 128 MiB.
 TEST(SlowLargeCheckpoint, IsPutTogetherInLittleMemory) {
   const Folder folder;
   constexpr int64_t kFile = int64_t{128} << 20;
@@ -270,7 +275,7 @@ TEST(SlowLargeCheckpoint, IsPutTogetherInLittleMemory) {
       DTensor(w).to_local().fill_(static_cast<double>(i));
       state.insert("w" + std::to_string(i), w);
     }
-    get_group(mesh).barrier(); // the other rank has its parts, too
+    get_group(mesh).barrier(); // the other rank has its shards too
     int64_t before = 0;
     if (get_rank() == 0) {
       std::ofstream("/proc/self/clear_refs") << "5";
@@ -280,7 +285,7 @@ TEST(SlowLargeCheckpoint, IsPutTogetherInLittleMemory) {
         folder / "one",
         {.tensors = &state},
         {.full = true, .max_file_bytes = kFile});
-    get_group(mesh).barrier(); // and has written its file
+    get_group(mesh).barrier(); // the other rank has written its file too
     if (get_rank() == 0) {
       beside = peak_bytes() - before;
     }
@@ -294,7 +299,7 @@ TEST(SlowLargeCheckpoint, IsPutTogetherInLittleMemory) {
   EXPECT_EQ(file->read("w3").max().item<float>(), 3);
 }
 
-// How long it takes beside `cat` is measured by benchmarks/checkpoint.cpp.
+// benchmarks/checkpoint.cpp compares the duration with `cat`.
 TEST(SlowLargeCheckpoint, IsReadOnceInLittleMemory) {
   const Folder folder;
   const bool counts = counts_bytes_from_disk(folder);
@@ -321,7 +326,7 @@ TEST(SlowLargeCheckpoint, IsReadOnceInLittleMemory) {
 }
 
 TEST(SlowLargeCheckpoint, IsReadOnceByRanksThatLoadAtOnce) {
-  constexpr int64_t kFew = 2; // of which replicas have four times as much
+  constexpr int64_t kFew = 2; // replicas take four times this
   const Folder folder;
   const bool counts = counts_bytes_from_disk(folder);
   const auto path = folder / "one";

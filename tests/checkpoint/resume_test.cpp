@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A run that is stopped and goes on elsewhere has the losses of one that is
-// not.
+// A run that is stopped and resumed elsewhere has the losses of an
+// uninterrupted run.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/checkpoint/checkpoint_folder.h>
 #include <dtensor/data_parallel/fully_shard.h>
@@ -22,7 +22,7 @@ struct Training {
   torch::optim::AdamW optimizer;
   DeviceMesh mesh;
 
-  // On the last dimension of the mesh.
+  // Parallelizes the model over the last dimension of the mesh.
   Training(const DeviceMesh& whole, uint64_t seed)
       : model(filled(Mlp(6, 7), seed)),
         optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2)),
@@ -30,7 +30,8 @@ struct Training {
     parallelize_module(*model, mesh, mlp_plan());
   }
 
-  // With noise, so that random numbers count, and a learning rate that falls.
+  // Trains one step, with noise so that random numbers matter, and with a
+  // decreasing learning rate.
   double step(int64_t number) {
     for (auto& group : optimizer.param_groups()) {
       group.options().set_lr(1e-2 / static_cast<double>(1 + number));
@@ -96,7 +97,7 @@ TEST(ResumedRun, HasTheSameLosses) {
   }
 }
 
-// Ours and Python's names of what an optimizer keeps.
+// The optimizer's state has the names that Python uses.
 TEST(ResumedRun, NamesWhatTheOptimizerKeeps) {
   const Folder folder;
   Training run(mesh_of({1}), 1);
@@ -125,8 +126,8 @@ double lbfgs_step(Mlp& model, torch::optim::LBFGS& optimizer, int64_t number) {
   return full(loss).item<double>();
 }
 
-// LBFGS, which takes all parameters for one vector: in parts on three ranks,
-// then in other parts, cut by layers, and alone.
+// LBFGS treats all parameters as one vector. It resumes from shards on three
+// ranks to other shards, to tensor parallelism, and to one rank.
 TEST(ResumedRun, OfLbfgsHasTheSameLosses) {
   const Folder folder;
   const auto options =

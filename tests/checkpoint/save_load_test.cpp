@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is saved in one layout is loaded into any other, on other ranks.
+// Tensors saved in one layout are loaded into any other layout, on other ranks.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/text.h>
@@ -73,7 +73,7 @@ at::Tensor numbers(at::IntArrayRef sizes, at::ScalarType dtype) {
   return dtype == at::kBool ? all.gt(0).view(sizes) : all.view(sizes).to(dtype);
 }
 
-// Shapes that are cut unevenly, into nothing, and not at all.
+// Returns tensors that are sharded unevenly, with empty shards, or not at all.
 StateDict
 tensors_in(const DeviceMesh& mesh, const Placements& placements, bool zeros) {
   StateDict all;
@@ -98,11 +98,11 @@ tensors_in(const DeviceMesh& mesh, const Placements& placements, bool zeros) {
         at::kFloat8_e4m3fn}) {
     add(c10::toString(dtype), numbers({5, 3}, dtype));
   }
-  // A part that is not contiguous.
+  // A local shard that is not contiguous.
   at::Tensor turned = distribute_tensor(
       numbers({6, 4}, at::kFloat), mesh, placements, std::nullopt);
   all.insert("turned", zeros ? at::zeros_like(turned.t()) : turned.t());
-  // Without dimensions it can only be whole.
+  // A zero-dimensional tensor can only be replicated.
   const auto number = distribute_tensor(
       at::scalar_tensor(zeros ? 0. : 2.5, at::kDouble),
       mesh,
@@ -142,7 +142,7 @@ TEST(Checkpoint, GoesFromAnyLayoutToAnyOther) {
   }
 }
 
-// Replicas share the reading of what is large, and exchange it.
+// Replicas share the reading of a large tensor and exchange their slices.
 TEST(Checkpoint, IsReadInShares) {
   const Folder folder;
   const auto path = folder / "one";
@@ -239,7 +239,7 @@ TEST(Checkpoint, HasNumbersTextsAndTensorsBeside) {
   });
 }
 
-// Ranks that have the same write about as much, and each element once.
+// Each element is written once, and replicas write about equally much.
 TEST(Checkpoint, HasEveryElementOnce) {
   const Folder folder;
   const auto path = folder / "one";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rank 0 of a save in which the other rank does something else.
+// Rank 0 of a save in which the other rank misbehaves.
 #include <dtensor/checkpoint/save_run_impl.h>
 #include <dtensor/comm/world.h>
 #include <dtensor/weights/weight_file.h>
@@ -87,7 +87,7 @@ std::map<std::string, std::string> bytes_in(const std::string& folder) {
   return all;
 }
 
-// Each rank writes its own of the whole files, and all of them are those that
+// Each rank writes some of the full files. Together, the files equal those that
 // one rank alone would write.
 TEST(WholeFiles, AreDealtToRanks) {
   const Folder folder;
@@ -132,7 +132,8 @@ TEST(WholeFiles, AreDealtToRanks) {
       at::tensor({6., 7., 8.}, at::kFloat)));
 }
 
-// Somebody else saves there, or was killed in it.
+// The folder of a save in progress is refused; the remains of a killed save are
+// replaced.
 TEST(SaveRun, TakesOverWhatNobodyHolds) {
   const Folder folder;
   auto task = task_in(folder);

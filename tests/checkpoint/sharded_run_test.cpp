@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The GPT trained in two dimensions, stopped half way, and gone on with on
-// other ranks; what it saved then, read and written anew by Python.
+// GPT training on a two-dimensional mesh is stopped half way and resumed on
+// other ranks. The same works from its checkpoint after Python has read it and
+// written it again.
 #include <dtensor/checkpoint/async_saver.h>
 #include <dtensor/parallel/state_dict.h>
 #include <tests/checkpoint/exchange.h>
@@ -23,7 +24,8 @@ CheckpointState state_of(ShardedRun& run) {
   return {.model = run.model().get(), .optimizer = &run.optimizer()};
 }
 
-// All that a run has, whole, in a file that torch.load reads: not one of ours.
+// Writes all full tensors of a run to a file that torch.load reads,
+// independently of checkpoints.
 void write_truth(ShardedRun& run, const std::string& path) {
   const auto whole = StateDictOptions{.full_state_dict = true};
   const auto model = get_model_state_dict(*run.model(), whole);
@@ -43,7 +45,8 @@ void write_truth(ShardedRun& run, const std::string& path) {
   }
 }
 
-// On (2, 2), saved after half of its steps and not stopped.
+// Trains on a (2, 2) mesh without stopping. Saves after half of the steps.
+// Returns the losses.
 std::vector<double> train_and_save(const Folder& folder) {
   std::vector<double> losses;
   run_ranks(4, [&] {
@@ -67,7 +70,8 @@ std::vector<double> train_and_save(const Folder& folder) {
   return losses;
 }
 
-// From a model of other values.
+// Resumes from the checkpoint, starting with a model of other values, and
+// compares the losses.
 void expect_goes_on(
     const std::string& path,
     const Layout& layout,
@@ -105,7 +109,8 @@ TEST(SlowShardedRun, GoesOnOnOtherRanks) {
 TEST(SlowShardedRun, GoesOnFromWhatPythonWrites) {
   const Folder folder;
   const auto losses = train_and_save(folder);
-  // Python reads ours, compares it with the truth, and saves it on three ranks.
+  // Python reads the checkpoint, compares it with the truth, and saves it on
+  // three ranks.
   if (exchange("run", folder / "") == 77) {
     GTEST_SKIP() << test_checkpoint::kWhyNot;
   }

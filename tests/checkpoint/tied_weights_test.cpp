@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights that several modules share: files hold them once, and are loaded
-// whether they hold them once or under each name.
+// Weights that several modules share: files hold them once. They are loaded
+// from files that hold them once or under each name.
 #include <dtensor/checkpoint/checkpoint.h>
 #include <dtensor/data_parallel/fully_shard.h>
 #include <dtensor/data_parallel/replicate.h>
@@ -119,7 +119,7 @@ TEST(TiedWeights, FurtherNamesStandInTheMetadata) {
   });
 }
 
-// As those that were written when each name had its own copy.
+// Checkpoints in which each name has its own copy can be loaded.
 TEST(TiedWeights, AreLoadedFromCheckpointsThatHaveThemTwice) {
   const Folder folder;
   const auto path = folder / "twice";
@@ -190,7 +190,7 @@ TEST(TiedWeights, StandOnceInFilesOfOthers) {
   EXPECT_TRUE(at::equal(untied->embedding->weight, uniform({11, 6}, 5)));
 }
 
-// Of the two parts of an index, one has the shared weight.
+// Only one of the two files of an index has the shared weight.
 TEST(TiedWeights, StandInOneFileOfAnIndex) {
   const Folder folder;
   const auto truth = uniform({11, 6}, 1).to(at::kFloat);
@@ -214,16 +214,17 @@ void put_text(std::string& bytes, const std::string& text) {
   bytes += text;
 }
 
-// A GGUF file of architecture gpt2 with tensors of 11 rows of 6 numbers.
+// Returns a GGUF file of architecture gpt2 with tensors of 11 rows of 6
+// numbers.
 std::string gguf_of(const std::map<std::string, at::Tensor>& tensors) {
   std::string bytes = "GGUF";
   put(bytes, uint32_t{3});
   put(bytes, uint64_t{tensors.size()});
   put(bytes, uint64_t{1});
   put_text(bytes, "general.architecture");
-  put(bytes, uint32_t{8}); // a text
+  put(bytes, uint32_t{8}); // type string
   put_text(bytes, "gpt2");
-  constexpr uint64_t kAligned = 288; // 264 bytes each
+  constexpr uint64_t kAligned = 288; // 264 bytes, padded
   std::string data;
   for (const auto& [name, tensor] : tensors) {
     put_text(bytes, name);
@@ -289,7 +290,8 @@ TEST(TiedWeights, OfGgufFilesStandUnderTokenEmbd) {
           "model."));
 }
 
-// `call` gets a model whose head was tied by an assignment.
+// Checks that `call` is refused. It gets a model in which the head was tied by
+// an assignment.
 void expect_refused(
     const std::string& where,
     const std::function<void(LanguageModel&)>& call) {

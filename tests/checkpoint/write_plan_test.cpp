@@ -25,8 +25,8 @@ HeldTensor held(
   return {dtype, sizes, mesh, placements, {all}};
 }
 
-// How often each element of a two-dimensional tensor is written, and that the
-// writer has it there.
+// Checks that each element of a two-dimensional tensor is written exactly once,
+// by a rank that holds it at that local offset.
 void expect_all_once(const HeldTensor& tensor, int64_t ranks) {
   const auto plan = plan_writes({tensor}, ranks);
   std::map<std::pair<int64_t, int64_t>, int64_t> times;
@@ -83,7 +83,7 @@ TEST(WritePlan, WritesEveryElementOnce) {
   }
 }
 
-// A rank's file has one box of a tensor.
+// A rank's file contains one box of each tensor.
 TEST(WritePlan, PutsBoxesOfATensorInSeveralFiles) {
   const auto plan = plan_writes({held({12, 2}, {2}, {StridedShard(0, 3)})}, 2);
   EXPECT_EQ(plan.files, 3);
@@ -111,12 +111,12 @@ TEST(WritePlan, CutsLargeOnesBetweenAll) {
   const auto plan = plan_writes({held({1 << 20}, {3}, {Replicate()})}, 3);
   ASSERT_EQ(plan.boxes.size(), 3);
   EXPECT_EQ(plan.boxes[2].offsets[0], 2 * 349526);
-  // Of 2.5 MB none has less than one.
+  // Writers get at least 1 MB each, so 2.5 MB are split between two.
   EXPECT_EQ(
       plan_writes({held({655360}, {3}, {Replicate()})}, 3).boxes.size(), 2);
 }
 
-// Two rows of a mesh of which each has the whole tensor.
+// Two mesh rows, each of which holds the full tensor, share the writing.
 TEST(WritePlan, SharesBetweenMeshes) {
   auto tensor = held({1 << 19, 2}, {2}, {Shard(0)});
   tensor.meshes = {{0, 1}, {2, 3}};
