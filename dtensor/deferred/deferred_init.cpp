@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scope includes a dispatch key, whose fallback sees every operator of the
-// thread before autograd does and before composite ones are taken apart. The
-// key is not the ranks' (DeferredInit): on that one nearly all operators fall
-// through, at no cost, and here none may. DTensors on the meta device have the
-// key without a scope.
+// A DeferredInit scope includes a dispatch key. The key's fallback receives
+// every operator of the thread, before autograd and before composite operators
+// decompose. The scope does not use the ranks' key (DeferredInit), because
+// nearly all operators fall through that key at no cost, while here no operator
+// may. DTensors on the meta device have the scope's key even outside a scope.
 #include <dtensor/deferred/deferred_init.h>
 
 #include <dtensor/deferred/tape_impl.h>
@@ -17,7 +17,7 @@ namespace dtensor {
 namespace detail {
 namespace {
 
-// Of the deferred tensors of this thread, as long as there are any.
+// The tape of this thread's deferred tensors, while there are any.
 thread_local std::weak_ptr<Tape> latest;
 
 std::shared_ptr<Tape> this_tape() {
@@ -29,13 +29,14 @@ std::shared_ptr<Tape> this_tape() {
   return tape;
 }
 
-// One that makes a tensor of nothing; the bytes of a file are something.
+// Returns true for operators that create a tensor without input data. from_file
+// reads data.
 bool is_factory(const c10::FunctionSchema& schema) {
   return schema.name() != "aten::from_file" &&
       schema.argumentIndexWithName("device").has_value();
 }
 
-// Whether the call makes deferred tensors, or uses some.
+// Returns true if the call creates or uses deferred tensors.
 bool is_to_defer(
     const c10::OperatorHandle& op,
     const Tape& tape,
@@ -56,7 +57,7 @@ bool is_to_defer(
   return any ? any_deferred : is_factory(op.schema());
 }
 
-// While it lives, no scope is open.
+// Temporarily closes the scope.
 class NotDeferring {
  public:
   NotDeferring() : outer_(is_deferring()) {

@@ -43,7 +43,8 @@ struct PartOfTape {
   std::vector<at::Tensor> tensors;
 };
 
-// In the order of the tensors, which all ranks have alike.
+// Groups the tensors by tape, in the order of the tensors, which is the same on
+// all ranks.
 std::vector<PartOfTape> by_tape(const Named& tensors) {
   std::vector<PartOfTape> parts;
   for (const auto& [name, t] : tensors) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Playing a tape. Of its calls those are played that lead to what is wanted, in
-// their order, so that a program without DTensors draws what it would have
-// drawn. Values that some call connects are a group. A group that ends in
-// DTensors is played on DTensors: a tensor that is made of nothing gets the
-// layout of what it becomes, if their shapes are the same, and is replicated
-// otherwise. Where an operator refuses such a layout, its group starts again,
-// replicated.
+// Playback of a tape. Only calls that the wanted values depend on are played,
+// in recorded order, so that a program without DTensors draws the same numbers
+// as without the scope. Values that are connected by calls form a group. A
+// group that contains wanted DTensors is played on DTensors: a tensor created
+// without inputs gets the layout of the DTensor that is computed from it if
+// their shapes are equal, and is replicated otherwise. If an operator throws
+// for such a layout, its group restarts with replicated tensors.
 #include <dtensor/deferred/tape_impl.h>
 
 #include <dtensor/deferred/same_draws_impl.h>
@@ -28,7 +28,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Too large for memory that a program writes through a pointer.
+// Returns true if the tensor is too large to be backed by memory.
 bool is_large(const TapeValue& about) {
   return static_cast<size_t>(numel(about.sizes)) *
       c10::elementSize(about.dtype) >
@@ -41,8 +41,8 @@ using Factory = at::Tensor (*)(
     PlacementsRef,
     const FactoryOptions&);
 
-// What makes a DTensor of this shape and dtype alone as the call does a tensor;
-// null if nothing does.
+// Returns the DTensor factory that is equivalent to the call and needs only
+// shape and dtype; null if there is none.
 Factory factory_of(const TapeCall& c, const TapeValue& about) {
   static const std::map<std::string, Factory> factories = {
       {"aten::zeros", zeros},
@@ -57,10 +57,10 @@ Factory factory_of(const TapeCall& c, const TapeValue& about) {
   return found != factories.end() ? found->second : nullptr;
 }
 
-// Values that some call connects.
+// Values that are connected by calls.
 struct PlayGroup {
   std::vector<size_t> calls;
-  DeviceMesh mesh; // undefined: of plain tensors alone
+  DeviceMesh mesh; // undefined: only plain tensors
   bool is_replicated = false;
 };
 
@@ -108,10 +108,11 @@ class Player {
     }
   }
 
-  // Backward: what makes or writes memory that is needed later on is needed,
-  // and so is what it uses. On the way layouts go from results to operands.
-  // What is not needed may have to draw all the same: what comes after it would
-  // draw something else.
+  // Finds the calls to play, walking backward. A call is needed if it creates
+  // or writes memory that a later needed call uses. On the way, layouts
+  // propagate from results to operands. With `all_draws` unneeded calls that
+  // draw random numbers are played too, so that later calls draw the right
+  // numbers.
   void find_calls(bool all_draws) {
     std::vector<bool> needed(tape_.values().size(), false);
     for (const auto& w : wanted_) {
@@ -257,7 +258,8 @@ class Player {
     return t;
   }
 
-  // The bytes of a new tensor that small are known.
+  // Fills a new tensor with its recorded contents. Small new tensors without
+  // recorded contents are zeros.
   static void fill(const TapeCall& c, const at::Tensor& t) {
     if (c.op.schema().name() != "aten::empty") {
       return;
@@ -321,12 +323,12 @@ class Player {
 
   Tape& tape_;
   const std::vector<Wanted>& wanted_;
-  std::vector<size_t> calls_;    // those to play
-  std::vector<at::Tensor> made_; // by value, while somebody needs it
-  std::vector<SpecPtr> layouts_; // by value, those to aim at
+  std::vector<size_t> calls_;    // calls to play
+  std::vector<at::Tensor> made_; // by value, until its last use
+  std::vector<SpecPtr> layouts_; // by value, the preferred layout
   std::vector<size_t> last_use_; // by value, a call
   std::vector<bool> is_wanted_;  // by value
-  UnionFind sets_;               // of values, one a group
+  UnionFind sets_;               // groups of values
   std::map<size_t, PlayGroup> groups_;
 };
 

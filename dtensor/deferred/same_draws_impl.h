@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random numbers of a tape: a call draws the same ones whenever it is played.
+// Random numbers of a tape: a call draws the same numbers whenever it is
+// replayed.
 #pragma once
 
 #include <ATen/core/enum_tag.h>
@@ -12,15 +13,16 @@
 
 namespace dtensor::detail {
 
-/// Whether the call draws.
+/// Returns true if the call draws random numbers.
 inline bool draws(const TapeCall& call) {
   return call.op.hasTag(at::Tag::nondeterministic_seeded) ||
       call.op.schema().argumentIndexWithName("generator").has_value();
 }
 
-/// While it lives, a call draws what it drew when it was first played. The two
-/// kinds of numbers are apart: a call may be played plain, for what its values
-/// decide, before it is played on DTensors.
+/// A scope in which a call draws the numbers that it drew when it was first
+/// played. Plain and distributed numbers have separate states, because a call
+/// may be played plain (when its values are needed) before it is played on
+/// DTensors.
 class SameDraws {
  public:
   SameDraws(TapeCall& call, bool distributed) {

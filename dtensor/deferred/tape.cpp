@@ -19,7 +19,8 @@ namespace {
 
 constexpr auto kMeta = c10::DeviceType::Meta;
 
-// Deferred tensors hold the tape, so the tape holds none of them.
+// Stands in for a deferred tensor in recorded arguments. The tape must not hold
+// deferred tensors, which hold the tape.
 const at::Tensor& stand_in() {
   static const auto* t =
       new at::Tensor(at::empty({0}, at::TensorOptions().device(kMeta)));
@@ -30,7 +31,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& t) {
   return t.storage().unsafeGetStorageImpl();
 }
 
-// Null if the operator has none of that name.
+// Returns null if the operator has no argument called `name`.
 template <class Value>
 Value*
 argument(const c10::FunctionSchema& schema, const char* name, Value* args) {
@@ -38,8 +39,8 @@ argument(const c10::FunctionSchema& schema, const char* name, Value* args) {
   return at ? args + *at : nullptr;
 }
 
-// The arguments of the same call on the meta device; returns the device that
-// it asks for.
+// Converts the arguments to the meta device. Returns the device that the call
+// requested, if any.
 std::optional<c10::Device> to_meta(
     const c10::FunctionSchema& schema,
     torch::jit::Stack& args) {
@@ -59,7 +60,7 @@ std::optional<c10::Device> to_meta(
       : std::nullopt;
 }
 
-// LibTorch has no kernel for it on the meta device.
+// True for randperm, which has no meta kernel in LibTorch.
 bool is_randperm(const c10::OperatorHandle& op, const torch::jit::Stack& args) {
   return op.schema().name() == "aten::randperm" && args[0].isInt() &&
       args[0].toInt() >= 0 && op.schema().argumentIndexWithName("device");
@@ -75,8 +76,8 @@ at::Tensor randperm_on_meta(
           dtype.isNone() ? at::kLong : dtype.toScalarType()));
 }
 
-// "relu_": it returns its first argument, in its shape. (Those that change the
-// shape have kernels on the meta device.)
+// True for operators such as "relu_", which return their first argument in its
+// shape. (In-place operators that change the shape have meta kernels.)
 bool is_in_place(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return schema.name().ends_with('_') && schema.returns().size() == 1 &&
@@ -84,7 +85,8 @@ bool is_in_place(const c10::FunctionSchema& schema) {
       std::none_of(arguments.begin() + 1, arguments.end(), is_written);
 }
 
-// Whether the call, with its arguments on the stack, can be done there.
+// Runs the call, with its arguments on the stack, on the meta device. Returns
+// false if it needs values.
 bool runs(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto self = stack.empty() ? c10::IValue() : stack[0];
   try {
@@ -122,7 +124,8 @@ const Deferred* deferred_of(const at::Tensor& t) {
       : nullptr;
 }
 
-// Also where an operator has given the tensor other memory.
+// Records the storage of a value. Also called after an operator replaced the
+// tensor's storage.
 void Tape::note_memory(size_t value, const at::Tensor& t) {
   const auto [known, is_new] =
       storages_.try_emplace(storage_of(t), t.storage(), value);
@@ -178,7 +181,7 @@ void Tape::close_all() {
   }
 }
 
-// What is known of the call beforehand; nothing if it writes a real tensor.
+// Returns the call before it runs; empty if it writes a real tensor.
 std::optional<TapeCall> Tape::described(
     const c10::OperatorHandle& op,
     c10::ArrayRef<c10::IValue> args) const {

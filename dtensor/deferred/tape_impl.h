@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was done in a DeferredInit scope: operators in their order, and the
-// tensors that they made and wrote. The deferred tensors hold the tape, and it
-// goes with the last of them.
+// The tape of a DeferredInit scope: operators in call order, and the tensors
+// that they created and wrote. Deferred tensors share ownership of the tape, so
+// it is freed with the last of them.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -25,14 +25,14 @@ namespace dtensor::detail {
 
 class Tape;
 
-/// Up to this size a new tensor has memory behind it, zeros at first.
+/// Maximum size of a new tensor that is backed by memory, initially zeros.
 constexpr size_t kMostOpenBytes = size_t{16} << 20;
 
-/// Whether this thread is in a DeferredInit scope.
+/// Returns true if this thread is in a DeferredInit scope.
 bool is_deferring();
 
-/// Which value of which tape a tensor is. A tensor that takes another one over
-/// (set_data(), data()) takes its note along.
+/// A note on a deferred tensor: its tape, and its value on the tape. set_data()
+/// and data() copy the note.
 struct Deferred final : MetaNote {
   Deferred(std::shared_ptr<Tape> of, size_t number, c10::Device meant_for)
       : MetaNote(meant_for),
@@ -42,39 +42,39 @@ struct Deferred final : MetaNote {
   size_t value;
 };
 
-/// Null for other tensors.
+/// Returns the note of `t`, or null if `t` is not deferred.
 const Deferred* deferred_of(const at::Tensor& t);
 
-/// A tensor that was made, as it was then.
+/// The shape, dtype and device of a created tensor.
 struct TapeValue {
   Sizes sizes;
   Sizes strides;
   at::ScalarType dtype;
-  c10::Device device; // that it is meant for
+  c10::Device device; // the intended device
 };
 
-/// Where random numbers stood before a call drew for the first time. Whenever
-/// it is played, it draws the same ones.
+/// State of a random generator before a call drew for the first time. Every
+/// replay of the call starts from this state.
 template <class State>
 struct FirstDraw {
   std::optional<State> before;
-  bool is_done = false; // else the call has failed
+  bool is_done = false; // false if the call failed
 };
 
-/// An operator that was called.
+/// A recorded call of an operator.
 struct TapeCall {
   c10::OperatorHandle op;
-  /// With a stand-in for each deferred tensor.
+  /// Arguments, with a stand-in for each deferred tensor.
   std::vector<c10::IValue> args;
-  /// Values, in the order of the tensors among the arguments; kReal: the one
-  /// that is there, in version `versions[i]` when it was used.
+  /// Value of each tensor among the arguments. kReal: a real tensor, stored in
+  /// `args`, with version `versions[i]` when the call was recorded.
   std::vector<size_t> inputs;
   std::vector<uint32_t> versions;
-  /// Values, in the order of the tensors among the results.
+  /// Value of each tensor among the results.
   std::vector<size_t> outputs;
-  /// Of the inputs, those whose memory it wrote.
+  /// Inputs whose memory the call wrote.
   std::vector<size_t> written;
-  /// What a program wrote through a pointer into the memory of a new tensor.
+  /// Data that a program wrote through a pointer to a new tensor's memory.
   c10::DataPtr contents;
   FirstDraw<at::Generator> generator; // the rank's, for plain tensors
   FirstDraw<Draw> draw;               // the rank's stream, for DTensors
@@ -84,9 +84,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
  public:
   static constexpr size_t kReal = static_cast<size_t>(-1);
 
-  /// Does the call whose arguments are the last on the stack on the meta
-  /// device, and writes it down. False, with the stack as it was, if it cannot
-  /// be done without values.
+  /// Runs the call with its arguments on top of the stack on the meta device,
+  /// and records it. Returns false, with the stack unchanged, if the call needs
+  /// values.
   bool record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
   std::vector<TapeCall>& calls() {
@@ -95,13 +95,13 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const std::vector<TapeValue>& values() const {
     return values_;
   }
-  /// Values of one set share memory.
+  /// Sets of values that share memory.
   const UnionFind& memory() const {
     return memory_;
   }
 
-  /// Takes away the memory behind all new tensors, and keeps what was written
-  /// there.
+  /// Releases the memory of all new tensors, and stores its contents in their
+  /// calls.
   void close_all();
 
  private:
@@ -120,34 +120,36 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<TapeCall> calls_;
   std::vector<TapeValue> values_;
   UnionFind memory_;
-  // The first value of each memory, which lives as long as the tape, so that no
-  // other gets its address.
+  // The first value of each storage. The tape keeps storages alive so that
+  // their addresses are not reused.
   std::map<const c10::StorageImpl*, std::pair<c10::Storage, size_t>> storages_;
-  // New tensors with memory behind them, and the call that made them.
+  // New tensors that are backed by memory, and the calls that created them.
   std::map<const c10::StorageImpl*, size_t> open_;
 };
 
-/// A value, and what it is to become.
+/// A requested value and its layout.
 struct Wanted {
   size_t value = 0;
-  SpecPtr spec; // null: a plain tensor
+  SpecPtr spec; // null: plain
 };
 
-/// Options that a program takes from a deferred tensor ask for the meta device:
-/// puts `device` there.
+/// Replaces the device argument by `device`: programs that copy options from a
+/// deferred tensor would request the meta device.
 void ask_for(
     const c10::FunctionSchema& schema,
     c10::IValue* args,
     c10::Device device);
 
-/// Does what leads to them, each rank what its parts need. A result is plain if
-/// no spec was given, else a DTensor of that spec. With `all_draws` the rank's
-/// default generator stands afterwards where it would without the scope.
+/// Plays the calls that the `wanted` values depend on; each rank computes only
+/// its local shards where possible. A result is a DTensor of its spec, or plain
+/// if its spec is null. With `all_draws` the rank's default generator ends in
+/// the state that it would have without the scope.
 std::vector<at::Tensor>
 play(Tape& tape, const std::vector<Wanted>& wanted, bool all_draws);
 
-/// The operator on what its deferred arguments, the last on the stack, will be:
-/// they are played, plain, and it leaves real results.
+/// Runs the operator on the values of its deferred arguments, which are on top
+/// of the stack. The arguments are played as plain tensors, and the results are
+/// real tensors.
 void call_on_values(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace dtensor::detail

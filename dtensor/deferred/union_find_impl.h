@@ -6,13 +6,13 @@
 
 namespace dtensor::detail {
 
-/// Sets of numbers from 0, each alone at first.
+/// A partition of the numbers from 0, initially singletons.
 class UnionFind {
  public:
   void add_one() {
     parents_.push_back(parents_.size());
   }
-  /// The same number for all members of a set.
+  /// Returns the representative of the set that contains `member`.
   size_t find(size_t member) const {
     while (parents_[member] != member) {
       member = parents_[member] = parents_[parents_[member]];
@@ -24,7 +24,7 @@ class UnionFind {
   }
 
  private:
-  mutable std::vector<size_t> parents_; // find() shortens the ways
+  mutable std::vector<size_t> parents_; // with path halving in find()
 };
 
 } // namespace dtensor::detail

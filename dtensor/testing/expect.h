@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Expectations on DTensors for the tests of programs that use dtensor. They
-// throw c10::Error, so they work under any test framework, and inside
-// run_ranks a failure on one rank ends all.
+// Expectations on DTensors, for tests of programs that use dtensor. They throw
+// c10::Error, so they work under any test framework, and inside run_ranks a
+// failure on one rank ends all ranks.
 //
 //   run_ranks(2, [] {
 //     auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
@@ -26,22 +26,22 @@
 
 namespace dtensor::testing {
 
-/// Standard normal numbers that depend on shape, dtype and seed alone: the
-/// same on every rank, whatever it drew before.
+/// Returns standard normal numbers that depend only on shape, dtype and seed.
+/// They are the same on every rank, whatever the rank drew before.
 DTENSOR_API at::Tensor
 seeded_randn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed);
 
-/// Throws unless `actual` (whole, if it is a DTensor) has the shape and dtype
-/// of the plain `expected` and is close to it: every difference at most
-/// atol + rtol * |expected|, NaN equal to NaN. Names the largest difference.
-/// Collective if `actual` is a DTensor.
+/// Throws unless `actual` has the shape and dtype of the plain `expected` and
+/// is close to it: every difference is at most atol + rtol * |expected|, and
+/// NaN equals NaN. Compares the full tensor if `actual` is a DTensor, which
+/// makes the call collective. The error names the largest difference.
 DTENSOR_API void expect_close(
     const at::Tensor& actual,
     const at::Tensor& expected,
     double rtol = 1e-12,
     double atol = 1e-12);
 
-/// Throws unless `t` is a DTensor with these placements, written as in
+/// Throws unless `t` is a DTensor with these placements, in the notation of
 /// layout/text.h: "S(0) P(sum)".
 DTENSOR_API void expect_layout(
     const at::Tensor& t,
@@ -53,14 +53,14 @@ class DTENSOR_API CollectiveLog : public CommObserver {
   CollectiveLog();
   void on_collective(const CollectiveEvent& event) override;
 
-  /// Number of collectives, of all kinds or of one.
+  /// Number of collectives, of all kinds or of one kind.
   int64_t total() const;
   int64_t count(CollectiveKind kind) const;
   /// Sum of CollectiveEvent::wire_bytes.
   double wire_bytes() const;
-  /// In order: "all_gather, all_reduce"; "" if there were none.
+  /// Kinds in call order: "all_gather, all_reduce"; "" if there are none.
   std::string text() const;
-  /// Forgets them.
+  /// Removes all recorded collectives.
   void clear();
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a large world without the others, for measuring and testing what
-// a rank does by itself.
+// A single rank of a large world, without the other ranks. For measuring and
+// testing the work of one rank.
 //
 //   testing::with_fake_world(0, 256, [] {
 //     auto mesh = init_device_mesh(torch::kCPU, {256});
 //     auto x = dtensor::zeros({256, 8}, mesh, {Shard(0)});
-//     DTensor(x).full_tensor();   // shape (256, 8), nothing was communicated
+//     DTensor(x).full_tensor();   // shape (256, 8), without communication
 //   });
 //
 // Python: torch.distributed.init_process_group("fake").
@@ -18,13 +18,13 @@
 
 namespace dtensor::testing {
 
-/// Runs `fn` in this thread as rank `rank` of `world_size` ranks of which no
-/// other exists. Collectives return at once, with results of the shape that
-/// they have when all ranks give tensors of the same shapes. Reductions return
-/// this rank's own values; all_gather, and what another rank would have sent
-/// from its own tensors (broadcast, scatter, recv), zeros.
-/// Throws ValueError for a rank outside the world, RuntimeError when called
-/// from inside a rank.
+/// Runs `fn` in this thread as rank `rank` of `world_size` ranks; the other
+/// ranks do not exist. Collectives return at once, with results of the shape
+/// that they have if all ranks pass tensors of the same shapes. Reductions
+/// return this rank's own values. all_gather returns zeros, and so do
+/// collectives that receive another rank's tensor (broadcast, scatter, recv).
+/// Throws ValueError for a rank outside the world, RuntimeError if called
+/// inside a rank.
 DTENSOR_API void with_fake_world(
     int64_t rank,
     int64_t world_size,

@@ -23,7 +23,7 @@ namespace dtensor::testing {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using Layouts = std::vector<Placements>; // of each operand
+using Layouts = std::vector<Placements>; // one per operand
 
 constexpr const char* kWhere = "expect_same_as_plain";
 
@@ -38,7 +38,8 @@ Placements placements_of(const at::Tensor& t) {
   return all;
 }
 
-// The k-th of all, or a drawn one.
+// Enumerates all combinations of layouts, or samples them if there are too
+// many.
 class Combinations {
  public:
   Combinations(std::vector<Placements> choices, int64_t mesh_ndim, int64_t most)
@@ -89,10 +90,10 @@ std::string text_of(const Layouts& layouts) {
 
 struct Outcome {
   Tensors results;
-  Tensors gradients; // of the operands that require one
+  Tensors gradients; // for operands that require one
 };
 
-// Of random combinations of the results.
+// Returns the gradients of a random linear combination of the results.
 Tensors gradients_of(const Tensors& results, const Tensors& leaves) {
   Tensors outputs;
   Tensors cotangents;
@@ -238,7 +239,8 @@ at::Tensor in_layout(
     const at::Tensor& full,
     const DeviceMesh& mesh,
     PlacementsRef layout) {
-  // Terms of ranks r > 0 are -full; that of rank 0 makes up for them.
+  // The term of ranks r > 0 is -full, and that of rank 0 is n * full. They sum
+  // to full.
   auto term = full.detach();
   Placements cuts(layout.begin(), layout.end());
   for (int64_t m = 0; m < mesh.ndim(); ++m) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The truth of everything that computes with DTensors: the same on plain
+// Comparison of DTensor computations with the same computation on plain
 // tensors. For tests of operators, rules (register_sharding) and functions.
 //
 //   testing::expect_same_as_plain(
@@ -23,40 +23,41 @@
 
 namespace dtensor::testing {
 
-/// A DTensor of `full` in any layout, also of terms of a Partial(sum), without
-/// communication. All ranks give the same `full`.
+/// Returns a DTensor of `full` in any layout, including Partial(sum) with
+/// nontrivial terms, without communication. All ranks must pass the same
+/// `full`.
 DTENSOR_API at::Tensor
 in_layout(const at::Tensor& full, const DeviceMesh& mesh, PlacementsRef layout);
 
-/// What is tried. It is called on plain tensors and on DTensors, often, and has
-/// to compute the same each time; what it returns may be undefined.
+/// The function under test. It is called repeatedly, on plain tensors and on
+/// DTensors, and must compute the same values each time. It may return
+/// undefined tensors.
 using TensorFunction =
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 /// Options of expect_same_as_plain.
 struct SameAsPlainOptions {
-  /// Shapes of the meshes, whose ranks are threads.
+  /// Shapes of the meshes. The ranks are threads.
   std::vector<std::vector<int64_t>> meshes = {{1}, {2}, {3}, {2, 2}};
-  /// The placements that each operand may have on a mesh dimension. Default:
-  /// Replicate, every Shard, and Partial if it is of floating point.
+  /// Placements to try for each operand on a mesh dimension. Default:
+  /// Replicate, every Shard, and Partial if the operand is floating-point.
   std::vector<Placements> placements = {};
-  /// How many combinations are drawn for a mesh, the same each time; all are
-  /// tried if there are no more.
+  /// Maximum number of layout combinations per mesh. If there are more, this
+  /// number is sampled, the same each time.
   int64_t layouts = 40;
-  /// The largest difference is atol + rtol * |plain|.
+  /// Tolerances: every difference is at most atol + rtol * |plain|.
   double rtol = 1e-9;
   double atol = 1e-9;
 };
 
 /// Calls `fn` on the plain `operands` and, in many layouts on each mesh, on
-/// DTensors of them: recorded by autograd, without, and in inference mode.
-/// Throws RuntimeError, with mesh, layouts and what differs, if a result has
-/// another shape, dtype or value than the plain one, or a gradient of an
-/// operand that requires one; and whatever `fn` throws, after the same. Not
-/// from inside a rank. An operator that may refuse a layout is tried with
-/// `placements` that leave it out.
-/// Python: DTensorConverter of torch.testing._internal, which its own tests
-/// use.
+/// DTensors of them: with autograd, without autograd, and in inference mode.
+/// Throws RuntimeError that names mesh, layouts and the difference if a result
+/// differs from the plain result in shape, dtype or value, or if the gradient
+/// of an operand differs. Exceptions of `fn` are rethrown with the same prefix.
+/// Must not be called inside a rank. For an operator that does not support some
+/// layouts, omit them in `placements`. Python: DTensorConverter of
+/// torch.testing._internal, which only Python's own tests use.
 DTENSOR_API void expect_same_as_plain(
     const TensorFunction& fn,
     const std::vector<at::Tensor>& operands,
