@@ -17,9 +17,9 @@ namespace dtensor::detail {
 
 class AssumedShapes;
 
-/// Arguments of one rank's collective. It lives at least until the ranks have
-/// compared it: with threads from arrival to departure, or in an AsyncMeeting,
-/// where tensors are contiguous and carry no gradient.
+/// Arguments of one rank's collective. With threads it lives from arrival to
+/// departure, or in an AsyncMeeting, where tensors are contiguous and carry no
+/// gradient. In all other cases it lives until the ranks have compared it.
 struct Call {
   /// nullopt: all_gather_texts.
   std::optional<CollectiveKind> kind = {};

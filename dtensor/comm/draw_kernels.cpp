@@ -183,9 +183,9 @@ DrawKind kind_of(const c10::FunctionSchema& schema) {
   return read == 0 ? DrawKind::kMakes : DrawKind::kReads;
 }
 
-// Returns true for operators that draw by calling other operators, but call
-// none if their tensor is empty (dropout), and for operators whose tensor only
-// gives the size (*_like).
+// Returns true for two kinds of operators. One draws by calling other
+// operators, but calls none if its tensor is empty (dropout). The other uses
+// its tensor only for the size (*_like).
 bool draws_by_others(const c10::OperatorHandle& op) {
   const auto name = unqualified_name(op.schema());
   return op.hasTag(at::Tag::nondeterministic_seeded) &&

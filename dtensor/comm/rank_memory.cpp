@@ -36,9 +36,8 @@ bool tuned_by_user() {
   });
 }
 
-// Sets malloc's parameters: the block size from which malloc maps a block on
-// its own, the least growth of a heap's top, and the free top size that is
-// kept.
+// Sets malloc's parameters. `map`: size from which malloc maps a block on its
+// own. `grow`: least growth of a heap's top. `trim`: free size kept at the top.
 void set_malloc(
     [[maybe_unused]] int map,
     [[maybe_unused]] int grow,

@@ -50,9 +50,9 @@ void yield_core() {
 } // namespace
 
 // Some microseconds of spinning pay off if the peer runs on a core of its own:
-// a sleep and a wake-up cost more than ranks in step wait for each other. A
-// peer without a core gets this one by a yield. That may be needed even with
-// enough cores, since other programs run, too.
+// a sleep and a wake-up take longer than ranks in step wait for each other. A
+// yield gives the core to a peer without one. Peers may lack a core even if
+// there are enough, since other programs run, too.
 bool spin(bool fits, c10::function_ref<bool()> done) {
   constexpr int kPauses = 64;
   constexpr std::chrono::microseconds kAwake(500);

@@ -96,8 +96,8 @@ MpiChannel::~MpiChannel() {
 }
 
 // Polls: MPI has no wake-up. Each sleep lasts an eighth of the time waited so
-// far, so sleeping adds little latency, and a rank that waits for a slow peer
-// leaves the core to it.
+// far, which adds little latency. A rank that waits for a slow peer thus leaves
+// the core to it.
 void MpiChannel::wait(c10::function_ref<bool()> done) {
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
   constexpr Clock::duration kLongest = std::chrono::milliseconds(1);

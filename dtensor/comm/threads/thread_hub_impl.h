@@ -3,9 +3,9 @@
 // each rank, lets ranks wait for each other, and ends them when a rank fails.
 //
 // Every wait that another rank must complete is a Wait. A rank first spins on
-// it, then registers it with the hub and sleeps. The hub holds every sleeping
-// rank's Wait, so it detects at once a wait for a rank that has ended, and a
-// deadlock: no rank is left to wake another.
+// it, then registers it with the hub and sleeps. The hub holds the Waits of all
+// sleeping ranks. It thus detects at once a wait for a rank that has ended, and
+// a deadlock, in which no rank is left to wake another.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
