@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention whose results and gradients are compared with the plain operator's.
+// Attention cases: results and gradients are compared with the plain
+// operator's.
 #pragma once
 
 #include <dtensor/layout/text.h>
@@ -18,7 +19,7 @@ struct AttentionCase {
   int64_t heads = 3;
   int64_t key_heads = 3;
   bool causal = true;
-  /// Of keys; as many as queries unless it is set.
+  /// Number of keys; -1: as many as queries.
   int64_t keys = -1;
   int64_t features = 4;
   int64_t value_features = 4;
@@ -44,7 +45,7 @@ struct AttentionCase {
   }
 };
 
-// Query, key and value, then the gradient of the result.
+// Returns query, key and value, then the gradient of the result.
 inline std::vector<at::Tensor> inputs_of(const AttentionCase& c) {
   const int64_t batch = 2;
   return {
@@ -64,7 +65,7 @@ inline at::Tensor attend(
       q, k, v, {}, 0, c.causal, {}, c.grouped());
 }
 
-// The result, then the gradients of query, key and value.
+// Returns the result, then the gradients of query, key and value.
 inline std::vector<at::Tensor> truth_of(const AttentionCase& c) {
   auto all = inputs_of(c);
   for (size_t i = 0; i < 3; ++i) {
@@ -93,7 +94,7 @@ inline std::string name_of(RotateMethod method) {
                                             : "ulysses";
 }
 
-// As parts, cut and put together by the scope.
+// Checks plain local shards that the scope shards and restores.
 inline void check_parts(
     const AttentionCase& c,
     const DeviceMesh& mesh,
@@ -122,7 +123,7 @@ inline void check_parts(
       tolerance);
 }
 
-// As DTensors, with the backward pass outside of the scope.
+// Checks DTensors, with the backward pass outside of the scope.
 inline void check_dtensors(
     const AttentionCase& c,
     const DeviceMesh& mesh,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AttentionParallel against the plain module, and torch::nn's Transformers by
-// plan against plain ones.
+// AttentionParallel compared with the plain module, and torch::nn's
+// Transformers with a plan compared with plain ones.
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/attention_parallel.h>
 #include <tests/parallel/comm_counts.h>
@@ -18,12 +18,13 @@ constexpr int64_t kHeads = 12;
 struct Case {
   std::string name;
   nn::MultiheadAttentionOptions options{kWidth, kHeads};
-  /// Which of query, key and value are one tensor.
+  /// Index of the tensor passed as query, key and value; equal indices share
+  /// one tensor.
   std::array<size_t, 3> inputs = {0, 0, 0};
   bool need_weights = true;
   bool average = true;
   bool masks = false;
-  /// Masks and what the module makes itself are plain.
+  /// True if masks and tensors that the module creates are plain.
   bool plain_beside = false;
   std::string forward = "1 all_reduce";
   std::string backward = "1 all_reduce";
@@ -61,7 +62,8 @@ struct Inputs {
   at::Tensor mask;
 };
 
-// Four positions of queries, five of keys, three samples.
+// Returns inputs with four query positions, five key positions and three
+// samples.
 Inputs inputs_of(const Case& c) {
   const auto width = [&](size_t i) {
     const auto of_key = c.options.kdim() > 0 ? c.options.kdim() : kWidth;
@@ -157,7 +159,8 @@ TEST(AttentionParallel, IsLikeThePlainModule) {
   }
 }
 
-// 12 heads: 3 a rank and none for the last; 2 a rank and none for the last.
+// 12 heads on 5 ranks are 3 per rank and none for the last one; on 7 ranks, 2
+// per rank and none for the last one.
 TEST(AttentionParallel, TakesHeadsThatDoNotDivide) {
   for (const int64_t ranks : {5, 7}) {
     run_ranks(ranks, [&] {
@@ -169,7 +172,7 @@ TEST(AttentionParallel, TakesHeadsThatDoNotDivide) {
   }
 }
 
-// What a rank communicates does not grow with what goes on inside.
+// Communication is independent of need_weights and of other options inside.
 TEST(AttentionParallel, CostsOneAllReduceEachWayAndInput) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (auto c : cases()) {
@@ -258,7 +261,8 @@ ParallelizePlan layer_plan(const std::string& layers, bool decoder) {
   return plan;
 }
 
-// Forward, backward, and what is communicated: `all_reduces` each way.
+// Compares forward and backward with the plain model. Each takes `all_reduces`
+// all-reduces.
 template <class Make, class Call>
 void expect_model_like_plain(
     const Make& make,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Boundaries that a program attaches itself, and what a style's boundary costs
-// in nodes of the graph.
+// Boundaries attached by custom styles, and the autograd nodes that a style's
+// boundary adds.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/boundary.h>
 #include <tests/graph_nodes.h>
@@ -12,7 +12,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 using test_text::nodes_below;
 
-// A Linear cut by columns whose output is scaled by a learned vector.
+// Linear sharded by columns, with its output scaled by a learned vector.
 class Scaled : public ParallelStyle {
  public:
   explicit Scaled(at::Tensor scale, bool use_local_output = true)
@@ -174,16 +174,16 @@ TEST(StyledModule, IsOneNodeForItsProduct) {
     EXPECT_THAT(
         nodes_below(rows(part_of_x)),
         ElementsAre("AddmmBackward0", "TBackward0"));
-    // Three dimensions are viewed as two and back, within the one node, and the
-    // bias is added afterwards.
+    // Reshaping from three dimensions to two and back happens within the one
+    // node. The bias is added afterwards.
     EXPECT_THAT(
         nodes_below(columns(x.view({3, 1, 4}))),
         ElementsAre(
             "AddBackward0",
-            "EnterBackward", // the bias
+            "EnterBackward", // of the bias
             "TBackward0",
             "UnsafeViewBackward0",
-            "ViewBackward0")); // of x, here
+            "ViewBackward0")); // of x in this test
   });
 }
 

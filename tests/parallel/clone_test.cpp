@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// clone() of parallel modules: the copy has the styles, in tensors of its own.
+// clone() of parallelized modules: the copy has the styles, and its own
+// tensors.
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
@@ -89,7 +90,7 @@ TEST(CloneTest, KeepsStylesAndGradientLayouts) {
     expect_trains_as_plain(second, mesh, "a copy of it");
     const Net third(std::dynamic_pointer_cast<NetImpl>(copy->clone()));
     expect_trains_as_plain(third, mesh, "one made after it ran");
-    // What is done to a copy is not done to the original.
+    // A change of the copy does not affect the original.
     const torch::NoGradGuard no_grad;
     copy->w1->weight.zero_();
     const torch::AutoGradMode grad(true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Counting the collectives of parallel modules, as text.
+// Counts of the collectives of parallelized modules, as text.
 #pragma once
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -11,8 +11,8 @@
 
 namespace dtensor::test_modules {
 
-/// "2 all_gather, 1 all_reduce" of one pass, without the
-/// reduction of parameter gradients.
+/// Returns the counts of the forward or backward pass, such as "2 all_gather, 1
+/// all_reduce", without the reduction of parameter gradients.
 inline std::string counts(const CommDebugMode& comm, bool backward) {
   std::map<std::string, int64_t> by_kind;
   for (const auto& r : comm.records()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What parallel modules communicate, exactly: docs/concepts/communication.md.
+// Exact communication of parallelized modules, as stated in
+// docs/concepts/communication.md.
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/modules.h>
@@ -111,7 +112,7 @@ TEST(CommCountsTest, SequenceParallelNormsReduceTheirGradientsAtOnce) {
       EXPECT_EQ(counts(comm, false), "");
       EXPECT_EQ(counts(comm, true), "");
       EXPECT_EQ(comm.total().count, 1) << comm;
-      // Two weights and two biases of 8 float64.
+      // Two weights and two biases of 8 float64 each.
       EXPECT_EQ(
           comm.total(
                   {.kind = CollectiveKind::kAllReduce, .module = "gradients"})
@@ -122,7 +123,7 @@ TEST(CommCountsTest, SequenceParallelNormsReduceTheirGradientsAtOnce) {
   });
 }
 
-// One layer of a transformer, written with the local number of heads.
+// One transformer layer, written with the local number of heads.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(int64_t width, int64_t heads, int64_t ranks)
       : local_heads(heads / ranks) {

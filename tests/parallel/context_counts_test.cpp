@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What attention over a cut sequence communicates, counted exactly. With c
-// ranks, batch b, s tokens, k = heads of keys * features, h = heads of queries
-// * features and e bytes an element:
+// Exact communication of attention over a sharded sequence, with c ranks, batch
+// b, s tokens, k = key heads * features, h = query heads * features and e bytes
+// per element:
 //
 //              forward                         backward
 // allgather    1 all-gather                    1 all-gather, 1 reduce-scatter
@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ContextCounts, testing::Values(2, 3, 4));
 
 constexpr AttentionCase kCase = {.tokens = 24, .heads = 8, .key_heads = 4};
 
-// A pass forward and back over cut DTensors; then expect(comm).
+// Runs forward and backward over sharded DTensors, then expect(comm).
 template <class Fn>
 void attend_cut(
     const AttentionCase& c,
@@ -76,7 +76,7 @@ void count(
   });
 }
 
-// b s k e and b s h e.
+// Bytes b s k e and b s h e.
 double bytes_of_keys() {
   return 2.0 * 24 * 4 * 4 * 8;
 }
@@ -105,7 +105,7 @@ TEST_P(ContextCounts, OfKeysThatGoRound) {
       {{CollectiveKind::kAllToAll, 2 * (GetParam() - 1), (c - 1) * 2 * step}});
 }
 
-// Of 4 heads, three ranks keep 2, 2 and 0.
+// Skips three ranks, where 4 heads are distributed unevenly (2, 2 and 0).
 TEST_P(ContextCounts, OfHeadsThatAreExchanged) {
   if (GetParam() == 3) {
     return;
@@ -120,7 +120,7 @@ TEST_P(ContextCounts, OfHeadsThatAreExchanged) {
       {{CollectiveKind::kAllToAll, 4, wire}});
 }
 
-// Nothing but what the queries need, if no gradient of keys is wanted.
+// The backward pass transfers only keys and values if keys require no gradient.
 TEST(ContextCountsOfQueries, NeedNoGradientsOfKeys) {
   on_cp(2, [](const DeviceMesh& mesh) {
     const auto all = inputs_of(kCase);
@@ -140,10 +140,10 @@ TEST(ContextCountsOfQueries, NeedNoGradientsOfKeys) {
   });
 }
 
-// --- of any lengths, dtypes and heads ----------------------------------------
+// --- any lengths, dtypes and heads -------------------------------------------
 
-// What rank `me` of `ranks` sends; e bytes an element, f of a gradient that is
-// summed on its way.
+// Expected bytes that rank `me` of `ranks` sends, with e bytes per element, and
+// f bytes per element of a gradient that is accumulated in transit.
 struct Formulas {
   Formulas(const AttentionCase& c, int64_t ranks, int64_t me)
       : all(c),
@@ -161,7 +161,7 @@ struct Formulas {
     return static_cast<double>(chunk(whole, ranks, rank).size());
   }
 
-  // Keys and values of so many tokens, in elements.
+  // Returns the number of elements in keys and values of `tokens` tokens.
   double keys(double tokens) const {
     return 2.0 * tokens * static_cast<double>(2 * all.features * all.key_heads);
   }
@@ -169,8 +169,8 @@ struct Formulas {
     return keys(static_cast<double>(all.tokens));
   }
 
-  // A tensor with so many heads, of which a rank gets `mine` for its tokens:
-  // what goes to others of all heads of its tokens, and back.
+  // Elements sent to exchange a tensor with `heads` heads, of which this rank
+  // gets `mine`: its own tokens of the others' heads, and back.
   double to_heads(int64_t heads, double mine) const {
     return 2.0 * t * (static_cast<double>(heads) - mine) *
         static_cast<double>(all.features);
@@ -182,9 +182,9 @@ struct Formulas {
 
   AttentionCase all;
   double size, e, f;
-  double t, next; // tokens of this rank, and of the next
-  bool is_few;    // heads of keys, so that they are gathered
-  double k, h;    // heads of keys and of queries that this rank gets
+  double t, next; // tokens of this rank and the next
+  bool is_few;    // few key heads, hence gathered
+  double k, h;    // key and query heads of this rank
 };
 
 using Totals = std::pair<std::vector<Expected>, std::vector<Expected>>;
@@ -197,7 +197,8 @@ Totals gathered(const Formulas& x) {
        {CollectiveKind::kReduceScatter, 1, all * x.f}}};
 }
 
-// All blocks but the next rank's go on, and gradients of all but its own.
+// Passes on all blocks except the next rank's, and gradients of all blocks
+// except its own.
 Totals rotated(const Formulas& x) {
   const auto steps = static_cast<int64_t>(x.size) - 1;
   const double blocks = (x.whole_keys() - x.keys(x.next)) * x.e;
@@ -252,7 +253,7 @@ void count_dtensors(
   });
 }
 
-// In balanced order, by buffers.
+// Counts for plain shards of buffers, in balanced order.
 void count_parts(
     const AttentionCase& c,
     RotateMethod method,
@@ -281,7 +282,7 @@ void count_all(const AttentionCase& c, int64_t ranks) {
   });
 }
 
-// 25 tokens are 7, 7, 7 and 4 on four ranks, 9, 9 and 7 on three.
+// 25 tokens are 7, 7, 7 and 4 on four ranks, and 9, 9 and 7 on three.
 TEST_P(ContextCounts, OfUnevenLengths) {
   count_all({.tokens = 25, .heads = 8, .key_heads = 4}, GetParam());
   count_all({.tokens = 25, .heads = 5, .key_heads = 5}, GetParam());
@@ -294,7 +295,7 @@ TEST_P(ContextCounts, OfFewerHeadsOfKeysThanRanks) {
   count_all({.tokens = 24, .heads = 2, .key_heads = 2}, GetParam());
 }
 
-// Gradients that ranks add on the way travel in float32.
+// Gradients that ranks accumulate in transit are sent in float32.
 TEST_P(ContextCounts, OfHalfPrecision) {
   for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
     count_all(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A cut sequence on meshes of two dimensions: with tensor and data parallelism.
+// Sharded sequences on 2-D meshes: combined with tensor and data parallelism.
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {
@@ -17,8 +17,8 @@ void on_mesh(
   });
 }
 
-// Layouts of query, key and value; the result has the query's unless `out` says
-// another one.
+// Layouts of query, key and value. The result has the query's layout unless
+// `out` is given.
 struct Layout {
   Placements query;
   Placements key;
@@ -61,7 +61,7 @@ void check(
   }
   out.backward(distribute_tensor(all[3], mesh, out.placements()));
   for (size_t i = 0; i < 3; ++i) {
-    // Whole heads of keys that serve cut queries get terms of a sum.
+    // Replicated key heads that serve sharded queries get Partial gradients.
     Placements mine(DTensor(cut[i].grad()).placements());
     std::replace(mine.begin(), mine.end(), Partial(), Replicate());
     EXPECT_EQ(to_string(mine), to_string(given[i])) << what;
@@ -85,7 +85,7 @@ TEST(ContextMesh, CutsHeadsOnTheOtherDimension) {
               mesh,
               {both, both, both},
               method);
-          check( // of three heads the second rank has one
+          check( // three heads; the second rank has one
               {.tokens = 7, .heads = 3, .key_heads = 3, .causal = causal},
               mesh,
               {both, both, both},
@@ -96,7 +96,8 @@ TEST(ContextMesh, CutsHeadsOnTheOtherDimension) {
   }
 }
 
-// Queries move to their keys, if ranks can have heads of keys of their own.
+// Queries are redistributed to the ranks of their keys if there are enough key
+// heads for all ranks.
 TEST(ContextMesh, KeepsQueriesWithTheirKeys) {
   on_mesh({2, 2}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
     const Placements both = {Shard(2), Shard(1)};
@@ -106,7 +107,7 @@ TEST(ContextMesh, KeepsQueriesWithTheirKeys) {
           mesh,
           {both, both, both, {Shard(2), Shard(1, 3)}},
           method);
-      check( // one head of keys for all ranks
+      check( // one key head on all ranks
           {.tokens = 9, .heads = 6, .key_heads = 1},
           mesh,
           {both, {Shard(2), Replicate()}, {Shard(2), Replicate()}},
@@ -162,8 +163,9 @@ TEST(ContextMesh, CutsTheBatchOnTheOtherDimension) {
   });
 }
 
-// Only the query is cut along the sequence, only a key is, or the other mesh
-// dimension cuts it too.
+// Operands in other layouts are redistributed: only the query is sharded along
+// the sequence, only the key is, or the other mesh dimension shards the
+// sequence too.
 TEST(ContextMesh, BringsTheOthersToTheLayout) {
   on_mesh({2, 2}, {"cp", "tp"}, [](const DeviceMesh& mesh) {
     const Placements both = {Shard(2), Shard(1)};
@@ -182,7 +184,8 @@ TEST(ContextMesh, BringsTheOthersToTheLayout) {
   });
 }
 
-// A block of projections by plan, plain parts of tokens between ranks of cp.
+// Attention with projections by a plan, and plain local shards of tokens along
+// cp.
 struct AttentionBlockImpl : torch::nn::Module {
   AttentionBlockImpl() {
     q = register_module("q", torch::nn::Linear(12, 16));
@@ -229,7 +232,7 @@ TEST(ContextMesh, CutsABlockBesideTensorParallelism) {
           truth,
           "result",
           1e-10);
-      // Each rank of cp has the gradient of its tokens.
+      // Each rank of cp has the gradient of its own tokens.
       for (const auto& parameter : plain->named_parameters()) {
         const auto grad =
             full(block->named_parameters()[parameter.key()].grad());

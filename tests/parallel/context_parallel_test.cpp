@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention over a cut sequence is plain attention: forward and backward, for
-// plain parts and DTensors, by every method, of any length.
+// Attention over a sharded sequence equals plain attention: forward and
+// backward, for plain shards and DTensors, with every method and any length.
 #include <tests/parallel/attention_cases.h>
 
 namespace dtensor {
@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(
     ContextParallelRanks,
     testing::Values(1, 2, 3, 4));
 
-// Divisible by the ranks and twice the ranks, or not, and fewer than ranks.
+// Lengths are divisible by (twice) the number of ranks or not, or below it.
 TEST_P(ContextParallelRanks, IsPlainAttention) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     for (const int64_t tokens : {24, 8, 13, 7, 3, 2, 1}) {
@@ -31,7 +31,7 @@ TEST_P(ContextParallelRanks, IsPlainAttention) {
   });
 }
 
-// So many that a rank goes through them in strips.
+// With many tokens a rank computes several strips of rows.
 TEST_P(ContextParallelRanks, GoesThroughManyTokens) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     const Case c{.tokens = 1030, .heads = 2, .key_heads = 1};
@@ -40,7 +40,7 @@ TEST_P(ContextParallelRanks, GoesThroughManyTokens) {
   });
 }
 
-// More heads of keys than ranks, as many, and fewer.
+// There are more key heads than ranks, as many, and fewer.
 TEST_P(ContextParallelRanks, GroupsQueries) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     for (const int64_t key_heads : {4, 2, 1}) {
@@ -90,7 +90,8 @@ TEST_P(ContextParallelRanks, ValuesMayHaveOtherFeatures) {
   });
 }
 
-// As close as LibTorch's own kernel comes, whose sums are in float32 too.
+// Rounding errors are as small as with LibTorch's kernel, which also
+// accumulates in float32.
 TEST_P(ContextParallelRanks, RoundsAsPlainAttention) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     for (const auto& [dtype, tolerance] :
@@ -107,13 +108,13 @@ TEST_P(ContextParallelRanks, RoundsAsPlainAttention) {
   });
 }
 
-// Two dimensions, three, and five, of which one is broadcast.
+// Inputs have two, three, and five dimensions, one of which is broadcast.
 TEST_P(ContextParallelRanks, TakesAnyBatch) {
   on_cp(GetParam(), [](const DeviceMesh& mesh) {
     const auto rank = mesh.get_local_rank();
     for (const auto& batch :
          std::vector<std::vector<int64_t>>{{}, {3}, {2, 1, 3}}) {
-      constexpr int64_t kTokens = 12; // parts of one size each, on 1 to 4 ranks
+      constexpr int64_t kTokens = 12; // equal shards on 1 to 4 ranks
       auto sizes = batch;
       sizes.insert(sizes.end(), {kTokens, 4});
       auto wide = sizes;

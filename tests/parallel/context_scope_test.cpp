@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scope itself: which tokens a rank has, what becomes of buffers, what
-// stays as it is outside, and what is refused.
+// The scope itself: assignment of tokens, replacement of buffers, behaviour
+// outside of the scope, and errors.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/attention_tokens_impl.h>
 #include <dtensor/parallel/autocast.h>
@@ -29,7 +29,8 @@ TEST(AttentionTokens, AreHeadAndTail) {
       (detail::TokensOfRanks{{{0, 4}}, {{4, 8}}}));
 }
 
-// Every rank has as many as torch.chunk gives it, and every token has a rank.
+// Every rank has as many tokens as with torch.chunk, and every token has a
+// rank.
 TEST(AttentionTokens, AreChunksOfAnyLength) {
   for (int64_t ranks = 1; ranks < 6; ++ranks) {
     for (int64_t length = 0; length < 30; ++length) {
@@ -50,7 +51,7 @@ TEST(AttentionTokens, AreChunksOfAnyLength) {
   }
 }
 
-// Pairs that a causal rank computes, at most those of another one times this.
+// With balanced shards all ranks compute the same number of causal pairs.
 TEST(AttentionTokens, AreAsMuchWorkForAllRanks) {
   const auto tokens = tokens_of_ranks(1024, 4, true);
   std::vector<int64_t> pairs;
@@ -63,7 +64,7 @@ TEST(AttentionTokens, AreAsMuchWorkForAllRanks) {
   EXPECT_EQ(pairs, std::vector<int64_t>(4, pairs[0]));
 }
 
-// By hand: who sees whom, from their positions.
+// Pieces cover exactly the causal pairs, derived here from the positions.
 TEST(AttentionTokens, SeeWhatTheirPositionsSay) {
   for (int64_t length = 1; length < 14; ++length) {
     for (const bool balanced : {false, true}) {
@@ -99,7 +100,7 @@ TEST(AttentionTokens, SeeWhatTheirPositionsSay) {
   }
 }
 
-// A rank computes with its own block one piece, and one with each other block.
+// A rank computes one piece per block.
 TEST(AttentionTokens, MakeFewPieces) {
   const auto tokens = tokens_of_ranks(24, 3, true);
   EXPECT_EQ(
@@ -137,7 +138,7 @@ TEST(ContextScope, CutsBuffersAndRestoresThem) {
       EXPECT_TRUE(positions.equal(mine));
       EXPECT_TRUE(rows.equal(torch::stack({mine, mine + 7})));
       EXPECT_TRUE(labels.equal(mine));
-      positions.fill_(-1); // is the part's affair
+      positions.fill_(-1); // affects only the shard
     }
     EXPECT_TRUE(positions.equal(torch::arange(7)));
     EXPECT_TRUE(rows.equal(torch::arange(14).view({2, 7})));
@@ -207,7 +208,7 @@ TEST(ContextScope, IsCastAsOutside) {
     EXPECT_EQ(truth.scalar_type(), at::kBFloat16);
     const auto cut = distribute_tensor(q, mesh, {Shard(2)});
     const auto part = to_local(cut);
-    const auto mine = part.to(at::kBFloat16); // mixed, as a norm makes them
+    const auto mine = part.to(at::kBFloat16); // mixed dtypes, as after a norm
     const auto scope = context_parallel(mesh);
     const auto whole = at::scaled_dot_product_attention(cut, cut, cut);
     EXPECT_EQ(whole.scalar_type(), at::kBFloat16);
@@ -220,8 +221,8 @@ TEST(ContextScope, IsCastAsOutside) {
   });
 }
 
-// Without the scope a cut sequence is gathered; in it, what is not cut there is
-// computed as outside, masks included.
+// Outside of the scope a sharded sequence is gathered. In the scope, a sequence
+// that is not sharded over its ranks is computed as outside, also with masks.
 TEST(ContextScope, LeavesOthersAlone) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"cp", "tp"});
@@ -246,7 +247,7 @@ TEST(ContextScope, LeavesOthersAlone) {
   });
 }
 
-// A program that no launcher started is one rank.
+// A program started without a launcher has one rank.
 TEST(ContextScope, NeedsNoRanks) {
   const auto mesh = init_device_mesh(at::kCPU, {1}, {"cp"});
   const AttentionCase c{.tokens = 5};
@@ -260,7 +261,7 @@ TEST(ContextScope, NeedsNoRanks) {
       "afterwards");
 }
 
-// The innermost holds, until it ends.
+// The innermost scope applies until it ends.
 TEST(ContextScope, Nests) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
@@ -310,7 +311,7 @@ TEST(ContextScopeErrors, NamePartsThatAreNone) {
       std::string::npos);
 }
 
-// Ranks that disagree about the length all hear of it.
+// Ranks that disagree about the length all get an error.
 TEST(ContextScopeErrors, OfUnlikePartsReachAllRanks) {
   for (const auto method : kMethods) {
     const auto text = error_of([&] {

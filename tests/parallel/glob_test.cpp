@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Patterns of plans against Python's fnmatch.fnmatchcase.
+// Name patterns compared with Python's fnmatch.fnmatchcase.
 #include <dtensor/parallel/glob_impl.h>
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(Glob, MatchesAsPythonDoes) {
   EXPECT_FALSE(matches_glob("w[!13]", "w3"));
 }
 
-// Tries everything that a star may take.
+// Reference matcher: tries every match of a star.
 bool matches_slowly(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) {
     return name.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Averaging and clipping of gradients against a plain program that sees all of
-// the data, and the autocast scope.
+// Averaging and clipping of gradients, compared with a plain program on all
+// data, and the autocast scope.
 #include <dtensor/parallel/autocast.h>
 #include <dtensor/parallel/gradients.h>
 #include <tests/parallel/comm_counts.h>
@@ -14,8 +14,8 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-// Half of a batch for each row of ranks, a half of the model for each column;
-// the second Linear is plain and whole.
+// Returns a model for a 2-D mesh: each row of ranks has half of the batch, and
+// each column half of the first Linear. The second Linear is plain.
 Mlp parallel_mlp(const DeviceMesh& mesh) {
   auto mlp = filled(Mlp(6, 8));
   parallelize_module(
@@ -87,7 +87,7 @@ TEST_P(ClipGradNorm, IsThePlainOneForMixedParameters) {
         torch::nn::utils::clip_grad_norm_(plain->parameters(), max_norm, p);
     run_ranks(3, [&] {
       const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});
-      auto mlp = parallel_mlp(mesh); // 8 features over 3 ranks
+      auto mlp = parallel_mlp(mesh); // 8 features on 3 ranks
       mlp(batch()).square().mean().backward();
       const CommDebugMode comm;
       const auto norm = clip_grad_norm_(mlp->parameters(), max_norm, p);

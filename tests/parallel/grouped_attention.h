@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attention with fewer heads of keys and values than of queries.
+// Attention with fewer key and value heads than query heads.
 #pragma once
 
 #include <tests/parallel/modules.h>
@@ -8,11 +8,11 @@
 
 namespace dtensor::test_modules {
 
-/// Features of a head.
+/// Features per head.
 constexpr int64_t kHead = 4;
 
-/// Grouped-query attention as models write it: with as many heads as there are
-/// features, so that the same code serves a rank's own.
+/// Grouped-query attention as in typical models: infers the number of heads
+/// from the number of features, so that the same code works with local heads.
 struct GroupedAttentionImpl : torch::nn::Module {
   GroupedAttentionImpl(int64_t heads, int64_t key_heads, bool bias = false)
       : width(heads * kHead),

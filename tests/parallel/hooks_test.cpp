@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTENSOR_MODULE and the styles that act through its hooks; distribute_module.
+// DTENSOR_MODULE, the styles that use its hooks, and distribute_module.
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -84,7 +84,8 @@ TEST(PrepareModuleTest, InputsAndOutputsChangeLayout) {
     const auto other = uniform({2, 2}, 4);
     std::vector<int64_t> log;
     const auto [a, times, b] = mix->forward(leaf, 3, other, log);
-    EXPECT_EQ(log, (std::vector<int64_t>{3})); // the caller's, not a copy
+    // the caller's object, not a copy
+    EXPECT_EQ(log, (std::vector<int64_t>{3}));
     EXPECT_EQ(times, 3);
     EXPECT_EQ(layout_of(mix->seen[0]), Replicate());
     EXPECT_TRUE(mix->seen[1].is_same(other));
@@ -134,7 +135,7 @@ TEST(PrepareModuleTest, OnePlacementIsAListOfOne) {
   EXPECT_EQ(none.output_layouts.size(), 1);
 }
 
-// The example of Python's documentation.
+// Example of Python's documentation.
 TEST(PrepareModuleTest, AnOutputInOnePlacement) {
   on_two_ranks([](const DeviceMesh& mesh) {
     Twice twice;
@@ -203,7 +204,7 @@ TEST(PrepareModuleTest, InsideSequential) {
   });
 }
 
-// A module that writes to its input does not change what siblings share.
+// A module that writes to its input does not affect the siblings' shared input.
 struct InPlaceImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     return x.mul_(3);
@@ -372,7 +373,7 @@ struct TemplateImpl : torch::nn::Module {
 };
 DTENSOR_MODULE(Template);
 
-// Plain inputs are this rank's rows, and so are the outputs.
+// Style with plain local rows as input and output.
 PrepareModuleInputOutput rows() {
   return PrepareModuleInputOutput(
       {.input_layouts = {Shard(0)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel and RowwiseParallel against the plain module: every
+// ColwiseParallel and RowwiseParallel compared with the plain module: every
 // combination of layouts, local and distributed inputs and outputs.
 #include <dtensor/layout/text.h>
 #include <tests/parallel/modules.h>
@@ -55,7 +55,7 @@ input_of(const at::Tensor& whole, const DeviceMesh& mesh, const Case& c) {
   return x.requires_grad_(true);
 }
 
-// The sum of output * weight, with every rank's share of it.
+// Computes the gradients of sum(output * weight), summed over ranks.
 void backward(
     const at::Tensor& y,
     const at::Tensor& weight,
@@ -156,7 +156,7 @@ void expect_linear_like_plain(
   }
 }
 
-// 5 and 7 features divide by neither 2 nor 3.
+// 5 and 7 features are divisible by neither 2 nor 3.
 TEST(ColwiseParallelTest, LinearOfTwoDimensionsIsThePlainOne) {
   expect_linear_like_plain("colwise", colwise, {6, 5});
 }
@@ -189,7 +189,7 @@ TEST(LinearStylesTest, FewerFeaturesThanRanks) {
   });
 }
 
-// A Partial output is summed by whoever comes next, with the bias once.
+// A Partial output contains the bias once when it is reduced.
 TEST(RowwiseParallelTest, PartialOutputHasTheBiasOnce) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -272,7 +272,7 @@ TEST(LinearStylesTest, SourceRankDecidesTheValues) {
   });
 }
 
-// Plain parts of another size than the module's features say so at once.
+// A plain input with the wrong number of features is an error at once.
 TEST(LinearStylesTest, WrongFeaturesAreAnError) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -289,8 +289,8 @@ TEST(LinearStylesTest, WrongFeaturesAreAnError) {
   });
 }
 
-// Cut unevenly along another dimension, a plain part does not tell the size of
-// the whole.
+// A plain local shard with an uneven size along another dimension does not
+// determine the global size.
 TEST(LinearStylesTest, UnevenPlainSequencesAreAnError) {
   std::string error;
   run_ranks(2, [&](int64_t rank) {
@@ -397,7 +397,7 @@ TEST(LinearStylesTest, InputsOnAnotherMeshAreAnError) {
   });
 }
 
-// A module remembers what became of its last plain input.
+// The cache of the last plain input handles changing inputs.
 TEST(Linears, TakeUnlikeInputsInTurn) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -442,7 +442,7 @@ TEST(Linears, TakeUnlikeInputsInTurn) {
   });
 }
 
-// Batches along the other dimension of a mesh, which values are on as well.
+// Inputs keep their batch sharding along the other dimension of a root mesh.
 TEST(RootMesh, KeepsWhatIsCutAlongOtherDimensions) {
   run_ranks(6, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3, 2}, {"dp", "tp"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Models that live on with their ranks, and backward passes that another thread
-// of a rank runs.
+// Models that outlive a run of their ranks, and backward passes on another
+// thread of a rank.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <dtensor/random/random.h>
@@ -21,7 +21,8 @@ at::Tensor trained(Mlp& model, uint64_t step) {
   return y.detach();
 }
 
-// Made in one run, trained in others, each from another thread of the program.
+// A model is created in one run and trained in later runs, each on another
+// thread.
 TEST(LivingRanksTest, TrainAModelOverManyRuns) {
   auto plain = filled(Mlp(6, 7));
   std::vector<Mlp> models(2, Mlp(nullptr));
@@ -45,8 +46,8 @@ TEST(LivingRanksTest, TrainAModelOverManyRuns) {
   models.clear();
 }
 
-// The stream of random DTensors is the rank's: it goes on, and seeding in one
-// run counts in the next.
+// The random stream of DTensors belongs to the rank: it continues in later
+// runs, and a seed set in one run applies to the next.
 TEST(LivingRanksTest, DrawRandomDTensorsOn) {
   std::vector<at::Tensor> drawn(4);
   const auto draw = [] {
@@ -98,8 +99,8 @@ TEST(LivingRanksTest, LetGoOfWhatTheyHad) {
   EXPECT_TRUE(world.expired());
 }
 
-// A gradient that is a sum over the ranks is reduced when the pass is over,
-// where no node tells whose pass it was.
+// A Partial gradient is reduced at the end of the pass, outside of any node, so
+// the rank must be restored there.
 TEST(BackwardInAnotherThread, IsTheRanks) {
   const auto whole = uniform({2, 4, 6}, 3);
   auto plain = filled(torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
@@ -110,7 +111,7 @@ TEST(BackwardInAnotherThread, IsTheRanks) {
     parallelize_module(*mine, mesh, SequenceParallel());
     const auto x = distribute_tensor(whole, mesh, {Shard(1)}, std::nullopt);
     const auto loss = mine->forward(x).square().sum();
-    const auto one = torch::ones_like(loss); // no node makes it
+    const auto one = torch::ones_like(loss); // created by no node
     const CommDebugMode comm;
     std::async(std::launch::async, [&] { loss.backward(one); }).get();
     EXPECT_EQ(comm.total({.module = "gradients"}).count, 1);

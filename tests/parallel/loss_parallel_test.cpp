@@ -26,7 +26,8 @@ at::Tensor classes(at::IntArrayRef sizes, int64_t count, uint64_t seed) {
   return at::randint(count, sizes, generator, at::kLong);
 }
 
-// The loss, and the gradient of the logits, of numbers that differ.
+// Returns the loss, and the gradient of its square with respect to the logits,
+// so that samples have different gradients.
 Tensors with_gradient(
     const std::function<at::Tensor(const Tensors&)>& loss,
     Tensors operands) {
@@ -100,7 +101,7 @@ TEST(LossParallelTest, SameAsPlain) {
        {{2}, {Shard(0)}, {Shard(0)}}});
 }
 
-// A distribution for each sample, in layouts of its own.
+// Targets may be class probabilities, in any layout.
 TEST(LossParallelTest, ClassProbabilitiesAreThePlainOnes) {
   const Placement r = Replicate();
   expect_exact(
@@ -148,8 +149,8 @@ TEST(LossParallelTest, PlainProbabilitiesAndWeightsAreTheSameOnAllRanks) {
   }
 }
 
-// Sharded classes stay where they are: what is communicated is one number per
-// sample, twice, and the loss.
+// Sharded classes are not gathered: only two numbers per sample and the loss
+// are communicated.
 TEST(LossParallelTest, ProbabilitiesMoveNoLogits) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -183,7 +184,7 @@ TEST(LossParallelTest, APlainTargetOutsideNamesLossParallel) {
   });
 }
 
-// Class 2 is the one that is ignored.
+// Class 2 is the ignored one.
 TEST(LossParallelTest, EveryTargetIgnored) {
   const Placement r = Replicate();
   expect_exact(
@@ -240,7 +241,7 @@ std::string collectives_of(
 TEST(LossParallelTest, ThreeAllReducesForwardNoneBackward) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    const auto target = classes({6}, 8, 1); // plain
+    const auto target = classes({6}, 8, 1); // plain tensor
     const auto weight = uniform({8}, 2);
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const auto x = in_layout(uniform({6, 8}, 1).to(dtype), mesh, {Shard(1)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A module belongs to the rank that makes it parallel.
+// A module belongs to the rank that parallelizes it.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/parallel/distribute_module.h>
@@ -27,7 +27,7 @@ DeviceMesh tp_mesh() {
   return init_device_mesh(at::kCPU, {get_world_size()}, {"tp"});
 }
 
-// Whichever rank is first: some other one is refused, and nobody waits.
+// Expects that one rank succeeds, the others throw, and none waits.
 void expect_refused(const std::function<void(MlpImpl&)>& make_parallel) {
   for (int i = 0; i < 20; ++i) {
     Mlp model(4, 6);

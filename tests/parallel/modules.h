@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests of styles share: modules whose parameters every rank fills
-// alike, comparison with the plain module, and small models.
+// Shared helpers of the style tests: modules with the same parameters on every
+// rank, comparison with the plain module, and small models.
 #pragma once
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -14,13 +14,13 @@
 
 namespace dtensor::test_modules {
 
-/// Uniform in (-1, 1), float64, the same on every rank.
+/// Returns uniform values in (-1, 1), float64, the same on every rank.
 inline at::Tensor uniform(at::IntArrayRef sizes, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::rand(sizes, generator, at::kDouble) * 2 - 1;
 }
 
-/// The module in float64 with the same parameters on every rank.
+/// Returns the module in float64, with the same parameters on every rank.
 template <class Holder>
 Holder filled(Holder module, uint64_t seed = 1) {
   const torch::NoGradGuard no_grad;
@@ -35,7 +35,7 @@ inline at::Tensor full(const at::Tensor& t) {
   return is_dtensor(t) ? DTensor(t.detach()).full_tensor() : t.detach();
 }
 
-/// The part of `whole` that this rank holds in that layout.
+/// Returns this rank's shard of `whole` in that layout.
 inline at::Tensor
 part(const at::Tensor& whole, const DeviceMesh& mesh, const Placement& layout) {
   return to_local(
@@ -67,8 +67,8 @@ inline void expect_close(
   }
 }
 
-/// Parameters of equal names have equal gradients, each in the layout of its
-/// parameter.
+/// Compares gradients of parameters with equal names. Each must have its
+/// parameter's layout.
 inline void expect_same_gradients(
     const torch::nn::Module& mine,
     const torch::nn::Module& plain,
@@ -92,7 +92,7 @@ inline void expect_same_gradients(
   }
 }
 
-/// The text of the first error; "" if there is none.
+/// Returns the text of the first error, or "" if there is none.
 template <class Fn>
 std::string error_of(const Fn& fn) {
   try {
@@ -134,7 +134,7 @@ inline void expect_same_parameters(
   }
 }
 
-/// Three steps on batches of four rows of six.
+/// Takes three steps on batches of four rows of six.
 template <class Model>
 void train(Model& model, torch::optim::Optimizer& optimizer) {
   for (uint64_t step = 0; step < 3; ++step) {

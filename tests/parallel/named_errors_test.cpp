@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Errors of LibTorch inside the forward of a styled module name the module, its
+// LibTorch errors inside the forward of a styled module name the module, its
 // style and its layouts.
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
@@ -48,7 +48,7 @@ TEST(NamedErrors, OfAProductNameTheLinearAndItsStyle) {
   });
 }
 
-// The view is of a plain tensor, this rank's half of the heads.
+// The view is of a plain tensor with this rank's half of the heads.
 TEST(NamedErrors, OfAViewNameTheInnermostModuleOnce) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

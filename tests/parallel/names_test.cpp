@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that open our namespace beside the names that LibTorch programs give
-// to theirs: that this compiles is most of the test.
+// Names of this library do not collide with names that LibTorch programs use.
+// Most of this test is that it compiles.
 #include <dtensor/dtensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The output_fn of a boundary gets the module's output, bias included, for
+// The output_fn of a boundary gets the module's output including the bias, for
 // inputs of any number of dimensions.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/boundary.h>
@@ -12,13 +12,13 @@ using namespace dtensor::test_modules;
 
 enum class Cut { kColumns, kRows };
 
-// A Linear whose output is scaled, and goes through a function that is not
-// linear, so that a bias added later would give other numbers.
+// Linear with a scaled, nonlinear output, so that a bias added later would
+// change the result.
 struct Scaled : ParallelStyle {
   Cut cut = Cut::kColumns;
   at::Tensor scale;
   bool use_local_output = true;
-  bool names_bias = false; // or leaves it to the boundary
+  bool names_bias = false; // or leaves the bias to the boundary
   int* calls = nullptr;
 
   void apply(const StyleTarget& target) const override {
@@ -75,7 +75,7 @@ struct Truth {
   at::Tensor scale;
   at::Tensor x;
   at::Tensor y;
-  at::Tensor weight; // of the elements of y
+  at::Tensor weight; // of the loss: one per element of y
 };
 
 void expect_like_plain(
@@ -92,7 +92,8 @@ void expect_like_plain(
   CommDebugMode comm;
   const auto y = mine(x);
   EXPECT_EQ(*style.calls, before + 1);
-  // Of a sum over ranks tanh() wants the sum: reduced and gathered, once.
+  // tanh() is nonlinear, so it reduces a Partial output, and then it is
+  // gathered: two collectives.
   EXPECT_EQ(comm.get_total_counts(), style.cut == Cut::kRows ? 2 : 0);
   ASSERT_EQ(is_dtensor(y), !style.use_local_output);
   const bool local = style.use_local_output;
@@ -127,7 +128,7 @@ TEST(OutputFn, GetsTheBiasForInputsOfAnyDimensions) {
   }
 }
 
-// The boundary of a clone is that of the module, and the bias is its own.
+// A clone has the module's boundary, but its own bias.
 TEST(OutputFn, GetsTheBiasOfAClone) {
   const Truth truth({2, 3, 4});
   run_ranks(2, [&] {
@@ -153,7 +154,8 @@ TEST(OutputFn, GetsTheBiasOfAClone) {
         expect_close(mine(x), part(truth.y, mesh, Shard(-1)), "module");
       }
     }
-    // The output is made again with the right bias: its history, too.
+    // The output is recomputed with the right bias, including its autograd
+    // history.
     mine(x);
     copy(x).sum().backward();
     EXPECT_TRUE(copy->bias.grad().defined());
@@ -161,7 +163,7 @@ TEST(OutputFn, GetsTheBiasOfAClone) {
   });
 }
 
-// As in inference, and in a dtype to which autocast converts.
+// The bias is included in inference, and in a dtype to which autocast converts.
 TEST(OutputFn, GetsTheBiasWithoutGradients) {
   const Truth truth({2, 3, 4});
   run_ranks(2, [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RowwiseParallel in chunks: the plain module's results and gradients, and a
-// collective for each chunk where chunks can be made.
+// RowwiseParallel in chunks: results and gradients of the plain module, and one
+// collective per chunk where chunking is possible.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/layout/text.h>
@@ -15,7 +15,7 @@ struct Case {
   std::vector<int64_t> sizes;
   Placement output;
   int64_t chunks = 1;
-  /// All-reduces or reduce-scatters that the forward pass is to take.
+  /// Expected all-reduces or reduce-scatters of the forward pass.
   int64_t collectives = 1;
   bool bias = true;
   bool local = true;
@@ -133,7 +133,7 @@ TEST(OverlappedLinear, IsThePlainOne) {
   }
 }
 
-// Features that are cut between heads of three.
+// Features are sharded between heads of three.
 TEST(OverlappedLinear, OfUnitsIsThePlainOne) {
   for (const int64_t ranks : {1, 2, 3, 4}) {
     run_ranks(ranks, [&] {
@@ -263,7 +263,7 @@ TEST(OverlappedLinear, ChunksThatMakeNoSenseAreAnError) {
   });
 }
 
-// Linear(1, 4) on 2 ranks, Linear(2, 4) on 3.
+// Some ranks have no features: Linear(1, 4) on 2 ranks, Linear(2, 4) on 3.
 TEST(OverlappedLinear, RanksWithoutFeatures) {
   for (const int64_t features : {1, 2}) {
     run_ranks(features + 1, [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which modules a pattern means, and what parallelize_module says of plans
-// that it cannot carry out.
+// Modules that a pattern matches, and errors of parallelize_module for invalid
+// plans.
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <dtensor/parallel/sequence_parallel.h>
@@ -12,7 +12,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-// Notes the names it is applied to.
+// Records the names that it is applied to.
 class Notes final : public ParallelStyle {
  public:
   explicit Notes(std::vector<std::string>& names) : names_(&names) {}
@@ -66,9 +66,9 @@ TEST(ParallelizeModuleTest, PatternsMatchAsPythonsFnmatch) {
   EXPECT_EQ(matches("b1.w[a-]"), (Names{"b1.w-"}));
   EXPECT_EQ(matches("b0.w[!q]"), (Names{"b0.wk", "b0.w1"}));
   EXPECT_EQ(matches("b[!0].wq"), (Names{"b1.wq"}));
-  EXPECT_EQ(matches("x[.*"), (Names{"x[.^"}));   // no set: it never ends
-  EXPECT_EQ(matches("x?.[^]"), (Names{"x[.^"})); // ^ negates nothing
-  EXPECT_EQ(matches("*.w2"), (Names{"b1.w2"}));  // b0 has none, and may
+  EXPECT_EQ(matches("x[.*"), (Names{"x[.^"}));   // no set: unterminated
+  EXPECT_EQ(matches("x?.[^]"), (Names{"x[.^"})); // ^ does not negate
+  EXPECT_EQ(matches("*.w2"), (Names{"b1.w2"}));  // b0 has none: no error
   EXPECT_EQ(matches("*e*d*"), (Names{"head"}));
 }
 
@@ -224,7 +224,7 @@ TEST(ParallelizeModuleTest, TiedModulesHaveOneStyle) {
   });
 }
 
-// What refuses comes last in each of these plans.
+// In each of these plans the last entry throws.
 TEST(ParallelizeModuleTest, NothingChangesIfAStyleRefuses) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -286,7 +286,7 @@ TEST(ParallelizeModuleTest, AModuleIsStyledOnceInOnePlan) {
         "[parallelize_module] module \"w1\": its weight is a DTensor already, "
         "f32[8, 4] on (tp=2): S(0), and the style wants S(1) on (tp=2). Tied "
         "parameters need one layout; style a module once.");
-    // A second plan for the rest that names the first again changes nothing.
+    // A second plan that names a styled module again changes nothing.
     parallelize_module(*mlp, mesh, {{"w1", ColwiseParallel()}});
     EXPECT_NE(
         error_of([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What matching a plan costs: names looked at, not time.
+// Cost of matching a plan, in names compared, not in time.
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/parallel/plan_matches_impl.h>
 
@@ -46,12 +46,12 @@ TEST(PlanMatches, CompareOnlyThePartsWithWildcards) {
   }
   detail::PlanMatches matches(*model);
   EXPECT_EQ(matches.find("*.up").size(), 20);
-  EXPECT_EQ(matches.compared(), 40); // 20 names, 20 look-ups
+  EXPECT_EQ(matches.compared(), 40); // 20 names, 20 lookups
   EXPECT_EQ(matches.find("7.down").size(), 1);
   EXPECT_EQ(matches.compared(), 42);
 }
 
-// By trying every star anew these would take longer than the test may.
+// Retrying every star would take longer than the test's timeout.
 TEST(MatchesGlob, TakesWorkInProportionToTheLengths) {
   std::string stars;
   for (int i = 0; i < 60; ++i) {
@@ -67,7 +67,7 @@ TEST(MatchesGlob, TakesWorkInProportionToTheLengths) {
 }
 
 TEST(MatchesGlob, AgreesWithTrialOfAllStars) {
-  // The definition: a star takes any number of characters.
+  // Reference matcher: a star matches any number of characters.
   const std::function<bool(std::string_view, std::string_view)> slow =
       [&](std::string_view pattern, std::string_view name) {
         if (pattern.empty()) {
@@ -101,7 +101,7 @@ TEST(MatchesGlob, AgreesWithTrialOfAllStars) {
 TEST(MatchesGlob, KnowsSetsBetweenStars) {
   EXPECT_TRUE(matches_glob("*[0-9].w[!12]*", "layers.7.w3x"));
   EXPECT_FALSE(matches_glob("*[0-9].w[!12]*", "layers.7.w2x"));
-  EXPECT_TRUE(matches_glob("[]a]*[", "]x[")); // no set ends: '[' itself
+  EXPECT_TRUE(matches_glob("[]a]*[", "]x[")); // no set: unterminated
   EXPECT_TRUE(matches_glob("[*", "[abc"));
 }
 

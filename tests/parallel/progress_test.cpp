@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles over a backend that goes on by itself: they begin what nobody needs
-// yet, and compute meanwhile. Here it notes when what was begun is waited for.
+// Styles over a backend with background progress: they start collectives early
+// and compute meanwhile. The backend of this test records starts and waits.
 #include <dtensor/comm/backend_decorator_impl.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/sequence_parallel.h>
@@ -83,7 +83,7 @@ class AloneWorld final : public World {
   Notes& notes_;
 };
 
-// Notes products of this thread, in the same list.
+// Records products of this thread in the same list.
 thread_local Notes* products_of = nullptr;
 
 std::unique_ptr<at::ObserverContext> note_product(
@@ -114,7 +114,7 @@ class NotedProducts {
   at::CallbackHandle handle_;
 };
 
-// On two ranks; expectations are those of rank 0.
+// Runs on two ranks. Expectations are those of rank 0.
 void on_two_ranks(const std::function<void(const DeviceMesh&, Notes&)>& fn) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
@@ -178,7 +178,7 @@ TEST(StylesThatDoNotWait, ScatterItLikewise) {
   });
 }
 
-// Of two branches the second is computed while the first is summed up.
+// The second branch is computed while the first one is reduced.
 TEST(StylesThatDoNotWait, LetDTensorsOutBeforeTheyAreThere) {
   on_two_ranks([](const DeviceMesh& mesh, Notes& notes) {
     auto a = filled(torch::nn::Linear(4, 6), 1);
@@ -206,7 +206,7 @@ TEST(StylesThatDoNotWait, LetDTensorsOutBeforeTheyAreThere) {
   });
 }
 
-// A gradient that is differentiated takes the general way.
+// A gradient that is differentiated again uses the general path.
 TEST(StylesThatDoNotWait, HaveSecondDerivatives) {
   on_two_ranks([](const DeviceMesh& mesh, Notes&) {
     const auto second = [&](torch::nn::Linear& linear, at::Tensor x) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SequenceParallel: norms and dropout on activations cut along the sequence.
+// SequenceParallel: norms and dropout on activations that are sharded along the
+// sequence.
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/sequence_parallel.h>
 #include <tests/parallel/modules.h>
@@ -21,7 +22,7 @@ TORCH_MODULE(RmsNorm);
 
 template <class Make>
 void expect_like_plain(const Make& make, bool fused_norm = false) {
-  const auto whole = uniform({2, 5, 6}, 3); // 5 rows divide by neither 2 nor 3
+  const auto whole = uniform({2, 5, 6}, 3); // 5 rows: uneven on 2 and 3 ranks
   auto plain = make();
   const auto leaf = whole.clone().requires_grad_(true);
   const auto truth = plain->forward(leaf);
@@ -110,7 +111,7 @@ TEST(SequenceParallelTest, DropoutDrawsByGlobalPosition) {
   EXPECT_GT(results[0].eq(2).sum().item<int64_t>(), 0);
 }
 
-// Of plain operators, which the style does not see.
+// Norm of plain operators, which the style cannot intercept.
 struct WrittenOutImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const auto mean = x.pow(2).mean(-1, /*keepdim=*/true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Siblings share the redistribution of their input: once, not longer than it
-// lives, and never a stale one.
+// Siblings share the redistribution of their input: it happens once, is freed
+// with the input, and is never stale.
 #include <dtensor/parallel/module_hooks.h>
 #include <dtensor/parallel/prepare_module.h>
 #include <tests/parallel/comm_counts.h>
@@ -14,7 +14,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::test_modules;
 
-// x is what siblings share. `make` gives it anew.
+// Creates the input that siblings share, from a leaf.
 using MakeInput = std::function<at::Tensor(const at::Tensor& leaf)>;
 
 struct SiblingsImpl : torch::nn::Module {
@@ -90,7 +90,7 @@ void expect_nothing_kept(
   }
 }
 
-// Where the input is replicated, what is shared is the input's own memory.
+// For a replicated input, the shared tensor is the input's own memory.
 TEST(SharedInputTest, DiesWithTheTensorAndTheGraph) {
   on_four_ranks([](const DeviceMesh& mesh) {
     expect_nothing_kept(mesh, true, Shard(0));
@@ -139,7 +139,7 @@ TEST(SharedInputTest, IsNotTakenFromAnotherGradMode) {
   });
 }
 
-// Ranks may hold one and the same plain tensor.
+// Several ranks may use the same plain tensor.
 TEST(SharedInputTest, IsNotMixedUpBetweenRanks) {
   const auto x = uniform({3, 8}, 7).requires_grad_(true);
   const auto y = x * 1;
@@ -157,13 +157,12 @@ TEST(SharedInputTest, IsNotMixedUpBetweenRanks) {
   });
 }
 
-// One way of writing to x, whose local tensor was `local` and is made of the
-// memory at `buffer`.
+// Way of writing to x. Its local tensor was `local`, on the memory at `buffer`.
 struct Way {
   std::string name;
   std::function<void(at::Tensor& x, const at::Tensor& local, double* buffer)>
       write;
-  /// Whether the program could see it: else siblings get an error.
+  /// True if the write is detectable; else siblings get an error.
   bool counts = true;
 };
 
@@ -249,8 +248,8 @@ std::vector<Way> pointers() {
        false}};
 }
 
-// Module `a` takes x, x is written, and `second` takes it. The error, if any;
-// else the result is right.
+// Module `a` uses x, then x is written, then `b` (or `a` again) uses it.
+// Returns the error; without one, checks the result.
 std::string error_after(
     const Way& way,
     bool distributed,
@@ -265,7 +264,7 @@ std::string error_after(
       ? at::Tensor(DTensor::from_local(local, mesh, {Shard(0)}))
       : local.detach();
   x.requires_grad_();
-  const auto first = pair->a(x); // whose graph lives
+  const auto first = pair->a(x); // keeps the graph alive
   {
     const torch::NoGradGuard no_grad;
     way.write(x, local, buffer);
@@ -319,7 +318,7 @@ TEST(SharedInputTest, SiblingsSeeAWriteOrSayThatTheyDoNot) {
   });
 }
 
-// One input buffer for all steps, as where batches are copied to a device.
+// All steps use one input buffer, as when batches are copied to a device.
 TEST(SharedInputTest, InferenceOverOneBuffer) {
   on_four_ranks([](const DeviceMesh& mesh) {
     auto pair = siblings(mesh);
@@ -341,7 +340,8 @@ TEST(SharedInputTest, InferenceOverOneBuffer) {
   });
 }
 
-// With and without gradients, a tensor of either kind, in inference mode.
+// The input is gathered once with and without gradients, for plain tensors and
+// DTensors, also in inference mode.
 TEST(SharedInputTest, IsGatheredOnceWithoutGradients) {
   on_four_ranks([](const DeviceMesh& mesh) {
     auto plain = filled(Siblings());
@@ -371,7 +371,7 @@ PrepareModuleInput gathered() {
       {.input_layouts = {Shard(0)}, .desired_input_layouts = {Replicate()}});
 }
 
-// Writes to what it gets, as modules in place do.
+// Writes to its input, as in-place modules do.
 struct DoublerImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     return x.mul_(2).clone();
@@ -431,14 +431,14 @@ TEST(SharedInputTest, GradientsOfSiblingsThatWereAskedForLater) {
   });
 }
 
-// Remembers the memory of what it was given.
+// Remembers the memory of its input.
 struct TakerImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     {
       const torch::NoGradGuard no_grad;
       taken = DTensor(x).to_local().storage().getWeakStorageImpl();
     }
-    return x.sum(); // whose graph, if there is one, holds no data
+    return x.sum(); // the graph, if any, holds no data
   }
   c10::weak_intrusive_ptr<c10::StorageImpl> taken{
       c10::intrusive_ptr<c10::StorageImpl>()};
@@ -485,7 +485,7 @@ TEST(SharedInputTest, AnOnlyChildKeepsNothing) {
   });
 }
 
-// What is not a gather is compared, too.
+// Partial, column-sharded and replicated inputs are shared and compared too.
 TEST(SharedInputTest, SumsAndOtherCutsAreShared) {
   on_four_ranks([](const DeviceMesh& mesh) {
     for (const Placement& layout : {Partial(), Shard(1), Replicate()}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ColwiseParallel with shared_by: key heads of grouped queries on ranks that
-// have parts of a group, against the plain module.
+// ColwiseParallel with shared_by: key heads of grouped queries, on ranks with a
+// fraction of a query group, compared with the plain module.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/shard_math.h>
@@ -44,7 +44,7 @@ TEST(SharedUnits, AreThoseThatARanksQueriesUse) {
   EXPECT_FALSE(shared(2, 8).is_cut(4));
 }
 
-// Query i of n takes key i / (n / keys).
+// Query i of n uses key i / (n / keys).
 TEST(SharedUnits, AreWhatGroupedAttentionTakes) {
   for (int64_t count = 1; count <= 5; ++count) {
     for (int64_t each = 1; each <= 6; ++each) {
@@ -69,7 +69,7 @@ struct Case {
   int64_t heads = 0;
   int64_t key_heads = 0;
   bool bias = false;
-  bool sequence = false; // activations are cut along it
+  bool sequence = false; // activations are sharded along it
 
   ParallelizePlan plan() const {
     const auto x = sequence ? Shard(1) : Placement(Replicate());
@@ -122,7 +122,7 @@ void expect_like_plain(const Case& c, const DeviceMesh& mesh) {
   EXPECT_EQ(counts(comm, true), ranks == 1 ? "" : sum) << what;
   const bool is_cut = shared(c.key_heads, c.heads).is_cut(ranks);
   EXPECT_EQ(layout_of(module->k->weight).is_replicate(), !is_cut) << what;
-  EXPECT_LE(gradient_reductions(comm), 1) << what; // all of them together
+  EXPECT_LE(gradient_reductions(comm), 1) << what; // one for all gradients
   expect_same_gradients(*module, *plain, what, 1e-10);
   expect_close(
       mine.grad(), part(x.grad(), mesh, layout), what + ": input", 1e-10);
@@ -151,7 +151,7 @@ TEST(SharedUnits, AttentionIsThePlainOne) {
   }
 }
 
-// Products of vectors and matrices, which take other operators.
+// Products of vectors and of matrices use other operators.
 TEST(SharedUnits, OfVectorsAndMatrices) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -221,7 +221,7 @@ TEST(SharedUnits, AreTwiceDifferentiable) {
     const auto x = uniform({2, 3, 5}, 7);
     const auto whole = x.clone().requires_grad_();
     const auto input = x.clone().requires_grad_();
-    // What all ranks have of the units.
+    // Units of all ranks.
     const auto units = at::tensor(Units{0, 0, 0, 1, 1, 1, 2, 2, 2});
     second(
         plain(whole).unflatten(-1, {3, kHead}).index_select(-2, units), whole);
@@ -231,7 +231,7 @@ TEST(SharedUnits, AreTwiceDifferentiable) {
   });
 }
 
-// As the plain module has it, in the same dtype.
+// Results and dtype under autocast match the plain module's.
 TEST(SharedUnits, UnderAutocast) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

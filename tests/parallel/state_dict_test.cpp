@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State dictionaries between models in any layout, plain ones among them.
+// State dictionaries between models in any layouts, including plain ones.
 #include <dtensor/parallel/state_dict.h>
 #include <tests/parallel/modules.h>
 
@@ -71,7 +71,7 @@ TEST(ModelStateDict, LocalPartsComeBackToTheirRanks) {
     const auto state =
         get_model_state_dict(*parallel(mesh), {.local_parts = true});
     EXPECT_FALSE(is_dtensor(state["w1.weight"]));
-    // What a file of this rank holds.
+    // Contents of one rank's file.
     std::stringstream file;
     torch::save(state.values(), file);
     std::vector<at::Tensor> values;
@@ -138,7 +138,8 @@ TEST(ModelStateDict, SaysAllThatIsWrongAndChangesNothing) {
   });
 }
 
-// Three steps in one go are two steps, another model and layout, and one more.
+// Three steps equal two steps, a load into another model and layout, and one
+// more step.
 template <class Optimizer, class Options>
 void expect_resumes(const Options& options, const std::string& what) {
   run_ranks(2, [&] {
@@ -210,8 +211,8 @@ TEST(OptimizerStateDict, HasPythonsNames) {
   });
 }
 
-// All that Python's param_groups of the same optimizer have, but for what
-// chooses how it computes.
+// The names are those of Python's param_groups, except options that select an
+// implementation.
 template <class Optimizer, class Options>
 void expect_options(
     const Options& given,
@@ -289,7 +290,7 @@ TEST(OptimizerStateDict, HasAllOptionsByPythonsNames) {
       {"lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
 }
 
-// All of a group say the same, or nothing is set.
+// Different options within a group are an error, and then nothing is set.
 TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
   Mlp mlp(2, 2);
   torch::optim::Adam adam(mlp->parameters(), 0.1);
@@ -318,7 +319,7 @@ TEST(OptimizerStateDict, SaysWhereOptionsOfAGroupDiffer) {
       "false for one with other names.");
 }
 
-// LBFGS takes all parameters for one vector.
+// LBFGS treats all parameters as one vector.
 double lbfgs_step(Mlp& mlp, torch::optim::LBFGS& optimizer) {
   const auto loss = optimizer.step([&] {
     optimizer.zero_grad();
@@ -354,7 +355,7 @@ TEST(OptimizerStateDict, HoldsVectorsOfAllParameters) {
       for (const auto& item : truth) {
         expect_close(state[item.key()], item.value(), item.key(), 1e-10);
       }
-      // To one rank, and from there to two; with other options at first.
+      // Loads to one rank, and from there to two, initially with other options.
       auto there = filled(Mlp(6, 7));
       set_model_state_dict(*there, get_model_state_dict(*mlp));
       torch::optim::LBFGS rest(there->parameters());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights that several modules share: tied properly, and refused where an
-// assignment has changed the member alone.
+// Shared weights: tied by tie_weights(), and rejected where an assignment has
+// changed only the member.
 #include <dtensor/parallel/distribute_module.h>
 #include <dtensor/parallel/gradients.h>
 #include <dtensor/parallel/state_dict.h>
@@ -46,8 +46,8 @@ TEST(TieWeights, RegistersTheTensorThatForwardReads) {
   EXPECT_TRUE(unique[0].is_same(shared));
 }
 
-// Tied before and after the modules are styled: three steps of AdamW as the
-// plain program with one weight makes them.
+// Tying before or after styling trains like a plain program with one weight,
+// over three AdamW steps.
 TEST(TieWeights, TrainsAsOneWeight) {
   auto weight = uniform({11, 6}, 1).requires_grad_(true);
   torch::optim::AdamW reference({weight}, 1e-2);
@@ -139,7 +139,7 @@ TEST(TieParameter, AnUndefinedOneRemovesABias) {
   EXPECT_TRUE(at::equal(linear(x), at::linear(x, linear->weight)));
 }
 
-// `call` gets a model whose head was tied by an assignment.
+// Calls `call` with a model whose head was tied by an assignment.
 void expect_refused(
     const std::string& where,
     const std::function<void(LanguageModel&, const DeviceMesh&)>& call) {
@@ -178,7 +178,8 @@ TEST(AMemberThatIsNotRegistered, IsRefusedByFunctionsThatTakeAModule) {
   });
 }
 
-// Every kind of module of torch::nn that has a public member for a parameter.
+// The check covers every torch::nn module type with a public member for a
+// parameter.
 TEST(AMemberThatIsNotRegistered, IsFoundInModulesOfAllKinds) {
   namespace nn = torch::nn;
   const auto expect = [](auto module, at::Tensor& member, const char* name) {

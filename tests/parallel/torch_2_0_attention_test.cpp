@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TensorParallelMultiheadAttention against torch::nn::MultiheadAttention, and
-// parallel against itself on one rank.
+// TensorParallelMultiheadAttention compared with torch::nn::MultiheadAttention,
+// and parallelized with itself on one rank.
 #include <dtensor/layout/shard_math.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <dtensor/parallel/torch_2_0_attention.h>
@@ -35,7 +35,7 @@ TensorParallelMultiheadAttention attention(
   return filled(TensorParallelMultiheadAttention(kWidth, kHeads, options));
 }
 
-// (batch, sequence, features), as torch::nn takes and gives (s, b, f).
+// Converts (batch, sequence, features) to torch::nn's (s, b, f) and back.
 at::Tensor attend(
     MultiheadAttention& module,
     const at::Tensor& q,
@@ -90,7 +90,7 @@ struct Run {
   std::string backward = "1 all_reduce";
 };
 
-// As tests/parallel/torch_2_0_test.cpp has it.
+// Same check as in tests/parallel/torch_2_0_test.cpp.
 void expect_like_one_rank(
     TensorParallelMultiheadAttention& mine,
     TensorParallelMultiheadAttention& plain,
@@ -248,7 +248,7 @@ TEST(Torch20AttentionTest, StandsInASequential) {
   expect_close(model->forward(x), torch::gelu(module(x)), "sequential");
 }
 
-// What is dropped follows from global indices.
+// Dropout depends on global indices only.
 TEST(Torch20AttentionTest, DropsTheSameOnAnyNumberOfRanks) {
   const auto x = uniform({2, 5, kWidth}, 3);
   std::vector<at::Tensor> outputs(6);
@@ -291,7 +291,7 @@ void expect_uneven_heads(
       mine, plain, uniform({mesh.size(), 5, 2 * heads}, 3), mesh, run);
 }
 
-// Of six heads on 4 and 5 ranks one or two ranks have none.
+// Six heads on 4 and 5 ranks leave one or two ranks without heads.
 TEST(Torch20AttentionTest, HeadsNeedNotDivide) {
   for (const int64_t heads : {6, 5}) {
     for (const int64_t ranks : {2, 3, 4, 5}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// make_input_* and make_output_*: values, gradients, what they communicate.
+// make_input_* and make_output_*: values, gradients and communication.
 #include <dtensor/parallel/torch_2_0.h>
 #include <tests/comm/expect_error.h>
 #include <tests/parallel/comm_counts.h>
@@ -36,7 +36,8 @@ at::Tensor spread(
       : distribute_tensor(whole.detach(), mesh, {layout}, std::nullopt);
 }
 
-// The function moves a tensor, so the gradient of sum(y * weight) is weight.
+// The function only moves elements, so the gradient of sum(y * weight) is
+// weight.
 void expect_moved(
     const Move& move,
     const at::Tensor& whole,
@@ -122,7 +123,7 @@ TEST(Torch20LayoutsTest, PlainInputsBecomeDTensors) {
   });
 }
 
-// 5 and 7 divide by neither 2 nor 3.
+// 5 and 7 are divisible by neither 2 nor 3.
 TEST(Torch20LayoutsTest, DTensorInputsAreRedistributed) {
   expect_all_moved({5, 7}, [](const DeviceMesh& mesh) {
     return std::vector<Move>{
@@ -216,7 +217,7 @@ TEST(Torch20LayoutsTest, OutputsLeave) {
   });
 }
 
-// Parts without elements: two rows on three ranks.
+// Shards may be empty: two rows on three ranks.
 TEST(Torch20LayoutsTest, PartsMayBeEmpty) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3}, {"tp"});

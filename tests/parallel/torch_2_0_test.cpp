@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The styles of PyTorch 2.0 against the plain module: values, gradients, what
-// they communicate, and what they refuse.
+// Styles of PyTorch 2.0 compared with the plain module: values, gradients,
+// communication and errors.
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/torch_2_0.h>
 #include <tests/comm/expect_error.h>
@@ -15,7 +15,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 namespace tp = dtensor::torch_2_0;
 
-// gelu between `widths.size() - 1` Linears, children of one module.
+// `widths.size() - 1` Linears with gelu in between, children of one module.
 struct StackImpl : torch::nn::Module {
   explicit StackImpl(const std::vector<int64_t>& widths) {
     for (size_t i = 1; i < widths.size(); ++i) {
@@ -35,7 +35,7 @@ struct StackImpl : torch::nn::Module {
 };
 TORCH_MODULE(Stack);
 
-// Two MLPs and a Linear of its own, which PairwiseParallel leaves alone.
+// Two MLPs and a single Linear, which PairwiseParallel leaves unchanged.
 struct NetImpl : torch::nn::Module {
   NetImpl()
       : first(register_module("first", Mlp(6, 8))),
@@ -61,13 +61,13 @@ void on_ranks(const Fn& fn) {
 
 struct Run {
   std::string what;
-  Placement layout = Replicate(); // of a plain input and of the output
+  Placement layout = Replicate(); // of plain input and output
   bool plain_output = true;
   std::string forward = "1 all_reduce";
   std::string backward = "1 all_reduce";
 };
 
-// `mine` is parallel, `plain` is not, and both have the same parameters.
+// Compares `mine`, which is parallelized, with `plain`, with equal parameters.
 template <class Module>
 void expect_like_plain(
     Module& mine,
@@ -113,7 +113,7 @@ std::vector<std::string> layouts_of(const torch::nn::Module& module) {
 
 using Names = std::vector<std::string>;
 
-// 5, 7 and 5 features divide by neither 2 nor 3.
+// 5 and 7 features are divisible by neither 2 nor 3.
 TEST(Torch20PairwiseTest, AnMlpIsThePlainOne) {
   on_ranks([](const DeviceMesh& mesh) {
     for (const bool bias : {true, false}) {
@@ -185,8 +185,8 @@ TEST(Torch20PairwiseTest, OtherModulesAreSearched) {
   });
 }
 
-// What is between the Linears sees whole tensors: a norm of parts would be
-// another one.
+// Operators between the Linears compute on global values: softmax needs all
+// features.
 TEST(Torch20PairwiseTest, WhatIsInBetweenSeesTheWhole) {
   struct Model : torch::nn::Module {
     Model() {
@@ -213,7 +213,7 @@ TEST(Torch20PairwiseTest, WhatIsInBetweenSeesTheWhole) {
   });
 }
 
-// Two Linears of the module's input are no chain, and give the plain sum.
+// Two Linears that both use the module's input give the plain result.
 TEST(Torch20PairwiseTest, EveryLinearMayTakeTheInput) {
   struct Model : torch::nn::Module {
     Model() {
@@ -275,8 +275,8 @@ TEST(Torch20SequenceParallelTest, AnMlpIsThePlainOne) {
   });
 }
 
-// torch::nn::Linear adds the bias to an output of three dimensions afterwards,
-// when it is whole: that gathers the bias as well.
+// torch::nn::Linear adds the bias to a gathered 3-D output, so the bias is
+// gathered too.
 TEST(Torch20LinearTest, ColumnsAreGathered) {
   on_ranks([](const DeviceMesh& mesh) {
     for (const auto& sizes : {std::vector<int64_t>{4, 5}, {2, 3, 5}}) {
@@ -367,7 +367,7 @@ TEST(Torch20LinearTest, AnEmbeddingIsThePlainOne) {
   });
 }
 
-// Ranks 0, 1; 2, 3 are rows of the mesh.
+// Rows of the mesh are ranks 0, 1 and 2, 3.
 TEST(Torch20ParallelizeModuleTest, RunsAlongOneDimensionOfAMesh) {
   for (const bool named : {true, false}) {
     run_ranks(4, [&](int64_t rank) {
@@ -385,7 +385,7 @@ TEST(Torch20ParallelizeModuleTest, RunsAlongOneDimensionOfAMesh) {
         if (named) {
           EXPECT_EQ(along, mesh[dim == 0 ? "dp" : "tp"]);
         }
-        // Every rank along the other dimension has a batch of its own.
+        // Every rank along the other dimension has its own batch.
         const auto batch = dim == 0 ? rank % 2 : rank / 2;
         expect_like_plain(
             mine,
@@ -407,7 +407,7 @@ TEST(Torch20ParallelizeModuleTest, PlansNameModules) {
         mesh,
         {{"first", tp::PairwiseParallel()},
          {"rest.0.l0", tp::ColwiseParallel({.output_layouts = Shard(-1)})},
-         {"rest.0.l1", RowwiseParallel()}}); // today's
+         {"rest.0.l1", RowwiseParallel()}}); // the current style
     expect_like_plain(
         mine,
         plain,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parallel modules in use: optimizers, tied and frozen parameters, other
-// dtypes, autocast, and forward without gradients.
+// Training with parallelized modules: optimizers, tied and frozen parameters,
+// other dtypes, autocast, and forward without gradients.
 #include <dtensor/parallel/tie_weights.h>
 #include <tests/parallel/modules.h>
 
@@ -84,7 +84,8 @@ TEST(TrainingTest, TiedEmbeddingAndHeadStayTied) {
   });
 }
 
-// As in the tests of Python's styles: parallel, each by itself, and then tied.
+// Modules may be parallelized separately and tied afterwards, as in the tests
+// of Python's styles.
 TEST(TrainingTest, ModulesMayBeTiedAfterwards) {
   on_two_ranks([](const DeviceMesh& mesh) {
     const auto tokens = at::arange(12, at::kLong).remainder(11).view({2, 6});
@@ -184,7 +185,7 @@ TEST(TrainingTest, FrozenParametersGetNoGradientUntilThawed) {
     EXPECT_FALSE(mine->w1->weight.requires_grad());
     EXPECT_FALSE(mine->w1->weight.grad().defined());
     expect_same_gradients(*mine, *plain, "frozen");
-    // A thawed bias gets its gradient in its own layout, too.
+    // A bias that is unfrozen later gets a gradient in its own layout, too.
     for (auto* model : {&plain, &mine}) {
       (*model)->w2->bias.set_requires_grad(true);
     }
@@ -293,7 +294,7 @@ TEST(TrainingTest, Autocast) {
   });
 }
 
-// A plain gradient may be another on each rank.
+// A plain gradient may differ between ranks.
 TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
   on_two_ranks([](const DeviceMesh& mesh) {
     auto mlp = filled(Mlp(6, 8));
@@ -314,7 +315,7 @@ TEST(TrainingTest, ClippingOfPlainBesideDistributedGradientsIsAnError) {
   });
 }
 
-// LBFGS makes one vector of all parameters.
+// LBFGS concatenates all parameters into one vector.
 void train_with_lbfgs(Mlp& model) {
   torch::optim::LBFGS lbfgs(
       model->parameters(), torch::optim::LBFGSOptions(1e-2).max_iter(4));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles that cut between heads: 9 query heads and 3 of keys and values on any
-// number of ranks, against the plain module.
+// Styles that shard between heads: 9 query heads and 3 key and value heads on
+// any number of ranks, compared with the plain module.
 #include <tests/parallel/comm_counts.h>
 #include <tests/parallel/grouped_attention.h>
 
@@ -53,7 +53,7 @@ void expect_like_plain(
 TEST(Units, AttentionIsThePlainOne) {
   for (const bool local : {true, false}) {
     for (int64_t ranks = 1; ranks <= 5; ++ranks) {
-      expect_like_plain(9, 3, ranks, local); // the last may have none
+      expect_like_plain(9, 3, ranks, local); // the last rank may have none
       expect_like_plain(9, 9, ranks, local);
       expect_like_plain(10, 5, ranks, local);
     }
@@ -77,7 +77,7 @@ TEST(Units, CutsWhereTheySay) {
   });
 }
 
-// One weight for gate and up, of 9 features each in units of 3.
+// One weight for gate and up projections, of 9 features each in units of 3.
 struct GatedImpl : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const auto parts = both(x).chunk(2, -1);
@@ -172,7 +172,7 @@ TEST(Units, ThatDoNotDivideAreAnError) {
   });
 }
 
-// A part that was cut elsewhere than the weight is.
+// An input sharded at other boundaries than the weight is an error.
 TEST(Units, OfAnInputAreThoseOfTheWeight) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
