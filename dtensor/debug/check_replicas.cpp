@@ -25,11 +25,11 @@
 namespace dtensor {
 namespace detail {
 
-// The ranks along one dimension of a module's mesh, and what is known of it.
+// The ranks along one dimension of a module's mesh, and observed facts.
 struct StyledRanks {
   ReplicaRanks ranks;
   bool replicates_inputs = false;
-  // Whether the last output was sharded along another dimension than the last.
+  // True if the last output was sharded along another dimension than the last.
   bool shards_rows = false;
 };
 
@@ -61,8 +61,7 @@ replica_of(ReplicaRole role, std::string_view name, const at::Tensor& tensor) {
   return {role, name, tensor, digest_of(tensor)};
 }
 
-// What is to be compared along each mesh dimension, in the order in which it
-// was added.
+// Replicas to compare along each mesh dimension, in the order of insertion.
 class Batches {
  public:
   void add(const ReplicaRanks& ranks, Replica replica) {
@@ -203,7 +202,7 @@ class ReplicaChecker final : public ReplicaObserver {
   }
 
  private:
-  // While one lives, this rank's own work is not observed.
+  // Suspends observation of the checker's own work on this rank.
   class Busy {
    public:
     explicit Busy(ReplicaChecker& checker)
@@ -257,7 +256,7 @@ class ReplicaChecker final : public ReplicaObserver {
     batches.compare(options_.tolerance);
   }
 
-  // Names live as long as the names of the model's parameters.
+  // The batches refer to `name`, so it must outlive them.
   void add_parameter(
       Batches& batches,
       const std::string& name,
@@ -292,7 +291,8 @@ class ReplicaChecker final : public ReplicaObserver {
           counted(replica_of(role, name, local_of(t))));
     }
   }
-  // So that a gradient which other ranks have is a difference.
+  // Adds an undefined replica, so that a gradient on only some ranks is a
+  // difference.
   static void
   add_missing(Batches& batches, std::string_view name, const Spec& spec) {
     if (spec.mesh().contains_this_rank()) {
@@ -332,7 +332,7 @@ class ReplicaChecker final : public ReplicaObserver {
   }
 
   torch::nn::Module& model_;
-  DeviceMesh mesh_; // undefined: none
+  DeviceMesh mesh_; // undefined: no mesh
   CheckReplicasOptions options_;
   std::vector<StyledRanks> styled_;
   bool is_busy_ = false;

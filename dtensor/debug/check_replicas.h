@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CheckReplicas: finds the first tensor that differs between ranks although its
-// layout says that it is replicated. A program with such a tensor runs, and its
-// loss falls, but it computes something else.
+// layout says that it is replicated. A program with such a tensor still runs,
+// and its loss falls, but its results are wrong.
 //
 //   CheckReplicas check(*model, mesh);     // compares the parameters
 //   auto loss = loss_of(model(x), y);      // each module's input and output
@@ -9,7 +9,8 @@
 //   optimizer.step();
 //   check.finish();                        // parameters and gradients again
 //
-// docs/guides/wrong_but_plausible.md says what it finds, and what it does not.
+// docs/guides/wrong_but_plausible.md lists the errors that it detects and
+// misses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,65 +34,70 @@ class ReplicaChecker;
 
 struct CheckReplicasOptions {
   /// Patterns of full names ("experts.*.weight") of plain parameters that
-  /// differ between ranks on purpose. *, ?, [seq] and [!seq] match dots, too.
+  /// differ between ranks on purpose. *, ?, [seq] and [!seq] also match dots.
   std::vector<std::string> local_parameters = {};
-  /// Compare the tensor that backward() begins at between the ranks that get
-  /// replicated inputs.
+  /// Compares the root tensor of backward() between ranks with replicated
+  /// inputs.
   bool losses = true;
-  /// Compare get_random_state() of those ranks at each module.
+  /// Compares get_random_state() between ranks with replicated inputs, at each
+  /// module.
   bool random_states = true;
-  /// Elements are equal if they differ by no more than this times the largest
-  /// magnitude in the tensor. 0: bit by bit. Greater for ranks whose kernels
-  /// round differently (hosts with other processors, atomic additions).
+  /// Elements are equal if they differ by at most `tolerance` times the largest
+  /// magnitude in the tensor. 0 compares bitwise. Use a larger value if kernels
+  /// of the ranks round differently (hosts with other processors, atomic
+  /// additions).
   double tolerance = 0;
 };
 
-/// Compares between ranks, while it lives, what layouts say is replicated:
+/// Compares tensors between ranks that are replicated according to their
+/// layouts:
 ///
 /// - parameters and their gradients, along the mesh dimensions on which they
-///   are in Replicate; plain parameters along all dimensions of `mesh`;
-/// - inputs and outputs of styled modules, the arguments of from_local(), and
-///   the gradients that arrive at outputs, along the dimensions on which their
-///   layout is Replicate. Dimensions that shard the batch are not compared;
+///   are replicated; plain parameters along all dimensions of `mesh`;
+/// - inputs and outputs of modules with parallel styles, the arguments of
+///   from_local(), and the gradients of outputs, along the dimensions on which
+///   their layout is Replicate. Dimensions that shard the batch are not
+///   compared;
 /// - the loss and the random states (get_random_state()), along the dimensions
-/// of styles
-///   whose inputs are replicated. A loss after an output that is sharded along
-///   another dimension than the last one is each rank's own;
+///   of styles with replicated inputs. If a preceding output is sharded along
+///   another dimension than the last, the loss is considered local to each
+///   rank;
 /// - seed and position of each random operator on DTensors, and the result of
 ///   clip_grad_norm_().
 ///
-/// The first difference is a RuntimeError on all ranks that were compared. It
-/// names the module and the tensor, the ranks, and what to do. Ranks that call
-/// other modules, or in another order, get an error, too. All ranks of the mesh
-/// make one, and call the functions below, at the same place. Scopes nest. The
-/// collectives are not those that CommDebugMode counts. No Python counterpart.
+/// The first difference throws a RuntimeError on all ranks of the comparison.
+/// The error names the module and the tensor, the ranks, and a remedy. Ranks
+/// that call different modules, or call them in another order, also get an
+/// error. All ranks of the mesh must construct the object and call its
+/// functions at the same point of the program. Scopes nest. CommDebugMode does
+/// not count the collectives of the comparison. No Python counterpart.
 class DTENSOR_API CheckReplicas {
  public:
-  /// Compares the parameters. An undefined `mesh` is the current one
-  /// (comm/mesh_scope.h); without one, plain parameters are not compared. The
-  /// model outlives the scope.
+  /// Compares the parameters. An undefined `mesh` means the current mesh
+  /// (comm/mesh_scope.h); without a current mesh, plain parameters are not
+  /// compared. The model must outlive the scope.
   explicit CheckReplicas(
       torch::nn::Module& model,
       const DeviceMesh& mesh = {},
       CheckReplicasOptions options = {});
-  /// Compares nothing.
+  /// Ends the scope without a comparison.
   ~CheckReplicas();
   CheckReplicas(const CheckReplicas&) = delete;
   CheckReplicas& operator=(const CheckReplicas&) = delete;
 
-  /// Compares parameters, gradients and random states as they are now.
-  /// Parameters are also compared before the first module of each forward pass
-  /// that follows a backward pass.
+  /// Compares the current parameters, gradients and random states. Parameters
+  /// are also compared before the first module of a forward pass that follows a
+  /// backward pass.
   void finish();
 
   /// Compares a plain tensor of the program along all dimensions of `mesh`.
-  /// `name` stands in the error.
+  /// `name` identifies the tensor in the error.
   void compare(
       const at::Tensor& tensor,
       const DeviceMesh& mesh,
       const std::string& name);
 
-  /// How many tensors of this rank were compared so far.
+  /// Number of tensors of this rank that were compared so far.
   int64_t compared() const;
 
  private:

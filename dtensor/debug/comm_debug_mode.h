@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommDebugMode: which collectives a piece of code costs this rank, and what
-// caused them; and which operators it ran, in which layouts.
+// CommDebugMode: records this rank's collectives with their causes, and the
+// operators that ran, with their layouts.
 //
 //   CommDebugMode comm;
 //   model->forward(x).sum().backward();
@@ -10,7 +10,7 @@
 //   std::cout << comm;                                            // a table
 //   comm.generate_comm_debug_tracing_table(1);                    // operators
 //
-// Told of the model, it also names modules that no style has named:
+// With a model, it also names modules without parallel styles:
 //
 //   CommDebugMode comm(*model);
 #pragma once
@@ -38,19 +38,19 @@ namespace detail {
 class OperatorLog;
 }
 
-/// Collectives of one kind with one cause.
+/// Collectives of one kind with the same cause.
 struct CommRecord {
   /// Full name of the styled module that communicated; "gradients" for the
   /// reduction of parameter gradients; empty outside styled modules.
   std::string module;
-  /// Whether it happened in a backward pass, and what it was.
+  /// True in a backward pass.
   bool backward = false;
   CollectiveKind kind = CollectiveKind::kBarrier;
   /// The mesh dimension.
   std::string mesh_dim;
-  /// How many there were.
+  /// Number of collectives.
   int64_t count = 0;
-  /// Bytes of this rank's inputs, and bytes that it sends with
+  /// Total bytes of this rank's inputs, and bytes that the rank sends with
   /// bandwidth-optimal algorithms.
   int64_t payload_bytes = 0;
   double wire_bytes = 0;
@@ -64,7 +64,7 @@ struct CommTotal {
   friend bool operator==(const CommTotal&, const CommTotal&) = default;
 };
 
-/// What to count: all that is given must agree.
+/// Criteria for records. A record must match all given values.
 struct CommFilter {
   std::optional<CollectiveKind> kind = std::nullopt;
   std::optional<std::string> mesh_dim = std::nullopt;
@@ -72,67 +72,68 @@ struct CommFilter {
   std::optional<bool> backward = std::nullopt;
 };
 
-/// Counts the collectives of this rank while it lives, and notes its operators.
-/// Modes nest. Collectives over one rank do not happen and are not counted.
+/// Records the collectives and operators of this rank while the mode lives.
+/// Modes nest. Collectives over one rank are no-ops and are not counted.
 ///
-/// How much is printed is a noise level, as in Python:
+/// The noise level sets the amount of output, as in Python:
 ///   0  collectives by module
 ///   1  and the operators on DTensors that each module ran, with the layouts of
 ///      their operands
-///   2  and all other operators but trivial ones (detach, t, view, _to_copy,
+///   2  and all other operators except trivial ones (detach, t, view, _to_copy,
 ///      as_strided, transpose)
-///   3  and those
-/// The default is 0, where Python's is 3: a table of one line for each cause
-/// answers what something costs; operators are for those who look for why.
-/// Any other level is a ValueError.
+///   3  and trivial operators
+/// The default is 0 (Python: 3), a table with one line per cause, which answers
+/// cost questions; operators are useful for finding the reason. Throws
+/// ValueError for any other level.
 /// Python: torch.distributed.tensor.debug.CommDebugMode.
 class DTENSOR_API CommDebugMode final : public CommObserver {
  public:
-  /// Modules have the names that styles have given them.
+  /// Names modules as parallel styles name them.
   CommDebugMode();
-  /// What modules of `model` do is theirs also where no style has named them:
-  /// what reads their parameters, and all of those declared with
-  /// DTENSOR_MODULE (parallel/module_hooks.h). The model outlives the mode; its
-  /// parameters are those that it has now.
+  /// Also attributes work to modules of `model` that have no style: operators
+  /// that read a module's parameters, and everything in modules declared with
+  /// DTENSOR_MODULE (parallel/module_hooks.h). The model must outlive the mode.
+  /// Parameters that are added later are not attributed.
   explicit CommDebugMode(torch::nn::Module& model);
   ~CommDebugMode() override;
 
-  /// All collectives so far.
+  /// Number of collectives so far.
   int64_t get_total_counts() const;
-  /// How many of each kind; kinds that did not occur are not listed.
+  /// Number of collectives per kind, without kinds that did not occur.
   std::map<CollectiveKind, int64_t> get_comm_counts() const;
-  /// Count and bytes of those that fit.
+  /// Count and bytes of the records that match `filter`.
   CommTotal total(const CommFilter& filter = {}) const;
-  /// One record per module, pass, kind and mesh dimension, in the order in
-  /// which they first occurred.
+  /// Records per module, pass, kind and mesh dimension, in the order of first
+  /// occurrence.
   const std::vector<CommRecord>& records() const {
     return records_;
   }
-  /// Forgets what was counted and noted.
+  /// Clears all records.
   void reset();
 
-  /// Module -> parameter -> tensor without history, of each module that has
-  /// parameters of its own ("": the model itself).
-  /// Throws RuntimeError if the mode was made without a model.
+  /// Module -> parameter -> tensor without history, for each module with direct
+  /// parameters ("": the model itself). Throws RuntimeError if the mode was
+  /// constructed without a model.
   std::map<std::string, std::map<std::string, at::Tensor>> get_parameter_info()
       const;
-  /// "w1.weight" -> its layout, of parameters that are DTensors.
-  /// Throws RuntimeError if the mode was made without a model.
+  /// "w1.weight" -> its layout, for parameters that are DTensors. Throws
+  /// RuntimeError if the mode was constructed without a model.
   std::map<std::string, Placements> get_sharding_info() const;
 
-  /// A line per record and one for the sum, aligned. From noise level 1 on,
-  /// modules follow with their parameters, collectives and operators.
+  /// An aligned table with a line per record and a line for the sum. From noise
+  /// level 1, the modules follow with their parameters, collectives and
+  /// operators.
   std::string generate_comm_debug_tracing_table(int64_t noise_level = 0) const;
-  /// Writes that to a file. Throws RuntimeError if it cannot be written.
+  /// Writes the table to a file. Throws RuntimeError if writing fails.
   void log_comm_debug_tracing_table_to_file(
       const std::string& file_name = "comm_mode_log.txt",
       int64_t noise_level = 0) const;
-  /// The records as a JSON array of objects. From noise level 1 on, an object
-  /// {"collectives": that array, "modules": an array of {"name", "type",
-  /// "parameters", "forward", "backward"}}, where the last two are operators
-  /// {"name", "operands", "mesh", "count", "calls": operators}.
+  /// The records as a JSON array of objects. From noise level 1: an object
+  /// {"collectives": the records, "modules": an array of {"name", "type",
+  /// "parameters", "forward", "backward"}}. "forward" and "backward" are arrays
+  /// of operators {"name", "operands", "mesh", "count", "calls": operators}.
   std::string generate_json_dump(int64_t noise_level = 0) const;
-  /// Writes that to a file. Throws RuntimeError if it cannot be written.
+  /// Writes the JSON to a file. Throws RuntimeError if writing fails.
   void generate_json_dump(const std::string& file_name, int64_t noise_level = 0)
       const;
 
@@ -147,7 +148,7 @@ class DTENSOR_API CommDebugMode final : public CommObserver {
   CommObserverGuard guard_{*this};
 };
 
-/// The table.
+/// Prints the table of noise level 0.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const CommDebugMode& m);
 
 } // namespace dtensor

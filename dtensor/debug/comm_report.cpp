@@ -43,7 +43,8 @@ std::string json_of(const CommRecord& r) {
        {"wire_bytes", json_number(r.wire_bytes)}});
 }
 
-// The modules of the model, then others that have done something, as they came.
+// Returns the model's modules, followed by other modules with records, in order
+// of first occurrence.
 std::vector<ModuleInfo> reported_modules(const CommReport& report) {
   std::vector<ModuleInfo> modules;
   if (report.model != nullptr) {
@@ -95,7 +96,7 @@ std::string indent(size_t depth) {
   return std::string(2 * depth, ' ');
 }
 
-// What one module is and did.
+// The report of a single module.
 class ModuleReport {
  public:
   ModuleReport(const CommReport& report, const ModuleInfo& module)
@@ -146,8 +147,8 @@ class ModuleReport {
         ? ""
         : indent(module_.depth + 1) + pass_of(backward) + "\n" + text;
   }
-  // What a call that is not shown has called takes its place, but for trivial
-  // ones.
+  // Adds a call. A call that is not shown is replaced by the calls that it
+  // made, unless it is trivial.
   void add_operator(std::string& text, size_t index, size_t depth) const {
     const auto& op = report_.operators[index];
     const bool shown = is_shown(op.text, report_.noise_level);

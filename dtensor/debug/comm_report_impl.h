@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What CommDebugMode prints.
+// Reports of CommDebugMode.
 #pragma once
 
 #include <dtensor/debug/comm_debug_mode.h>
@@ -10,7 +10,7 @@
 
 namespace dtensor::detail {
 
-/// What to print of a mode, from noise level 1 on.
+/// Contents of a report, from noise level 1.
 struct CommReport {
   const std::vector<CommRecord>& records;
   const OperatorLog& operators;
@@ -18,16 +18,16 @@ struct CommReport {
   int64_t noise_level;
 };
 
-/// A line for each record and one for the sum.
+/// Returns a table with a line per record and a line for the sum.
 std::string comm_table(
     const std::vector<CommRecord>& records,
     const CommTotal& sum);
-/// A paragraph for each module.
+/// Returns a paragraph per module.
 std::string module_text(const CommReport& report);
 
-/// An array with a line for each record.
+/// Returns a JSON array with a line per record.
 std::string comm_json(const std::vector<CommRecord>& records);
-/// An object with them and the modules.
+/// Returns a JSON object with the records and the modules.
 std::string module_json(const CommReport& report);
 
 } // namespace dtensor::detail

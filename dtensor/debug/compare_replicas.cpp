@@ -26,8 +26,8 @@ std::string draw_text(const at::Tensor& draw) {
   return c10::str("seed ", values[0], " and position ", values[1]);
 }
 
-// "f32[4, 8]"; of a draw or a generator, which have no elements to compare, the
-// kind of thing.
+// Returns "f32[4, 8]". A draw or a generator state has no elements to compare
+// and returns "state".
 std::string shape_of(const Replica& replica) {
   const auto& t = replica.tensor;
   if (!t.defined()) {
@@ -39,7 +39,7 @@ std::string shape_of(const Replica& replica) {
       : dtensor::shape_text(t.scalar_type(), t.sizes());
 }
 
-// What fits into a message; empty for more than a number.
+// Returns a value short enough for an error; empty for more than one number.
 std::string value_of(const Replica& replica) {
   const auto& t = replica.tensor;
   if (!t.defined() || t.is_meta()) {
@@ -52,7 +52,7 @@ std::string value_of(const Replica& replica) {
                                                  : "";
 }
 
-// One replica of one rank, as its peers hear of it.
+// A replica of one rank, as sent to the other ranks.
 struct ReplicaLine {
   std::string title;
   std::string shape;
@@ -152,11 +152,12 @@ at::Tensor as_doubles(const at::Tensor& t) {
 }
 
 struct Differences {
-  std::vector<double> by_rank; // to the first rank
-  double magnitude = 0;        // of the first rank's elements
+  std::vector<double> by_rank; // largest distance to the first rank's elements
+  double magnitude = 0;        // largest magnitude of the first rank's elements
 };
 
-// Of tensors of one shape. All ranks of the group call it.
+// Compares tensors of equal shape with the first rank's. All ranks of the group
+// must call it.
 Differences
 differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   const auto mine = tensor.detach()
@@ -177,7 +178,7 @@ differences(Group& group, const DeviceMesh& mesh, const at::Tensor& tensor) {
   return result;
 }
 
-// Why replica `i` is not the same on all ranks; nothing if it is, to rounding.
+// The difference of replica `i` between ranks; empty if it is within tolerance.
 class Difference {
  public:
   Difference(
@@ -231,7 +232,7 @@ class Difference {
       return text == texts[0];
     });
   }
-  // Ranks whose digest is not that of the first rank.
+  // Ranks with a digest unlike the first rank's.
   std::vector<int64_t> others(const std::vector<std::string>& digests) const {
     std::vector<int64_t> ranks;
     for (size_t r = 0; r < digests.size(); ++r) {

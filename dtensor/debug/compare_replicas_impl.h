@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// compare_replicas: whether the ranks along a mesh dimension have the same
-// tensors. They exchange 8 bytes where all is well, and details where not.
+// compare_replicas: checks that the ranks along a mesh dimension have the same
+// tensors. Ranks exchange 8 bytes if all tensors agree, and details otherwise.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,8 @@
 
 namespace dtensor::detail {
 
-/// What a tensor is to the program; decides its name and the advice in errors.
+/// The role of a tensor in the program. Determines its name and the remedy in
+/// errors.
 enum class ReplicaRole : uint8_t {
   kInput,
   kOutput,
@@ -28,12 +29,12 @@ enum class ReplicaRole : uint8_t {
   kNamed,
 };
 
-/// A tensor of this rank that its peers are to have, too.
+/// A tensor of this rank that should be equal on the other ranks.
 struct Replica {
   ReplicaRole role;
-  /// Full name of the module or parameter, or the program's own name.
+  /// Full name of the module or parameter, or a name chosen by the program.
   std::string_view name;
-  at::Tensor tensor; // plain; undefined for a gradient that is not there
+  at::Tensor tensor; // plain; undefined for a missing gradient
   uint64_t digest;   // digest_of(tensor)
 };
 
@@ -42,10 +43,10 @@ struct ReplicaRanks {
   int64_t dim = 0;
 };
 
-/// Throws RuntimeError on all of these ranks unless they have the same
-/// replicas, in the same order. The error names the first one that differs.
-/// Elements that differ by no more than `tolerance` times the largest
-/// magnitude are equal. All of these ranks call it.
+/// Throws RuntimeError on all these ranks unless they have the same replicas in
+/// the same order. The error names the first difference. Elements are equal if
+/// they differ by at most `tolerance` times the largest magnitude. All these
+/// ranks must call it.
 void compare_replicas(
     const ReplicaRanks& ranks,
     const std::vector<Replica>& replicas,

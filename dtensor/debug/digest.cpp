@@ -7,8 +7,8 @@
 namespace dtensor::detail {
 namespace {
 
-// Words that are mixed at a time: enough independent products to keep a core's
-// multiplier busy.
+// Words that are mixed in parallel: enough independent multiplications to keep
+// a core's multiplier busy.
 constexpr size_t kLanes = 8;
 constexpr size_t kBlock = kLanes * sizeof(uint64_t);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// digest_of: 64 bits that stand for the contents of a tensor, so that ranks can
-// compare large tensors by small messages.
+// digest_of: a 64-bit hash of a tensor's contents, so that ranks can compare
+// large tensors with small messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace dtensor::detail {
 
-/// Mixes `word` into `state`; the order of the words counts.
+/// Mixes `word` into `state`. The order of words matters.
 inline uint64_t mix_digest(uint64_t state, uint64_t word) {
   state = (state ^ word) * 0x9E3779B97F4A7C15U;
   return state ^ (state >> 32);
@@ -22,9 +22,9 @@ inline uint64_t digest_text(std::string_view text) {
   return digest_bytes(text.data(), text.size());
 }
 
-/// Depends on dtype, sizes and each bit of each element, not on strides. Of a
-/// plain tensor; 0 of an undefined one. Reads the memory once; a tensor on
-/// another device is copied to the CPU first.
+/// Hashes dtype, sizes and every bit of every element of a plain tensor, but
+/// not strides. Returns 0 for an undefined tensor. Reads the memory once; a
+/// tensor on another device is copied to the CPU first.
 uint64_t digest_of(const at::Tensor& t);
 
 } // namespace dtensor::detail

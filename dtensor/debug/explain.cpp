@@ -51,12 +51,13 @@ std::vector<SpecPtr> specs_of(Values results) {
   return specs;
 }
 
-// LibTorch gives all that is on the stack, of which the last are the call's.
+// The last `number` values. LibTorch passes the whole stack, and the call's
+// values are at its end.
 Values last_of(Values all, size_t number) {
   return all.slice(all.size() - std::min(number, all.size()));
 }
 
-// Equal but for how often they were called.
+// True if the calls are equal except for their counts.
 bool is_same(ExplainedCall& known, const ExplainedCall& call) {
   const auto times = std::exchange(known.count, call.count);
   const bool same = known == call;
@@ -76,8 +77,8 @@ void add(std::vector<ExplainedCall>& calls, ExplainedCall call) {
   }
 }
 
-// It called the same operator on other operands, about which there is more to
-// say: autocast does so.
+// True if the call called the same operator on other operands, as autocast
+// does. The inner call has the better explanation.
 bool defers(const ExplainedCall& call) {
   return call.by == DecidedBy::kRule &&
       std::any_of(call.calls.begin(), call.calls.end(), [&](const auto& inner) {
@@ -124,7 +125,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
 
   void on_end(const at::RecordFunction& call) override {
     if (running_.empty()) {
-      return; // it began before a reset
+      return; // the call began before a reset
     }
     auto ended = std::move(running_.back());
     running_.pop_back();
@@ -147,9 +148,9 @@ class Explainer final : public OperatorObserver, public CommObserver {
 
  private:
   struct Running {
-    std::optional<ExplainedCall> call; // nothing without DTensors
+    std::optional<ExplainedCall> call; // empty without DTensors
     size_t num_returns = 0;
-    int exceptions = 0; // that were on their way when it began
+    int exceptions = 0; // in flight when the call began
   };
 
   void begin(const c10::OperatorName& name, Values inputs, Running& running) {
@@ -193,7 +194,7 @@ class Explainer final : public OperatorObserver, public CommObserver {
 
   std::vector<ExplainedCall> calls_;
   CommTotal outside_;
-  std::vector<Running> running_; // from the outermost in
+  std::vector<Running> running_; // from the outermost to the innermost
   CommObserverGuard collectives_{*this};
   OperatorObserverGuard operators_{*this, Heard::kResults};
 };
@@ -202,7 +203,7 @@ namespace {
 
 using Arguments = std::map<std::string, c10::IValue>;
 
-// Takes layouts for the tensors of a call, in the order of its schema.
+// Assigns layouts to the tensors of a call, in the order of its schema.
 class CallOfLayouts {
  public:
   CallOfLayouts(const OpInfo& info, const std::vector<SpecPtr>& layouts)
@@ -266,7 +267,7 @@ class CallOfLayouts {
         "\" to go by. Pass it by name, beside the layouts.");
     return argument.default_value().value_or(c10::IValue());
   }
-  // Beyond those that arguments after this one need.
+  // True if there are more layouts than the remaining arguments need.
   bool has_spare() const {
     return layouts_.size() - used_ > needed_;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// explain: which layouts an operator could take, what each would cost, which
-// one it takes and why. Without data, for layouts alone:
+// explain: the layouts that an operator could use, their costs, the layouts
+// that it uses, and the reason. Works on layouts alone, without data:
 //
 //   std::cout << explain("mm", {a.spec(), b.spec()});
 //   // aten::mm on (tp=2), by its rule
@@ -13,14 +13,14 @@
 //   //       ...
 //   //   result  f32[8, 4] P(sum)
 //
-// or of all operators on DTensors that a program calls:
+// ExplainMode explains all operators on DTensors that a program calls:
 //
 //   ExplainMode mode;
 //   model->forward(x).sum().backward();
 //   std::cout << mode;
 //
-// Nothing is different for being explained, and nothing listens while no mode
-// lives. How layouts are chosen: docs/concepts/operators.md.
+// Explaining does not change results, and without a living mode it costs
+// nothing. docs/concepts/operators.md describes the choice of layouts.
 #pragma once
 
 #include <dtensor/api.h>
@@ -41,38 +41,40 @@ namespace detail {
 class Explainer;
 }
 
-/// What decides the layouts of an operator.
+/// The mechanism that decides the layouts of an operator.
 enum class DecidedBy : uint8_t {
-  kRule,      // strategies, of which each mesh dimension takes one
-  kViewRule,  // a view: its result's layout follows from its input's
-  kKernel,    // nothing: a kernel written for DTensors computes it
-  kOperators, // nothing: it is made of other operators, which are in `calls`
-  kWhole,     // it has no rule: on replicated operands every rank computes all
-  kMadeWhole, // the same in a scope of on_missing_rule(), on any operands
-  kNobody,    // it is an error
+  kRule,      // a rule: each mesh dimension takes one of its strategies
+  kViewRule,  // a view rule: the result's layout follows from the input's
+  kKernel,    // no decision: a kernel for DTensors computes the result
+  kOperators, // no decision: it decomposes into the operators in `calls`
+  kWhole,     // no rule: every rank computes all, on replicated operands
+  kMadeWhole, // as kWhole, for any operands: an on_missing_rule() scope
+  kNobody,    // unsupported: the call throws
 };
 
-/// "its rule", "a kernel of its own", ...
+/// A description: "its rule", "a kernel of its own", ...
 DTENSOR_API std::string_view to_string(DecidedBy by);
 
-/// One strategy that a mesh dimension could take.
+/// A strategy of the rule for one mesh dimension.
 struct ExplainedStrategy {
   Strategy strategy;
-  /// By which strategies are compared: what a rank would send to bring this
-  /// mesh dimension of all inputs there; infinite where there is no way. A
-  /// partial sum counts as an all-reduce also where it is to be cut, and a cut
-  /// as an all-gather also where it is to be partial, so less may be sent.
+  /// Comparison cost: bytes that a rank would send to redistribute all inputs
+  /// on this mesh dimension; infinity if impossible. A redistribution from a
+  /// partial sum counts as an all-reduce even if the target is a shard, and one
+  /// from a shard as an all-gather even if the target is partial, so the actual
+  /// bytes may be fewer.
   double bytes = 0;
-  /// Inputs that would get another placement: the second thing compared.
+  /// Number of inputs that would change their placement: the second criterion.
   int changes = 0;
   bool taken = false;
-  /// Why it is taken or not: "fewest bytes", "more bytes", ...
+  /// The reason why the strategy is taken or not: "fewest bytes", "more bytes",
+  /// ...
   std::string why;
   friend bool operator==(const ExplainedStrategy&, const ExplainedStrategy&) =
       default;
 };
 
-/// The strategies of one mesh dimension, as the rule lists them; "everything
+/// The strategies of one mesh dimension, in the order of the rule; "everything
 /// replicated" is last.
 struct ExplainedMeshDim {
   std::string mesh_dim;
@@ -81,16 +83,16 @@ struct ExplainedMeshDim {
       default;
 };
 
-/// A tensor among the arguments; lists are flattened.
+/// A tensor argument. Lists are flattened.
 struct ExplainedOperand {
-  std::string name; // in the schema; "tensors[1]" in a list
-  /// As it comes. What a module's style makes of the input comes so; a plain
-  /// tensor of one element is replicated.
+  std::string name; // schema name; "tensors[1]" in a list
+  /// The layout before the decision, after conversions by a module's style. A
+  /// plain tensor with one element is replicated.
   SpecPtr spec;
   bool is_plain = false;
-  /// Its layout in the local call; null: the one that it has.
+  /// The layout in the local call; null: unchanged.
   SpecPtr becomes;
-  /// The way there, and the bytes that a rank sends on it.
+  /// The redistribution to `becomes`, and the bytes that a rank sends in it.
   std::vector<Step> steps;
   double wire_bytes = 0;
   friend bool operator==(const ExplainedOperand&, const ExplainedOperand&) =
@@ -102,45 +104,45 @@ struct ExplainedCall {
   std::string name; // "aten::mm"
   std::string mesh; // "(tp=4)"
   DecidedBy by = DecidedBy::kRule;
-  /// What else there is to say: how it is run, why it is an error.
+  /// Further notes: how the operator runs, or the error.
   std::string note;
   bool backward = false;
-  /// Full name of the styled module whose parameter it is called with, if any.
+  /// Full name of the styled module that owns a parameter operand, if any.
   std::string module;
   std::vector<ExplainedOperand> operands;
-  /// One for each mesh dimension; none unless `by` is kRule.
+  /// One entry per mesh dimension; empty unless `by` is kRule.
   std::vector<ExplainedMeshDim> mesh_dims;
-  /// Layouts of the results, null for those that are no DTensors. Of calls that
-  /// a program made: those that came out.
+  /// Layouts of the results, null for results that are not DTensors. For a
+  /// program's calls these are the actual layouts.
   std::vector<SpecPtr> results;
-  /// The collectives of this rank during the call, without those of `calls`.
+  /// The collectives of this rank during the call, without those in `calls`.
   CommTotal communicated;
-  /// How often a program called it so, one call after the other or not.
+  /// Number of equal calls, consecutive or not.
   int64_t count = 1;
-  /// The operators on DTensors that it called.
+  /// The operators on DTensors that this operator called.
   std::vector<ExplainedCall> calls;
   friend bool operator==(const ExplainedCall&, const ExplainedCall&) = default;
 };
 
-/// What would happen to a call of `op` ("mm", "add.Tensor") with tensors of
-/// these layouts, in the order of its schema. They may be on a mesh without
-/// ranks, as parse_spec() makes it; nothing is computed. `arguments` are the
-/// others by name; those left out have their defaults:
+/// Predicts a call of `op` ("mm", "add.Tensor") on tensors with these layouts,
+/// in the order of its schema. The layouts may be on a mesh without ranks, such
+/// as parse_spec() creates; nothing is computed. `arguments` are the other
+/// arguments by name; omitted arguments have their defaults:
 ///
 ///   explain("sum.dim_IntList", {x}, {{"dim", std::vector<int64_t>{0}}});
 ///
-/// What is an error in a program is explained too (DecidedBy::kNobody). Throws
-/// ValueError for an operator or an argument that LibTorch does not have, for
-/// other than as many layouts as it takes tensors, and for an argument that is
-/// missing. No Python counterpart.
+/// Calls that would throw in a program are explained too (DecidedBy::kNobody).
+/// Throws ValueError for an operator or an argument that LibTorch does not
+/// have, for a wrong number of layouts, and for a missing argument. No Python
+/// counterpart.
 DTENSOR_API ExplainedCall explain(
     std::string_view op,
     const std::vector<SpecPtr>& layouts,
     const std::map<std::string, c10::IValue>& arguments = {});
 
-/// Explains the operators on DTensors that this rank calls while it lives, in
-/// the forward and in the backward pass. Modes nest. Operators take some
-/// hundred microseconds longer. No Python counterpart.
+/// Explains the operators on DTensors that this rank calls while the mode
+/// lives, in the forward and in the backward pass. Modes nest. An operator
+/// takes a few hundred microseconds longer. No Python counterpart.
 class DTENSOR_API ExplainMode {
  public:
   ExplainMode();
@@ -148,24 +150,25 @@ class DTENSOR_API ExplainMode {
   ExplainMode(const ExplainMode&) = delete;
   ExplainMode& operator=(const ExplainMode&) = delete;
 
-  /// Those that no other one called, in the order in which they first ended.
-  /// Calls of which all is equal are one.
+  /// Outermost calls, in the order in which they first completed. Equal calls
+  /// are merged.
   const std::vector<ExplainedCall>& calls() const;
-  /// The collectives of this rank outside of them: redistribute(), and what
-  /// nodes of a backward pass do between operators.
+  /// The collectives of this rank outside of operators: redistribute(), and
+  /// nodes of a backward pass between operators.
   const CommTotal& communicated_outside() const;
-  /// Forgets them.
+  /// Clears all calls and counts.
   void reset();
 
  private:
   std::unique_ptr<detail::Explainer> explainer_;
 };
 
-/// A paragraph, as above, those of the operators that it called below it.
+/// Prints a paragraph as above, followed by the operators that it called.
 DTENSOR_API std::string to_string(const ExplainedCall& call);
-/// A paragraph for each call, and a line for the collectives outside of them.
+/// Prints a paragraph per call, and a line for the collectives outside of
+/// calls.
 DTENSOR_API std::string to_string(const ExplainMode& mode);
-/// The same texts.
+/// Print the to_string() texts.
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const ExplainedCall& c);
 DTENSOR_API std::ostream& operator<<(std::ostream& os, const ExplainMode& m);
 

@@ -33,7 +33,7 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
 }
 
-// As ops/kernels.cpp gives kernels.
+// The mechanism of a call, following the choice of kernels in ops/kernels.cpp.
 DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (keeps_its_kernel(info.op)) {
     return DecidedBy::kOperators;
@@ -46,7 +46,8 @@ DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
                              : DecidedBy::kRule;
 }
 
-// The boundary that the call will apply: what a style has put on its parameter.
+// The boundary that the call will apply: a parallel style attaches it to a
+// parameter.
 const LayoutBoundary* boundary_of_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {
@@ -61,8 +62,8 @@ const LayoutBoundary* boundary_of_call(
       : dynamic_cast<const LayoutBoundary*>(boundary);
 }
 
-// A plain input as the style takes it. Parts whose sum the module does not know
-// are taken to be alike.
+// Returns the layout of a plain input under the style. If the module does not
+// specify the global size, all shards are assumed to have equal sizes.
 SpecPtr spec_of_plain_input(
     const LayoutBoundary& boundary,
     const at::Tensor& t) {
@@ -91,7 +92,8 @@ bool becomes_replicated(const OpInfo& info, const at::Tensor& t) {
       (info.traits.takes_plain || in_implicit_replication());
 }
 
-// What the decision is about: scopes and styles have placed tensors by then.
+// Returns the arguments at the time of the decision, after scopes and styles
+// have converted tensors.
 torch::jit::Stack as_decided(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args,
@@ -144,7 +146,7 @@ void say(ExplainedCall& call, std::string_view what) {
   call.note += what;
 }
 
-// What the decision does not tell.
+// Adds notes on execution that the decision does not contain.
 void say_how_it_runs(
     const OpInfo& info,
     const Decision& decision,

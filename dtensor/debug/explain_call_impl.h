@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of a call to what there is to say of it.
+// Explanation of a call from its arguments.
 #pragma once
 
 #include <dtensor/debug/explain.h>
@@ -10,12 +10,13 @@
 
 namespace dtensor::detail {
 
-/// What will be decided about this call, of which a DTensor is an argument; its
-/// results are those decided. What the call would throw is in the note.
+/// Predicts the decision for this call, which must have a DTensor argument. The
+/// result layouts are predicted too. If the call would throw, the note holds
+/// the error.
 ExplainedCall explain_call(const OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
-/// Says of each strategy why it is taken or not. `written` is the name of the
-/// argument that is written in place, "" for none.
+/// States for each strategy why it is taken or not. `written` is the name of
+/// the argument that is written in place, or "".
 ExplainedMeshDim explain_choice(
     const Choice& choice,
     const std::string& mesh_dim,

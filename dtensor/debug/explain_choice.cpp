@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Why a mesh dimension takes one strategy and no other: the order in which
-// propagate compares them, in words.
+// Reasons why a mesh dimension takes one strategy and not another: the
+// comparison order of propagate, in words.
 #include <dtensor/debug/explain_call_impl.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace dtensor::detail {
 namespace {
 
-// What strategies are compared by, from the first.
+// Criteria for comparing strategies, in order of precedence.
 enum class Beats : uint8_t { kByStanding, kByBytes, kByChanges, kByOrder };
 
 Beats how_beats(const Weighed& better, const Weighed& worse) {
@@ -48,7 +48,7 @@ std::string why_not(const Weighed& option, const Weighed& taken) {
   }
 }
 
-// By the closest of those that could be taken instead.
+// Compares with the closest alternative.
 std::string why_taken(const Choice& choice, const std::string& written) {
   const auto& taken = choice.options[*choice.taken];
   auto closest = Beats::kByStanding;

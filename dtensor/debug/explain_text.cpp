@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What explanations print.
+// Text output of explanations.
 #include <dtensor/debug/explain.h>
 
 #include <c10/util/StringUtil.h>
@@ -34,7 +34,7 @@ std::string layout_text(const Spec& spec) {
       to_string(spec.placements());
 }
 
-// Each line of `text`, `by` blanks to the right.
+// Indents each line of `text` by `by` spaces.
 std::string indented(const std::string& text, size_t by) {
   std::istringstream lines(text);
   std::string all;
@@ -72,7 +72,7 @@ std::string operand_text(const ExplainedOperand& operand) {
                           : layout_text(spec);
 }
 
-// The ways to other layouts only where there are any.
+// Columns for redistributions are omitted if there are none.
 std::string operand_table(const std::vector<ExplainedOperand>& operands) {
   const bool any_changes = std::any_of(
       operands.begin(), operands.end(), [](const ExplainedOperand& operand) {
@@ -93,7 +93,7 @@ std::string operand_table(const std::vector<ExplainedOperand>& operands) {
   return aligned(rows, 4);
 }
 
-// The reasons stand behind the numbers.
+// Reasons are in the last column.
 std::string strategy_table(const ExplainedMeshDim& dim) {
   std::vector<TextRow> rows = {
       {dim.mesh_dim, "inputs -> results", "bytes", "changed"}};
@@ -116,7 +116,7 @@ std::string strategy_table(const ExplainedMeshDim& dim) {
   return text;
 }
 
-// Equal ones that follow each other, as of split, are one line.
+// Consecutive equal results, such as those of split, are merged into one line.
 std::string results_text(const std::vector<SpecPtr>& results) {
   std::string text;
   for (auto from = results.begin(); from != results.end();) {

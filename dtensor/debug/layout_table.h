@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// layout_table: how the parameters of a model are spread.
+// layout_table: the layouts of a model's parameters as a table.
 //
 //   std::cout << layout_table(*model);
 //   // parameter  tensor     layout  mesh    here    bytes here  bytes
@@ -18,9 +18,10 @@ class Module;
 
 namespace dtensor {
 
-/// A line for each parameter and buffer of the model, with its part on this
-/// rank, and the sums. Plain tensors have no layout and are whole on this rank.
-/// A tensor that several modules have is counted once. No Python counterpart.
+/// Returns a table with a line for each parameter and buffer of the model, with
+/// its local tensor on this rank, and the sums. Plain tensors have no layout
+/// and are held in full by this rank. A tensor shared by several modules is
+/// counted once. No Python counterpart.
 DTENSOR_API std::string layout_table(const torch::nn::Module& model);
 
 } // namespace dtensor

@@ -11,8 +11,9 @@
 namespace dtensor::detail {
 namespace {
 
-// Runs once, when the gradient of the loss arrives at the node that made it.
-// LibTorch swallows what its callbacks throw, and passes on what hooks throw.
+// A hook that runs once, when the gradient of the loss arrives at the node that
+// computed it. LibTorch swallows exceptions of callbacks but rethrows those of
+// hooks.
 class AtLoss final : public torch::autograd::FunctionPreHook {
  public:
   AtLoss(std::weak_ptr<LossWatch::OnLoss> on_loss, at::Tensor loss)
@@ -39,8 +40,8 @@ class AtLoss final : public torch::autograd::FunctionPreHook {
 LossWatch::LossWatch(OnLoss on_loss)
     : on_loss_(std::make_shared<OnLoss>(std::move(on_loss))) {}
 
-// The engine names a range after each node before it calls the node's hooks.
-// A pass inside of a module's backward is the module's own.
+// Called for each autograd node: the engine opens a range for a node before it
+// calls the node's hooks. Ignores a backward pass inside a module's backward.
 void LossWatch::on_begin(const at::RecordFunction& /*call*/) {
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr || !ModuleScope::current().empty()) {
@@ -70,7 +71,7 @@ void LossWatch::on_end(const at::RecordFunction& call) {
   const auto& node = t.grad_fn();
   auto& latest = numbers_[(next_ + numbers_.size() - 1) % numbers_.size()];
   if (latest.node.lock() == node) {
-    return; // of an operator that the last one called
+    return; // result of an operator called by the last one
   }
   numbers_[next_] = {WeakNode(node), alias(t, t)};
   next_ = (next_ + 1) % numbers_.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LossWatch: hears of the tensor that a backward pass begins at. LibTorch tells
-// nobody, so it keeps the last numbers that operators made and recorded, and
-// looks which of them the pass begins at.
+// LossWatch: detects the root tensor of a backward pass. LibTorch has no
+// callback for it. LossWatch therefore keeps the last recorded scalars, and
+// looks up the one that a backward pass starts from.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@ namespace dtensor::detail {
 
 class LossWatch final : public OperatorObserver {
  public:
-  /// Gets the loss, which may be a DTensor, without history. May throw: the
-  /// backward pass then ends with that error.
+  /// Receives the loss, possibly a DTensor, without history. May throw, which
+  /// ends the backward pass with that error.
   using OnLoss = std::function<void(const at::Tensor&)>;
 
   explicit LossWatch(OnLoss on_loss);
@@ -32,8 +32,8 @@ class LossWatch final : public OperatorObserver {
     at::Tensor value;
   };
 
-  std::shared_ptr<OnLoss> on_loss_; // null in hooks that outlive this
-  std::array<Number, 16> numbers_;  // the last ones, in a ring
+  std::shared_ptr<OnLoss> on_loss_; // null in hooks that outlive the object
+  std::array<Number, 16> numbers_;  // ring buffer of the last scalars
   size_t next_ = 0;
   int last_pass_ = -1;
   OperatorObserverGuard guard_{*this, Heard::kOutputs};

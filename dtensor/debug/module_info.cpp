@@ -20,7 +20,7 @@ NamedTensors defined_in(
   return named;
 }
 
-// That of the module which a DTENSOR_MODULE is.
+// Returns the type of a module, without the DTENSOR_MODULE wrapper.
 std::string type_of(const torch::nn::Module& module) {
   constexpr std::string_view kHooked = "dtensor::Hooked<";
   const auto& name = module.name();

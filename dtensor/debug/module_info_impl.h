@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The modules of a model, as tables name them.
+// The modules of a model, for tables.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,15 +18,15 @@ namespace dtensor::detail {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct ModuleInfo {
-  std::string name; // full: "layers.0.w1"; "" for the model itself
+  std::string name; // full name: "layers.0.w1"; "" for the model
   std::string type; // "torch::nn::LinearImpl"
   size_t depth = 0;
-  NamedTensors parameters; // its own, by their names in it
+  NamedTensors parameters; // direct parameters, by local name
   NamedTensors buffers;
   const torch::nn::Module* module = nullptr;
 };
 
-/// The model and all modules in it, parents first.
+/// Returns the model and all its submodules, parents first.
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& model);
 
 } // namespace dtensor::detail

@@ -16,16 +16,17 @@
 namespace dtensor::detail {
 namespace {
 
-// Graphs that live longer than this many operators are rare.
+// Maximum number of operators with tracked nodes. Older graphs are rare.
 constexpr size_t kMostMade = 1 << 16;
 
-// What an optimizer does to parameters is no module's doing.
+// True for operators that write in place: optimizer updates of parameters
+// belong to no module.
 bool writes(std::string_view name) {
   return name.ends_with('_') || name.find("_foreach_") != name.npos ||
       name.find("_fused_") != name.npos;
 }
 
-// The model that modules_of() reads is not const.
+// Casts away const: modules passed to the tracker are not const.
 ModuleHooks* hooks_of(const torch::nn::Module* module) {
   return dynamic_cast<ModuleHooks*>(const_cast<torch::nn::Module*>(module));
 }
@@ -85,7 +86,8 @@ ModuleTracker::Cause ModuleTracker::now() const {
   return {scope.empty() ? maker_of_current_node() : scope, true};
 }
 
-// Nothing where the operands are parameters of several modules.
+// Returns the owner of the parameters among the operands; empty if there are
+// several owners.
 std::string_view ModuleTracker::reads_parameter_of(
     const at::RecordFunction& call) const {
   const std::string_view name = call.name();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ModuleTracker: whose doing an operator is. In the forward pass that of the
-// module whose parameter it reads, else of the innermost module that says so
-// (ModuleScope: styled modules, and those with hooks); in a backward pass that
-// of the module whose operator made the node. Nodes have the number that
-// LibTorch gave to the operator.
+// ModuleTracker: attributes operators to modules. In the forward pass an
+// operator belongs to the module that owns its parameter operand, or else to
+// the innermost module with a ModuleScope (modules with styles or hooks). In a
+// backward pass it belongs to the module with the operator that created the
+// node. LibTorch gives a node the sequence number of the operator that created
+// it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,21 +26,21 @@ namespace dtensor::detail {
 class ModuleTracker {
  public:
   struct Cause {
-    std::string_view module; // "" for none that is known
+    std::string_view module; // "" if unknown
     bool backward = false;
   };
 
-  /// Knows the parameters of `model` (may be null), and has its modules with
-  /// hooks tell their names, as long as it lives.
+  /// Looks up the parameters of `model` (may be null), and names its modules
+  /// with hooks while the tracker lives.
   explicit ModuleTracker(torch::nn::Module* model);
   ~ModuleTracker();
   ModuleTracker(const ModuleTracker&) = delete;
   ModuleTracker& operator=(const ModuleTracker&) = delete;
 
-  /// Around an operator that no other one calls; `call` has inputs.
+  /// Bracket an outermost operator. `call` must have inputs.
   Cause begin(const at::RecordFunction& call);
   void end();
-  /// Of anything else that happens now.
+  /// The cause of any other current work.
   Cause now() const;
 
  private:
@@ -53,10 +54,10 @@ class ModuleTracker {
   };
 
   std::unordered_map<const c10::TensorImpl*, std::string_view> parameters_;
-  std::vector<const torch::nn::Module*> named_; // by this tracker
+  std::vector<const torch::nn::Module*> named_; // named by this tracker
   Cause cause_;
   uint64_t first_ = 0;
-  // By thread and first number: the nodes that one operator made.
+  // The nodes of each operator, by thread and first sequence number.
   std::map<std::pair<uint64_t, uint64_t>, Made> made_;
 };
 

@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Python's.
+// The list of trivial operators in Python's CommDebugMode.
 constexpr std::array<std::string_view, 6> kTrivial = {
     "aten::detach",
     "aten::t",
@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> kTrivial = {
     "aten::as_strided",
     "aten::transpose.int"};
 
-// Equal for calls that are one entry.
+// The key of a call. Calls with equal keys share an entry.
 std::string key_of(
     const OperatorText& text,
     const ModuleTracker::Cause& cause,

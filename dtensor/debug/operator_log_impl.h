@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OperatorLog: which operators ran, whose doing they were, and which of them
-// called which. Equal calls are one entry, so it does not grow from step to
-// step.
+// OperatorLog: the operators that ran, their modules, and their call tree.
+// Equal calls share an entry, so the log does not grow with the number of
+// steps.
 #pragma once
 
 #include <dtensor/debug/module_tracker_impl.h>
@@ -18,18 +18,18 @@ namespace dtensor::detail {
 
 struct SeenOperator {
   OperatorText text;
-  std::string_view module; // of the outermost that it is part of
+  std::string_view module; // module of the outermost caller
   bool backward = false;
   int64_t count = 0;
-  std::vector<size_t> calls; // those that it called
+  std::vector<size_t> calls; // operators that it called
 };
 
 class OperatorLog final : public OperatorObserver {
  public:
-  /// Listens as long as it lives. `model`: see ModuleTracker.
+  /// Records while the log lives. `model`: see ModuleTracker.
   explicit OperatorLog(torch::nn::Module* model) : tracker_(model) {}
 
-  /// Those that no other one called, in the order in which they first ran.
+  /// Outermost operators, in the order in which they first ran.
   const std::vector<size_t>& outermost() const {
     return outermost_;
   }
@@ -45,17 +45,17 @@ class OperatorLog final : public OperatorObserver {
   std::vector<SeenOperator> seen_;
   std::vector<size_t> outermost_;
   std::unordered_map<std::string, size_t> index_;
-  std::vector<size_t> running_; // from the outermost in
+  std::vector<size_t> running_; // from the outermost to the innermost
   ModuleTracker tracker_;
   OperatorObserverGuard guard_{*this, Heard::kOperators};
 };
 
-/// Whether it only looks at a tensor otherwise: "aten::view". What it calls is
-/// as trivial.
+/// Returns true for operators that only reinterpret a tensor, such as
+/// "aten::view". Operators that they call are trivial too.
 bool is_trivial(const OperatorText& op);
 
-/// Which operators a noise level shows: 1 those on DTensors, 2 all others, too,
-/// 3 also trivial ones.
+/// Returns true if a noise level shows the operator: 1 shows operators on
+/// DTensors, 2 adds all others, 3 adds trivial operators.
 bool is_shown(const OperatorText& op, int64_t noise_level);
 
 } // namespace dtensor::detail

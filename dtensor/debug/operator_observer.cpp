@@ -15,8 +15,7 @@ namespace {
 using Inputs = c10::ArrayRef<const c10::IValue>;
 using InputsMember = Inputs at::RecordFunction::*;
 
-// Only an explicit instantiation may name a private member; it gives out the
-// pointer.
+// Gives access to a private member: only an explicit instantiation may name it.
 template <InputsMember member>
 struct InputsReader {
   friend InputsMember inputs_member() {
@@ -26,7 +25,7 @@ struct InputsReader {
 InputsMember inputs_member();
 template struct InputsReader<&at::RecordFunction::inputs_>;
 
-// Those who hear of one kind, and the callback that tells them.
+// The observers of one kind, and their callback.
 struct Listeners {
   std::vector<OperatorObserver*> observers;
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
@@ -38,11 +37,12 @@ Listeners& listeners_to(Heard heard) {
   return listeners.get()[static_cast<size_t>(heard)];
 }
 
-// Ends are told of what was told to begin.
+// Marks ranges that were reported at their begin, so that only their ends are
+// reported.
 struct Told final : at::ObserverContext {};
 
-// The engine and some kernels name ranges as if they were operators: "detach",
-// "autograd::engine::evaluate_function: MmBackward0".
+// True for operator names. The engine and some kernels open ranges with names
+// such as "detach" and "autograd::engine::evaluate_function: MmBackward0".
 bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && !name.starts_with("autograd::");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OperatorObserver: hears of every operator that LibTorch calls for this rank.
-// Built on LibTorch's own callbacks (at::RecordFunction), of which a thread has
-// none while nobody listens.
+// OperatorObserver: receives every operator that LibTorch calls on this rank.
+// Implemented by LibTorch's callbacks (at::RecordFunction). A thread has no
+// callback while there is no observer.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -13,27 +13,27 @@ namespace dtensor::detail {
 class OperatorObserver {
  public:
   virtual ~OperatorObserver() = default;
-  /// Between the two, what it calls begins and ends.
+  /// Bracket a call. Nested calls begin and end in between.
   virtual void on_begin(const at::RecordFunction& call) = 0;
   virtual void on_end(const at::RecordFunction& call) = 0;
 };
 
-/// The inputs of a call that begins. at::RecordFunction::inputs() is not for a
-/// debug build on a LibTorch that is none: it asks for a mark that LibTorch
-/// does not set.
+/// Returns the inputs of a call that begins. at::RecordFunction::inputs() fails
+/// in a debug build with a release LibTorch, because it checks a flag that only
+/// a debug LibTorch sets.
 c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& call);
 
-/// What to hear of.
+/// Kinds of events to observe.
 enum class Heard : uint8_t {
-  kOperators, // with their inputs
-  kResults, // the same, and at their end call.outputs(): none of one that threw
-  kOutputs, // operators and nodes of the graph, with call.outputs() at their
-            // end
-  kRanges,  // nodes of the graph, collectives, and ranges of programs
+  kOperators, // operators, with inputs
+  kResults,   // as kOperators, and outputs at the end; none if the call threw
+  kOutputs,   // operators and autograd nodes, with outputs at the end
+  kRanges,    // autograd nodes, collectives, and ranges of programs
 };
 
-/// Installs an observer for this rank while it lives, on the thread that made
-/// it and those that work for it. Observers nest: all of them hear everything.
+/// Installs an observer for this rank, on the constructing thread and the
+/// threads that work for it. Observers nest, and all of them receive every
+/// event.
 class OperatorObserverGuard {
  public:
   OperatorObserverGuard(OperatorObserver& observer, Heard heard);

@@ -60,7 +60,7 @@ class Reader {
 } // namespace
 
 std::string shape_text(const at::Tensor& tensor) {
-  if (tensor.is_nested()) { // which has no sizes
+  if (tensor.is_nested()) { // nested tensors have no sizes
     return short_name(tensor.scalar_type()) + "[nested]";
   }
   return dtensor::shape_text(tensor.scalar_type(), tensor.sizes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An operator that LibTorch is about to call, as text.
+// The text of an operator call that is about to run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +19,11 @@ struct OperatorText {
   }
 };
 
-/// Of a callback that gets the inputs. Tensors are the operands; of a list the
-/// first and how many there are.
+/// Describes a call in a callback that receives inputs. The operands are
+/// tensors; a list is shown as its first tensor and its length.
 OperatorText text_of(const at::RecordFunction& call);
 
-/// "f32[8, 6]", of a DTensor its global shape.
+/// "f32[8, 6]"; the global shape of a DTensor.
 std::string shape_text(const at::Tensor& tensor);
 
 } // namespace dtensor::detail

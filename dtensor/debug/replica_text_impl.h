@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of replicas in errors, and what to do about one that differs.
+// Names of replicas in errors, and remedies for differences.
 #pragma once
 
 #include <dtensor/debug/compare_replicas_impl.h>
@@ -12,7 +12,7 @@ namespace dtensor::detail {
 /// "the input of module \"w1\"".
 std::string title_of(ReplicaRole role, std::string_view name);
 
-/// A sentence.
+/// Returns the remedy as a sentence.
 const char* advice_for(ReplicaRole role);
 
 } // namespace dtensor::detail

@@ -10,7 +10,7 @@
 namespace dtensor::detail {
 namespace {
 
-// What the rank at `coordinate` holds of each dimension.
+// Returns the intervals of each dimension held by the rank at `coordinate`.
 std::vector<Intervals> held_at(const Spec& spec, SizesRef coordinate) {
   std::vector<Intervals> held;
   for (int64_t d = 0; d < spec.dim(); ++d) {
@@ -34,7 +34,7 @@ bool holds_nothing(const std::vector<Intervals>& held) {
   });
 }
 
-// Runs of three and more as a range: 0,1,4-7.
+// Prints runs of three or more ranks as a range: 0,1,4-7.
 std::string ranks_text(const std::vector<int64_t>& ranks) {
   std::string text;
   for (size_t i = 0; i < ranks.size();) {
@@ -53,7 +53,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-// All positions of a grid of these sizes, the last dimension fastest.
+// Visits all positions of a grid of these sizes, the last dimension fastest.
 template <class Visit>
 void for_each_position(const std::vector<size_t>& sizes, const Visit& visit) {
   ShardGrid::Cell at(sizes.size(), 0);
@@ -125,7 +125,7 @@ void ShardGrid::find_holders() {
   }
 }
 
-// Notes that the `index`-th rank holds the cells of these intervals.
+// Records that the `index`-th rank holds the cells of these intervals.
 void ShardGrid::enter(int64_t index, const std::vector<Intervals>& held) {
   std::vector<size_t> sizes;
   for (const auto& intervals : held) {
@@ -182,7 +182,7 @@ int64_t ShardGrid::rank_at(const Coordinate& coordinate) const {
   return spec_.mesh().ranks()[static_cast<size_t>(index)];
 }
 
-// "sum(0,1)"; of avg and sum at once "avg(sum(0,1),sum(2,3))".
+// Returns "sum(0,1)"; for avg and sum together "avg(sum(0,1),sum(2,3))".
 std::string ShardGrid::terms_text(const Coordinate& from, size_t level) const {
   const auto& terms = terms_[level];
   std::string inner;
@@ -224,7 +224,8 @@ std::string ShardGrid::idle_label() const {
 std::vector<GridSheet> ShardGrid::sheets() const {
   std::vector<int64_t> dims(pieces_.size());
   std::iota(dims.begin(), dims.end(), 0);
-  // Those that are cut most, so that there are few sheets; else the last.
+  // Selects the most finely divided dimensions, so that there are few sheets.
+  // Later dimensions win ties.
   std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
     const auto cuts_a = pieces_[static_cast<size_t>(a)].size();
     const auto cuts_b = pieces_[static_cast<size_t>(b)].size();

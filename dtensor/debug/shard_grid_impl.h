@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ShardGrid: a tensor cut at every place where a rank's part begins or ends,
-// and who holds each of the cells. What the pictures of a layout are drawn
-// from.
+// ShardGrid: a tensor divided at every boundary of a local shard, and the ranks
+// that hold each cell. Pictures of layouts are drawn from it.
 //
 //   f32[8, 6] on (dp=2, tp=2): S(0) P(sum)
 //   pieces  {[0, 4), [4, 8)}  {[0, 6)}
@@ -21,7 +20,7 @@ class GridSheet;
 
 class DTENSOR_API ShardGrid {
  public:
-  /// The position of a cell: one piece of every tensor dimension.
+  /// The position of a cell: an interval index per tensor dimension.
   using Cell = c10::SmallVector<size_t, 5>;
 
   explicit ShardGrid(const Spec& spec);
@@ -29,32 +28,34 @@ class DTENSOR_API ShardGrid {
   const Spec& spec() const {
     return spec_;
   }
-  /// The pieces of tensor dimension `dim`, in order.
+  /// The intervals of tensor dimension `dim`, in order.
   const Intervals& pieces(size_t dim) const {
     return pieces_[dim];
   }
-  /// Whether the tensor has no elements, and the grid no cells.
+  /// True if the tensor has no elements and the grid has no cells.
   bool empty() const {
     return spec_.numel() == 0;
   }
-  /// The first rank that holds the cell, as its index in the mesh: different
-  /// for cells of different ranks.
+  /// The first rank that holds the cell, as its index in the mesh. Cells of
+  /// different ranks have different first holders.
   int64_t first_holder(const Cell& cell) const;
-  /// Who holds the cell: "cpu:0,2" are copies, "cpu:sum(0,2)" are terms.
+  /// The ranks that hold the cell: "cpu:0,2" are replicas, "cpu:sum(0,2)" are
+  /// terms.
   std::string label(const Cell& cell) const;
-  /// Who holds nothing: "cpu:3", or "".
+  /// The ranks that hold no elements: "cpu:3", or "".
   std::string idle_label() const;
   bool has_partial() const {
     return !terms_.empty();
   }
 
-  /// The grid on paper: two dimensions are rows and columns, those that are cut
-  /// most, and there is a sheet for each combination of pieces of the others.
+  /// The grid as two-dimensional sheets. Rows and columns are the two most
+  /// finely divided dimensions. Each combination of intervals of the other
+  /// dimensions has a sheet.
   std::vector<GridSheet> sheets() const;
 
  private:
   using Coordinate = std::vector<int64_t>;
-  /// Mesh dimensions whose ranks hold terms of one reduction.
+  /// Mesh dimensions with terms of the same reduction.
   struct Terms {
     ReduceOp op = ReduceOp::kSum;
     std::vector<int64_t> mesh_dims;
@@ -72,22 +73,23 @@ class DTENSOR_API ShardGrid {
   std::string device() const;
 
   const Spec& spec_;
-  std::vector<int64_t> copies_; // mesh dimensions that replicate
+  std::vector<int64_t> copies_; // mesh dimensions with Replicate
   std::vector<Terms> terms_;
   std::vector<Intervals> pieces_;
   std::vector<int64_t> holders_; // by index_of(cell)
   std::vector<int64_t> idle_;    // ranks
 };
 
-/// A piece as its first and last index, "0-3", and where there are more than
-/// two dimensions with its own, "dim 1: 0-3". "" for dimension -1.
+/// Text of an interval: its first and last index, "0-3", prefixed by its
+/// dimension if the tensor has more than two, "dim 1: 0-3". "" for dimension
+/// -1.
 std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece);
 
-/// One sheet of a grid.
+/// A two-dimensional sheet of a grid.
 class DTENSOR_API GridSheet {
  public:
-  /// Dimensions that the tensor does not have are -1. `corner` is the upper
-  /// left cell.
+  /// `row_dim` and `col_dim` are -1 for dimensions that the tensor does not
+  /// have. `corner` is the upper left cell.
   GridSheet(
       const ShardGrid& grid,
       int64_t row_dim,
@@ -98,7 +100,7 @@ class DTENSOR_API GridSheet {
         col_dim_(col_dim),
         corner_(std::move(corner)) {}
 
-  /// The tensor dimension that is the rows, the columns.
+  /// The tensor dimensions of the rows and of the columns.
   int64_t row_dim() const {
     return row_dim_;
   }
@@ -111,7 +113,7 @@ class DTENSOR_API GridSheet {
   size_t cols() const {
     return count(col_dim_);
   }
-  /// Which indices a row, a column is.
+  /// The index range of a row or of a column.
   Interval row(size_t row) const {
     return piece(row_dim_, row);
   }
@@ -131,12 +133,12 @@ class DTENSOR_API GridSheet {
   std::string label(size_t row, size_t col) const {
     return grid_->label(cell(row, col));
   }
-  /// A number for colours: other regions have others.
+  /// A color number, different for different regions.
   size_t color(size_t row, size_t col) const {
     return static_cast<size_t>(grid_->first_holder(cell(row, col)));
   }
-  /// Which pieces of the other dimensions it is of: "dim 1: 4-7"; "" where they
-  /// are not cut.
+  /// The intervals of the other dimensions: "dim 1: 4-7"; "" if they are not
+  /// divided.
   std::string title() const;
 
  private:

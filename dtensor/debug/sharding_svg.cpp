@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-// Light colours, neighbours unlike each other.
+// Light colors. Neighbors are easy to distinguish.
 constexpr std::array<const char*, 12> kFills = {
     "#aed6f1",
     "#fad7a0",
@@ -29,8 +29,8 @@ constexpr std::array<const char*, 12> kFills = {
     "#d9e3a5",
     "#9fc5e8"};
 
-// In pixels.
-constexpr int64_t kLetter = 7; // the width of one, of this size
+// Sizes in pixels.
+constexpr int64_t kLetter = 7; // width of a letter
 constexpr int64_t kLine = 18;
 constexpr int64_t kGap = 12;
 constexpr int64_t kLongSide = 320;
@@ -89,14 +89,14 @@ std::string rectangle(
       "\" stroke=\"#333\"/>\n");
 }
 
-// What of a picture has been drawn, and how large it is.
+// The drawn part of a picture, and its size.
 struct Drawing {
   std::string body;
   int64_t width = 0;
   int64_t height = 0;
 };
 
-// One sheet of the grid, its corner at the origin.
+// Draws one sheet of the grid, with its corner at the origin.
 class Sheet {
  public:
   Sheet(const detail::GridSheet& sheet, const Spec& spec, bool hatched)
@@ -129,7 +129,7 @@ class Sheet {
   static int64_t sum(const std::vector<int64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   }
-  // To scale, but so that labels have room.
+  // Computes sizes to scale, enlarged where labels need space.
   void measure(int64_t row_size, int64_t col_size) {
     const auto longest = std::max(row_size, col_size);
     const auto length = [&](int64_t size) {
@@ -178,7 +178,7 @@ class Sheet {
   std::vector<int64_t> widths_;
 };
 
-// Below what is drawn already.
+// Adds a line below the drawing.
 void add_line(Drawing& picture, const std::string& text) {
   picture.height += kLine;
   picture.width = std::max(picture.width, width_of(text) + 2 * kGap);

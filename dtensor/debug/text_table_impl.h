@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A table as text: columns two blanks apart, words to the left and numbers to
-// the right.
+// Text tables: columns separated by two spaces, words aligned left, numbers
+// aligned right.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@ namespace dtensor::detail {
 
 using TextRow = std::vector<std::string>;
 
-/// `rows` are equally long; columns from `first_number` on are numbers.
+/// Formats `rows`, which must have equal lengths. Columns from `first_number`
+/// on are numbers.
 std::string aligned(const std::vector<TextRow>& rows, size_t first_number);
 
 } // namespace dtensor::detail

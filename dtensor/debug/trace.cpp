@@ -35,7 +35,7 @@ struct TraceEvent {
 
 namespace {
 
-// Of the host, not of the process.
+// The time of the host's clock, not relative to the process.
 double now() {
   using Microseconds = std::chrono::duration<double, std::micro>;
   return Microseconds(std::chrono::steady_clock::now().time_since_epoch())
@@ -60,7 +60,7 @@ std::string json_of(const TraceEvent& event, int64_t rank) {
        {"args", json_object(event.args)}});
 }
 
-// What a viewer calls a process or a thread.
+// Returns the event that names a process or a thread in a viewer.
 std::string name_json(
     const char* what,
     int64_t rank,
@@ -120,7 +120,7 @@ struct TraceState {
   std::vector<OfRank> ranks;
 };
 
-// Listens to one rank, in all of its threads.
+// Records one rank, in all its threads.
 class TraceRecorder final : public OperatorObserver, public CommObserver {
  public:
   TraceRecorder(std::shared_ptr<TraceState> state, torch::nn::Module* model)
@@ -150,7 +150,7 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     const std::lock_guard lock(mutex_);
     auto& lane = this->lane();
     if (lane.running.empty()) {
-      return; // it began before this mode, beside another one
+      return; // the range began before this mode, under another mode
     }
     auto event = std::move(lane.running.back());
     lane.running.pop_back();
@@ -161,7 +161,8 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
     events_.push_back(std::move(event));
   }
 
-  // Most are told just before they begin, an all-gather when its size is known.
+  // Called just before the collective begins, but for an all-gather during it,
+  // when its size is known.
   void on_collective(const CollectiveEvent& event) override {
     const std::lock_guard lock(mutex_);
     auto& lane = this->lane();
@@ -178,13 +179,13 @@ class TraceRecorder final : public OperatorObserver, public CommObserver {
  private:
   static constexpr const char* kOperator = "operator";
 
-  // One thread.
+  // The state of one thread.
   struct Lane {
     uint64_t thread = 0;
     size_t index = 0;
-    size_t operators = 0; // that run
+    size_t operators = 0; // number of running operators
     std::vector<TraceEvent> running;
-    TraceArgs told; // of the collective that is about to begin
+    TraceArgs told; // args of the next collective
   };
 
   Lane& lane() {

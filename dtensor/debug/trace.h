@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Trace: what ranks do when, as a file for a browser: chrome://tracing,
+// Trace: a timeline of all ranks, as a file for chrome://tracing or
 // ui.perfetto.dev.
 //
 //   Trace trace;
 //   run_ranks(4, [&] {
 //     ...
-//     const TraceMode mode(trace, *model);   // this rank, while it lives
+//     const TraceMode mode(trace, *model);   // traces this rank
 //     step();
 //   });
-//   trace.write("trace.json");               // a process for each rank
+//   trace.write("trace.json");               // one process per rank
 //
-// Launched processes have a file each. Times are those of the host's clock, so
-// the "traceEvents" of several files of one host fit into one.
+// Launched processes write a file each. Times are from the host's clock, so the
+// "traceEvents" of several files from one host can be merged.
 #pragma once
 
 #include <dtensor/api.h>
@@ -30,9 +30,9 @@ struct TraceState;
 class TraceRecorder;
 } // namespace detail
 
-/// Calls of operators, nodes of backward passes, collectives, waits for
-/// asynchronous ones and ranges of the program (RECORD_USER_SCOPE), of all
-/// ranks that had a TraceMode.
+/// The operators, autograd nodes, collectives, waits for asynchronous
+/// collectives and ranges of the program (RECORD_USER_SCOPE) of all ranks that
+/// had a TraceMode.
 class DTENSOR_API Trace {
  public:
   Trace();
@@ -40,12 +40,12 @@ class DTENSOR_API Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// The trace event format: complete events with times in microseconds, whose
-  /// pid is the rank and whose tid is 0, or more for other threads of the rank.
-  /// "args" has operands, mesh, mesh dimension, bytes, module and pass.
-  /// Modes that still live are not in it.
+  /// Returns the trace event format: complete events with times in
+  /// microseconds. pid is the rank; tid is 0, or greater for other threads of
+  /// the rank. "args" has operands, mesh, mesh dimension, bytes, module and
+  /// pass. Events of living modes are not included.
   std::string to_json() const;
-  /// Writes that. Throws RuntimeError if it cannot be written.
+  /// Writes the JSON. Throws RuntimeError if writing fails.
   void write(const std::string& file_name) const;
 
  private:
@@ -53,14 +53,14 @@ class DTENSOR_API Trace {
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Traces this rank while it lives. Its memory grows with every operator.
-/// Operators take some microseconds longer; their times say so.
-/// Python: torch.profiler.profile, which sees collectives of dtensor, too.
+/// Traces this rank while the mode lives. Memory grows with every operator. An
+/// operator takes a few microseconds longer, which its times include.
+/// Python: torch.profiler.profile, which also shows collectives of dtensor.
 class DTENSOR_API TraceMode {
  public:
   explicit TraceMode(Trace& trace);
-  /// Modules of `model`, which outlives the mode, are named as CommDebugMode
-  /// does.
+  /// Names modules of `model` as CommDebugMode does. `model` must outlive the
+  /// mode.
   TraceMode(Trace& trace, torch::nn::Module& model);
   ~TraceMode();
   TraceMode(const TraceMode&) = delete;

@@ -14,7 +14,8 @@
 namespace dtensor {
 namespace {
 
-// Light backgrounds of the 256 colours, neighbours unlike each other.
+// Light backgrounds of the 256-color palette. Neighbors are easy to
+// distinguish.
 constexpr std::array<int, 12> kBackgrounds =
     {153, 223, 151, 217, 189, 229, 159, 216, 194, 182, 186, 117};
 
@@ -32,7 +33,7 @@ void append_line(std::string& text, std::string line) {
   text += line + "\n";
 }
 
-// One sheet of the grid as a table.
+// Prints one sheet of the grid as a table.
 class Table {
  public:
   Table(const detail::GridSheet& sheet, bool use_color)
@@ -54,7 +55,7 @@ class Table {
   }
 
  private:
-  // "Row 0-3", or "dim 2: 0-3" where there are more than two.
+  // Returns "Row 0-3", or "dim 2: 0-3" for more than two dimensions.
   std::string row_head(size_t row) const {
     const auto text = sheet_.row_text(row);
     return text.empty() || sheet_.ndim() > 2 ? text : "Row " + text;
@@ -64,7 +65,8 @@ class Table {
     return text.empty() || sheet_.ndim() > 2 ? text : "Col " + text;
   }
 
-  // Python's tables leave room for two more signs than a column's head has.
+  // Column widths are at least two characters wider than the head, as in
+  // Python.
   void measure() {
     for (size_t col = 0; col < widths_.size(); ++col) {
       widths_[col] = sheet_.col_dim() < 0 ? 0 : col_head(col).size() + 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// visualize_sharding, sharding_svg: which ranks hold which part of a tensor, as
-// a table for terminals and as a picture.
+// visualize_sharding, sharding_svg: the ranks that hold each region of a
+// tensor, as a table for terminals and as a picture.
 //
 //   visualize_sharding(x);
 //   // f32[8, 6] on (dp=2, tp=2): S(0) P(sum)
@@ -9,9 +9,10 @@
 //   // Row 0-3  cpu:sum(0,1)
 //   // Row 4-7  cpu:sum(2,3)
 //
-// Ranks are global. "cpu:0,2" are copies, "cpu:sum(0,2)" terms of a partial
-// sum. Uneven parts are shown as they are, and who holds nothing is named below
-// the table. A part of a StridedShard is several regions.
+// Ranks are global. "cpu:0,2" are replicas, "cpu:sum(0,2)" terms of a partial
+// sum. Uneven shards are shown true to size, and ranks without elements are
+// listed below the table. A shard of a StridedShard consists of several
+// regions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,32 +25,35 @@ namespace dtensor {
 
 /// Options of visualize_sharding.
 struct VisualizeShardingOptions {
-  /// Stands before the layout, as a name of the tensor.
+  /// Text before the layout, such as the tensor's name.
   std::string header = "";
-  /// ANSI colours: each region has one of its own.
+  /// Gives each region an ANSI color.
   bool use_color = false;
-  /// Of a DTensor: the rank whose coordinate in the mesh is all zero prints the
-  /// text to std::cout.
+  /// Prints a DTensor's text to std::cout on the rank whose mesh coordinate is
+  /// all zero.
   bool print = true;
 };
 
-/// The layout of `dtensor` as a text, the same on every rank. One dimension is
-/// a column of rows, two are a table; of more, those two that are cut most are,
-/// and there is a table for each combination of pieces of the others.
-/// Communicates nothing. Throws TypeError for a plain tensor.
+/// Returns the layout of `dtensor` as text, the same on every rank. A 1-D
+/// tensor is a column of rows, a 2-D tensor a table. For more dimensions the
+/// table shows the two most finely sharded ones, and there is a table for each
+/// combination of intervals of the others. Communicates nothing. Throws
+/// TypeError for a plain tensor.
 /// Python: torch.distributed.tensor.debug.visualize_sharding, which prints, and
-/// takes one or two dimensions.
+/// supports one or two dimensions.
 DTENSOR_API std::string visualize_sharding(
     const at::Tensor& dtensor,
     const VisualizeShardingOptions& options = {});
 
-/// The same of a layout alone, as on a mesh that is a plan yet. Prints nothing.
+/// The overload for a layout, which may be on a mesh without ranks. Prints
+/// nothing.
 DTENSOR_API std::string visualize_sharding(
     const Spec& spec,
     const VisualizeShardingOptions& options = {});
 
-/// The same as the text of an SVG file: regions to scale as far as their labels
-/// allow, partial ones hatched. `header` stands before the layout.
+/// Returns the layout as an SVG picture. Regions are to scale where their
+/// labels permit, and partial regions are hatched. `header` precedes the
+/// layout.
 DTENSOR_API std::string sharding_svg(
     const at::Tensor& dtensor,
     const std::string& header = "");

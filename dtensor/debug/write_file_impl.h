@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writing what is shown to a file.
+// Output of reports to files.
 #pragma once
 
 #include <dtensor/error.h>
@@ -11,7 +11,8 @@
 
 namespace dtensor::detail {
 
-/// Throws RuntimeError, which begins with `where`, if it cannot be written.
+/// Writes `text` to a file. Throws RuntimeError that begins with `where` on
+/// failure.
 inline void write_file(
     const char* where,
     const std::string& file_name,

@@ -56,8 +56,9 @@ struct SameAsPlainOptions {
 /// differs from the plain result in shape, dtype or value, or if the gradient
 /// of an operand differs. Exceptions of `fn` are rethrown with the same prefix.
 /// Must not be called inside a rank. For an operator that does not support some
-/// layouts, omit them in `placements`. Python: DTensorConverter of
-/// torch.testing._internal, which only Python's own tests use.
+/// layouts, omit them in `placements`.
+/// Python: DTensorConverter of torch.testing._internal, which only Python's own
+/// tests use.
 DTENSOR_API void expect_same_as_plain(
     const TensorFunction& fn,
     const std::vector<at::Tensor>& operands,
