@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs an operator on plain tensors and on DTensors in many layouts, and
-// compares results and gradients.
+// Helpers that run an operator on plain tensors and on DTensors in many
+// layouts, and compare results and gradients.
 #pragma once
 
 #include <dtensor/dtensor.h>
@@ -23,14 +23,14 @@ struct OpCase {
   std::string name;
   TensorList inputs;
   TensorFn fn;
-  /// Inputs from here on are always replicated.
+  /// Index of the first input that is always replicated, as all later ones are.
   size_t first_replicated = 99;
-  /// Whether the result takes part in differentiation.
+  /// True if the result is differentiated.
   bool differentiable = true;
 };
 
-/// Numbers that are sums of few powers of two, so that they add up exactly,
-/// the same on every rank.
+/// Returns sums of few powers of two. Such numbers add up exactly, and are
+/// equal on every rank.
 inline at::Tensor numbers(at::IntArrayRef sizes, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randint(-64, 64, sizes, generator, at::kDouble) / 8;
@@ -59,8 +59,8 @@ layouts(int64_t ndim, size_t mesh_ndim, bool partial) {
   return all;
 }
 
-/// `full` in this layout without communication; as Partial(sum), ranks have
-/// unlike terms.
+/// Returns `full` in this layout, without communication. For Partial(sum), the
+/// ranks have different terms.
 inline at::Tensor place(
     const at::Tensor& full,
     const DeviceMesh& mesh,
@@ -72,7 +72,8 @@ inline at::Tensor place(
     if (p.is_partial()) {
       const auto r = mesh.get_local_rank(m);
       const auto n = mesh.size(m);
-      // r = 0 .. n-2: 1, 2, ...; the last one makes up for them.
+      // Ranks 0 .. n-2 have factors 1, 2, ...; the last rank's factor makes the
+      // sum 1.
       term =
           term * static_cast<double>(r + 1 < n ? r + 1 : 1 - n * (n - 1) / 2);
       p = Replicate();
@@ -109,7 +110,7 @@ class Failures {
   std::string lines_;
 };
 
-/// Counts the collectives of this rank while it lives.
+/// Counts the collectives of this rank during its lifetime.
 class CountCollectives : public CommObserver {
  public:
   void on_collective(const CollectiveEvent&) override {
@@ -140,7 +141,7 @@ struct OneRun {
   TensorList gradients; // undefined where there is none
 };
 
-/// `grads_of(outputs)` makes the gradients of the outputs.
+/// Runs a case once; `grads_of(outputs)` returns the gradients of the outputs.
 inline OneRun run_once(
     const OpCase& c,
     const TensorList& inputs,
@@ -162,7 +163,7 @@ inline OneRun run_once(
   return run;
 }
 
-/// Gradients of the plain outputs: fixed numbers.
+/// Returns the gradients of the plain outputs: fixed numbers.
 inline TensorList plain_grads(const TensorList& outputs) {
   TensorList grads;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -199,7 +200,7 @@ inline void compare(
   check(truth.gradients, run.gradients, "gradient");
 }
 
-/// One layout for each input; the gradients arrive in layouts that differ from
+/// Checks one layout per input. The gradients arrive in layouts that vary from
 /// call to call.
 inline void check_layouts(
     const OpCase& c,
@@ -231,8 +232,8 @@ inline void check_layouts(
   }
 }
 
-/// Every combination of layouts; on meshes of more than one dimension, every
-/// `stride`-th.
+/// Checks every combination of layouts. On meshes of several dimensions, checks
+/// every `stride`-th.
 inline void
 check_case(const OpCase& c, const DeviceMesh& mesh, Failures& failures) {
   std::vector<std::vector<Placements>> combinations{{}};
@@ -257,7 +258,7 @@ check_case(const OpCase& c, const DeviceMesh& mesh, Failures& failures) {
   }
 }
 
-/// All cases on meshes (1), (2), (3), (2, 2) and (2, 3).
+/// Checks all cases on meshes (1), (2), (3), (2, 2) and (2, 3).
 inline void check_cases(const std::vector<OpCase>& cases) {
   const std::vector<std::vector<int64_t>> meshes{{1}, {2}, {3}, {2, 2}, {2, 3}};
   for (const auto& shape : meshes) {
@@ -273,7 +274,7 @@ inline void check_cases(const std::vector<OpCase>& cases) {
   }
 }
 
-/// A case of a function of one tensor with one result.
+/// Makes the case of a function of one tensor with one result.
 inline OpCase unary(
     std::string name,
     at::Tensor input,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// argmax and argmin over a dimension that is cut, against the plain operator
-// on the whole tensor: the first of equals, no number before any number.
+// argmax and argmin over a sharded dimension give the plain operator's result
+// on the full tensor: of equal elements the first, and NaN before any number.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/comm_debug_mode.h>
@@ -15,7 +15,7 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// Few different numbers, so that many are equal.
+// Returns few distinct numbers, so that many are equal.
 at::Tensor drawn(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   auto t = at::randint(-2, 3, sizes, generator, at::kLong);

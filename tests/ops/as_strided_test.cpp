@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// as_strided strides through the memory that a plain tensor would have.
+// Tests of as_strided, which strides through the memory that a plain tensor
+// would have.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -96,7 +97,8 @@ TEST(AsStrided, MemoryThatIsNotOfTheTensorIsRefused) {
   });
 }
 
-// LibTorch's autograd takes such views again by their strides, after a write.
+// A write to such a view is visible in the base. LibTorch's autograd
+// regenerates the view by its strides after the write.
 TEST(AsStrided, AWriteToAViewOfAComplexTensorIsSeenByIt) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});

@@ -85,7 +85,7 @@ TEST(AttentionTest, GroupsThatDoNotDivide) {
        [](const Tensors& t) { return attend(t, t[3], false, {}, true); }});
 }
 
-// Nothing is communicated for query and key heads in these layouts.
+// Checks that nothing is communicated for query and key heads in these layouts.
 void expect_no_communication(
     int64_t ranks,
     int64_t queries,
@@ -117,7 +117,8 @@ TEST(AttentionTest, GroupsStayWithTheirKeys) {
   }
 }
 
-// Their gradients are terms of a sum, one for each rank.
+// Each rank picks its query heads' keys from replicated keys. Gradients of the
+// keys are terms of a sum over ranks.
 TEST(AttentionTest, QueriesPickFromKeysThatAreWhole) {
   expect_no_communication(4, 8, Shard(1), 2, Replicate(), Partial());
   expect_no_communication(2, 9, Shard(1), 3, Replicate(), Partial());
@@ -158,8 +159,8 @@ TEST(AttentionTest, ShardedHeadsNeedNoCommunication) {
   });
 }
 
-// Merging heads after transpose(1, 2) must copy as much, or as little, as it
-// does on the plain result.
+// The result has the memory order of the plain result, so merging heads after
+// transpose(1, 2) copies in the same cases.
 TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -167,7 +168,7 @@ TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
     for (const auto& full_q : {heads_inside, heads_inside.contiguous()}) {
       const auto plain = attend({full_q, full_q, full_q}, {}, true);
       for (const auto& p : {Placement(Shard(0)), Placement(Shard(1))}) {
-        // What a sharded projection gives: the same order in memory.
+        // A sharded projection returns the same order in memory.
         const auto q = full_q.is_contiguous()
             ? in_layout(full_q, mesh, {p})
             : in_layout(
@@ -183,8 +184,8 @@ TEST(AttentionTest, LiesInMemoryAsThePlainResultDoes) {
   });
 }
 
-// Gradients, too: the kernel gives them with the heads inside, and a leaf takes
-// them over in its own order.
+// Gradients have the memory order of plain gradients: the kernel returns them
+// with the heads inside, and a leaf stores them in its own order.
 TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -210,8 +211,8 @@ TEST(AttentionTest, GradientsLieInMemoryAsThePlainOnesDo) {
   });
 }
 
-// The mesh dimensions choose one after the other: the second must know that
-// the first has cut the heads, of which there are too few for both.
+// Mesh dimensions choose one after the other. The second one takes into account
+// that the first has sharded the heads, which are too few for both.
 TEST(AttentionTest, MeshDimensionsDoNotBothCutFewHeads) {
   const Tensors plain{
       uniform({1, 4, 3, 2}, 1),
@@ -260,7 +261,7 @@ TEST(AttentionTest, DropsTheSameWeightsInEveryLayout) {
           failures.add(to_string(layout) + " on " + std::to_string(ranks));
         }
         const torch::NoGradGuard no_grad;
-        for (int call = 0; call < 3; ++call) { // the later ones are unboxed
+        for (int call = 0; call < 3; ++call) { // later calls are unboxed
           manual_seed(6);
           const auto again = at::scaled_dot_product_attention(
               t[0], t[1], t[2], {}, 0.5, true, {}, true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Boxed and unboxed calls have the same keys, for arguments of every type; and
-// what differs in what decides has another.
+// Boxed and unboxed calls have equal keys for arguments of every type, and
+// calls that may be decided differently have different keys.
 #include <ATen/Operators.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <dtensor/ops/call_key_impl.h>
@@ -27,8 +27,8 @@ Key unboxed_key(
   return key;
 }
 
-// The types of the arguments of all calls below. Of lists of a fixed size those
-// of flags are a type of their own.
+// Returns the types of the arguments of all calls below. Lists of fixed size
+// are distinguished only for bools ("bool[n]").
 std::set<std::string>& seen_types() {
   static std::set<std::string> all;
   return all;
@@ -43,7 +43,7 @@ void add_types(
   }
 }
 
-// Of a call of Op, checked to be the same in every form.
+// Key of a call of Op, checked to be equal in every form.
 template <class Op, class Schema = typename Op::schema>
 struct KeyOf;
 
@@ -75,7 +75,7 @@ std::vector<uint64_t> key(Args&&... args) {
   return KeyOf<Op>::call(std::forward<Args>(args)...);
 }
 
-// The keys, all of which must differ.
+// Checks that all keys differ.
 void expect_distinct(const std::vector<std::vector<uint64_t>>& keys) {
   for (size_t i = 0; i < keys.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -84,7 +84,7 @@ void expect_distinct(const std::vector<std::vector<uint64_t>>& keys) {
   }
 }
 
-// Of operators on tensors, by library "aten".
+// Returns the argument types of all operators on tensors in library "aten".
 std::set<std::string> types_of_all_operators() {
   std::set<std::string> types;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
@@ -103,7 +103,8 @@ std::set<std::string> types_of_all_operators() {
 
 class CallKey : public ::testing::Test {
  public:
-  // What has no key is made unusable: OfAnotherKindOfArgumentIsUnusable.
+  // Checks that all argument types were tested. Types without a key make it
+  // unusable: OfAnotherKindOfArgumentIsUnusable.
   static void TearDownTestSuite() {
     const auto& suite =
         *::testing::UnitTest::GetInstance()->current_test_suite();
@@ -114,7 +115,7 @@ class CallKey : public ::testing::Test {
     for (const auto& seen : seen_types()) {
       types.erase(seen);
     }
-    // Of LibTorch before 2.13: lists of what OfTextDevicesAndDtypes has.
+    // Types before LibTorch 2.13: lists of types in OfTextDevicesAndDtypes.
     types.erase("str[]");
     types.erase("str[]?");
     EXPECT_EQ(
@@ -126,7 +127,7 @@ class CallKey : public ::testing::Test {
   }
 
  protected:
-  // On one rank, with x f64[3, 4] cut and y replicated.
+  // Runs `fn` on one rank, with x f64[3, 4] sharded and y replicated.
   static void with_operands(
       const std::function<void(const at::Tensor& x, const at::Tensor& y)>& fn) {
     run_ranks(1, [&] {
@@ -229,7 +230,7 @@ TEST_F(CallKey, OfSizesThatMayBeSymbols) {
   });
 }
 
-// Of numbers the type decides, and the value where the rule says so.
+// Numbers contribute their type, and their value if the rule depends on it.
 TEST_F(CallKey, OfNumbers) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
     EXPECT_EQ(key<op::mul_Scalar>(x, 2.0), key<op::mul_Scalar>(x, 3.0));
@@ -298,7 +299,7 @@ TEST_F(CallKey, OfTextDevicesAndDtypes) {
 
 TEST_F(CallKey, OfOptionalNumbersAndTexts) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
-    // The scale of attention decides, that of others does not.
+    // The decision depends on the scale for attention only.
     const auto attention = [&](std::optional<double> scale, double dropout) {
       return key<op::scaled_dot_product_attention>(
           x, x, x, std::nullopt, dropout, false, scale, false);
@@ -362,7 +363,7 @@ TEST_F(CallKey, OfListsOfNumbersAndOptionalTensors) {
     const auto pow = [&](const std::vector<at::Scalar>& exponents) {
       return key<op::_foreach_pow_ScalarList>(xy, exponents);
     };
-    // Nothing is known of it, so values decide.
+    // Without a rule, the decision depends on values.
     expect_distinct({
         pow({2.0, 3.0}),
         pow({2.0, 4.0}),
@@ -370,7 +371,7 @@ TEST_F(CallKey, OfListsOfNumbersAndOptionalTensors) {
         pow({2.0, 3}),
         pow({2, 3}),
     });
-    // No unboxed kernel takes them.
+    // No unboxed kernel takes such arguments.
     const detail::OpInfo info(c10::Dispatcher::singleton().findSchemaOrThrow(
         "aten::index", "Tensor"));
     add_types(info.op.schema(), seen_types());
@@ -402,7 +403,8 @@ TEST_F(CallKey, AGeneratorDecidesNothing) {
   });
 }
 
-// Calls whose keys are too long, or that unboxed kernels cannot run.
+// Short keys are equal to long ones, or unusable: if the call is too long, or
+// if unboxed kernels cannot run it.
 TEST_F(CallKey, AShortKeyIsUsableOrTheSame) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
     const auto before = KeyOf<op::cat>::short_keys;
@@ -417,7 +419,7 @@ TEST_F(CallKey, AShortKeyIsUsableOrTheSame) {
   });
 }
 
-// Whoever comes second, boxed or not, finds what the first has decided.
+// Boxed and unboxed calls find each other's decisions.
 TEST_F(CallKey, BoxedCallsFindWhatUnboxedOnesDecided) {
   with_operands([](const at::Tensor& x, const at::Tensor& y) {
     const auto add =
@@ -439,7 +441,7 @@ TEST_F(CallKey, BoxedCallsFindWhatUnboxedOnesDecided) {
   });
 }
 
-// An argument of which nothing is known: nothing is remembered.
+// Calls with an argument of an unknown type are not cached.
 TEST_F(CallKey, OfAnotherKindOfArgumentIsUnusable) {
   with_operands([](const at::Tensor& x, const at::Tensor&) {
     const detail::OpInfo info(

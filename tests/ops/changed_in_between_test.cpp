@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a graph needs for its backward pass is written to after the forward
-// pass. LibTorch refuses to run backward then. So must we, unless the graph
-// holds a copy and its gradient is that of the tensor as it was.
+// Tests that write to a tensor between forward and backward pass, though the
+// backward pass needs it. LibTorch then refuses to run backward. DTensors must
+// do the same, unless the graph holds a copy and the gradient is that of the
+// unmodified tensor.
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
@@ -48,7 +49,7 @@ const std::vector<Named>& uses() {
 
 enum class Write { kInput, kOutput };
 
-// "refused", or the gradient of x as text.
+// Returns "refused", or the gradient of x as text.
 std::string gradient(
     const Use& use,
     const T& leaf,
@@ -111,7 +112,7 @@ TEST(ChangedInBetween, AnOutputThatTheGraphSaved) {
   expect_no_silent_change(Write::kOutput);
 }
 
-// At least these must be refused: nothing was redistributed.
+// Calls without redistribution are refused.
 TEST(ChangedInBetween, WhatIsLocalIsRefused) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -122,15 +123,15 @@ TEST(ChangedInBetween, WhatIsLocalIsRefused) {
               use, uniform({4, 6}, 1), uniform({6, 6}, 2), Write::kInput) ==
           "refused") {
         const auto mine = gradient(use, x, w, Write::kInput);
-        const bool copied = std::string(name) == "prod"; // made whole first
+        const bool copied = std::string(name) == "prod"; // replicated first
         EXPECT_TRUE(copied || mine == "refused") << name << ": " << mine;
       }
     }
   });
 }
 
-// A local tensor and its DTensor are one memory: what is written to one is
-// seen by graphs that saved the other.
+// A local tensor and its DTensor share memory: graphs that saved one of them
+// detect writes to the other.
 TEST(ChangedInBetween, LocalTensorsAndTheirDTensors) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

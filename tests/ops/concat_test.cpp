@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Putting tensors together and taking parts out.
+// Concatenation, splitting and slicing of tensors.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -22,7 +22,7 @@ TEST(Concat, PutsTensorsTogether) {
       {"cat of 1-d",
        {numbers({5}, 1), numbers({2}, 2)},
        [](auto& in) { return TensorList{at::cat(in, 0)}; }},
-      // Autograd makes a plain gradient for what is left out.
+      // Autograd makes a plain gradient for the skipped tensor.
       {"cat with nothing",
        {a, numbers({0}, 2)},
        [](auto& in) { return TensorList{at::cat(in, 0)}; },
@@ -113,7 +113,8 @@ TEST(Concat, KeepsOtherShardsWithoutCommunication) {
   });
 }
 
-// q, k and v of a fused weight: each rank has a part of each.
+// Splitting and joining complete blocks costs no communication: of q, k and v
+// in a fused weight each rank has a shard.
 TEST(Concat, WholePiecesCostNothing) {
   for (const int64_t rows : {12, 15}) { // 4 or 5 rows each over 2 ranks
     run_ranks(2, [&] {
@@ -141,7 +142,7 @@ TEST(Concat, WholePiecesCostNothing) {
               .max()
               .item<double>(),
           1e-5);
-      // Half a piece is no piece.
+      // Half a block cannot be sliced locally.
       EXPECT_EQ(to_string(DTensor(x.slice(0, 0, 2)).placements()), "S(1)");
       EXPECT_TRUE(at::equal(
           DTensor(x.slice(0, 0, 2)).full_tensor(), plain.slice(0, 0, 2)));
@@ -170,13 +171,13 @@ TEST(Concat, SplitsIntoWholePieces) {
     EXPECT_TRUE(
         at::equal(DTensor(parts[0]).full_tensor(), plain.slice(0, 0, 8)));
     EXPECT_TRUE(at::equal(DTensor(x.grad()).full_tensor(), plain.grad()));
-    // Outside of gradients parts are not put together so.
+    // In the forward pass concatenation does not join blocks.
     const auto two = at::cat({thirds[0], thirds[1]});
     EXPECT_EQ(to_string(DTensor(two).placements()), "S(1)");
   });
 }
 
-// What is written to a piece is written to the whole.
+// A slice of complete blocks is a view: writes to it reach the tensor.
 TEST(Concat, PiecesAreViews) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -188,8 +189,8 @@ TEST(Concat, PiecesAreViews) {
   });
 }
 
-// A part along the sharded dimension is a copy: what is written to it would be
-// lost.
+// Slices across ranks along the sharded dimension are copies, so writes to them
+// are refused instead of lost.
 TEST(Concat, WritesThroughViewsOrRefuses) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});

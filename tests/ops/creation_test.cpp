@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// New tensors like another, and new ones from nothing.
+// Creation of tensors: like another tensor, and from sizes.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {

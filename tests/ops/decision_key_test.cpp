@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls that must be decided differently are told apart, though one follows
-// the other.
+// Consecutive calls that need different decisions have different keys.
 #include "same_or_error.h"
 
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
-// Of a partial sum: only zeros may be added without reducing it first.
+// Pads a partial sum. Only zeros may be added without reducing it first.
 at::Tensor padded(const at::Tensor& x, const at::Scalar& value) {
   return at::constant_pad_nd(x, {1, 1}, value);
 }

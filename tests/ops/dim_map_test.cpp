@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The view mathematics against the elements themselves: what a rank holds is
-// written out as a list of positions in the row-major order.
+// Tests of the view mathematics against the elements: the elements of a rank
+// are listed as positions in row-major order.
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/dim_map.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@ namespace TEST_SOURCE {
 
 using Elements = std::vector<int64_t>;
 
-// Positions, in the order of the local tensor, that `coordinate` holds.
+// Returns the positions that `coordinate` holds, in the order of the local
+// tensor.
 Elements elements_at(
     SizesRef sizes,
     SizesRef mesh_shape,
@@ -66,7 +67,7 @@ bool same_elements(
   return true;
 }
 
-// Every list of 0 to 3 sizes with `numel` elements; sizes 1 included.
+// Returns every list of 0 to 3 sizes with `numel` elements, including sizes 1.
 std::vector<Sizes> shapes_of(int64_t numel) {
   std::vector<Sizes> all;
   if (numel == 1) {
@@ -153,8 +154,8 @@ void for_each_view(
   }
 }
 
-// A kept layout holds the same elements on every rank; a lost one does after
-// Replicate was put in its place.
+// Checks that a kept layout holds the same elements on every rank, and that a
+// layout with lost mesh dimensions does so after these become Replicate.
 void expect_exact(const View& v) {
   const auto got = view_layout(v.from, v.to, v.mesh, v.layout);
   ASSERT_EQ(got.inputs.size(), v.layout.size()) << v.describe();
@@ -188,13 +189,14 @@ TEST(ViewLayout, HoldsTheSameElementsOfLargerShapes) {
   for_each_view({24, 36}, {{2}, {3}, {5}}, expect_exact);
 }
 
-// A cut of a dimension of size 1 leaves everything on the first rank, which a
-// StridedShard of as many pieces as elements does as well: nobody asks for it.
+// Returns true if a sharded dimension of size 1 leaves everything on the first
+// rank. A StridedShard with as many blocks as elements does the same, but no
+// program uses it.
 bool is_on_one_rank(const View& v) {
   return v.from[static_cast<size_t>(v.layout[0].dim())] == 1;
 }
 
-// What is given up on could not have been kept.
+// Checks that a lost mesh dimension could not have been kept by any placement.
 void expect_no_layout(View v) {
   v.layout = with_largest_units(v.from, v.mesh, v.layout);
   if (!v.layout[0].is_shard() || is_on_one_rank(v) ||
@@ -242,7 +244,7 @@ TEST(ViewLayout, NamesTheLayoutOneExpects) {
   expect({16}, {4, 4}, {2, 2}, "S(0) SS(0, sf=2)", "S(0) S(1)");
   expect({4, 4}, {1, 4, 4, 1}, {2, 2}, "S(1) S(1)", "S(2) S(2)");
   expect({1, 4}, {4}, {1}, "S(1)", "S(0)");
-  // Uneven, and yet exact.
+  // Uneven shards are exact.
   expect({5, 3}, {5, 3, 1}, {2}, "S(0)", "S(0)");
   expect({4, 5}, {20}, {2}, "S(1)", "SS(0, sf=4)");
   expect({3, 4}, {12}, {2}, "P(sum)", "P(sum)");
@@ -252,14 +254,14 @@ TEST(ViewLayout, NamesTheLayoutOneExpects) {
 TEST(ViewLayout, HeadsThatDoNotDivide) {
   expect({4, 576}, {4, 9, 64}, {2}, "S(1, u=64)", "S(1)");
   expect({4, 9, 64}, {4, 576}, {2}, "S(1)", "S(1, u=64)");
-  // Three query heads to a key head.
+  // Three query heads share a key head.
   expect({4, 576}, {4, 9, 64}, {2}, "S(1, u=192)", "S(1, u=3)");
   expect({4, 9, 64}, {4, 576}, {2}, "S(1, u=3)", "S(1, u=192)");
   expect({4, 192}, {4, 3, 64}, {4}, "S(1, u=64)", "S(1)");
-  // Batch and heads together, as torch::nn::MultiheadAttention has them.
+  // Batch and heads are one dimension, as in torch::nn::MultiheadAttention.
   expect({5, 2, 576}, {5, 18, 64}, {2}, "S(2, u=64)", "SS(1, sf=2)");
   expect({5, 18, 64}, {5, 2, 576}, {2}, "SS(1, sf=2)", "S(2, u=64)");
-  // Query, key and value in one.
+  // Query, key and value are one dimension.
   expect({4, 1728}, {4, 3, 9, 64}, {2}, "SS(1, sf=3, u=64)", "S(2)");
   expect({4, 3, 9, 64}, {4, 1728}, {2}, "S(2)", "SS(1, sf=3, u=64)");
   expect({5, 2}, {10}, {2}, "S(0)", "S(0, u=2)");
@@ -275,7 +277,8 @@ TEST(ViewLayout, SaysWhichMeshDimensionIsLost) {
   EXPECT_EQ(half.lost_mesh_dim, 0);
   EXPECT_EQ(to_string(half.inputs), "R S(1)");
   EXPECT_EQ(to_string(half.outputs), "R S(2)");
-  // 10 elements are cut 5 and 5, which are no rows of 2.
+  // The shards of 10 elements have 5 each, which is not a multiple of rows of
+  // 2.
   EXPECT_EQ(view_layout({10}, {5, 2}, {2}, {Shard(0)}).lost_mesh_dim, 0);
   EXPECT_EQ(view_layout({1}, {}, {2}, {Shard(0)}).lost_mesh_dim, 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spec of a result has the dtype of the local results, which is that of
-// the plain operator; and partial terms are only converted where that commutes
+// The spec of a result has the dtype of the local results, which is that of the
+// plain operator. Partial terms are converted only if the conversion commutes
 // with the reduction.
 #include "same_or_error.h"
 
@@ -163,7 +163,8 @@ TEST(Dtypes, TermsThatWrapAreAddedBeforeTheyAreWidened) {
   });
 }
 
-// As the plain operators: some have kernels for them, some do not.
+// Reductions of unsigned integers fail exactly where LibTorch has no kernel for
+// them.
 TEST(Dtypes, ReductionsOfUnsignedIntegers) {
   using Call = at::Tensor (*)(const at::Tensor&);
   const std::vector<std::pair<std::string, Call>> calls = {

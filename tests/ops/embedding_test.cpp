@@ -58,7 +58,8 @@ TEST(EmbeddingTest, DenseBackward) {
        }});
 }
 
-// A step of an optimizer between forward and backward; rank 2 finds no row.
+// An optimizer step between forward and backward pass may write the table. Rank
+// 2 looks up no row.
 TEST(EmbeddingTest, TheTableMayBeWrittenBeforeBackward) {
   run_ranks(3, [] {
     const auto mesh = init_device_mesh(at::kCPU, {3});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that may not redistribute by themselves.
+// Tests of ExplicitRedistributionContext.
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/parallel/linear_styles.h>
 #include <dtensor/parallel/loss_parallel.h>
@@ -122,8 +122,9 @@ TEST_F(ExplicitRedistribution, NamesModuleAndPass) {
   });
 }
 
-// LibTorch runs the nodes of a device in threads of its own, and so may a
-// program: they work for the rank that made the nodes.
+// A context applies to the backward pass on any thread. LibTorch runs the nodes
+// of a device in its own threads, and so may a program: these threads work for
+// the rank that made the nodes.
 TEST_F(ExplicitRedistribution, ABackwardPassSeesItOnAnyThread) {
   on_ranks([](const DeviceMesh& mesh) {
     const auto x = leaf(matrix(mesh, Shard(0)));
@@ -162,7 +163,8 @@ TEST_F(ExplicitRedistribution, WhatTheProgramSaysIsExplicit) {
   });
 }
 
-// Forward and backward, and the reduction of gradients.
+// Boundaries of styles are explicit in forward and backward passes, and so is
+// the reduction of gradients.
 TEST_F(ExplicitRedistribution, BoundariesOfStylesAreExplicit) {
   on_ranks([](const DeviceMesh& mesh) {
     torch::manual_seed(1);
@@ -200,7 +202,7 @@ TEST_F(ExplicitRedistribution, RegionsSayIt) {
   });
 }
 
-// Kernels that see to the layouts of their operands themselves.
+// Kernels that redistribute their operands themselves report it.
 TEST_F(ExplicitRedistribution, KernelsSayIt) {
   on_ranks([](const DeviceMesh& mesh) {
     const auto partial = matrix(mesh, Partial());
@@ -227,7 +229,7 @@ TEST_F(ExplicitRedistribution, KernelsSayIt) {
     EXPECT_EQ(
         moves([&] { at::cross_entropy_loss(columns, ids); }),
         "of argument \"input\" from f64[4, 4] on (tp=2): S(1) to R");
-    // These combine what they computed, which is no redistribution.
+    // These operators combine results, which is not a redistribution.
     at::norm(rows);
     const auto parallel = loss_parallel();
     at::cross_entropy_loss(
@@ -235,7 +237,7 @@ TEST_F(ExplicitRedistribution, KernelsSayIt) {
   });
 }
 
-// Those outside the mesh, too.
+// Ranks outside the mesh throw, too.
 TEST_F(ExplicitRedistribution, AllRanksThrow) {
   run_ranks(3, [] {
     const auto mesh = make_device_mesh(at::kCPU, {2}, {0, 2}, {"tp"});

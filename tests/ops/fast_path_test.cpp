@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls that find their decision made: each is tried often enough that its
-// unboxed kernel runs, next to calls that differ from it in one thing only.
+// Calls with a cached decision: each is repeated until its unboxed kernel runs,
+// next to calls that differ from it in a single property.
 #include <dtensor/ops/decision_cache_impl.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -33,7 +33,7 @@ at::Tensor rows(const at::Tensor& t) {
   return t.select(1, 0).abs().to(at::kLong).remainder(4);
 }
 
-// Calls of one operator that must not be taken for each other.
+// Returns calls of one operator that must not be confused with each other.
 const std::vector<Named>& calls() {
   static const std::vector<Named> all = {
       {"add", [](auto& a, auto& b) { return a + b; }},
@@ -163,7 +163,7 @@ bool same_values(const at::Tensor& mine, const at::Tensor& truth) {
              whole.to(at::kDouble), truth.detach().to(at::kDouble), 1e-5, 1e-6);
 }
 
-// "right", "wrong" or, for layouts that an operator refuses, "refused".
+// Returns "right", "wrong" or, for layouts that an operator refuses, "refused".
 std::string outcome(
     const Call& call,
     const at::Tensor& a,
@@ -189,8 +189,8 @@ std::string outcome(
   return right ? "right" : "wrong";
 }
 
-// All calls three times in turn, on operands of all layouts, so that the
-// decisions of one are there when another one asks.
+// Runs all calls three times in turn, on operands of all layouts, so that each
+// call finds the decisions of the others in the cache.
 void expect_all_right(bool with_grads) {
   Failures failures;
   run_ranks(2, [&] {
@@ -239,7 +239,7 @@ TEST(FastPath, InInferenceMode) {
   expect_all_right(false);
 }
 
-// The same call with and without gradients, in turn.
+// A region records the call with gradients and not the call without, in turn.
 TEST(FastPath, RegionsRecordWhenTheyMust) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -257,14 +257,15 @@ TEST(FastPath, RegionsRecordWhenTheyMust) {
   });
 }
 
-// A view by name alone: the second call must refuse it as the first does.
+// A write to a view that is a copy is refused at the second call as at the
+// first.
 TEST(FastPath, AWriteToACopiedViewIsRefusedEachTime) {
   run_ranks(2, [] {
     const at::NoGradGuard no_grad;
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const auto x = place(uniform({4, 4}, 1), mesh, Shard(0));
     for (int round = 0; round < 3; ++round) {
-      auto copied = x.select(0, 1); // of the dimension that is cut
+      auto copied = x.select(0, 1); // of the sharded dimension
       EXPECT_THROW(copied.add_(x.select(0, 2)), c10::Error) << round;
       auto view = x.select(1, 1);
       EXPECT_NO_THROW(view.add_(x.select(1, 2))) << round;
@@ -284,8 +285,8 @@ TEST(FastPath, MixedPlainOperandsAreRefusedEachTime) {
   });
 }
 
-// Sums of tensors of `shapes` shapes in turn, several times over; how many
-// decisions the last round took.
+// Sums tensors of `shapes` shapes in turn, in several rounds. Returns the
+// number of decisions made in the last round.
 size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
   size_t made = 0;
   run_ranks(1, [&] {
@@ -310,7 +311,7 @@ size_t decisions_of_last_round(int64_t shapes, int64_t rounds) {
 TEST(FastPath, ChangingShapesNeitherGrowTheCacheNorDefeatIt) {
   constexpr auto kCapacity =
       static_cast<int64_t>(detail::DecisionCache::kCapacity);
-  // A few may fall into sets of the cache that are full.
+  // A few may fall into full sets of the cache.
   EXPECT_LE(decisions_of_last_round(100, 2), 5);
   EXPECT_LT(decisions_of_last_round(kCapacity / 2, 3), kCapacity / 20);
   // A loop over more shapes than fit still finds a third of them.

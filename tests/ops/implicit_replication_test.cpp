@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain tensors that count as replicated in a scope.
+// Tests of the implicit_replication scope.
 #include <ATen/DTensorState.h>
 #include <dtensor/ops/implicit_replication.h>
 #include <dtensor/parallel/linear_styles.h>
@@ -17,8 +17,8 @@ using Program = std::function<at::Tensor(const at::Tensor&)>;
 
 const std::vector<std::vector<int64_t>> kMeshes{{1}, {2}, {3}, {2, 2}};
 
-// Value and gradient of programs that mix a DTensor with plain tensors, in
-// every layout, cold and warm. The backward pass is outside of the scope.
+// Checks value and gradient of programs that mix a DTensor with plain tensors,
+// in every layout, cold and warm. The backward pass runs outside of the scope.
 void expect_as_plain(const at::Tensor& full, const Program& program) {
   auto truth = leaf(full);
   const auto value = program(truth);
@@ -98,7 +98,7 @@ TEST(ImplicitReplication, OfProducts) {
   });
 }
 
-// The whole gradient, plain, on every rank.
+// A plain operand gets the full gradient as a plain tensor on every rank.
 TEST(ImplicitReplication, APlainOperandGetsAPlainGradient) {
   const auto x = numbers({5, 4}, 1);
   const auto truth = leaf(numbers({4}, 2));
@@ -121,7 +121,8 @@ TEST(ImplicitReplication, APlainOperandGetsAPlainGradient) {
   }
 }
 
-// One element, too, though it would mean the same without a scope.
+// A plain operand of one element gets a plain gradient, too, though it needs no
+// scope as an operand.
 TEST(ImplicitReplication, APlainScaleGetsAPlainGradient) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -155,7 +156,7 @@ TEST(ImplicitReplication, IsTwiceDifferentiable) {
   });
 }
 
-// Of the same call, warm inside and outside.
+// The scope ends for a call whose decision is cached inside and outside of it.
 TEST(ImplicitReplication, EndsWithItsScope) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -180,7 +181,7 @@ TEST(ImplicitReplication, EndsWithItsScope) {
           const auto inner = implicit_replication();
           EXPECT_TRUE(add());
         }
-        EXPECT_TRUE(add()); // Python: not any more
+        EXPECT_TRUE(add()); // Python: no longer true
       }
       EXPECT_EQ(error_of(add), mixed);
       try {
@@ -193,7 +194,8 @@ TEST(ImplicitReplication, EndsWithItsScope) {
   });
 }
 
-// LibTorch's own flag leaves plain tensors plain; both together are no third.
+// The scope works together with LibTorch's own flag, which leaves plain tensors
+// plain.
 TEST(ImplicitReplication, GoesWithLibTorchsFlag) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -244,7 +246,7 @@ TEST(ImplicitReplication, WhatIsWrittenIsNoOperand) {
   });
 }
 
-// A gradient that backward() is given is an operand, too.
+// The gradient passed to backward() may be plain.
 TEST(ImplicitReplication, TheGradientOfTheResultMayBePlain) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -260,7 +262,7 @@ TEST(ImplicitReplication, TheGradientOfTheResultMayBePlain) {
   });
 }
 
-// A style says what a module's plain input is: here a shard.
+// A style decides the layout of a module's plain input, here a shard.
 TEST(ImplicitReplication, LeavesTheInputOfStyledModulesToTheirStyles) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -299,7 +301,8 @@ TEST(ImplicitReplication, OnRanksOutsideTheMesh) {
   });
 }
 
-// Of two meshes: the first one decides what plain tensors are on.
+// DTensors of two meshes stay an error: plain tensors are placed on the mesh of
+// the first.
 TEST(ImplicitReplication, DTensorsOfTwoMeshesStayAnError) {
   run_ranks(2, [] {
     const auto a = init_device_mesh(at::kCPU, {2}, {"a"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Indexing with tensors.
+// Tests of indexing with tensors.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -153,7 +153,7 @@ TEST(Indexing, Scatters) {
           i,
           src,
           [](auto& t, auto& n, auto& s) { return t.scatter_add(1, n, s); }),
-      // Autograd knows no gradient for an index smaller than src.
+      // Autograd has no gradient for an index smaller than src.
       not_differentiable(three(
           "scatter_add part",
           i.slice(0, 0, 3),
@@ -303,9 +303,9 @@ TEST(Indexing, GathersOneElement) {
   });
 }
 
-// To cut an index in terms would be cheaper than to add it up on every rank,
-// but it has no dimension to cut. On many meshes: a size read past the end is
-// what happens to lie there.
+// A partial index of one element is reduced. Sharding it would be cheaper, but
+// it has no dimension to shard. Many lengths are tested: a read past the end of
+// its sizes would return arbitrary memory.
 TEST(Indexing, GathersOneElementAtASum) {
   for (int64_t length = 4; length < 20; ++length) {
     run_ranks(2, [&](int64_t rank) {

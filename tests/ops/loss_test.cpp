@@ -49,7 +49,8 @@ TEST(CrossEntropyTest, SameAsPlain) {
   }
 }
 
-// A mean over nothing is not a number, but nothing depends on the logits.
+// If every target is ignored, the mean is NaN and the gradient of the logits is
+// zero.
 TEST(CrossEntropyTest, EveryTargetIgnored) {
   const auto ignored = at::full({5}, -100, at::kLong);
   const auto some = at::tensor({0, -100, 0, 0, -100}, at::kLong);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products of vectors and matrices whose shapes LibTorch does not tell
-// beforehand, or that have fewer dimensions than usual.
+// Products of vectors and matrices whose shapes LibTorch cannot infer in
+// advance, or that have fewer dimensions than usual.
 #include "same_or_error.h"
 
 namespace dtensor::testing {
@@ -50,7 +50,7 @@ TEST(Matmul, SumsOfProducts) {
   }
 }
 
-// In place it resizes self, as LibTorch does.
+// In place, addbmm_ resizes self as LibTorch does.
 TEST(Matmul, SumsOfProductsInPlace) {
   const auto a = uniform({4, 3, 5}, 1);
   const auto b = uniform({4, 5, 2}, 2);

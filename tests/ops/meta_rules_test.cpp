@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operator that has a rule, called on meta DTensors: its results have the
-// layouts, sizes, strides and dtypes that they have with data, and are refused
-// where those are.
+// Every operator with a rule, called on meta DTensors: its results have the
+// same layouts, sizes, strides and dtypes as with data, and it refuses the same
+// calls.
 #include "tests/ops/rule_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -30,7 +30,7 @@ std::optional<c10::OperatorHandle> find(const std::string& name) {
   return c10::Dispatcher::singleton().findSchema(parse_operator_name(name));
 }
 
-// Those with a rule, and those that do the same in place.
+// Returns all operators with a rule, and their in-place forms.
 std::vector<c10::OperatorHandle> all_operators() {
   std::set<std::string> names;
   for (const auto& name : RuleRegistry::global().names()) {
@@ -58,7 +58,7 @@ at::Tensor without_data(const at::Tensor& t) {
       t.sizes(), t.strides(), t.options().device(at::kMeta));
 }
 
-// Whether LibTorch has the operator without data.
+// Returns true if LibTorch has the operator for meta tensors.
 bool takes_plain_meta(const c10::OperatorHandle& op, const Stack& arguments) {
   auto stack = mapped(
       arguments, [](const at::Tensor& t, size_t) { return without_data(t); });
@@ -89,7 +89,7 @@ std::string text_of(const at::Tensor& t, bool has_data) {
       "; ");
 }
 
-// What comes of it, as text; "refused" if nothing does.
+// Returns the results as text; "refused" if the call throws.
 std::string
 result_of(const c10::OperatorHandle& op, Stack stack, bool has_data) {
   try {
@@ -104,7 +104,7 @@ result_of(const c10::OperatorHandle& op, Stack stack, bool has_data) {
   return text;
 }
 
-// Of each operand.
+// Layout of each operand.
 using Layouts = std::vector<Placements>;
 
 at::Tensor
@@ -113,7 +113,7 @@ placed(const at::Tensor& t, const DeviceMesh& mesh, const Placements& layout) {
   auto local =
       at::zeros(spec->local_sizes(), t.options()).copy_(t.flatten()[0]);
   if (t.is_floating_point()) {
-    local.div_(mesh.size()); // what is a probability stays one as a sum
+    local.div_(mesh.size()); // a sum of probabilities stays a probability
   }
   return DTensor::from_local(
       local,
@@ -139,7 +139,8 @@ std::string text_of(const c10::OperatorHandle& op, const Layouts& layouts) {
   return text;
 }
 
-// Nothing if both are the same, or if these operands cannot be.
+// Returns the difference between the two results. Empty if there is none, or if
+// the operands cannot have these layouts.
 std::string difference(
     const c10::OperatorHandle& op,
     const Stack& arguments,
@@ -180,7 +181,8 @@ bool fits(const Placements& layout, const at::Tensor& t) {
   });
 }
 
-// One operand after the other is in that layout, and all of them are together.
+// Returns layouts where one operand after the other has `layout`, and a last
+// one where all operands have it.
 std::vector<Layouts> layouts_with(
     const Placements& layout,
     const std::vector<at::Tensor>& operands) {
@@ -209,7 +211,7 @@ struct Tally {
   std::set<std::string> wrong;
 };
 
-// By each rank of the mesh.
+// Compares the calls on each rank of the mesh.
 void compare(
     const c10::OperatorHandle& op,
     const DeviceMesh& mesh,
@@ -219,7 +221,7 @@ void compare(
   try {
     arguments = plain_call_of(op).arguments;
   } catch (const std::runtime_error&) {
-    return; // of an operator in place
+    return; // of an in-place operator
   }
   if (!takes_plain_meta(op, arguments)) {
     return;

@@ -160,7 +160,8 @@ TEST(NormalizationTest, BatchNormUpdatesRunningStatisticsInPlace) {
   });
 }
 
-// LibTorch multiplies it by the weight and adds the bias.
+// batch_norm of an empty input has the promoted dtype: LibTorch multiplies it
+// by the weight and adds the bias.
 TEST(NormalizationTest, BatchNormOfNothingHasTheDtypeOfItsParameters) {
   const auto ones = at::ones({4}, at::kDouble);
   for (const auto dtype : {at::kLong, at::kFloat, at::kDouble}) {
@@ -262,10 +263,11 @@ std::vector<std::pair<std::string, Norm>> channel_norms() {
       {"instance_norm with parameters", instance(true)}};
 }
 
-// Gradients of a penalty on the gradient of norm(x) to some power; of order 0,
-// of a sum of norm(x) with coefficients: of a loss that is linear in norm(x)
-// the gradient depends on x by the statistics alone, and a rank without
-// channels has none. (pow(1) is not linear: its formula reads its input.)
+// Returns gradients of a penalty on the gradient of a loss, the sum of norm(x)
+// to some power. Power 0 stands for a sum of norm(x) with coefficients. For
+// such a loss, linear in norm(x), the gradient depends on x only through the
+// statistics, and a rank without channels has none. (pow(1) is not linear: its
+// formula reads its input.)
 Tensors gradients_of_penalty(Tensors t, const Norm& norm, int64_t power) {
   for (size_t i = 0; i < 3; ++i) {
     t[i] = t[i].detach().requires_grad_();
@@ -278,7 +280,7 @@ Tensors gradients_of_penalty(Tensors t, const Norm& norm, int64_t power) {
       {penalty}, {t[0], t[1], t[2]}, {}, false, false, true);
 }
 
-// A rank without channels takes part in what the others communicate.
+// A rank without channels takes part in the collectives of second derivatives.
 TEST(NormalizationTest, TwiceDifferentiableWithFewerChannelsThanRanks) {
   const Tensors plain{
       variable({5, 2, 3}, 1),

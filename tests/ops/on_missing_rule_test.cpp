@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators without a rule, on whole tensors in a scope.
+// Tests of operators without a rule in an on_missing_rule() scope.
 #include <dtensor/ops/explicit_redistribution.h>
 #include <dtensor/ops/on_missing_rule.h>
 #include <dtensor/ops/register_sharding.h>
@@ -29,7 +29,7 @@ TORCH_LIBRARY(on_missing_rule_test, m) {
   m.def("without_meta(Tensor t) -> Tensor");
   m.def("noisy(Tensor t) -> Tensor", {at::Tag::nondeterministic_seeded});
 }
-// What autograd records is what the kernel calls.
+// Autograd falls through, so it records the operators that the kernel calls.
 TORCH_LIBRARY_IMPL(on_missing_rule_test, AutogradCPU, m) {
   m.impl("thrice", torch::CppFunction::makeFallthrough());
   m.impl("without_meta", torch::CppFunction::makeFallthrough());
@@ -49,7 +49,7 @@ at::Tensor call(const std::string& name, const at::Tensor& t) {
   return stack[0].toTensor();
 }
 
-// In all layouts on the meshes of check_cases, with gradients.
+// Checks all layouts on the meshes of check_cases, with gradients.
 void expect_as_plain(std::vector<OpCase> cases) {
   for (auto& c : cases) {
     c.fn = [fn = c.fn](const TensorList& in) {
@@ -152,7 +152,7 @@ TEST(OnMissingRule, IntoOut) {
   });
 }
 
-// With a rule, but the shapes of its results show only when it has run.
+// An operator with a rule but no meta kernel runs on replicated operands.
 TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsWhole) {
   register_sharding(
       "on_missing_rule_test::without_meta", [](const OpCall&, int64_t) {
@@ -173,7 +173,7 @@ TEST(OnMissingRule, AnOperatorWithoutMetaKernelRunsWhole) {
   });
 }
 
-// What was decided inside is not found outside.
+// Decisions made inside the scope are not found outside.
 TEST(OnMissingRule, EndsWithItsScope) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -202,7 +202,7 @@ TEST(OnMissingRule, SaysWhatItCost) {
     {
       const auto inner = on_missing_rule(Replicate());
       at::trace(x);
-      at::trace(all); // as ever
+      at::trace(all); // replicated operands need no scope
       at::trace(leaf(x));
       x.exp(); // has a rule
       const auto& cost = inner.costs().at("aten::trace");
@@ -273,7 +273,7 @@ TEST(OnMissingRule, TakesReplicateOnly) {
           [] { const auto none = on_missing_rule(Shard(0)); }),
       "[on_missing_rule] operands of an operator without a rule cannot become "
       "S(0): nobody knows what it computes on parts. Pass Replicate().");
-  // The scope that was refused is not one.
+  // A scope whose constructor threw has no effect.
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     const at::Tensor x = place(numbers({4, 4}, 1), mesh, {Shard(0)});

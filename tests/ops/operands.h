@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operands for tests of operators: full tensors that every rank makes alike,
+// Operands for tests of operators: full tensors that are equal on every rank,
 // and the same values in a given layout.
 #pragma once
 
@@ -13,20 +13,20 @@
 
 namespace dtensor::testing {
 
-/// Uniform in (0.1, 0.9), the same on every rank.
+/// Returns uniform numbers in (0.1, 0.9), equal on every rank.
 inline at::Tensor uniform(at::IntArrayRef sizes, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::rand(sizes, generator, at::kDouble) * 0.8 + 0.1;
 }
 
-/// Integers 1 to 6.
+/// Returns integers from 1 to 6.
 inline at::Tensor small_ints(at::IntArrayRef sizes, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randint(1, 7, sizes, generator, at::kLong);
 }
 
-/// This rank's term of `full` on a mesh of one dimension: the terms of the
-/// ranks are unlike each other and reduce to `full`.
+/// Returns this rank's term of `full` on a mesh of one dimension. The ranks
+/// have different terms, which reduce to `full`.
 inline at::Tensor
 partial_term(const at::Tensor& full, const DeviceMesh& mesh, ReduceOp op) {
   const auto n = mesh.size(0);
@@ -53,7 +53,8 @@ partial_term(const at::Tensor& full, const DeviceMesh& mesh, ReduceOp op) {
   return rest;
 }
 
-/// `full` in layout `p` on a mesh of one dimension, without communication.
+/// Returns `full` in layout `p` on a mesh of one dimension, without
+/// communication.
 inline at::Tensor
 place(const at::Tensor& full, const DeviceMesh& mesh, const Placement& p) {
   if (p.is_partial()) {
@@ -72,7 +73,7 @@ inline bool close(const at::Tensor& a, const at::Tensor& b) {
       at::allclose(a, b, 1e-9, 1e-10, /*equal_nan=*/true);
 }
 
-/// What went wrong, one line a case; written by all ranks, kept once.
+/// Failures, one line per case; written by all ranks, kept once.
 class Failures {
  public:
   void add(const std::string& line) {
@@ -94,7 +95,7 @@ class Failures {
   std::vector<std::string> lines_;
 };
 
-/// The first line of what an exception says.
+/// Returns the first line of an exception's text.
 inline std::string first_line(const std::exception& e) {
   const std::string text = e.what();
   return text.substr(0, text.find('\n'));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LibTorch's own optimizers and gradient clipping on distributed parameters,
-// against the same steps on plain ones.
+// LibTorch's own optimizers and gradient clipping on distributed parameters
+// give the same results as on plain parameters.
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
@@ -16,7 +16,8 @@ using MakeOptimizer =
 
 constexpr int kSteps = 4;
 
-// Parameters of sizes that the ranks do not divide, and one smaller than them.
+// Parameter sizes that the number of ranks does not divide; one is smaller than
+// it.
 const std::vector<std::vector<int64_t>> kSizes = {{5, 3}, {3, 5}, {4}, {1}};
 const std::vector<Placement> kLayouts = {
     Shard(0),
@@ -126,7 +127,7 @@ TEST(Optimizer, RmsProp) {
       maker<RMSprop>(RMSpropOptions(0.01).centered(true).momentum(0.9)));
 }
 
-// Minimises the sum of squares of the parameters.
+// Minimizes the sum of squares of the parameters.
 double minimise(const Params& params) {
   torch::optim::LBFGS optimizer(params, torch::optim::LBFGSOptions(0.5));
   const auto loss = [&] {
@@ -149,7 +150,7 @@ double minimise(const Params& params) {
 TEST(Optimizer, Lbfgs) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
-    // It flattens parameters, which only even shards can be.
+    // LBFGS flattens parameters, which requires even shards.
     const Params plain = {
         uniform({4, 3}, 0).requires_grad_(), uniform({5}, 1).requires_grad_()};
     const Params placed = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators with operands for testing::expect_same_as_plain(), and what tests
-// of operators look at besides.
+// Operators with operands for testing::expect_same_as_plain(), and further
+// helpers for tests of operators.
 #pragma once
 
 #include "operands.h"
@@ -14,8 +14,8 @@ namespace dtensor::testing {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// An operator on operands, each with the placements it may have on a mesh
-/// dimension. Operands that require gradients are leaves.
+/// An operator with operands. Each operand has the placements that it may have
+/// on a mesh dimension. Operands that require gradients are leaves.
 struct Oracle {
   std::string name;
   Tensors operands;
@@ -36,14 +36,15 @@ inline void expect_same_as_plain(const Oracle& o, int64_t count = 40) {
       options));
 }
 
-/// Counts the collectives of this rank while it lives, by kind.
+/// Counts the collectives of this rank during its lifetime, by kind.
 class Collectives : public CommObserver {
  public:
   void on_collective(const CollectiveEvent& event) override {
     text_ += (text_.empty() ? "" : ", ") + std::string(to_string(event.kind)) +
         " " + std::to_string(event.payload_bytes);
   }
-  /// "all_reduce 24, all_gather 8": kinds and bytes in order.
+  /// Returns kinds and bytes in order, and resets them: "all_reduce 24,
+  /// all_gather 8".
   std::string take() {
     return std::exchange(text_, "");
   }
@@ -53,7 +54,7 @@ class Collectives : public CommObserver {
   CommObserverGuard guard_{*this};
 };
 
-/// Uniform in (-1, 1) with a gradient.
+/// Returns uniform numbers in (-1, 1) that require a gradient.
 inline at::Tensor variable(at::IntArrayRef sizes, uint64_t seed) {
   return ((uniform(sizes, seed) - 0.5) * 2.5).requires_grad_(true);
 }

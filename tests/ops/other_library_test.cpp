@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that another library registers for CPU and Meta only.
+// Tests of operators that another library registers for CPU and Meta only.
 #include "tests/ops/against_plain.h"
 
 #include <torch/library.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `out=`: dtypes as the plain operator takes them.
+// Tests of `out=`: accepted dtypes are those of the plain operator.
 #include "same_or_error.h"
 
 #include <ATen/ops/cat.h>
@@ -111,7 +111,8 @@ TEST(OutVariants, TakeTheDtypesThatPlainOnesTake) {
   EXPECT_EQ(failures.text(), "");
 }
 
-// There is no kernel for meta tensors that could tell.
+// Out variants report the plain operator's own errors. This operator has no
+// kernel for meta tensors that could check the call.
 TEST(OutVariants, AreRefusedWherePlainOnesAreForReasonsOfTheirOwn) {
   const auto complex = error_on_ranks([](const DeviceMesh& mesh) {
     const auto x = place(at::ones({4, 4}, at::kDouble), mesh, Shard(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators on ranks outside a mesh: nothing from nothing, or an error that
-// says so.
+// Operators on ranks outside a mesh return empty results, or throw an error
+// that names the reason.
 #include "tests/ops/against_plain.h"
 
 #include <dtensor/parallel/linear_styles.h>
@@ -11,7 +11,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
-// Two of three ranks make up the mesh.
+// Runs `fn` on three ranks, two of which make up the mesh.
 template <class Fn>
 void run(const Fn& fn) {
   run_ranks(3, [&](int64_t rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A plain tensor of one element beside a sum over ranks: it may differ between
-// ranks, so that no rank knows which term it would be.
+// Tests of a plain tensor of one element beside a sum over ranks. The tensor
+// may differ between ranks, so no rank can determine its term.
 #include <dtensor/ops/implicit_replication.h>
 #include <tests/ops/against_plain.h>
 
@@ -9,7 +9,7 @@ namespace TEST_SOURCE {
 
 using namespace dtensor::against_plain;
 
-// A sum over two ranks; of the whole, 3 times `sizes` ones.
+// Returns a sum over two ranks of shape `sizes`, filled with 3.
 at::Tensor partial_ones(const DeviceMesh& mesh, at::IntArrayRef sizes) {
   return DTensor::from_local(
       at::full(sizes, static_cast<double>(mesh.get_rank() + 1), at::kDouble),
@@ -101,8 +101,8 @@ TEST(PlainBesidePartial, IsRefusedInLists) {
   });
 }
 
-// On every run, whatever was decided before by a gradient formula, in a scope,
-// or for a number.
+// The call is refused on every run, whatever decisions exist for a gradient
+// formula, a scope, or a number.
 TEST(PlainBesidePartial, IsRefusedAfterOthersWereTaken) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
@@ -142,7 +142,8 @@ TEST(PlainBesidePartial, IsTakenWhereAllRanksHaveIt) {
   });
 }
 
-// Plain numbers that gradient formulas make are the same on all ranks.
+// Plain numbers from gradient formulas are accepted, since they are equal on
+// all ranks.
 TEST(PlainBesidePartial, IsTakenInGradients) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"dp"});

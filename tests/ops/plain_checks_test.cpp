@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls that the plain operator refuses because of what only the whole tensors
-// show: ours refuse them as well, and say why.
+// Calls that the plain operator refuses because of global properties of the
+// tensors are refused for DTensors, too, with an explanation.
 #include "same_or_error.h"
 
 #include <limits>
@@ -92,7 +92,7 @@ TEST(PlainChecks, ASelfThatDoesNotTakeTheResult) {
       "of shape [3] in place. Use the out-of-place operator.");
 }
 
-// What the parts of a rank would fit.
+// Shapes that fit on each rank but not globally are refused.
 TEST(PlainChecks, ShapesThatOnlyFitRankByRank) {
   EXPECT_EQ(
       error_on_ranks([](const DeviceMesh& mesh) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that LibTorch's formulas make out of sizes alone.
+// Tests of gradients that LibTorch's formulas create from sizes alone.
 #include "tests/ops/against_plain.h"
 #include "tests/torch_version.h"
 
@@ -58,7 +58,7 @@ TEST(PlainGradient, OfNoRepetition) {
   });
 }
 
-// In place, self keeps its layout.
+// Checks the in-place form: self keeps its layout.
 void check_in_place(const OpCase& c, const DeviceMesh& mesh, Failures& all) {
   for (const Placement& self : {Placement(Replicate()), Placement(Shard(0))}) {
     for (const Placement& other :

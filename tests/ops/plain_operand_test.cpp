@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain tensors that LibTorch's own functions write to replicated DTensors.
+// Tests of plain tensors that LibTorch's own functions write to replicated
+// DTensors.
 #include "tests/ops/against_plain.h"
 
 #include <cmath>
@@ -61,7 +62,7 @@ TEST(PlainOperand, IsWrittenIfItIsTheSameOnAllRanks) {
   on_meshes([](const DeviceMesh& mesh) {
     auto weight = zeros_on(mesh, {3, 2});
     const auto values = at::arange(6).view({2, 3}).t();
-    weight.copy_(values); // another dtype, another order in memory
+    weight.copy_(values); // another dtype, another memory order
     EXPECT_TRUE(same(values.to(at::kFloat), DTensor(weight).full_tensor()));
     weight.copy_(at::full({2}, NAN));
     EXPECT_EQ(weight.isnan().sum().item<int64_t>(), 6);
@@ -90,7 +91,8 @@ TEST(PlainOperand, IsRefusedIfItDiffersBetweenRanks) {
   });
 }
 
-// No rank goes on, or waits for one that has thrown.
+// All ranks throw if one of them has different values: none continues, or waits
+// for a rank that has thrown.
 TEST(PlainOperand, IsRefusedByAllRanksIfOneOfThemDiffers) {
   run_ranks(4, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts and dtypes of pointwise results, and that every rule has an operator.
+// Layouts and dtypes of pointwise results, and a check that every rule has an
+// operator.
 #include <dtensor/ops/registry.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
     EXPECT_EQ(layout(most.relu()), Partial(ReduceOp::kMax));
     EXPECT_EQ(layout(at::maximum(most, r)), Partial(ReduceOp::kMax));
     EXPECT_EQ(layout(p * p), Partial()); // one of them is reduced
-    // Not linear: reduced first.
+    // Nonlinear operators reduce their operand first.
     EXPECT_FALSE(layout(p + 1).is_partial());
     EXPECT_FALSE(layout(p.relu()).is_partial());
     EXPECT_FALSE(layout(r / p).is_partial());
@@ -60,7 +61,8 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
     EXPECT_FALSE(layout(most.to(at::kComplexDouble)).is_partial());
     EXPECT_FALSE(layout(p.to(at::kLong)).is_partial());
     EXPECT_FALSE(layout(most.log()).is_partial());
-    // Written by one rank, or brought to the layout of what is written.
+    // One rank writes the number, or the tensor is redistributed to the layout
+    // of the written values.
     EXPECT_TRUE(close(full(p.fill_(3)), at::full({5, 3}, 3.0, at::kDouble)));
     EXPECT_TRUE(close(
         full(p.masked_fill_(r > 0.5, 7)),
@@ -71,7 +73,8 @@ TEST(Pointwise, PartialOperandsStayPartialWhereTheOperatorIsLinear) {
   });
 }
 
-// What a number or a tensor does to the greatest term it does to all.
+// Greatest and least terms stay partial under operators that keep the order: a
+// number or tensor has the same effect on all terms.
 TEST(Pointwise, GreatestAndLeastTermsStayPartialWhereOrderIsKept) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -96,7 +99,7 @@ TEST(Pointwise, GreatestAndLeastTermsStayPartialWhereOrderIsKept) {
       expect(at::add(x, r, -2), at::add(plain, whole, -2), Partial(op));
       expect(at::maximum(x, r), at::maximum(plain, whole), Partial(op));
       expect(at::minimum(r, x), at::minimum(whole, plain), Partial(op));
-      // The sign of a factor may turn the order round.
+      // A factor may reverse the order by its sign.
       expect(at::add(r, x, -2), at::add(whole, plain, -2), Replicate());
       expect(at::sub(r, x), whole - plain, Replicate());
     }
@@ -116,7 +119,8 @@ TEST(Pointwise, FillsKeepNothingOfTheTerms) {
   });
 }
 
-// A layout has one reduction, so one of the operands is reduced.
+// Operands with different reductions: one is reduced, since a layout has one
+// reduction.
 TEST(Pointwise, OperandsOfUnlikeReductions) {
   const auto a = uniform({5, 3}, 1);
   const auto b = uniform({5, 3}, 2);
@@ -147,7 +151,8 @@ TEST(Pointwise, OperandsOfUnlikeReductions) {
   });
 }
 
-// Terms may be infinite of both signs where their sum is not.
+// Partial sums are exact for finite results only: terms may be infinite with
+// both signs where their sum is not.
 TEST(Pointwise, SumsAreExactForFiniteResultsOnly) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -183,7 +188,8 @@ TEST(Pointwise, ANumberBesideAScalarTensorDoesNotDecideTheDtype) {
   });
 }
 
-// An expanded dimension has a stride of 0, which orders nothing in memory.
+// Results of expanded tensors have the strides of plain results. An expanded
+// dimension has stride 0, which implies no memory order.
 TEST(Pointwise, ResultsOfExpandedTensorsAreViewedAsPlainOnesAre) {
   run_ranks(4, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2, 2}, {"a", "b"});
@@ -191,7 +197,7 @@ TEST(Pointwise, ResultsOfExpandedTensorsAreViewedAsPlainOnesAre) {
     const auto placed = distribute_tensor(values, mesh, {Shard(2), Shard(0)});
     for (const auto& sizes : std::vector<std::vector<int64_t>>{
              {2, 2, 4, 6}, {3, 2, 4, 6}, {1, 2, 4, 6}}) {
-      // LibTorch's C++ has no meta kernel of relu; of sin it has one.
+      // LibTorch's C++ has a meta kernel for sin, but not for relu.
       const auto plain = values.expand(sizes).relu();
       const auto result = placed.expand(sizes).relu();
       EXPECT_EQ(result.strides(), plain.strides());

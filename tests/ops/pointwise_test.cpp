@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every pointwise operator in every layout of its operands, forward, backward,
-// in place and with out, against the plain operator on full tensors.
+// Every pointwise operator in every layout of its operands, in forward and
+// backward pass, in place and with out, gives the plain operator's result on
+// full tensors.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dtensor/ops/registry.h>
 #include <dtensor/ops/rules/pointwise_names_impl.h>
@@ -20,19 +21,55 @@ const std::vector<Placement> kLayouts = {
     Replicate(),
     Partial()};
 
-// Those that LibTorch decomposes into others, and those of several classes.
-// clang-format off
+// Operators that LibTorch decomposes, and operators of several classes.
 const std::vector<std::string> kOthers = {
-    "__xor__.Scalar", "__xor__.Tensor", "add.Scalar", "add.Tensor", "addcdiv",
-    "addcmul", "clamp_max.Tensor", "clamp_min.Tensor", "clip", "clip.Tensor",
-    "clone", "conj_physical", "fill.Scalar", "float_power.Scalar",
-    "float_power.Tensor_Scalar", "float_power.Tensor_Tensor",
-    "frexp.Tensor", "hardswish", "isclose", "isfinite", "log_sigmoid",
-    "log_sigmoid_backward", "logit", "masked_fill.Scalar",
-    "masked_fill.Tensor", "max.other", "maximum", "min.other", "minimum",
-    "mul.Tensor", "mvlgamma", "nan_to_num", "neg", "positive", "prelu",
-    "relu6", "rsub.Scalar", "rsub.Tensor", "selu", "square", "sub.Scalar",
-    "sub.Tensor", "tril", "triu", "true_divide.Tensor", "where.self", "zero"};
+    "__xor__.Scalar",
+    "__xor__.Tensor",
+    "add.Scalar",
+    "add.Tensor",
+    "addcdiv",
+    "addcmul",
+    "clamp_max.Tensor",
+    "clamp_min.Tensor",
+    "clip",
+    "clip.Tensor",
+    "clone",
+    "conj_physical",
+    "fill.Scalar",
+    "float_power.Scalar",
+    "float_power.Tensor_Scalar",
+    "float_power.Tensor_Tensor",
+    "frexp.Tensor",
+    "hardswish",
+    "isclose",
+    "isfinite",
+    "log_sigmoid",
+    "log_sigmoid_backward",
+    "logit",
+    "masked_fill.Scalar",
+    "masked_fill.Tensor",
+    "max.other",
+    "maximum",
+    "min.other",
+    "minimum",
+    "mul.Tensor",
+    "mvlgamma",
+    "nan_to_num",
+    "neg",
+    "positive",
+    "prelu",
+    "relu6",
+    "rsub.Scalar",
+    "rsub.Tensor",
+    "selu",
+    "square",
+    "sub.Scalar",
+    "sub.Tensor",
+    "tril",
+    "triu",
+    "true_divide.Tensor",
+    "where.self",
+    "zero"};
 // clang-format on
 
 struct Op {
@@ -100,7 +137,7 @@ call(const Op& op, const std::vector<at::Tensor>& operands, bool ints) {
   return stack[0].toTensor();
 }
 
-// The operands of one operator: full tensors, and whether they are integers.
+// Operands of one operator: full tensors, and a flag for integers.
 struct Case {
   std::vector<at::Tensor> operands;
   bool ints = false;
@@ -161,8 +198,9 @@ std::string layouts_text(const std::vector<Placement>& layouts) {
   return text;
 }
 
-// All combinations of layouts of two operands; further ones are like the
-// second or replicated. The second one is so where `few`.
+// Returns all combinations of layouts of two operands. Further operands have
+// the layout of the second or are replicated, and so has the second if `few`,
+// relative to the first.
 std::vector<std::vector<Placement>> combinations(size_t operands, bool few) {
   std::vector<std::vector<Placement>> all = {{}};
   for (size_t i = 0; i < operands; ++i) {
@@ -292,7 +330,7 @@ void check_in_place(
   try {
     expected = call(op, copies, c.ints);
   } catch (const std::exception&) {
-    return; // the result is of another dtype
+    return; // the result has another dtype
   }
   auto operands = place_all(c, mesh, layouts, false);
   operands[0] = operands[0].clone();
@@ -380,7 +418,7 @@ void sweep(const Op& op, at::IntArrayRef sizes, Failures& failures) {
     }
   }
   if (op.name == "log_sigmoid") {
-    return; // its out variant makes a plain buffer of its own
+    return; // its out variant makes its own plain buffer
   }
   try {
     check_out(op, *c, expected, mesh, failures);

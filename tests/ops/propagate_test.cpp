@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The choice that propagate makes one mesh dimension after the other, against
-// the cheapest of all combinations of strategies on the whole mesh.
+// Compares the choice of propagate(), one mesh dimension after the other, with
+// the cheapest combination of strategies on the whole mesh.
 #include <dtensor/ops/infer_outputs_impl.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/propagate.h>
@@ -16,7 +16,7 @@
 namespace dtensor::testing {
 namespace TEST_SOURCE {
 
-// A call whose tensors are given by their shapes; the rest of the arguments.
+// A call whose tensors are given by their shapes, with the remaining arguments.
 struct Problem {
   const char* op;
   const char* overload;
@@ -88,7 +88,7 @@ Placement draw(int64_t ndim, bool partial, std::mt19937& random) {
                    : Shard(static_cast<int64_t>(random()) % ndim);
 }
 
-// What a combination costs, by the bytes that propagate counts with.
+// Returns the cost of a combination in bytes, as propagate() counts them.
 double cost_of(const OpCall& call, const std::vector<Strategy>& per_dim) {
   double cost = 0;
   for (size_t m = 0; m < per_dim.size(); ++m) {

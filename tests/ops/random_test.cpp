@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random operators: the same numbers in every layout, and of the right
+// Random operators draw the same numbers in every layout, from the correct
 // distribution.
 #include <dtensor/random/philox_impl.h>
 #include <dtensor/random/random.h>
@@ -39,7 +39,7 @@ std::vector<Distribution> distributions() {
   };
 }
 
-// All ways to lay a tensor of `ndim` dimensions out without Partial.
+// Returns all layouts of a tensor of `ndim` dimensions without Partial.
 std::vector<Placements> all_layouts(int64_t ndim, const DeviceMesh& mesh) {
   Placements kinds{Replicate()};
   for (int64_t d = 0; d < ndim; ++d) {
@@ -68,7 +68,7 @@ at::Tensor zeros_in(
   return distribute_tensor(at::zeros(sizes, dtype), mesh, layout, std::nullopt);
 }
 
-// What one rank alone draws.
+// Returns the numbers that a single rank draws.
 at::Tensor
 alone(at::IntArrayRef sizes, at::ScalarType dtype, const Fill& fill) {
   const auto mesh = init_device_mesh(at::kCPU, {1});

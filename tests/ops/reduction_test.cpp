@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions, norms, scans and plain values in every layout, forward and
-// backward, against the plain operators on full tensors.
+// Reductions, norms, scans and plain values in every layout, in forward and
+// backward pass, give the plain operators' results on full tensors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
@@ -39,7 +39,7 @@ Function two(std::string name, F f, bool differentiable = true) {
       differentiable};
 }
 
-// Every overload over one dimension, kept and not.
+// Adds every overload over one dimension, with and without keepdim.
 template <class F>
 void each_dim(std::vector<Function>& all, const std::string& name, F f) {
   for (const int64_t dim : {0, 1, -1}) {
@@ -178,7 +178,7 @@ std::vector<Function> whole_reductions() {
 std::vector<Function> norms() {
   using T = const at::Tensor&;
   std::vector<Function> all;
-  // The number of elements that are not zero has no gradient.
+  // The number of nonzero elements has no gradient.
   all.push_back(one(
       "norm 0", [](T x) { return x.norm(0); }, false));
   all.push_back(one(

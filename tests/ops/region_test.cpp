@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Regions: one node of the graph where all ranks record the same inside, and
-// whatever autograd may be asked of it.
+// Tests of regions: they are a single autograd node if all ranks record the
+// same graph inside, and support every use of autograd.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <tests/error_of.h>
 #include <tests/graph_nodes.h>
@@ -55,7 +55,8 @@ TEST(RegionTest, OfUnequalPartsIsSeveral) {
   });
 }
 
-// A graph task that wants some inputs only knows no nodes inside the region.
+// A graph task that requests only some inputs works, though it has no nodes
+// inside the region.
 TEST(RegionTest, ComputesTheGradientsThatAreAskedFor) {
   const auto plain_x = variable({2, 3, 4}, 1);
   const auto plain_w = variable({4, 6}, 2);
@@ -94,8 +95,8 @@ TEST(RegionTest, GivesItsTensorsBackAfterThePass) {
   });
 }
 
-// Nodes inside are met on two ways: through the region's own node, and through
-// the tensors that they saved.
+// Regions are twice differentiable. Nodes inside are reached in two ways:
+// through the region's own node, and through the tensors that they saved.
 TEST(RegionTest, IsTwiceDifferentiable) {
   const auto penalty = [](const Tensors& t) {
     const auto y = at::matmul(t[0], t[1]).pow(3).sum();
@@ -122,7 +123,8 @@ TEST(RegionTest, IsTwiceDifferentiable) {
   });
 }
 
-// Its gradient needs its result, which leads back to the node within.
+// An operator whose gradient uses its result is twice differentiable: the saved
+// result leads back to the node inside.
 TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
   const auto penalty = [](const at::Tensor& x) {
     const auto y = at::cumprod(x, 0).pow(2).sum();
@@ -142,8 +144,9 @@ TEST(RegionTest, OfAResultThatItSavesIsTwiceDifferentiable) {
   });
 }
 
-// LibTorch's formulas for no elements leave out what others depend on, and all
-// ranks are to bring the same gradients back to the layout before.
+// Regions are twice differentiable if a rank has no elements. LibTorch's
+// formulas for empty tensors omit dependencies that other ranks have, but all
+// ranks must redistribute the same gradients.
 TEST(RegionTest, IsTwiceDifferentiableWhereARankHasNoElements) {
   using Scan = std::function<at::Tensor(const at::Tensor&)>;
   const std::vector<std::pair<std::string, Scan>> scans = {

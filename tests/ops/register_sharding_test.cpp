@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rules that programs register: for operators of their own, and instead of
-// ours.
+// Tests of rules that programs register: for their own operators, and in place
+// of built-in rules.
 #include "tests/ops/against_plain.h"
 
 #include <dtensor/ops/install_impl.h>
@@ -20,7 +20,7 @@ OpRule by_dim(DimRule dim_rule) {
   return rule;
 }
 
-// Another rule than ours, until the end of the test.
+// Replaces a built-in rule until the end of the test.
 class Overridden {
  public:
   Overridden(std::string name, OpRule rule)
@@ -30,7 +30,8 @@ class Overridden {
   }
   Overridden(std::string name, DimRule rule)
       : Overridden(std::move(name), by_dim(std::move(rule))) {}
-  // As it was: register_sharding() would keep shapes and traits of the other.
+  // Restores the registry directly: register_sharding() would keep shapes and
+  // traits of the other rule.
   ~Overridden() {
     detail::registered_rules().replace(name_, ours_);
     const auto name = parse_operator_name(name_);
@@ -108,7 +109,7 @@ TEST(RegisterSharding, CountsForTheInPlaceFormToo) {
   });
 }
 
-// What is true of the operator in any layout stays: see OpTraits.
+// A replaced rule keeps the traits of the operator: see OpTraits.
 TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
   const Overridden prod("prod", nothing_cut);
   run_ranks(2, [] {
@@ -134,7 +135,8 @@ TEST(RegisterSharding, KeepsWhatWasKnownOfTheOperator) {
   EXPECT_FALSE(traits(rule).plain_in_gradient);
 }
 
-// Whatever form our rule has (Python: rules of one kind stay in place).
+// A rule replaces built-in rules of any form. (In Python, rules of one kind
+// stay in effect.)
 TEST(RegisterSharding, TakesThePlaceOfRulesOfAnyForm) {
   const std::vector<std::pair<std::string, TensorFn>> forms{
       {"add.Tensor", // unboxed
@@ -188,7 +190,7 @@ TORCH_LIBRARY(register_sharding_test, m) {
   m.def("halve(Tensor t) -> Tensor");
   m.def("weigh(Tensor x, *, Tensor scale, Tensor? offset=None) -> Tensor");
 }
-// What autograd records is what the kernel calls.
+// Autograd falls through, so it records the operators that the kernel calls.
 TORCH_LIBRARY_IMPL(register_sharding_test, AutogradCPU, m) {
   m.impl("weigh", torch::CppFunction::makeFallthrough());
 }
@@ -221,7 +223,8 @@ Strategies weigh_strategies(const OpCall& call, int64_t) {
   return all;
 }
 
-// Values and gradients in all layouts: keyword arguments move like others.
+// Keyword tensors are redistributed like others, with correct values and
+// gradients in all layouts.
 TEST(RegisterSharding, OfTensorsThatAreKeywordArguments) {
   register_sharding("register_sharding_test::weigh", weigh_strategies);
   const auto x = numbers({5, 4}, 1);
@@ -255,7 +258,7 @@ TEST(RegisterSharding, OfTensorsThatAreKeywordArguments) {
   });
 }
 
-// No meta kernel: the rule says what comes out.
+// For an operator without a meta kernel the rule gives the result shapes.
 TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
   OpRule rule;
   rule.dim_rule = [](const OpCall& call, int64_t) {
@@ -287,7 +290,7 @@ TEST(RegisterSharding, OfAnOperatorWithoutMetaKernel) {
   });
 }
 
-// What a call of relu says whose rule is this one.
+// Returns the error of a call of relu with this rule.
 std::string error_by(OpRule rule) {
   const auto mesh = init_device_mesh(at::kCPU, {1}, {"tp"});
   const auto x = rows(mesh);
@@ -339,7 +342,7 @@ TEST(RegisterSharding, OfRulesThatDoNotFitTheCall) {
   EXPECT_EQ(error_by(MeshStrategy{{{Shard(5)}}, {cut}}), no_dim);
 }
 
-// It says that the call's result is undefined.
+// Returns a rule with an undefined result.
 OpRule without_result() {
   auto rule = by_dim(nothing_cut);
   rule.meta = [](const OpCall&) {
@@ -350,7 +353,7 @@ OpRule without_result() {
   return rule;
 }
 
-// Its results are not those that the rule describes.
+// Results that differ from the rule's description are an error.
 TEST(RegisterSharding, OfLocalKernelsThatReturnSomethingElse) {
   const auto rule = [](const at::Tensor& result) {
     auto returns = by_dim(nothing_cut);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Mistakes in rules that programs register.
+// Tests of mistakes in rules that programs register.
 #include <dtensor/ops/einsum.h>
 #include <dtensor/ops/op_info_impl.h>
 #include <dtensor/ops/registry.h>
@@ -43,7 +43,8 @@ TEST(Registry, TraitsOfARuleAndOfAnOperatorAlone) {
   EXPECT_EQ(rules.find(parse_operator_name("eq_.Scalar")), nullptr);
 }
 
-// What a write has of the operator that computes the same, and what not.
+// An in-place form shares the gradient formula's traits with the functional
+// operator, but no others.
 TEST(Registry, TraitsOfAnInPlaceForm) {
   const auto traits = [](const char* name, const char* overload) {
     return detail::OpInfo(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules of torch::nn whose parameters and inputs are replicated compute what
-// plain ones compute, gradients included.
+// Modules of torch::nn with replicated parameters and inputs give the same
+// results as plain modules, including gradients.
 #include <gtest/gtest.h>
 #include <tests/ops/operands.h>
 
@@ -24,7 +24,7 @@ at::Tensor leaf(const at::Tensor& t) {
   return t.detach().requires_grad_(t.is_floating_point());
 }
 
-// Outputs of `call`, and the gradients of inputs and parameters.
+// Returns the outputs of `call`, and the gradients of inputs and parameters.
 template <class Module, class Call>
 Tensors run(Module module, const Call& call, Inputs inputs) {
   for (auto& t : inputs) {
@@ -279,14 +279,14 @@ TEST(ReplicatedModules, Attention) {
       {uniform({5, 2, 4}, 1), uniform({3, 2, 4}, 2)});
 }
 
-// The ranks drop the same elements: those of the DTensors' own stream.
+// All ranks drop the same elements, drawn from the DTensors' own stream.
 TEST(ReplicatedModules, DropoutBetweenLayersIsTheSameOnAllRanks) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = init_device_mesh(at::kCPU, {2});
     torch::manual_seed(7);
     nn::LSTM lstm(nn::LSTMOptions(4, 8).num_layers(2).dropout(0.5));
     distribute_module(*lstm, mesh);
-    at::rand({rank + 1}); // what ranks draw for plain tensors differs
+    at::rand({rank + 1}); // ranks' states for plain tensors differ
     const auto x = placed_whole(at::ones({5, 2, 4}), mesh);
     const auto y = std::get<0>(lstm->forward(x));
     const auto mine = DTensor(y).to_local().detach();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators without a rule compute on replicated tensors what they compute on
-// plain ones, gradients included.
+// Operators without a rule give the same results on replicated tensors as on
+// plain tensors, including gradients.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -33,7 +33,7 @@ void check_replicated(const OpCase& c, const DeviceMesh& mesh, Failures& all) {
   check_layouts(forward, mesh, chosen, 0, all);
 }
 
-/// With gradients, without, and in inference mode.
+/// Checks all cases with gradients, without, and in inference mode.
 void check_all(const std::vector<OpCase>& cases) {
   for (const auto& shape : kMeshes) {
     Failures failures;
@@ -108,7 +108,8 @@ TEST(Replicated, SpectraAreThoseOfThePlainSignal) {
   });
 }
 
-// The gradient of prod is right wherever it is; its own is that of cumprod.
+// Products of zeros are twice differentiable. The gradient of prod is correct
+// in any layout; its own gradient is that of cumprod.
 TEST(Replicated, ProductsOfZerosAreTwiceDifferentiable) {
   const auto plain = torch::tensor(
       {{1.0, 0.0, 2.0, 3.0}, {0.0, 1.0, 0.0, 2.0}, {1.0, 2.0, 4.0, 0.5}},
@@ -186,7 +187,8 @@ TEST(Replicated, FormulasThatMakePlainTensorsComputeGradients) {
   });
 }
 
-// In place: as out of place, and the result is written.
+// In-place forms compute the gradients of the functional forms, and write the
+// result.
 TEST(Replicated, FormulasThatMakePlainTensorsComputeGradientsInPlace) {
   const auto put = [](bool accumulate) {
     return [=](const TensorList& in) {
@@ -230,7 +232,8 @@ TEST(Replicated, GammaFunctionsInPlaceAlsoInShards) {
   });
 }
 
-// Of an empty matrix there is nothing to compute; the zeros are distributed.
+// Zeros that an operator makes from sizes alone are distributed, for example
+// the result for an empty matrix.
 TEST(Replicated, ResultsMadeOfSizesAloneAreDistributed) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -257,7 +260,8 @@ TEST(Replicated, TensorSplitReadsWhereToSplit) {
         pieces}});
 }
 
-// A write through the result reaches the operand, and its gradient.
+// An operator whose result turns out to be a view stays one: a write through
+// the result reaches the operand and its gradient.
 TEST(Replicated, AnOperatorThatTurnsOutAViewStaysOne) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});

@@ -31,7 +31,7 @@ c10::IValue index_list(const at::Tensor& index) {
 
 const c10::IValue kNone;
 
-// The first arguments, where others than the usual ones are needed.
+// First arguments of operators for which the usual arguments do not work.
 using Table = std::map<std::string, Values>;
 
 void add_moves(Table& table) {
@@ -156,7 +156,7 @@ void add_norms_and_losses(Table& table) {
   table["binary_cross_entropy_backward"] = {one, logits, logits};
 }
 
-// Those that are kernels.
+// Adds the operators with kernels.
 void add_kernels(Table& table) {
   const auto x = floats({4, 6});
   const auto batch = floats({2, 4, 8});
@@ -222,7 +222,7 @@ const Table& special_arguments() {
   return table;
 }
 
-// By type; dimensions are the last of two.
+// Returns an argument by type; dimension arguments name the last of two.
 c10::IValue usual_argument(
     const c10::Argument& argument,
     at::ScalarType dtype) {
@@ -279,7 +279,7 @@ PlainCall call_with(const c10::OperatorHandle& op, at::ScalarType dtype) {
   for (size_t i = call.arguments.size(); i < arguments.size(); ++i) {
     call.arguments.push_back(usual_argument(arguments[i], dtype));
   }
-  call.results = cloned(call.arguments); // which the operator may write
+  call.results = cloned(call.arguments); // the operator may write them
   op.callBoxed(&call.results);
   return call;
 }
@@ -292,7 +292,7 @@ PlainCall plain_call_of(const c10::OperatorHandle& op) {
     try {
       return call_with(op, dtype);
     } catch (const c10::Error&) {
-      // Not for numbers of this kind.
+      // The operator does not accept numbers of this kind.
     }
   }
   try {

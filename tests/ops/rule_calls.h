@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A plain call of each operator that has a rule: small, and of a shape in which
-// no dimension could be taken for another.
+// A plain call of each operator with a rule: small, and with a distinct size
+// for each dimension.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,7 +13,8 @@ struct PlainCall {
   torch::jit::Stack results;
 };
 
-/// Throws a runtime_error that names the operator if there is no such call.
+/// Returns a call of the operator. Throws a runtime_error that names it if
+/// there is none.
 PlainCall plain_call_of(const c10::OperatorHandle& op);
 
 } // namespace dtensor::testing

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rule as text, in tests/golden/rules.txt: a block for operators that say
-// the same of the same operands, with their names, the operands, what a mesh
-// dimension may do, and notes; behind them calls on operands that are cut in
-// units. To accept a change run this test with
-// DTENSOR_UPDATE_GOLDEN=1, then tools/operators_doc.py, and review both.
+// Every rule as text, in tests/golden/rules.txt. Operators with the same text
+// on the same operands share a block with their names, the operands, the
+// strategies of a mesh dimension, and notes. Calls on operands sharded in units
+// follow. To accept a change run this test with DTENSOR_UPDATE_GOLDEN=1, then
+// tools/operators_doc.py, and review both.
 #include "tests/ops/rule_calls.h"
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -39,7 +39,8 @@ DeviceMesh mesh_of_two() {
   return parse_spec("f32[1] on (2): R").spec()->mesh();
 }
 
-// The operands replicated over two ranks, seen as a rule sees them.
+// Returns the call with operands replicated over two ranks, in the form that
+// rules get.
 OpCall op_call(const OpInfo& info, const torch::jit::Stack& arguments) {
   std::vector<OpInput> inputs;
   visit_tensors(arguments, [&](const at::Tensor& t, size_t arg, int item) {
@@ -66,7 +67,7 @@ OutputMeta meta_of_result(const at::Tensor& t) {
   return meta;
 }
 
-// Of plain results, undefined ones too.
+// Returns the metadata of plain results, including undefined ones.
 std::vector<OutputMeta> metas_of(const torch::jit::Stack& results) {
   std::vector<OutputMeta> metas;
   for (const auto& value : results) {
@@ -86,7 +87,7 @@ std::string operand_text(const OpInput& input) {
   return text.substr(0, text.find(" on "));
 }
 
-// "f32[4, 8], f32[8, 6]".
+// Returns the operands as text: "f32[4, 8], f32[8, 6]".
 std::string operands_text(const OpCall& call) {
   std::string text;
   for (const auto& input : call.inputs) {
@@ -124,8 +125,8 @@ Placements layouts_of(const torch::jit::Stack& results) {
   return layouts;
 }
 
-// What a kernel makes of its first operand in that layout, the others being
-// replicated. Values do not matter, so one rank is enough.
+// Returns the layouts that a kernel gives for its first operand in layout `p`,
+// with the others replicated. Values do not matter, so one rank is enough.
 std::optional<Strategy>
 run_kernel(const OpInfo& info, const PlainCall& plain, const Placement& p) {
   const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -186,7 +187,7 @@ bool is_ours(const std::string& name) {
   return name.starts_with("aten::"); // other tests register their own
 }
 
-// Names with the same text share a block.
+// Blocks of names with the same text.
 class Blocks {
  public:
   void add(const std::string& name, const std::string& text) {
@@ -221,15 +222,15 @@ class Blocks {
   std::map<std::string, std::vector<std::string>> by_text_;
 };
 
-// A call on operands that are cut in units, and what they are.
+// A call on operands that are sharded in units, with their layouts.
 struct UnitCall {
   std::string name;
   std::vector<Sizes> operands;
-  std::vector<Placements> layouts; // of the operands, in turn
+  std::vector<Placements> layouts; // of the operands, one after the other
   std::function<at::Tensor(const std::vector<at::Tensor>&)> fn;
 };
 
-// Nine heads of 64 features, of which three share one of keys.
+// Returns calls with nine query heads of 64 features, three per key head.
 std::vector<UnitCall> calls_in_units() {
   const Placement heads = Shard(1, 64);
   const Placement groups = Shard(1, 192);
@@ -365,7 +366,8 @@ std::string shapes_wrongly_told(const OpInfo& info) {
           (told ? text_of(*told) : "nothing ") + "instead of " + truth + "\n";
 }
 
-// What a rule, or LibTorch's meta kernel, says beforehand comes out.
+// The results have the shapes that a rule, or LibTorch's meta kernel, gives in
+// advance.
 TEST(Rules, TellTheShapesOfResults) {
   std::string wrong;
   for (const auto& name : RuleRegistry::global().names()) {
@@ -380,7 +382,7 @@ TEST(Rules, TellTheShapesOfResults) {
       ADD_FAILURE() << e.what();
     }
   }
-  // Its relu has no meta kernel.
+  // rnn_relu_cell uses relu, which has no meta kernel.
   EXPECT_EQ(
       wrong, "aten::rnn_relu_cell: nothing instead of f32[4, 5][5, 1] \n");
 }

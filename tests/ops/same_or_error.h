@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an operator does with DTensors beside what it does with plain tensors:
-// the values, dtype and sizes of the result, or the text of the error.
+// Comparison of an operator on DTensors with the same operator on plain
+// tensors: the values, dtype and sizes of the result, or the text of the error.
 #pragma once
 
 #include "operands.h"
@@ -26,7 +26,8 @@ inline std::string layouts_of(const Tensors& tensors) {
   return text;
 }
 
-/// Empty if `mine` is the DTensor of `truth`, whose spec tells the truth.
+/// Returns the difference. Empty if `mine` is the DTensor of `truth` with a
+/// correct spec.
 inline std::string difference(const at::Tensor& mine, const at::Tensor& truth) {
   const auto& spec = *DTensor(mine).spec();
   const auto local = DTensor(mine).to_local();
@@ -92,7 +93,8 @@ inline void expect_same(
   EXPECT_EQ(failures.text(), "");
 }
 
-/// The error of `fn` on a mesh of two ranks, the same on both.
+/// Returns the error of `fn` on a mesh of two ranks, which must be equal on
+/// both.
 inline std::string error_on_ranks(
     const std::function<void(const DeviceMesh&)>& fn) {
   std::string texts[2];

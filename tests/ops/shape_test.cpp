@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators that move, add, drop or repeat whole dimensions.
+// Tests of operators that move, add, drop or repeat complete dimensions.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -49,7 +49,8 @@ TEST(Shape, AddsAndDropsDimensions) {
   });
 }
 
-// 3 rows over 2 ranks: the second rank's part has one row.
+// squeeze drops dimensions of global size 1 only. With 3 rows over 2 ranks, the
+// second rank has one local row.
 TEST(Shape, SqueezesGlobalOnesOnly) {
   check_cases({
       unary("squeeze", numbers({3, 1}, 1), [](auto& t) { return t.squeeze(); }),

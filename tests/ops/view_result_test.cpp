@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views and writes: a view that is a copy is never read after a write to what
-// it was taken of, nor written to; gradients find their way through writes to
-// views.
+// Tests of views and writes: a view that is a copy is never read after a write
+// to its base, nor written to. Gradients are correct through writes to views.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -11,7 +10,7 @@ using namespace dtensor::against_plain;
 
 using View = std::function<at::Tensor(const at::Tensor&)>;
 
-// Of a tensor of shape [4, 6].
+// Views of a tensor of shape [4, 6].
 const std::vector<std::pair<std::string, View>>& views() {
   static const std::vector<std::pair<std::string, View>> all = {
       {"select rows", [](auto& x) { return x.select(0, 1); }},
@@ -62,7 +61,8 @@ const std::vector<Placements>& places() {
   return all;
 }
 
-// What `use` returns, or "refused" if it throws in our words.
+// Returns the result of `use`, or "refused" if it throws an error of this
+// library.
 template <class Use>
 std::string outcome(const Use& use) {
   try {
@@ -77,8 +77,8 @@ at::Tensor whole(const at::Tensor& t) {
   return is_dtensor(t) ? DTensor(t).full_tensor() : t;
 }
 
-// `write` and then `use`, of a tensor and of a view of it, in every layout:
-// what plain tensors give, or refused.
+// Runs `write` and then `use`, on a tensor and a view of it, in every layout.
+// The result is that of plain tensors, or the call is refused.
 void expect_exact_or_refused(
     const std::function<at::Tensor(const View&, const at::Tensor&)>& program) {
   Failures failures;
@@ -154,7 +154,7 @@ TEST(ViewResult, AnOptimizerWritesToo) {
   expect_exact_or_refused([](const View& view, const at::Tensor& x) {
     const at::NoGradGuard no_grad;
     const auto v = view(x);
-    const TensorList all{x}; // a mere {x} is the overload for one number
+    const TensorList all{x}; // {x} alone selects the overload for one number
     at::_foreach_add_(all, all);
     return v + v;
   });
@@ -167,7 +167,7 @@ TEST(ViewResult, AWriteThroughTheView) {
   });
 }
 
-// As long as nobody writes, a copy is as good as a view.
+// A copy is read like a view until the copy or its base is written.
 TEST(ViewResult, CopiesAreReadWhileNothingIsWritten) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2});
@@ -208,7 +208,7 @@ TEST(ViewResult, SaysWhatIsOutOfDate) {
   });
 }
 
-// Conjugates are copies.
+// Conjugates are copies: results are exact or refused.
 TEST(ViewResult, ConjugatesAreExactOrRefused) {
   const auto complex = [](const at::Tensor& x) {
     return at::complex(x, x + 1);
@@ -279,7 +279,7 @@ std::string gradients(const Loss& loss, const View& view, const at::Tensor& x) {
   });
 }
 
-// Every view that can be written to, in every layout.
+// Checks every view that can be written to, in every layout.
 void expect_gradients(const Loss& loss, int64_t least) {
   Failures failures;
   int64_t exact = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views: they keep the sharding without communication, or say that they
-// cannot.
+// Views keep the sharding without communication, or throw.
 #include "tests/ops/against_plain.h"
 
 namespace dtensor {
@@ -31,8 +30,8 @@ bool says_that_it_cannot(const std::string& text, const char* op) {
       std::string::npos;
 }
 
-// Views `x` as `to`: exactly the plain result and no communication, or the
-// error. Returns whether it could.
+// Views `x` as `to` and checks for exactly the plain result without
+// communication, or for the error. Returns true if the view succeeded.
 bool check_view(
     const at::Tensor& plain,
     const at::Tensor& x,
@@ -125,8 +124,8 @@ TEST(View, HasTheGradientsOfPlainTensors) {
   });
 }
 
-// The gradient of a view may have any layout: it is redistributed, since
-// nobody could do it by hand.
+// The gradient of a view may have any layout. It is redistributed, since a
+// program cannot do so during a backward pass.
 TEST(View, TakesGradientsInAnyLayout) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -135,7 +134,7 @@ TEST(View, TakesGradientsInAnyLayout) {
     const auto g = numbers({5, 3}, 2);
     x.view({5, 3}).backward(place(g, mesh, {Shard(0)}));
     EXPECT_TRUE(at::equal(DTensor(x.grad()).full_tensor(), g.view(15)));
-    // Outside of a backward pass it keeps the cut, between rows.
+    // Outside of a backward pass it keeps the sharding, between rows.
     const at::Tensor s = place(g, mesh, {Shard(0)});
     EXPECT_EQ(DTensor(s.reshape({15})).placements()[0], Shard(0, 3));
   });
@@ -200,7 +199,8 @@ TEST(View, IsUnderstoodByCompositeOperators) {
   });
 }
 
-// The global tensor claims strides that this rank's part does not have.
+// view() never copies, even if the global strides differ from those of the
+// local tensor.
 TEST(View, NeverCopies) {
   run_ranks(2, [] {
     const auto mesh = init_device_mesh(at::kCPU, {2}, {"tp"});
@@ -262,7 +262,7 @@ TEST(View, GoesThroughAttentionWithoutCommunication) {
     const at::Tensor z =
         x.view({2, 3, 4, 2}).transpose(1, 2).transpose(1, 2).reshape({2, 3, 8});
     EXPECT_EQ(to_string(DTensor(z).placements()), "S(2)");
-    // Heads before time: a copy, in which each rank has its heads' rows.
+    // Heads before time: a copy, where each rank has the rows of its heads.
     const at::Tensor w =
         x.view({2, 3, 4, 2}).transpose(1, 2).reshape({8, 3, 2});
     EXPECT_EQ(to_string(DTensor(w).placements()), "SS(0, sf=2)");

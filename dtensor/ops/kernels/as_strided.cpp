@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// as_strided and as_strided_: they stride through the memory that a plain
-// tensor in place of the DTensor would have. No rank has that memory.
+// Kernels of as_strided and as_strided_, which stride through the memory that a
+// plain tensor in place of the DTensor would have. No rank has that memory.
 #include <dtensor/ops/registry.h>
 
 #include <ATen/ops/alias.h>
