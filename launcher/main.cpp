@@ -22,8 +22,8 @@ std::string random_key() {
       "{:08x}{:08x}{:08x}{:08x}", bits(), bits(), bits(), bits());
 }
 
-// Returns the key of node 0. It is prefixed with the options that must be equal
-// on all nodes.
+// Returns the job key, which node 0 draws. Throws UsageError on another node if
+// its number is taken or its options differ from those of node 0.
 std::string agree_on_key(const Options& options, Store& store) {
   const auto shape = fmt::format(
       "-n {} --nnodes {} --max-restarts {}",

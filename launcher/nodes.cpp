@@ -144,6 +144,8 @@ void Nodes::Shared::round() {
   }
 }
 
+// A failure decides the outcome at once. Success is decided by the last node to
+// report it.
 void Nodes::Shared::publish(int of, const Outcome& outcome) {
   const auto nodes = static_cast<int64_t>(beats.size());
   const bool failed = outcome.code != 0;

@@ -6,9 +6,8 @@
 // heartbeats by incrementing a key, and node 0 ends the job if a heartbeat
 // stops. A launcher that cannot reach the store treats node 0 as dead.
 //
-// The agreement runs in the launcher's only thread of its own. A lost host
-// blocks a call of the store, and meanwhile the launcher must print output and
-// handle signals.
+// A separate thread makes the calls of the store. A lost host blocks such a
+// call, and meanwhile the launcher must print output and handle signals.
 #pragma once
 
 #include <chrono>

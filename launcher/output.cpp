@@ -89,8 +89,8 @@ bool Output::pump() {
 }
 
 void Output::finish() {
-  // Reads only as much as a pipe holds: a process that a rank left running may
-  // print forever.
+  // Reads a bounded amount: a process that a rank left running may print
+  // forever.
   for (size_t read = 0; read < kLongest && pump(); read += kChunk) {
   }
   for (auto& source : sources_) {

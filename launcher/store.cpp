@@ -71,8 +71,8 @@ uint16_t port_of(int fd) {
           : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
-// Silences c10d's log, unless the user has set a log level. A lost store is
-// reported in one sentence instead of c10d's stack trace.
+// Restricts c10d's log to errors, unless the user has set a log level. The
+// launcher reports a lost store in one sentence, without c10d's stack trace.
 void quieten_c10d() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
     FLAGS_caffe2_log_level = 2; // errors

@@ -62,8 +62,8 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   return paths;
 }
 
-// Returns those written by save_checkpoint(), without symbolic links, sorted by
-// number.
+// Returns the checkpoints written by save_checkpoint(), except symbolic links,
+// sorted by number.
 std::vector<fs::path> saved_checkpoints_in(const std::string& folder) {
   auto all = checkpoints_in(folder);
   std::erase_if(all, [](const fs::path& path) {

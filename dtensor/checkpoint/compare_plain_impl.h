@@ -23,9 +23,9 @@ std::vector<std::string> comparable_names(
     const std::vector<SavedTensor>& tensors,
     const CheckpointExtra& extra);
 
-/// Returns the names whose digests differ between ranks. `digests` contains the
-/// digests of each rank. Throws ValueError on all ranks if any differ, unless
-/// `allows`.
+/// Returns the names with digests that differ between ranks. `digests` contains
+/// the digests of each rank. Throws ValueError on all ranks if any differ,
+/// unless `allows`.
 std::vector<std::string> names_that_differ(
     const std::vector<std::string>& names,
     const std::vector<std::vector<std::string>>& digests,

@@ -91,8 +91,8 @@ class Loading {
     return lines;
   }
 
-  // Verifies all bytes, and reads the tensors whose memory the program does not
-  // use yet.
+  // Verifies all bytes, and reads the tensors with memory that the program does
+  // not use yet.
   void prepare(detail::PartReader& reader) {
     for (const auto& target : targets_) {
       reader.check(target.name, target.value);

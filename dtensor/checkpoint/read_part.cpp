@@ -153,6 +153,8 @@ PartReader::Share PartReader::share_of(const at::Tensor& target) {
   if (shared) {
     share.readers = group_of(readers);
   }
+  // Mesh dimensions that do not shard rows multiply the readers of a row,
+  // except replicas that already share the rows among them.
   for (size_t m = 0; m < mine.size(); ++m) {
     const auto& p = spec.placements()[m];
     if (!p.cuts(0) && !(shared && p.is_replicate())) {

@@ -40,8 +40,8 @@ Checksums zeros_for(const std::vector<WrittenTensor>& tensors) {
   return all;
 }
 
-// Returns the alignment of the data. In large files it is a page, so that
-// page-aligned rows touch as few pages as possible.
+// Returns the alignment of the data. In large files it is a page: rows that
+// fill whole pages then straddle none.
 size_t alignment_for(int64_t bytes) {
   return bytes < (int64_t{1} << 20) ? 8 : 4096;
 }

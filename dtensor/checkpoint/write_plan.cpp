@@ -58,9 +58,9 @@ Sizes coordinate_at(const std::vector<int64_t>& shape, int64_t index) {
   return coordinate;
 }
 
-// Groups the ranks by the local shard that they hold. Ranks whose coordinates
-// differ only in mesh dimensions over which the tensor is not sharded hold the
-// same one.
+// Groups the ranks by the local shard that they hold. Ranks hold the same local
+// shard if their coordinates differ only in mesh dimensions that do not shard
+// the tensor.
 std::vector<Cell> cells_of(const HeldTensor& tensor, size_t number) {
   std::map<std::vector<int64_t>, Cell> cells;
   for (size_t r = 0; r < tensor.meshes[0].size(); ++r) {
@@ -196,7 +196,8 @@ WritePlan plan_writes(const std::vector<HeldTensor>& tensors, int64_t ranks) {
         : cells_of(tensors[i], i);
     cells.insert(cells.end(), of_tensor.begin(), of_tensor.end());
   }
-  // Cells with a single holder come first, then the large ones.
+  // Cells with a single holder leave no choice, so their load is counted first.
+  // Then come the large cells, so that the small ones can even out the load.
   std::stable_sort(
       cells.begin(), cells.end(), [](const auto& a, const auto& b) {
         const bool a_alone = a.ranks.size() == 1;

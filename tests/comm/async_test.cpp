@@ -18,7 +18,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// Returns values whose sums are rounded.
+// Returns values with sums that need rounding.
 at::Tensor rounding(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
   const auto numel = c10::multiply_integers(sizes);
   const at::Tensor index = torch::arange(numel, at::kDouble) + 1;

@@ -41,7 +41,7 @@ GroupPtr tp() {
   return new_group(ranks, "tp");
 }
 
-// Returns values that differ between ranks and whose sums are rounded. Every
+// Returns values that differ between ranks, with sums that need rounding. Every
 // rank can compute the input of every other.
 at::Tensor input_of(int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype) {
   int64_t numel = 1;

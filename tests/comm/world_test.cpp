@@ -157,7 +157,7 @@ TEST(World, MayBeLentToAnotherThread) {
   });
 }
 
-// A backward node whose rank has ended runs outside of any world.
+// A backward node runs outside of any world once its rank has ended.
 TEST(World, OfANodeIsNoneWhenTheRankHasEnded) {
   at::Tensor loss;
   int64_t size = -1;

@@ -79,6 +79,8 @@ class Hierarchical final : public GroupBackend {
         .view(input.sizes());
   }
 
+  // Gathers each column across hosts first, so that every byte crosses the
+  // network once per host, then exchanges the columns within the host.
   at::Tensor all_gather(const at::Tensor& input, SizesRef counts) override {
     const at::Tensor column =
         across_->all_gather(input, picked(counts, my_column()));

@@ -5,7 +5,7 @@
 // Member (h, l) is the l-th member on host h. There are two kinds of groups:
 // all members on one host (same h), and all members with the same l, one per
 // host. A reduction is reduce-scattered within the host, reduced across hosts,
-// and gathered within the host again. Each member thus sends only its share
+// and gathered within the host again. Each member thus sends only its slice
 // over the network, and every byte crosses it once.
 #pragma once
 

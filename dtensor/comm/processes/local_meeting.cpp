@@ -153,6 +153,7 @@ class NoteDesk {
     if (connection.get() < 0 || who.uid != geteuid()) {
       return;
     }
+    // Drop the oldest visitor: silent connections must not block the ranks.
     if (visitors_.size() == kMostVisitors) {
       visitors_.pop_front();
     }

@@ -145,6 +145,9 @@ std::vector<int64_t> Peers::silent(const std::vector<int64_t>& ranks) const {
   return result;
 }
 
+// Waits until a cause is known, until all ranks have published a failure, or
+// for a moment. If all failures are consequences, the ranks probably called
+// different collectives.
 std::string Peers::look_for_causes(const std::vector<int64_t>& ranks) const {
   const auto deadline = std::chrono::steady_clock::now() + kMoment;
   std::vector<int64_t> quiet;

@@ -2,10 +2,10 @@
 // SharedArena: a member's shared memory for results that other members help to
 // write.
 //
-// In a long all_reduce or all_gather, every member writes its share directly
+// In a long all_reduce or all_gather, every member writes its slice directly
 // into the results of all members. Those results therefore lie in the shared
 // segment, which lives as long as any of them. If the arena is full, results
-// are allocated elsewhere, and each member copies the others' shares.
+// are allocated elsewhere, and each member copies the others' slices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

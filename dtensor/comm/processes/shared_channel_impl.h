@@ -6,9 +6,9 @@
 // notice, and waits until all members have posted. Then it reads the buffers of
 // the others. Every member has two buffers and two notices, for odd and even
 // stages. It rewrites a buffer only after all others have posted the next
-// stage, so have finished reading; one wait per stage is therefore enough. A
-// buffer is the data field of the notice itself, or a block if that is too
-// small.
+// stage, that is, once they have finished reading. One wait per stage is
+// therefore enough. A buffer is the data field of the notice itself, or a block
+// if that is too small.
 //
 // A waiting member spins first and then sleeps on the bell (a futex). It wakes
 // periodically to check that the members it waits for are alive. A member that

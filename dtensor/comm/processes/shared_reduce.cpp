@@ -5,8 +5,8 @@
 // by itself. A longer tensor is processed in blocks, and each member reduces
 // one part of every block. In one stage, a member publishes the parts of a
 // block that the others reduce. Once all have done so, it reduces its own part.
-// It writes the result directly to the members whose results are in arenas, and
-// into its next buffer for the others. So each additional block costs one more
+// It writes the result directly to the members with results in arenas, and into
+// its next buffer for the others. So each additional block costs one more
 // stage.
 #include <dtensor/comm/processes/shared_backend_impl.h>
 
@@ -208,6 +208,8 @@ at::Tensor SharedBackend::reduce_in_parts(
       shown.defined() ? shown : empty_result(input.sizes(), input.options());
   const auto signature = reduction(kKind, input, op);
   InParts parts(*channel_, input, out, op);
+  // Stage `block` publishes and reduces block `block`, and collects the results
+  // of the previous block. The last stage only collects.
   for (int64_t block = 0; block <= parts.blocks(); ++block) {
     if (block == 0) {
       parts.results().show(*results_, shown);

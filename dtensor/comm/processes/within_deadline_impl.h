@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // within_deadline(): runs a function that may block forever, such as a call of
-// a store whose process is stopped.
+// a store in a stopped process.
 #pragma once
 
 #include <dtensor/comm/processes/sockets_impl.h>
