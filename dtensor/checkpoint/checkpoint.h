@@ -87,7 +87,7 @@ struct SaveOptions {
 /// - ranks that do not save the same tensors;
 /// - plain tensors and values of `extra` that differ between ranks (unless
 ///   allow_differences);
-/// - a path that exists (unless overwrite and it is a checkpoint).
+/// - a path that exists (unless `overwrite` permits its replacement).
 ///
 /// Throws RuntimeError for errors of the file system.
 ///
