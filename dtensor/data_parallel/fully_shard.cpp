@@ -48,6 +48,8 @@ DeviceMesh checked_mesh(const DeviceMesh& given) {
   return mesh;
 }
 
+// Returns the groups of a unit. To gather among fewer ranks in the backward
+// pass, splits the sharding dimension in two and takes the inner one.
 detail::UnitGroups groups_of(
     const DeviceMesh& mesh,
     const std::optional<ReshardAfterForward>& reshards) {

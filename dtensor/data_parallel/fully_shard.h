@@ -114,7 +114,8 @@ struct FullyShardOptions {
 /// Python: torch.distributed.fsdp.FSDPModule (there, the module itself).
 class DTENSOR_API FSDPModule {
  public:
-  /// The unit of a module. Throws ValueError if the module is not a unit.
+  /// Makes a handle to the unit of `module`. Throws ValueError if there is
+  /// none.
   explicit FSDPModule(const torch::nn::Module& module);
   explicit FSDPModule(std::shared_ptr<detail::Unit> unit);
 
@@ -149,9 +150,9 @@ class DTENSOR_API FSDPModule {
 /// it for inner modules first. Plain parameters must have the same values on
 /// all ranks. A DTensor parameter (from parallelize_module) becomes a DTensor
 /// on both meshes, which must be slices of one mesh: R becomes (S(0), R), and
-/// S(0) becomes (StridedShard(0), S(0)). Where units S(0, u) have no such
-/// StridedShard, data parallelism comes last: (S(0, u), S(0, u)). Existing
-/// gradients are sharded too.
+/// S(0) becomes (StridedShard(0), S(0)). For shards in units, S(0, u), that a
+/// StridedShard cannot express, data parallelism comes last: (S(0, u),
+/// S(0, u)). Existing gradients are sharded too.
 ///
 /// Operators on parameters alone (`1 + weight`) compute on the local shards and
 /// return DTensors. Such a result is gathered where it meets another tensor.

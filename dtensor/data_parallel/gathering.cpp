@@ -15,7 +15,7 @@ namespace dtensor::detail {
 namespace {
 
 // Returns a tensor over the elements from `begin` on. It shares the storage but
-// is no view for autograd: a write to it leaves the version counters of the
+// is not a view for autograd: a write to it leaves the version counters of the
 // others as they are.
 at::Tensor over(const at::Tensor& elements, int64_t begin, SizesRef sizes) {
   auto t = at::empty({0}, elements.options());
@@ -46,6 +46,8 @@ Gathering::Gathering(
   release();
 }
 
+// Makes a new tensor per use, with its own version counter and autograd
+// history.
 at::Tensor Gathering::bare(size_t i, const WholeLayout& layout) const {
   const c10::InferenceMode normal(false);
   const auto& part = parts_[i];
@@ -68,6 +70,8 @@ at::Tensor Gathering::whole(
   return whole;
 }
 
+// Makes the tensor output i of the one node that receives the gradients of all
+// parameters.
 void Gathering::record(
     const at::Tensor& whole,
     size_t i,
@@ -81,6 +85,9 @@ void Gathering::record(
       whole, {std::move(node), static_cast<uint32_t>(i)});
 }
 
+// Allocates memory and moves it into the storage of `elements_`. Every tensor
+// over that storage (`parts_`, and tensors that graphs have saved) is valid
+// again, as tensors refer to the storage and not to its memory.
 void Gathering::bring_memory() {
   if (is_here_) {
     return;

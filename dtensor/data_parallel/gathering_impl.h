@@ -2,10 +2,10 @@
 // Gathering: the unsharded parameters of a unit, as operators and the autograd
 // graph use them.
 //
-// Their memory is allocated and freed repeatedly, while the tensors stay: when
-// a graph needs a saved tensor, its memory is filled again. A tensor that other
-// code may read at any time (such as a view of an unsharded parameter) keeps
-// the memory: then it is freed with the last such tensor.
+// The tensors persist, while their memory is allocated and freed repeatedly:
+// when a graph needs a saved tensor, its memory is filled again. A tensor that
+// other code may read at any time (such as a view of an unsharded parameter)
+// keeps the memory until the last such tensor is destroyed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -73,6 +73,8 @@ void Reduction::add_unsummed(std::vector<LocalGradient>& locals) {
   }
 }
 
+// Packs gradients behind one header per rank. The reduction divides the counts
+// in the header too, but they are only compared with 0.
 at::Tensor Reduction::pack(
     const FlatLayout& layout,
     const std::vector<LocalGradient>& locals,
@@ -124,6 +126,8 @@ PendingPtr Reduction::sum(at::Tensor packed, const FlatLayout& layout) {
   return repeat_->all_reduce_async(std::move(part), op);
 }
 
+// Returns a DTensor that waits for the collective when it is used. Only without
+// a local gradient the header must be read, and so waited for, at once.
 at::Tensor Reduction::result(
     const ReducedParameter& parameter,
     LocalGradient local,

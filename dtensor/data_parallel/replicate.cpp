@@ -104,6 +104,8 @@ bool Replication::is_inside() const {
       torch::autograd::get_current_graph_task_id() != pass_;
 }
 
+// Begins a pass unless one is running. The callback of the graph task owns
+// `alive`, so `alive_` expires when the pass ends, also by an error.
 void Replication::begin_pass() {
   if (!alive_.expired()) {
     return;

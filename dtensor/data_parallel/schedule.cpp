@@ -77,6 +77,9 @@ void Schedule::end_backward() {
   finish_at_end();
 }
 
+// Frees the parameters of other units: in the forward pass those of units that
+// are not around `unit`, in the backward pass those of units without pending
+// gradients.
 void Schedule::release_others(const Unit& unit, bool in_backward) {
   // Iterates over a copy, since release() may change the list.
   for (const auto& weak : std::vector(gathered_)) {
@@ -95,6 +98,8 @@ void Schedule::release_others(const Unit& unit, bool in_backward) {
   });
 }
 
+// Prefetches the unit that came next in the last forward pass, if `unit` is at
+// the same position in both passes.
 void Schedule::gather_next(const Unit& unit) {
   if (!unit.forward_prefetch().empty()) {
     for (const auto& weak : unit.forward_prefetch()) {
@@ -113,6 +118,8 @@ void Schedule::gather_next(const Unit& unit) {
   }
 }
 
+// Prefetches the unit before `unit` in this forward pass. Searches from the
+// last position towards the front, as a unit may occur several times.
 void Schedule::gather_previous(Unit& unit) {
   if (!unit.backward_prefetch().empty()) {
     for (const auto& weak : unit.backward_prefetch()) {
@@ -156,6 +163,9 @@ void Schedule::note_gathered(Unit& unit) {
   }
 }
 
+// Queues finish() once per backward pass. The callback runs outside of any
+// node, maybe on a thread that belongs to no rank. Therefore it captures the
+// world.
 void Schedule::finish_at_end() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == task_) {

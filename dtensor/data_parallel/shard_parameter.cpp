@@ -106,8 +106,8 @@ ParameterLayout layout_of_plain(
       {Sizes(parameter.sizes().begin(), parameter.sizes().end()), dim, {}}};
 }
 
-// Puts the mesh dimension of data parallelism first, as Python does. Unevenly
-// sharded heads have no such StridedShard: then it comes last.
+// Puts the mesh dimension of data parallelism first, as Python does. A
+// StridedShard cannot express unevenly sharded heads: then it comes last.
 SpecPtr spec_over_both(
     const Spec& whole,
     const std::string& name,

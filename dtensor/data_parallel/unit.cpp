@@ -135,6 +135,8 @@ std::shared_ptr<void> Unit::open_inside() {
   return {nullptr, [unit = shared_from_this()](void*) { --unit->open_; }};
 }
 
+// Hooks each node of the results, so that the parameters are gathered again
+// before the backward pass reads what the node has saved.
 void Unit::give_back(size_t parameter, at::TensorList results) {
   --users_;
   const Node* hooked = nullptr;
@@ -183,6 +185,8 @@ void Unit::bring(Gathering& gathering) {
   schedule_->note_gathered(*this);
 }
 
+// Reuses the current gathering if no parameter has changed. Otherwise makes a
+// new one: graphs may still own tensors of the old one.
 void Unit::gather() {
   if (parameters_.empty()) {
     return;
@@ -203,6 +207,8 @@ void Unit::gather() {
   gathered_changes_ = changes_;
 }
 
+// Compares the state of `parameter` only. `changes_` counts the writes to all
+// others that operators have made.
 void Unit::gather_for(size_t parameter) {
   const bool is_here = current_ != nullptr && current_->is_here() &&
       gathered_changes_ == changes_ &&
@@ -212,6 +218,8 @@ void Unit::gather_for(size_t parameter) {
   }
 }
 
+// Makes one node for all parameters, so that one call gets all their gradients
+// and reduces them together.
 NodePtr Unit::make_node() {
   auto node = detail::make_node<UnitBackward>(shared_from_this());
   torch::autograd::edge_list edges;
@@ -239,6 +247,8 @@ void Unit::refill(Gathering& gathering, size_t parameter) {
   awaits_gradients_ |= gathering.learns();
 }
 
+// Frees the unsharded parameters unless an operator uses them. If backward
+// gathers among fewer ranks, keeps this rank's chunk for that all-gather.
 void Unit::release(bool after_forward) {
   ahead_ = nullptr;
   if (users_ > 0 || current_ == nullptr || !current_->is_here()) {

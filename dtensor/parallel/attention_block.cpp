@@ -74,6 +74,9 @@ AttentionRows attend_by_definition(const AttentionBlock& block) {
       lse};
 }
 
+// Computes the softmax backward. `rows` covers all keys: exp(scores - lse) are
+// the block's weights in the softmax over all keys, and `mean` is the sum of
+// grad * out per row.
 AttentionGradients gradients_by_definition(
     const AttentionBlock& block,
     const AttentionRows& rows,
@@ -155,6 +158,9 @@ void MergedRows::begin() {
       options);
 }
 
+// Interpolates between old and new rows. The weight of the new ones is
+// exp(lse_new) / (exp(lse_old) + exp(lse_new)) = sigmoid(lse_new - lse_old),
+// which cannot overflow.
 void MergedRows::add(Interval queries, const AttentionRows& rows) {
   const auto dtype = sum_dtype(query_.scalar_type());
   if (!rows_.out.defined() && queries.size() == query_.size(2)) {

@@ -50,7 +50,7 @@ AttentionGradients gradients_of(
 /// Returns the dtype in which rows and gradients of `dtype` are accumulated.
 at::ScalarType sum_dtype(at::ScalarType dtype);
 
-/// Merges rows of several blocks. Rows of queries that attend to no key are 0.
+/// Merges rows of several blocks. Queries that attend to no key give 0.
 class MergedRows {
  public:
   /// Merges rows of `query`, with values of `features` features.

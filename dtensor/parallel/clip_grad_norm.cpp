@@ -112,6 +112,8 @@ void add_distributed(
   bucket.value = norm.together(bucket.value, norm.of(local));
 }
 
+// Combines local norms per set of sharding mesh dimensions first, so that each
+// set takes one all-reduce per dimension, whatever the number of gradients.
 double norm_of_all(const std::vector<at::Tensor>& grads, const Norm& norm) {
   std::vector<Bucket> buckets;
   for (const auto& grad : grads) {

@@ -60,6 +60,7 @@ int64_t size_from_end(const at::Tensor& t, int64_t place) {
   return place <= t.dim() ? t.size(t.dim() - place) : 1;
 }
 
+// Chooses layouts of query, key and value, one mesh dimension after the other.
 class LayoutsFor {
  public:
   LayoutsFor(const Operands& all, bool grouped, int64_t tokens_dim)

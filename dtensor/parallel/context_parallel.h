@@ -101,7 +101,7 @@ class DTENSOR_API ContextParallel {
   bool was_watched_;
 };
 
-/// Spelling of Python's context manager.
+/// Opens the scope, with the spelling of Python's context manager.
 [[nodiscard]] inline ContextParallel context_parallel(
     const DeviceMesh& mesh,
     const ContextParallelOptions& options = {}) {

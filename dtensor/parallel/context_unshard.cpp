@@ -38,6 +38,9 @@ void check_part_of(
       ". Pass the parts of all ranks of the mesh.");
 }
 
+// Gathers all shards. After a balanced scope, restores the order of the
+// sequence: `order` lists the position of each gathered token, `places` is its
+// inverse.
 at::Tensor
 unsharded(const DeviceMesh& mesh, const at::Tensor& part, int64_t dim) {
   Group& group = get_group(mesh);

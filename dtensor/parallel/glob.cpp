@@ -20,6 +20,8 @@ size_t end_of_set(std::string_view pattern, size_t begin) {
   return pattern.find(']', begin + (negated ? 2 : 1)); // "[]a]" contains ']'
 }
 
+// Splits a pattern into tokens. An unterminated '[' is a plain character; then
+// later sets cannot be terminated either, which keeps the scan linear.
 std::vector<Token> tokens_of(std::string_view pattern) {
   std::vector<Token> tokens;
   bool any_set_ends = true;

@@ -138,6 +138,7 @@ struct KeepLayout final : torch::autograd::PostAccumulateGradHook {
 
 } // namespace
 
+// Appends the hook behind all HookBefore hooks, unless it is there already.
 void keep_gradient_in_layout(const at::Tensor& parameter) {
   auto* meta = torch::autograd::impl::materialize_autograd_meta(parameter);
   auto* place = &meta->post_acc_grad_hooks_;

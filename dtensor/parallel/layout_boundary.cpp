@@ -205,6 +205,9 @@ void check_same_style(const LayoutBoundary& a, const LayoutBoundary& b) {
       ", which is styled differently. Give both the same style.");
 }
 
+// Takes the general path on ranks outside of the mesh and for DTensor outputs.
+// Otherwise redistribution and conversion to a local tensor are one autograd
+// node.
 at::Tensor to_output_layout(
     const at::Tensor& y,
     const StyleMesh& where,

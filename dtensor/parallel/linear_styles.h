@@ -48,8 +48,8 @@ struct ColwiseOptions {
 /// repeated as scaled_dot_product_attention with enable_gqa requires. For
 /// example, three key heads that nine query heads share on two ranks are 0 0 0
 /// 1 1 (for five query heads) and 1 2 2 2 (for four). apply() throws ValueError
-/// for a shared_by that is no multiple of the units, and for shared_by together
-/// with pieces or an output layout other than the default. It throws
+/// for a shared_by that is not a multiple of the units, and for shared_by
+/// together with pieces or an output layout other than the default. It throws
 /// NotImplementedError for shared_by with an Embedding.
 ///
 /// Python: torch.distributed.tensor.parallel.ColwiseParallel, without units.

@@ -32,7 +32,7 @@ class DTENSOR_API LossParallel {
   LossParallel& operator=(const LossParallel&) = delete;
 };
 
-/// Spelling of Python's context manager.
+/// Opens the scope, with the spelling of Python's context manager.
 [[nodiscard]] inline LossParallel loss_parallel() {
   return LossParallel();
 }

@@ -28,6 +28,7 @@ Claims& claims() {
   return all;
 }
 
+// Claims an object by its address, or throws if another rank holds the claim.
 const void* claim(const char* where, const char* what, const void* object) {
   const std::lock_guard<std::mutex> lock(claims().mutex);
   const auto known = claims().by_object.find(object);

@@ -36,6 +36,8 @@ void check_may_share(
 
 } // namespace
 
+// Returns the pending change of a parameter. Copies its boundaries, so that the
+// parameter's own ones stay unchanged until carry_out().
 PlanChanges::Parameter& PlanChanges::change_of(const at::Tensor& parameter) {
   const auto [known, is_new] =
       places_.try_emplace(parameter.unsafeGetTensorImpl(), parameters_.size());

@@ -59,6 +59,8 @@ void PlanMatches::add_children(
   }
 }
 
+// Matches level by level. For the error, remembers the names at the deepest
+// level where a module has no matching child.
 std::vector<Match> PlanMatches::find(const std::string& pattern) {
   std::vector<Match> level = {{nullptr, &root_, ""}};
   if (pattern.empty()) {

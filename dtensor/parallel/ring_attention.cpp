@@ -135,6 +135,9 @@ std::unique_ptr<KeyValueSink> sink_for(
       group, shapes, key.options().dtype(sum_dtype(key.scalar_type())), method);
 }
 
+// Receives the blocks again and recomputes their weights from lse, as flash
+// attention does. Gradients of keys and values go around in the sink, unless
+// they are not needed.
 variable_list ring_backward(
     const Seen& seen,
     const at::Tensor& grad,

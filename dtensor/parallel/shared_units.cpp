@@ -60,6 +60,9 @@ at::Tensor take_units(const at::Tensor& t, const Units& which, int64_t unit) {
 
 } // namespace
 
+// Counts this rank's users of each unit and divides the counts by their
+// greatest common divisor. Then equally many consecutive users belong to each
+// entry of the result.
 std::vector<int64_t> SharedUnits::of_rank(int64_t ranks, int64_t rank) const {
   const auto mine = chunk(users, ranks, rank);
   const auto each = users / count;
@@ -102,6 +105,8 @@ bool SharedUnits::is_even(int64_t ranks) const {
   return true;
 }
 
+// Multiplies by the contiguous rows of the units that this rank needs, then
+// repeats units of the output if necessary.
 at::Tensor shared_linear(
     const at::Tensor& input,
     const at::Tensor& weight_t,

@@ -110,6 +110,7 @@ std::string state_text(const at::Tensor& value) {
                            : shape_text(value.scalar_type(), value.sizes());
 }
 
+// Broadcasts names, dtypes and shapes as JSON, then each tensor.
 StateDict broadcast_state(const StateDict& state) {
   const c10::NoGradGuard no_grad;
   const auto group = everybody();

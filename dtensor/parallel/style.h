@@ -44,7 +44,7 @@ struct StyleTarget {
   of_child(const std::string& child_name, torch::nn::Module& child) const;
 };
 
-/// Rule that parallelizes one kind of module. See docs/guides/write_a_style.md.
+/// Base of styles, which parallelize modules. See docs/guides/write_a_style.md.
 /// Python: torch.distributed.tensor.parallel.ParallelStyle.
 class DTENSOR_API ParallelStyle {
  public:

@@ -41,6 +41,8 @@ bool has_weight(
 
 } // namespace
 
+// Removes entries of destroyed modules each time the list has doubled, so that
+// the cost per call is constant on average.
 void note_styled(
     torch::nn::Module& module,
     BoundaryKind kind,

@@ -39,7 +39,7 @@ namespace dtensor::torch_2_0 {
 /// vdim and batch_first, which have no effect there, do not exist here. Use
 /// to() for device and dtype.
 struct AttentionOptions {
-  /// Dropout of attention probabilities in training. (Python has no effect.)
+  /// Dropout of attention probabilities in training. (No effect in Python.)
   double dropout = 0;
   /// Adds a bias to the output projection.
   bool bias = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CheckReplicas with data parallelism: different data on ranks is no error, and
-// replicas of shards are compared.
+// CheckReplicas with data parallelism: different data on ranks is not an error,
+// and replicas of shards are compared.
 #include <dtensor/data_parallel/replicate.h>
 #include <dtensor/debug/check_replicas.h>
 #include <dtensor/parallel/context_parallel.h>
