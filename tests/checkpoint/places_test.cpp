@@ -14,8 +14,8 @@ using namespace test_modules;
 using test_weights::Folder;
 namespace fs = std::filesystem;
 
-// Tensors whose values differ from the bytes in memory are saved correctly:
-// conjugates, negatives and views.
+// Conjugates, negatives and views are saved correctly, although their values
+// differ from the bytes in memory.
 TEST(Checkpoint, HasTheValuesOfViews) {
   const Folder folder;
   const auto c = at::complex(at::arange(6.), at::arange(6.) + 7).view({2, 3});
