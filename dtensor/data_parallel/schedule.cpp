@@ -77,9 +77,9 @@ void Schedule::end_backward() {
   finish_at_end();
 }
 
-// Frees the parameters of other units: in the forward pass those of units that
-// are not around `unit`, in the backward pass those of units without pending
-// gradients.
+// Frees the parameters of other units, except units around `unit`. The forward
+// pass frees those that reshard after forward; the backward pass frees those
+// without pending gradients.
 void Schedule::release_others(const Unit& unit, bool in_backward) {
   // Iterates over a copy, since release() may change the list.
   for (const auto& weak : std::vector(gathered_)) {

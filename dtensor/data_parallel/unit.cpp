@@ -207,8 +207,8 @@ void Unit::gather() {
   gathered_changes_ = changes_;
 }
 
-// Compares the state of `parameter` only. `changes_` counts the writes to all
-// others that operators have made.
+// Compares the state of `parameter` only. `changes_` stands for the others: it
+// counts writes by operators and replacements of data.
 void Unit::gather_for(size_t parameter) {
   const bool is_here = current_ != nullptr && current_->is_here() &&
       gathered_changes_ == changes_ &&
