@@ -101,6 +101,7 @@ std::vector<at::Tensor> DerivedCall::run() {
       stack[operand.arg].toList().set(
           static_cast<size_t>(operand.item), std::move(whole));
     } else {
+      // The unsharded value belongs to its source, so a write gets a copy.
       const bool is_written = kind_ == Kind::kInPlace && operand.arg == 0;
       stack[operand.arg] = is_written ? whole.clone() : std::move(whole);
     }

@@ -215,6 +215,9 @@ ShapeSet cut_all(
 
 } // namespace
 
+// Decides one mesh dimension after the other. Each candidate is tested on every
+// distinct pair of local shapes that the earlier mesh dimensions leave: ranks
+// with equal local shapes shard them equally, so few pairs represent all ranks.
 ViewLayout view_layout(
     SizesRef from,
     SizesRef to,

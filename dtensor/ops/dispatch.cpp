@@ -102,6 +102,7 @@ class FirstArgument {
   std::shared_ptr<const Boundaries> boundaries_;
 };
 
+// Runs a decided call: all steps after the decision.
 void run(
     const OpInfo& info,
     const Decision& decision,

@@ -24,8 +24,7 @@ struct DTENSOR_API Einsum {
 };
 
 /// Returns one strategy per letter, then one per input that may be Partial(sum)
-/// while the others are replicated (the operator is linear in each single
-/// input).
+/// while the others are replicated. (An einsum is linear in each input.)
 DTENSOR_API Strategies einsum_strategies(const Einsum& equation);
 DTENSOR_API Strategies einsum_strategies(std::string_view equation);
 

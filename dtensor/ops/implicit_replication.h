@@ -17,9 +17,9 @@ namespace dtensor {
 ///
 /// Differentiable: a plain operand gets a plain gradient, the full one on every
 /// rank. The backward pass of operators called in the scope may run outside of
-/// it. A plain tensor that the operator writes stays an error, and the plain
-/// input of a styled module keeps the meaning that the style gives it. Scopes
-/// nest. Operators called in the scope take the boxed path, which is slower.
+/// it. A plain tensor that the operator writes stays an error. The plain input
+/// of a styled module keeps the meaning that the style gives it. Scopes nest.
+/// Operators called in the scope take the boxed path, which is slower.
 ///
 /// Python: torch.distributed.tensor.experimental.implicit_replication, which
 /// does not nest and requires the backward pass inside the scope, too.

@@ -12,9 +12,9 @@
 
 namespace dtensor::detail {
 
-/// Key of an unboxed call, of bounded length. The key is unusable if the call
-/// is longer, or if only the boxed path can run it (because of a plain tensor
-/// with dimensions, or a view that is a copy).
+/// Key of an unboxed call, of bounded length. Unusable for a longer call, and
+/// for a call that only the boxed path can run (because of a plain tensor with
+/// dimensions, or a view that is a copy).
 class ShortKey {
  public:
   static constexpr size_t kWords = 14;

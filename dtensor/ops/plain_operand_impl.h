@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain tensors beside DTensors.
+// Checks and conversions of plain tensors beside DTensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

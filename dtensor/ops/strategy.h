@@ -2,9 +2,9 @@
 // Strategy and OpRule: the layouts that an operator supports on one mesh
 // dimension, as data.
 //
-// A strategy states: if the inputs have these placements on a mesh dimension,
-// then the local operators of all ranks together compute the full operator, and
-// the outputs have the given placements.
+// A strategy lists placements on a mesh dimension. If the inputs have its input
+// placements, then the local operators of all ranks together compute the full
+// operator, and the outputs have its output placements.
 //
 //   mm: m over the ranks      inputs S(0) R     output S(0)
 //       k over the ranks      inputs S(1) S(0)  output P(sum)
@@ -116,9 +116,8 @@ struct OpRule {
   /// local operator.
   bool region = false;
   /// True if gradient formulas call the operator in a special way. Inside a
-  /// backward pass the rule may decide otherwise, and the plain tensors of
-  /// global shape that formulas make (zeros for an unused output) count as
-  /// replicated.
+  /// backward pass the rule may then decide otherwise. Plain tensors of global
+  /// shape that formulas make (zeros for an unused output) count as replicated.
   bool in_gradients = false;
   /// True if the rule may also decide otherwise where the gradient passes
   /// through a write to a view.

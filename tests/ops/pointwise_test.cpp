@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every pointwise operator in every layout of its operands, in forward and
+// Every pointwise operator, in every layout of its operands, in forward and
 // backward pass, in place and with out, gives the plain operator's result on
 // full tensors.
 #include <ATen/core/dispatch/Dispatcher.h>

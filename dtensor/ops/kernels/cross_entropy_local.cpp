@@ -60,6 +60,7 @@ struct Targets {
   at::Tensor global;  // 0 where ignored
 };
 
+// Returns each target's class, and its local index on the rank that holds it.
 Targets look_up_targets(
     const CrossEntropyPlan& plan,
     const at::Tensor& target) {
@@ -125,6 +126,7 @@ at::Tensor sample_weight(
   return w.masked_fill(t.ignored, 0);
 }
 
+// Sums over the ranks that hold other samples.
 at::Tensor sum_over_batch(const CrossEntropyPlan& plan, at::Tensor t) {
   for (int64_t m = 0; m < plan.logits->mesh().ndim(); ++m) {
     const auto& p = plan.logits->placements()[static_cast<size_t>(m)];

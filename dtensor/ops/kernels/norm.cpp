@@ -68,6 +68,8 @@ void check_defined(
       " is not defined. Reduce dimensions that have some.");
 }
 
+// Returns the norm of the local shard. LibTorch defines some norms only over
+// elements; an empty shard then gets the identity of the combination.
 at::Tensor local_norm(const at::Tensor& local, const Norm& norm) {
   const auto dtype = working_dtype(norm, local.scalar_type());
   const bool has_identity = norm.order >= 0 && !std::isinf(norm.order);
@@ -101,6 +103,8 @@ std::pair<at::Tensor, SpecPtr> local_without_partial(
   return {redistribute_local(local_of(self), spec, to), to};
 }
 
+// Computes the global norm. Shards of a reduced dimension give partial results,
+// which ranks reduce, as powers where the order is finite.
 at::Tensor
 compute(const std::string& where, const at::Tensor& self, const Norm& norm) {
   const auto [local, spec] = local_without_partial(where, self);

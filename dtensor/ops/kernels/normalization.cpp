@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// batch_norm and instance_norm with nothing to normalize. Every rank must take
-// part in the collectives of backward passes, so the results on all ranks must
+// batch_norm and instance_norm with nothing to normalize. Every rank takes part
+// in the collectives of backward passes. So the results on all ranks must
 // depend on the same inputs in the same way.
 #include <dtensor/ops/kernels/local_kernels_impl.h>
 
