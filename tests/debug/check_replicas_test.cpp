@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CheckReplicas: programs that run and compute something else are found, with
-// the first tensor that differs; correct ones are not disturbed.
+// CheckReplicas detects programs that run but compute wrong results, and names
+// the first tensor that differs. It does not disturb correct programs.
 #include <dtensor/debug/check_replicas.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/distribute_module.h>
@@ -21,7 +21,7 @@ constexpr int64_t kRanks = 2;
 constexpr int64_t kWidth = 4;
 constexpr int64_t kClasses = 8;
 
-// Writes to this rank's part past the DTensor.
+// Writes to this rank's local tensor behind the DTensor's back.
 void add_to_local(const at::Tensor& dtensor, double value) {
   auto local = DTensor(dtensor.detach()).to_local();
   local.add_(value);
@@ -68,7 +68,7 @@ at::Tensor loss_of(const at::Tensor& logits, int64_t classes = kClasses) {
   return torch::nn::functional::cross_entropy(logits, at::arange(6) % classes);
 }
 
-// What the model's ranks throw, each for itself.
+// Expects the error `text` on each of the model's ranks.
 template <class Fn>
 void expect_on_ranks(int64_t ranks, const std::string& text, const Fn& fn) {
   run_ranks(ranks, [&] {
@@ -114,7 +114,7 @@ struct EchoImpl : torch::nn::Module {
 };
 DTENSOR_MODULE(Echo);
 
-// A style that acts through hooks.
+// The style acts through hooks.
 TEST(CheckReplicas, FindsAnInputThatHooksTake) {
   expect_on_ranks(
       kRanks,
@@ -137,7 +137,7 @@ TEST(CheckReplicas, FindsAnInputThatHooksTake) {
       });
 }
 
-// The same tokens, and other targets.
+// Tokens agree but targets differ.
 TEST(CheckReplicas, FindsOtherTargetsByTheLoss) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
@@ -262,7 +262,7 @@ TEST(CheckReplicas, LeavesLocalParametersOut) {
   });
 }
 
-// In the middle of a run, before the next forward pass.
+// A parameter that drifts is found before the next forward pass.
 TEST(CheckReplicas, FindsAParameterThatDrifts) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
@@ -437,7 +437,8 @@ TEST(CheckReplicas, RefusesToCompareDTensors) {
       });
 }
 
-// Correct programs: several steps with dropout, clipping and an optimizer.
+// Runs several steps of a correct program with dropout, clipping and an
+// optimizer.
 template <class Model, class Loss>
 void expect_silent(Model& model, const DeviceMesh& mesh, const Loss& loss) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -479,7 +480,7 @@ TEST(CheckReplicas, IsSilentUnderLossParallel) {
   });
 }
 
-// Each rank has the loss of its own rows.
+// Each rank's loss covers its own rows.
 TEST(CheckReplicas, IsSilentUnderSequenceParallelism) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
@@ -504,7 +505,7 @@ TEST(CheckReplicas, IsSilentUnderSequenceParallelism) {
   });
 }
 
-// Activations between modules are DTensors, and all parameters.
+// Activations between modules and all parameters are DTensors.
 TEST(CheckReplicas, IsSilentOnDTensors) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
@@ -518,7 +519,7 @@ TEST(CheckReplicas, IsSilentOnDTensors) {
   });
 }
 
-// What is counted in the scope is what is counted without it.
+// CommDebugMode counts the same collectives with and without the scope.
 TEST(CheckReplicas, ItsCollectivesAreNotCounted) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});
@@ -535,7 +536,7 @@ TEST(CheckReplicas, ItsCollectivesAreNotCounted) {
   });
 }
 
-// A scope does not change what is computed, and leaves nothing behind.
+// A scope does not change results and leaves no state behind.
 TEST(CheckReplicas, ChangesNothing) {
   run_ranks(kRanks, [] {
     const auto mesh = init_device_mesh(at::kCPU, {kRanks}, {"tp"});

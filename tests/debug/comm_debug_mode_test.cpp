@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommDebugMode: what is counted, and whose doing it is.
+// CommDebugMode: recorded collectives and the modules they are attributed to.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/nn_modules.h>
 #include <dtensor/parallel/prepare_module.h>

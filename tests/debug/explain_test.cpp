@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// explain: that what it says is what operators do.
+// explain: predictions agree with the operators' actual behavior.
 #include <dtensor/debug/explain_call_impl.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/ops/decision_cache_impl.h>
@@ -22,7 +22,7 @@ SpecPtr layout(const std::string& text) {
   return parse_spec(text).spec();
 }
 
-// Of two ranks.
+// Explains mm on two ranks.
 ExplainedCall explain_mm(const std::string& a, const std::string& b) {
   const auto spec = [](const char* shape, const std::string& placement) {
     return layout(shape + (" on (tp=2): " + placement));
@@ -46,7 +46,7 @@ const std::string& why_taken(const ExplainedCall& call) {
   return taken(call.mesh_dims.at(0)).why;
 }
 
-// Why that of these inputs is or is not.
+// Returns the reason for the strategy with these inputs.
 std::string why(const ExplainedCall& call, const Placements& inputs) {
   for (const auto& option : call.mesh_dims.at(0).strategies) {
     if (option.strategy.inputs == inputs) {
@@ -75,7 +75,7 @@ const ExplainedCall& only(const ExplainMode& mode) {
   return mode.calls().at(0);
 }
 
-// Without data.
+// Explanations of layouts, without data.
 
 TEST(Explain, PrintsATable) {
   EXPECT_EQ(
@@ -100,7 +100,8 @@ TEST(Explain, SaysWhyAStrategyIsTakenOrNot) {
   const auto call = explain_mm("S(1)", "R");
   EXPECT_EQ(why_taken(call), "fewest bytes");
   EXPECT_EQ(why(call, {Shard(0), Replicate()}), "more bytes");
-  // (8, 6) and (6, 4) of float32: an all-reduce of 192 bytes or of 96.
+  // Replicating the (8, 6) float32 input is an all-gather of 192 bytes, in
+  // which a rank sends 96.
   EXPECT_EQ(call.mesh_dims[0].strategies.back().bytes, 96);
   EXPECT_EQ(
       why(explain_mm("R", "R"), {Shard(0), Replicate()}),
@@ -120,7 +121,7 @@ TEST(Explain, TheWrittenTensorKeepsItsLayout) {
   EXPECT_EQ(
       why_taken(add("R")),
       "the only one in which self, which is written, keeps its layout");
-  // The gradient of nothing: no strategy is left.
+  // Writing would change the layout: no strategy is possible.
   const auto refused = explain(
       "mul_.Tensor",
       {layout("f32[8] on (tp=2): P(max)"), layout("f32[8] on (tp=2): S(0)")});
@@ -139,7 +140,7 @@ TEST(Explain, FewElementsAreNoReasonToCut) {
       why(call, {Shard(0), Replicate()}), "cuts fewer elements than ranks");
 }
 
-// What operators seldom come to.
+// Every choice has a reason text, including rare ones.
 TEST(Explain, HasWordsForEveryChoice) {
   const auto option = [](Standing standing, double bytes, int changes) {
     return Weighed{{}, standing, bytes, changes};
@@ -255,7 +256,7 @@ TEST(Explain, RefusesWhatLibTorchDoesNotHave) {
       "Tensor. Pass those that it has.");
 }
 
-// Of what runs.
+// Explanations of calls that run.
 
 struct Problem {
   const char* op;
@@ -330,8 +331,9 @@ double bytes_of_ways(const ExplainedCall& call) {
   return bytes;
 }
 
-// Whether the choice counts more than is sent: a partial sum that is cut as an
-// all-reduce, a cut that becomes partial as an all-gather.
+// True if the comparison cost exceeds the bytes sent: a partial sum that
+// becomes sharded counts as an all-reduce, a shard that becomes partial as an
+// all-gather.
 bool counts_more(const ExplainedOperand& operand) {
   if (operand.becomes == nullptr) {
     return false;
@@ -348,7 +350,7 @@ bool counts_more(const ExplainedCall& call) {
       });
 }
 
-// One call, and what a mode and the prediction say of it.
+// Compares a call with its record in a mode and with its prediction.
 void expect_as_explained(
     const Problem& problem,
     const DeviceMesh& mesh,
@@ -424,7 +426,7 @@ TEST(ExplainMode, EqualCallsAreOneUntilTheyAreForgotten) {
       a.relu();
     }
     b.relu();
-    at::rand({4}).relu(); // is no DTensor
+    at::rand({4}).relu(); // not a DTensor
     ASSERT_EQ(mode.calls().size(), 2);
     EXPECT_EQ(mode.calls()[0].count, 3);
     EXPECT_EQ(mode.calls()[1].count, 1);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reading the JSON that debug/ writes: an independent reader, which throws
-// where it is none.
+// An independent parser for the JSON output of debug/. Throws for invalid JSON.
 #pragma once
 
 #include <cctype>
@@ -12,7 +11,7 @@
 
 namespace dtensor::testing {
 
-/// One value; of the fields that of its type is set.
+/// A JSON value. Only the field of its type is set.
 struct Json {
   enum class Type { kObject, kArray, kString, kNumber, kBool };
   Type type = Type::kObject;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// layout_table: sizes worked out by hand, and sums over the ranks.
+// layout_table: sizes compared with manual calculations, and sums over the
+// ranks.
 #include <dtensor/debug/layout_table.h>
 #include <tests/parallel/modules.h>
 
@@ -37,7 +38,7 @@ TEST(LayoutTable, PartsAreThoseOfThisRank) {
     const TwoParameters model(
         distribute_tensor(uniform({3, 5}, 1), mesh, {Shard(0), Shard(1)}),
         uniform({3}, 2));
-    // Of three rows and five columns; 8 bytes each.
+    // Local shapes for three rows and five columns of 8-byte elements.
     const std::vector<std::string> parts = {
         "[2, 3]          48",
         "[2, 2]          32",
@@ -69,7 +70,8 @@ TEST(LayoutTable, CountsATensorOnceAndBuffersToo) {
       table.find("1.again                f32[2, 2]  is 0.weight"),
       std::string::npos)
       << table;
-  // Two weights of 16 bytes, two means and variances of 8, a count of 8.
+  // The sum has two weights of 16 bytes, two means and variances of 8, a count
+  // of 8.
   EXPECT_NE(table.find("2.running_mean"), std::string::npos) << table;
   EXPECT_NE(table.find("56     56\n"), std::string::npos) << table;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CommDebugMode's noise levels: which operators each shows, and whose they are.
+// CommDebugMode's noise levels: the operators of each level, and their modules.
 #include <ATen/record_function.h>
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/parallel/module_hooks.h>
@@ -19,8 +19,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 using namespace dtensor::testing;
 
-// The lines below the table of collectives, without what a level does not
-// change: empty ones.
+// Returns the lines below the table of collectives, without empty lines.
 std::vector<std::string> lines(const CommDebugMode& comm, int64_t level) {
   auto text = comm.generate_comm_debug_tracing_table(level);
   const auto table = comm.generate_comm_debug_tracing_table();
@@ -43,7 +42,8 @@ std::vector<std::string> unindented(std::vector<std::string> lines) {
   return lines;
 }
 
-// What a pass of a module shows, from the JSON: name and operands.
+// Returns the operators of one pass of a module, from the JSON: name and
+// operands.
 std::vector<std::string> operators(
     const CommDebugMode& comm,
     int64_t level,
@@ -182,11 +182,11 @@ TEST(Operators, OfAPlainModelAreItsModulesForwardAndBackward) {
   for (const auto* module : {"w1", "w2"}) {
     EXPECT_TRUE(operators(comm, 1, module, "forward").empty());
     EXPECT_TRUE(has(operators(comm, 2, module, "forward"), "aten::addmm"));
-    // The gradient of its weight: a product of matrices.
+    // The weight gradient is a matrix product.
     EXPECT_TRUE(has(operators(comm, 2, module, "backward"), "aten::mm"))
         << comm.generate_comm_debug_tracing_table(3);
   }
-  // Nobody's: the functional gelu, and what is around the model.
+  // Functional gelu and code around the model belong to no module.
   EXPECT_TRUE(has(operators(comm, 2, "", "forward"), "aten::gelu"));
   EXPECT_TRUE(has(operators(comm, 2, "", "forward"), "aten::sum"));
   EXPECT_TRUE(has(operators(comm, 2, "", "backward"), "aten::gelu_backward"));
@@ -250,7 +250,7 @@ TEST(Operators, ATrivialOneHidesWhatItCalls) {
     EXPECT_EQ(operators(comm, 2, "", "forward"), Lines());
     EXPECT_EQ(
         operators(comm, 3, "", "forward"), (Lines{"aten::t f32[4, 7] S(0)"}));
-    // Those that it calls, whose operands are plain.
+    // Called operators have plain operands.
     EXPECT_TRUE(has(unindented(lines(comm, 3)), "aten::transpose.int("));
   });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Trace: that its file is the trace event format, and says what ran where.
+// Trace: the file has the trace event format and records every operator's
+// thread.
 #include <ATen/record_function.h>
 #include <dtensor/debug/trace.h>
 #include <tests/debug/json.h>
@@ -17,7 +18,7 @@ namespace TEST_SOURCE {
 using namespace dtensor::test_modules;
 using namespace dtensor::testing;
 
-// Those with a time, of one rank.
+// Returns a rank's events that have a time.
 std::vector<Json> events(const Json& trace, int64_t rank) {
   std::vector<Json> found;
   for (const auto& event : trace["traceEvents"].items) {
@@ -112,7 +113,7 @@ TEST(Trace, HasOperatorsNodesAndRanges) {
   EXPECT_EQ(of_category(all, "range")[0]["name"].text, "a step");
 }
 
-// Each event lies within, or beside, each other one of its thread.
+// Events of a thread are nested or disjoint.
 TEST(Trace, EventsNest) {
   const auto trace = trace_of_mlp();
   for (int64_t rank = 0; rank < 2; ++rank) {

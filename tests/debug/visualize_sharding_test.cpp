@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// visualize_sharding and sharding_svg: that the tables are Python's where that
-// has some, and that every cell of any layout names those who hold it.
+// visualize_sharding and sharding_svg: tables equal Python's where Python has
+// one, and every cell of any layout names its ranks.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/debug/shard_grid_impl.h>
@@ -21,7 +21,7 @@ std::string shown(const char* layout) {
   return visualize_sharding(*parse_spec(layout).spec());
 }
 
-// The tables below the first line are those that Python 2.13 prints.
+// The tables below the first line equal the output of Python 2.13.
 TEST(VisualizeSharding, TablesOfTwoDimensionsAreThoseOfPython) {
   EXPECT_EQ(
       shown("f32[8, 6] on (2, 2): S(0) S(1)"),
@@ -117,7 +117,8 @@ TEST(VisualizeSharding, AStridedShardIsSeveralRegions) {
 }
 
 TEST(VisualizeSharding, ThreeDimensionsAreSheets) {
-  // Dimension 1 is whole: one table of the other two.
+  // Dimension 1 is not sharded, so the output is a single table of the other
+  // two.
   EXPECT_EQ(
       shown("f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)"),
       "f32[4, 9, 6] on (dp=2, tp=2): S(0) S(2)\n"
@@ -162,7 +163,7 @@ TEST(VisualizeSharding, ColorsSayNothingNew) {
        ++it) {
     colors.insert(it->str());
   }
-  EXPECT_EQ(colors.size(), 4U + 1U); // and the end of one
+  EXPECT_EQ(colors.size(), 4U + 1U); // one more code resets the color
   const auto plain = std::regex_replace(
       std::regex_replace(text, escape, ""), std::regex(" +\n"), "\n");
   EXPECT_EQ(plain, visualize_sharding(*spec));
@@ -190,8 +191,8 @@ TEST(VisualizeSharding, APlainTensorIsAnError) {
       test_text::error_of<c10::TypeError>([] { DTensor(at::ones({2})); }));
 }
 
-// In every layout each element is in the cell of those that hold it, by the
-// arithmetic that DTensors use.
+// Every element is in a cell of the ranks that hold it, by the arithmetic of
+// DTensors.
 TEST(ShardGrid, EveryRankHoldsItsCells) {
   const std::vector<Placement> layouts = {
       Replicate(),
@@ -205,7 +206,7 @@ TEST(ShardGrid, EveryRankHoldsItsCells) {
     for (const auto& b : layouts) {
       const auto spec = Spec::make(mesh, {a, b}, {7, 4}, at::kFloat);
       const detail::ShardGrid grid(*spec);
-      // Elements that the grid gives to each rank as the first holder of them.
+      // Number of elements in cells with this rank as the first holder.
       std::vector<int64_t> elements(6, 0);
       int64_t all = 0;
       for (size_t row = 0; row < grid.pieces(0).size(); ++row) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a scope puts off comes to the values that the same program has without
-// it, and to the same ones on any number of ranks.
+// Materialized models have the values that the program computes without a
+// DeferredInit scope, on any number of ranks.
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/text.h>
 #include <dtensor/parallel/attention_parallel.h>
@@ -44,7 +44,7 @@ void expect_equal(
   }
 }
 
-// The values, and what is drawn next.
+// Compares the values, and the next random numbers.
 void expect_as_without(
     const std::string& what,
     const std::function<std::shared_ptr<torch::nn::Module>()>& make) {
@@ -120,7 +120,7 @@ TEST(DeferredInit, InitialisersOfLibTorchGiveTheirOwnValues) {
   }
 }
 
-// What constructors of models compute.
+// Typical computations of a model's constructor.
 struct Computes : torch::nn::Module {
   Computes() {
     const auto steps = torch::arange(0, 6, 2, torch::kFloat) / 6;
@@ -146,11 +146,11 @@ struct Computes : torch::nn::Module {
     cut.index_put_({torch::indexing::Slice(), 3}, 5);
     cut[5].copy_(torch::rand({4}));
     cut.t().add_(1);
-    cut.relu_(); // LibTorch has no kernels for these without data
+    cut.relu_(); // no meta kernels in LibTorch
     cut.index_put_({torch::rand({6, 4}) > 0.5}, 7);
     register_parameter("cut", cut);
     const auto rates = torch::linspace(0, 0.5, 3);
-    for (int64_t i = 0; i < 3; ++i) { // the values decide the shapes
+    for (int64_t i = 0; i < 3; ++i) { // values determine shapes
       const auto size = 1 + std::lround(rates[i].item<double>() * 8);
       register_parameter("rate" + std::to_string(i), torch::rand({size}));
     }
@@ -318,7 +318,7 @@ TEST(Materialize, GivesTheSameValuesOnAnyNumberOfRanks) {
         if (ranks == 1) {
           values[item.key()] = whole.clone();
         }
-        // What is computed, as by orthogonal_, is computed alike.
+        // Computed values, such as those of orthogonal_, are bitwise equal.
         EXPECT_TRUE(at::equal(whole, values.at(item.key())))
             << item.key() << " on " << ranks;
       }
@@ -329,8 +329,8 @@ TEST(Materialize, GivesTheSameValuesOnAnyNumberOfRanks) {
   }
 }
 
-// What a constructor asks for meanwhile, or what comes to life before, does not
-// change what DTensors draw: different numbers in each.
+// Each tensor draws its own numbers once. Values that a constructor reads in
+// the scope, and tensors materialized earlier, do not change them.
 TEST(Materialize, DrawsOnceForEachTensor) {
   std::map<std::string, at::Tensor> values;
   for (const int64_t ranks : {1, 2, 3}) {
@@ -389,7 +389,8 @@ TEST(Materialize, StylesGoOnAsTheyWere) {
       const auto net = deferred_net();
       parallelize_module(*net, mesh, net_plan());
       const auto ids = torch::arange(8).reshape({2, 4});
-      // LibTorch has no layer_norm of plain meta tensors.
+      // LibTorch's layer_norm does not support plain meta tensors, so the
+      // modules are called one by one.
       const auto hidden = net->up(net->embed(ids.to(at::kMeta)));
       EXPECT_EQ(hidden.size(2), DTensor(net->up->weight).to_local().size(0));
       EXPECT_EQ(net->down(hidden.tanh()).sizes(), at::IntArrayRef({2, 4, 5}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles on models that are described only: a forward pass without data has the
+// Parallel styles on deferred models: a forward pass on meta tensors has the
 // layouts of the pass with data.
 #include <dtensor/deferred/deferred_init.h>
 #include <dtensor/layout/text.h>
@@ -80,7 +80,8 @@ std::vector<Case> cases() {
       {"a block", [] { return nn::Sequential(Block()); }, block_plan()}};
 }
 
-// Every rank's pass over a real model, and over one that is described.
+// Compares every rank's forward pass of a deferred model with that of a real
+// model.
 void expect_alike(const Case& c, const DeviceMesh& mesh) {
   const auto pass = [&](nn::Sequential module, bool data) {
     parallelize_module(*module, mesh, c.plan);
@@ -149,7 +150,8 @@ TEST(DescribedStyles, OfAttention) {
   }
 }
 
-// Logits, their loss and its gradient, the targets being plain or not.
+// Returns the layouts of logits, loss and gradient, for plain or distributed
+// targets.
 std::vector<std::string>
 losses(const DeviceMesh& mesh, bool data, bool plain_target) {
   const auto device = data ? at::kCPU : at::kMeta;

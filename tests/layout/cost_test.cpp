@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Costs against rings that are gone through message by message.
+// Costs compared with a simulation of the ring, message by message.
 #include <dtensor/layout/cost.h>
 
 #include <tests/error_of.h>
@@ -13,12 +13,12 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// n ranks in a ring reduce n chunks of a buffer: in each round rank r sends one
-// chunk on. Returns how many chunks rank 0 has sent when all ranks have `want`
-// chunks that hold the terms of all ranks.
+// Simulates a ring of n ranks that reduce n chunks of a buffer; in each round
+// rank r sends a chunk to the next rank. Returns the number of chunks that rank
+// 0 sent until all ranks have `want` chunks with the terms of all ranks.
 int64_t chunks_sent(int64_t n, int64_t want) {
   const auto size = static_cast<size_t>(n);
-  // terms[r][c]: how many ranks' terms rank r's copy of chunk c holds.
+  // terms[r][c]: number of ranks with terms in rank r's copy of chunk c.
   std::vector<std::vector<int64_t>> terms(size, std::vector<int64_t>(size, 1));
   const auto least_complete = [&] {
     int64_t least = n;
@@ -61,7 +61,8 @@ TEST(Cost, BytesAreAnNthOfTheBufferInEachRound) {
   EXPECT_EQ(wire_times_ranks(CollectiveKind::kAllReduce, 7, 30), 360);
 }
 
-// 6 rounds of 2 each and of 25 bytes at 3 each; 3 rounds on links that differ.
+// Each of the 6 rounds of the all-reduce costs 2, plus 3 for each of 25 bytes.
+// The other collectives have 3 rounds, on links with other costs.
 TEST(Cost, LinksTakeTheirTimeInEachRound) {
   const LinkCost slow{.per_round = 2, .per_byte = 3};
   EXPECT_DOUBLE_EQ(ring_cost(CollectiveKind::kAllReduce, 4, 100, slow), 462);

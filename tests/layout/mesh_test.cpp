@@ -18,7 +18,7 @@ using test_text::error_of;
 using List = std::vector<int64_t>;
 using Names = std::vector<std::string>;
 
-// Groups that only remember what they were made of.
+// Groups that only record how they were created.
 struct FakeGroups : MeshGroups {
   FakeGroups(const void* world, std::string made_by)
       : world_(world),
@@ -165,7 +165,7 @@ TEST(DeviceMesh, MeshesOfDifferentWorldsAreUnequal) {
   EXPECT_FALSE(a == b);
   EXPECT_FALSE(a == mesh_3d(0));
   EXPECT_FALSE(a["tp"] == b["tp"]);
-  // Within a world the first one's groups stay.
+  // Within a world the groups of the first mesh are kept.
   const DeviceMesh again = mesh_3d(0, groups(world_a));
   EXPECT_EQ(a, again);
   EXPECT_EQ(mesh_groups(a), mesh_groups(again));
@@ -191,7 +191,7 @@ TEST(DeviceMesh, GroupsDieWithTheLastHandle) {
   EXPECT_TRUE(flat_groups.expired());
 }
 
-// Against the plain definition, for every rank and every choice of names.
+// Slices agree with the definition, for every rank and every choice of names.
 TEST(DeviceMesh, SlicesKeepTheRanksThroughThisOne) {
   const Names names{"pp", "dp", "tp"};
   for (int64_t rank = 0; rank < 24; ++rank) {
@@ -321,14 +321,14 @@ TEST(DeviceMesh, AFlattenedNameIsFoundFromEveryMeshItWasSlicedFrom) {
   EXPECT_EQ(flat.ranks(), (List{12, 13, 14, 15}));
 }
 
-// (r=2, s=2, c=2, t=3), of which s and c are flattened.
+// (r=2, s=2, c=2, t=3) with s and c flattened.
 DeviceMesh mesh_4d(int64_t rank) {
   DeviceMesh mesh(at::kCPU, {2, 2, 2, 3}, iota(24), {"r", "s", "c", "t"}, rank);
   mesh[{"s", "c"}].flatten("sc");
   return mesh;
 }
 
-// Ranks and errors below are those of Python's DeviceMesh.
+// Expected ranks and errors are those of Python's DeviceMesh.
 TEST(FlattenedSlice, StandsBesideDimensions) {
   const DeviceMesh first = mesh_4d(0);
   const DeviceMesh rows = first[{"r", "sc"}];

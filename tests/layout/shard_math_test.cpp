@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shard arithmetic against torch.chunk and torch.cat on real tensors, and
-// against numbers that the Python version computed.
+// Shard arithmetic compared with torch.chunk and torch.cat on real tensors, and
+// with numbers from Python.
 #include <dtensor/layout/intervals_impl.h>
 #include <dtensor/layout/shard_math.h>
 
@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace TEST_SOURCE {
 
-// What rank `index` of `parts` gets of the 1-D tensor, by the words of
-// placement.h: at::chunk leaves the empty trailing parts out.
+// Returns the chunk of the 1-D tensor for rank `index` of `parts`, as
+// placement.h defines it. at::chunk omits empty trailing chunks.
 at::Tensor chunk_of(
     const at::Tensor& whole,
     int64_t parts,
@@ -127,7 +127,8 @@ Placement largest(int64_t size, int64_t parts, const Placement& cut) {
   return with_largest_units({size}, {parts}, {cut})[0];
 }
 
-// Equal cuts compare equal, and have no unit where none is needed.
+// Shards with units compare equal if they yield the same local shards, and have
+// no unit if a plain shard yields them.
 TEST(Units, OfOneCutAreEqualWhereItsPartsAre) {
   for (int64_t size = 0; size <= 24; ++size) {
     for (int64_t parts = 1; parts <= 5; ++parts) {
@@ -160,7 +161,7 @@ TEST(Units, AreTheHeadsThatTheUserMeant) {
   EXPECT_EQ(largest(1536, 2, StridedShard(0, 3, 64)), StridedShard(0, 3));
 }
 
-// Of every rank on two mesh dimensions.
+// Canonical units keep every rank's local shards on two mesh dimensions.
 TEST(Units, KeepThePartsOfNestedCuts) {
   const auto kinds = cuts_up_to(3);
   for (const int64_t n : {0, 1, 5, 6, 8, 9, 12, 13, 18}) {
@@ -204,7 +205,8 @@ TEST(ShardMath, CutJoinsAdjacentIntervals) {
   EXPECT_EQ(cut({{0, 2}, {4, 6}}, Shard(0), 4, 2), (Intervals{{4, 5}}));
 }
 
-// Every rank of every two placements nested, of tensors of up to 13 elements.
+// All pairs of placements agree with nested chunks on every rank, for sizes up
+// to 13.
 TEST(ShardMath, NestedCutsAreChunksOfChunks) {
   const std::vector<Placement> placements = cuts_up_to(4);
   for (int64_t n = 0; n <= 13; ++n) {
@@ -275,7 +277,7 @@ struct PythonCase {
   Sizes offset;
 };
 
-// torch 2.13, torch.distributed.tensor._utils.
+// Expected values are from torch 2.13, torch.distributed.tensor._utils.
 TEST(ShardMath, ShapesAndOffsetsAreThoseOfPython) {
   const std::vector<PythonCase> cases = {
       // clang-format off
@@ -342,7 +344,7 @@ TEST(ShardMath, DenseStridesKeepTheOrderInMemory) {
   EXPECT_EQ(dense_strides({0, 3}, {1, 7}), (Sizes{1, 1}));
 }
 
-// What is expanded has strides of 0, which lie nowhere in memory.
+// Expanded dimensions have stride 0 and no position in the memory order.
 TEST(ShardMath, DenseStridesAreThoseOfLibTorchsResults) {
   constexpr int64_t kDims = 4;
   const std::vector<int64_t> sizes(kDims, 2);
@@ -355,7 +357,7 @@ TEST(ShardMath, DenseStridesAreThoseOfLibTorchsResults) {
       distinct.insert(strides.back() == 0 ? -d : strides.back());
     }
     if (distinct.size() < kDims) {
-      continue; // elements that overlap otherwise have no order
+      continue; // other overlapping tensors have no memory order
     }
     ++compared;
     const auto result = at::empty_strided(sizes, strides).neg();

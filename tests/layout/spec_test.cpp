@@ -87,7 +87,7 @@ TEST(Spec, PredicatesSayWhatALayoutIs) {
   }
 }
 
-// Invariant: equal specs of one rank are one object.
+// Invariant: equal specs of one rank are the same object.
 TEST(Spec, EqualSpecsAreOneObject) {
   const Placements placements{Shard(0), Replicate()};
   const SpecPtr spec = Spec::make(mesh_2d(), placements, {8, 6}, at::kFloat);
@@ -106,7 +106,7 @@ TEST(Spec, EqualSpecsAreOneObject) {
           ->with_tensor(placements, {8, 6}, {6, 1}));
 }
 
-// Invariant: specs that differ in one part are two.
+// Invariant: specs that differ in any field are different objects.
 TEST(Spec, DifferentSpecsAreDifferentObjects) {
   const Placements placements{Shard(0), Replicate()};
   const SpecPtr spec = Spec::make(mesh_2d(), placements, {8, 6}, at::kFloat);
@@ -126,7 +126,8 @@ TEST(Spec, DifferentSpecsAreDifferentObjects) {
 
 TEST(Spec, LocalSizesFollowTorchChunk) {
   const Placements placements{Shard(0), Shard(0)};
-  // 7 rows: 4 and 3; then over 4 ranks 1 1 1 1 and 1 1 1 0
+  // 7 rows are sharded into 4 and 3, then over 4 ranks into 1 1 1 1 and 1 1 1
+  // 0.
   for (int64_t rank = 0; rank < 8; ++rank) {
     const SpecPtr spec =
         Spec::make(mesh_2d(rank), placements, {7, 5}, at::kFloat);
@@ -141,10 +142,10 @@ TEST(Spec, ARankOutsideTheMeshHoldsNothing) {
       Sizes{0});
 }
 
-// Invariant: an id is never used again.
+// Invariant: an id is never reused.
 TEST(Spec, IdsAreNeverUsedAgain) {
   std::set<uint64_t> ids;
-  // So many that each is gone when its shape comes back.
+  // There are enough specs that each is freed before its shape recurs.
   for (int64_t i = 0; i < 4'000; ++i) {
     const SpecPtr spec =
         Spec::make(mesh_2d(), {Shard(0), Replicate()}, {i % 2'000}, at::kFloat);
@@ -166,7 +167,7 @@ TEST(Spec, TheTableDoesNotGrowOverChangingShapes) {
   EXPECT_EQ(live_specs(), before);
 }
 
-// What an operator returned and nobody kept is the same spec in the next step.
+// The spec of a dropped result is the same object in the next step.
 TEST(Spec, ARecentSpecLivesOn) {
   const auto make = [] {
     return Spec::make(mesh_2d(), {Shard(0), Replicate()}, {77, 3}, at::kFloat)

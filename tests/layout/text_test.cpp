@@ -117,7 +117,8 @@ TEST(Text, LayoutsReadBack) {
   }
 }
 
-// Random layouts of fixed seeds; a failing one prints as a line of notation.
+// Random layouts, from a fixed seed, round-trip. A failing layout is printed in
+// the text notation.
 TEST(Text, RandomLayoutsReadBack) {
   std::mt19937 random(20260101);
   const auto below = [&](int64_t n) {
@@ -225,7 +226,7 @@ TEST(TextErrors, ALayoutThatReadsButDoesNotExist) {
       "Give one placement per mesh dimension.");
 }
 
-// What a text describes may be far larger than the text.
+// A layout can be far larger than its text, so sizes are bounded.
 TEST(Text, WhatALayoutDescribesIsBounded) {
   const auto error = [](const std::string& text) {
     const auto what =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that prints what it draws, a name and a value a line:
+// Program of a rank that prints its draws, a name and a value per line:
 //
 //   dtensor-run -n 2 dtensor_draws_rank            # all ranks print the same
-//   mpirun -n 3 dtensor_draws_rank --seed 4        # and all launchers, seeded
+//   mpirun -n 3 dtensor_draws_rank --seed 4        # same under every launcher
 //   dtensor_draws_rank --ranks 2                   # threads
 #include <dtensor/dtensor.h>
 #include <torch/torch.h>
@@ -18,7 +18,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-/// Lines of one rank, printed together.
+/// The lines of a rank, printed at once.
 class Report {
  public:
   void add(const std::string& name, const at::Tensor& value) {
@@ -51,7 +51,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// This rank's tensor, whatever the layout says.
+// Returns this rank's local tensor in any layout.
 at::Tensor mine(const at::Tensor& t) {
   return DTensor(t.detach()).to_local();
 }
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       draw(report);
     });
     if (!launched() || launched()->rank > 0) {
-      torch::rand({7}); // processes part between worlds
+      torch::rand({7}); // ranks draw different numbers between worlds
     }
   }
   return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks draw alike under each launcher: threads, dtensor-run, torchrun and the
-// mpirun of each MPI that was found.
+// Ranks draw the same numbers under each launcher: threads, dtensor-run,
+// torchrun and the mpirun of each MPI that was found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,11 +17,11 @@
 
 namespace TEST_SOURCE {
 
-// Of CMake: the command that starts ranks, but for their number.
+// Commands that start ranks, from CMake, without the number of ranks.
 const std::map<std::string, std::string> kLaunchers = {DTENSOR_LAUNCHERS};
 
 std::string run(const std::string& command) {
-  // Without the first, torchrun says that it sets it.
+  // torchrun prints a message if OMP_NUM_THREADS is unset.
   const std::string variables = "OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo ";
   FILE* const pipe = popen((variables + command + " 2>&1").c_str(), "r");
   std::string output;
@@ -40,7 +40,7 @@ std::string started(
   return launcher + " " + std::to_string(ranks) + " " + program;
 }
 
-// Without the "[0] " that dtensor-run writes before the lines of rank 0.
+// Removes the "[0] " that dtensor-run prints before lines of rank 0.
 std::string without_ranks(const std::string& output) {
   std::string result;
   std::istringstream lines(output);
@@ -51,7 +51,7 @@ std::string without_ranks(const std::string& output) {
   return result;
 }
 
-// Values by name, each as often as a rank printed it.
+// Values by name, one per rank that printed it.
 using Draws = std::map<std::string, std::vector<double>>;
 
 Draws draws_of(const std::string& output) {
@@ -68,7 +68,7 @@ Draws draws_of(const std::string& output) {
   return draws;
 }
 
-// Numbers that ranks have drawn are equal, sums over ranks up to rounding.
+// Draws must be equal, sums over ranks equal up to rounding.
 void expect_equal(const std::string& name, double a, double b) {
   const bool is_sum =
       name.starts_with("output") || name.starts_with("gradient");
@@ -101,7 +101,7 @@ class LaunchedDraws : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// Four heads on three ranks are 2, 2 and 0.
+// Four heads on three ranks are sharded into 2, 2 and 0.
 TEST_P(LaunchedDraws, AreAlikeOnAllRanksUnseeded) {
   for (const int64_t ranks : {2, 3}) {
     const auto draws = draws_of(output(ranks, ""));
@@ -127,14 +127,14 @@ TEST_P(LaunchedDraws, AreAlikeInEachWorldOfOneProcess) {
   ASSERT_EQ(draws.count("plain"), 1U);
   for (const std::string name : {"plain", "dtensor", "batch2", "after"}) {
     const auto& values = draws.at(name);
-    // The stream of DTensors begins again with each world.
+    // The stream of DTensors restarts with each world.
     const size_t worlds = name == "dtensor" ? 1 : 2;
     EXPECT_EQ(values.size(), 4U) << name;
     EXPECT_EQ(std::set(values.begin(), values.end()).size(), worlds) << name;
   }
 }
 
-// The first program of README.md, seeded.
+// The seeded first program of README.md prints the same under all launchers.
 TEST_P(LaunchedDraws, MakeTheProgramOfTheReadmePrintTheNumberOfThreads) {
   const auto threads = run(DTENSOR_README);
   EXPECT_THAT(threads, ::testing::StartsWith("0.0"));

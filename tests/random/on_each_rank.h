@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Results of all ranks of a function, for tests of what they draw.
+// Runs a function on all ranks and returns the results, for tests of random
+// draws.
 #pragma once
 
 #include <dtensor/dtensor.h>
@@ -14,7 +15,7 @@ namespace dtensor::test_random {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What `fn` returns on each of `ranks` threads, plain copies.
+/// Returns plain copies of the results of `fn` on each of `ranks` threads.
 inline std::vector<Tensors> on_each_rank(
     int64_t ranks,
     const std::function<Tensors()>& fn) {
@@ -28,7 +29,7 @@ inline std::vector<Tensors> on_each_rank(
   return results;
 }
 
-/// Expects that all ranks return equal tensors, and returns those of rank 0.
+/// Expects equal tensors on all ranks, and returns those of rank 0.
 inline Tensors expect_alike(
     int64_t ranks,
     const std::function<Tensors()>& fn,
@@ -47,7 +48,7 @@ inline DeviceMesh line_of_ranks() {
   return init_device_mesh(at::kCPU, {get_world_size()}, {"tp"});
 }
 
-/// This rank's shard of `rows` rows of four columns, by to_local().
+/// Returns this rank's shard of `rows` rows with four columns, by to_local().
 inline at::Tensor shard_of_rows(int64_t rows) {
   return DTensor(distribute_tensor(
                      at::ones({rows, 4}),
@@ -57,7 +58,7 @@ inline at::Tensor shard_of_rows(int64_t rows) {
       .to_local();
 }
 
-/// Plain draws of both kinds: for a given tensor, and of given sizes.
+/// Draws plain numbers in two ways: for a given tensor, and from given sizes.
 inline Tensors replicated_draws() {
   return {
       torch::dropout(torch::ones({64}), 0.5, true),

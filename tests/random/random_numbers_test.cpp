@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sentences of docs/concepts/random.md, one a test.
+// One test per sentence of docs/concepts/random.md.
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <sstream>
@@ -80,7 +80,7 @@ TEST(RandomNumbers, DTensorsAreTheSameOnAllRanks) {
   });
 }
 
-// On 1 to 4 ranks, and rows or columns of a matrix.
+// Compares draws on 1 to 4 ranks, for rows and columns of a matrix.
 void expect_same_everywhere(
     const std::function<at::Tensor(const Placement&)>& draw) {
   std::optional<at::Tensor> truth;

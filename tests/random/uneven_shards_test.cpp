@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain draws for local shards of different sizes leave those for replicated
-// tensors alike on all ranks.
+// After plain draws for local shards of different sizes, ranks draw the same
+// numbers for replicated tensors.
 #include <dtensor/parallel/nn_modules.h>
 
 #include "on_each_rank.h"
@@ -14,7 +14,7 @@ namespace nn = torch::nn;
 constexpr int64_t kFeatures = 8;
 constexpr int64_t kUnit = 2; // features of each of four heads
 
-// Dropout on the heads of this rank, and on the whole output.
+// A block with dropout on this rank's heads and on the full output.
 struct BlockImpl : nn::Module {
   explicit BlockImpl(double p) : dropout(nn::DropoutOptions(p)) {
     register_module("q", q);
@@ -128,8 +128,10 @@ TEST(UnevenShards, AnyDrawForAShardLeavesLaterDrawsAlike) {
       expect_alike(
           ranks,
           [draw = draw] {
-            draw(shard_of_rows(5)); // 5 rows divide by none of these, and leave
-            return replicated_draws(); // ranks without any on 4 and 6
+            // 5 rows are uneven on all these numbers of ranks; 4 and 6 leave
+            // empty ranks.
+            draw(shard_of_rows(5));
+            return replicated_draws();
           },
           name);
     }
@@ -146,7 +148,8 @@ TEST(UnevenShards, ExplicitGeneratorsAreUsedAsTheyAre) {
   });
 }
 
-// Three heads of queries on two ranks, and one of keys and values on both.
+// Three query heads are sharded over the ranks; one key and value head is
+// shared.
 TEST(UnevenShards, AttentionWithGroupedQueriesMayDropItsWeights) {
   for (const bool shared : {false, true}) {
     for (const int64_t ranks : {1, 2, 3, 4, 5}) {
@@ -213,8 +216,8 @@ TEST(UnevenShards, OfASequenceMayBeDropped) {
               {.input_layouts = Shard(1), .output_layouts = Replicate()}));
       const at::Tensor whole = distribute_tensor(
           torch::randn({2, 5, kFeatures}), mesh, {Shard(1)}, std::nullopt);
-      // Shards whose length does not follow from their neighbours' are DTensors
-      // at the boundary of a module.
+      // Uneven shards must be DTensors at a module's boundary, because the
+      // global size cannot be inferred from a plain local shard.
       const auto shard = [&](const at::Tensor& t) {
         return DTensor::from_local(
             t,
@@ -227,7 +230,7 @@ TEST(UnevenShards, OfASequenceMayBeDropped) {
       const auto h = torch::dropout(up(shard(x)), 0.5, true);
       x = x + torch::dropout(down(h), 0.5, true);
       const auto y = torch::dropout(head(shard(x)), 0.5, true);
-      torch::dropout(x, 0.5, true); // a shard that lives on
+      torch::dropout(x, 0.5, true); // a shard that is still alive
       Tensors result = {y};
       const auto draws = replicated_draws();
       result.insert(result.end(), draws.begin(), draws.end());
@@ -273,7 +276,7 @@ TEST(UnevenShards, OfPreparedInputsMayBeDropped) {
   }
 }
 
-// What a call draws differs from what the next one does.
+// Successive calls draw different numbers.
 TEST(UnevenShards, CallsDrawDifferentNumbers) {
   torch::manual_seed(7);
   expect_alike(3, [] {
@@ -312,7 +315,7 @@ TEST(UnevenShards, WithoutDropoutBatchesAreThoseOfOneRank) {
   }
 }
 
-// The sequence of the generator, as without ranks.
+// Even shards draw the sequence of the generator, as a program without ranks.
 TEST(UnevenShards, ShardsOfOneSizeDrawAsAProgramWithoutRanks) {
   torch::manual_seed(9);
   Tensors truth = {torch::dropout(torch::ones({2, 4}), 0.5, true)};
@@ -333,7 +336,8 @@ TEST(UnevenShards, ShardsOfOneSizeDrawAsAProgramWithoutRanks) {
   }
 }
 
-// Their draws depend on values, which differ between shards of one size too.
+// Draws with value-dependent counts leave later draws equal, even for even
+// shards.
 TEST(UnevenShards, DrawsThatDependOnValuesLeaveLaterOnesAlike) {
   const std::vector<Draw> draws = {
       [](const auto& t) { torch::poisson(t); },
@@ -352,7 +356,8 @@ TEST(UnevenShards, DrawsThatDependOnValuesLeaveLaterOnesAlike) {
   }
 }
 
-// A state dictionary of local shards is for saving, also on one rank alone.
+// Saving a state dictionary of local shards, even on a single rank, does not
+// change draws.
 TEST(UnevenShards, SavingShardsDoesNotChangeDraws) {
   torch::manual_seed(13);
   expect_alike(3, [] {

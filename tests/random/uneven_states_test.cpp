@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Seeds and states of generators on ranks that have been handed uneven shards.
+// Seeds and generator states on ranks with uneven local shards.
 #include "on_each_rank.h"
 
 namespace dtensor {
@@ -22,7 +22,8 @@ TEST(UnevenShards, SeedingEndsIt) {
   });
 }
 
-// Those of LibTorch, as recomputation saves them, and ours.
+// Generator states of LibTorch, as activation checkpointing saves them, and of
+// dtensor restore draws.
 TEST(UnevenShards, StatesBringDrawsBack) {
   run_ranks(3, [] {
     auto generator = at::detail::getDefaultCPUGenerator();

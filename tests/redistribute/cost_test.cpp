@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plans cost what the best path of an independent exhaustive search costs. The
-// search knows nothing of innermost cuts: it looks at the elements that every
-// rank holds.
+// Plans cost as much as the best path of an independent exhaustive search. The
+// search does not use the notion of a last sharding, but compares the elements
+// of every rank.
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan.h>
 #include <tests/redistribute/layouts.h>
@@ -35,7 +35,7 @@ TEST(Cost, OfAPlan) {
 }
 
 TEST(Cost, CountsTheLargestPart) {
-  // Parts of 2, 2 and 1 elements.
+  // The shards have 2, 2 and 1 elements.
   const SpecPtr from = parse_spec("f64[5] on (tp=3): S(0)").spec(2);
   EXPECT_DOUBLE_EQ(
       redistribute_cost(from, from->with_placements({Replicate()})),
@@ -58,7 +58,7 @@ class Exhaustive {
     return Spec::make(mesh_, placements, sizes_, at::kFloat);
   }
 
-  /// As a spec has them.
+  /// Returns the placements in normalized form.
   Placements stored(const Placements& placements) const {
     return Placements(spec(placements)->placements());
   }
@@ -100,7 +100,8 @@ class Exhaustive {
   }
 
  private:
-  // The rules that plan.h states: what is left alone, and P only at the end.
+  // Returns the placements that plan.h allows next: unchanged dimensions stay,
+  // and P occurs only at the end.
   std::vector<Placement> choices(
       size_t i,
       const Placement& at,
@@ -129,8 +130,8 @@ class Exhaustive {
     return all;
   }
 
-  // Into how many parts mesh dims right of `i` that may change can have cut a
-  // tensor dimension.
+  // Returns the possible numbers of shards of a tensor dimension over the mesh
+  // dims right of `i` that may change.
   std::set<int64_t> parts_on_the_right(
       size_t i,
       const Placements& from,
@@ -148,8 +149,9 @@ class Exhaustive {
     return products;
   }
 
-  // Cuts left of other cuts count as applied after them only where all of them
-  // together cut the dimension evenly.
+  // True if the sharding on mesh dim `i` is the last of its dimension. Shards
+  // left of other shards count as applied after them only if all of them
+  // together shard the dimension evenly.
   bool is_last(const Placements& placements, size_t i) {
     const int64_t dim = placements[i].dim();
     int64_t all_parts = 1;
@@ -181,7 +183,7 @@ class Exhaustive {
       return Cost{0, 0};
     }
     if (p.is_partial() && next.is_strided_shard() && !equal_parts(after, i)) {
-      return std::nullopt; // reduce_scatter gives out torch.chunks
+      return std::nullopt; // reduce_scatter returns torch.chunk shards
     }
     if (p.is_partial()) {
       const double full = bytes(before);
@@ -205,8 +207,8 @@ class Exhaustive {
                numel(local_sizes(sizes_, mesh_.shape(), placements, origin)));
   }
 
-  // Whether the parts along mesh dim `i` of every rank's row make up what the
-  // rank holds when `i` is R.
+  // True if the shards along mesh dim `i` together are the elements that a rank
+  // holds if `i` is R, for every rank.
   bool complete(const Placements& placements, size_t i) {
     const std::string key =
         to_string(PlacementsRef(placements)) + std::to_string(i);
@@ -235,7 +237,7 @@ class Exhaustive {
     return true;
   }
 
-  // Whether mesh dim `i` cuts equal sizes into equal parts everywhere.
+  // True if mesh dim `i` shards equal sizes into equal shards on all ranks.
   bool equal_parts(const Placements& placements, size_t i) const {
     Placements whole = placements;
     whole[i] = Replicate();
@@ -292,7 +294,7 @@ void expect_cheapest(
     const Pair pair{search.stored(given.from), search.stored(given.to)};
     const auto found = plan(search.spec(pair.from), search.spec(pair.to));
     if (changes(pair) == 1 && found->steps.size() == 1) {
-      continue; // one step by rule
+      continue; // plan() takes the single step
     }
     const auto [wire, collectives] = search.best(pair.from, pair.to);
     const std::string text = to_string(*search.spec(pair.from)) + " to " +
@@ -318,7 +320,7 @@ TEST(Cost, PlansAreCheapestOnTwoByTwo) {
   }
 }
 
-// Of every layout in units, plain cuts among them.
+// Plans are cheapest for layouts with units mixed with plain shards.
 TEST(Cost, PlansAreCheapestInUnits) {
   const std::vector<Placement> kinds = {
       Replicate(), Shard(0), Shard(1), Partial("sum"), Shard(0, 3)};

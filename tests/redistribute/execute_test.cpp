@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Redistributing parts gives the parts that a full tensor, cut directly, has.
+// Redistributing local tensors gives the local tensors of a directly sharded
+// full tensor.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/observer.h>
 #include <dtensor/comm/ranks.h>

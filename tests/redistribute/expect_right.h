@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Redistributing parts gives the parts that a full tensor, cut directly, has.
+// Checks that redistributing local tensors gives the local tensors of a
+// directly sharded full tensor.
 #pragma once
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -13,7 +14,7 @@
 
 namespace dtensor::testing {
 
-// What this rank holds of `full` by the intervals of its layout.
+// Returns this rank's local tensor of `full`, from the intervals of its layout.
 inline at::Tensor cut_directly(at::Tensor full, const Spec& spec) {
   const auto& mesh = spec.mesh();
   for (int64_t dim = 0; dim < spec.dim(); ++dim) {
@@ -39,8 +40,8 @@ inline at::Tensor some_integers(const Spec& spec, int64_t seed) {
       .reshape(spec.sizes());
 }
 
-// The tensors, one per rank of the Partial mesh dims, that reduce to `full`:
-// all of them follow from their index, but number 0 of a sum.
+// Returns the term number `index` of `count` that sum to `full` (times
+// `averaged`). All terms except number 0 depend only on their index.
 inline at::Tensor summand(
     const at::Tensor& full,
     const Spec& spec,
@@ -57,7 +58,8 @@ inline at::Tensor summand(
   return rest;
 }
 
-// Element i is the whole value on one rank and smaller on the others.
+// Returns the term of a maximum: each element is full on one rank and smaller
+// on the others.
 inline at::Tensor below_maximum(
     const at::Tensor& full,
     const Spec& spec,
@@ -68,8 +70,8 @@ inline at::Tensor below_maximum(
   return torch::where(owner == index, full, full - 5 - index);
 }
 
-// A tensor of full shape that stands for `full` on this rank: itself, or a
-// term of the reductions that the layout names.
+// Returns this rank's tensor of full shape for `full`: `full` itself, or a term
+// of the layout's reductions.
 inline at::Tensor term_of(const at::Tensor& full, const Spec& spec) {
   int64_t index = 0;
   int64_t count = 1;
@@ -89,7 +91,7 @@ inline at::Tensor term_of(const at::Tensor& full, const Spec& spec) {
              : summand(full, spec, index, count, averaged);
 }
 
-// `local` reduced over the Partial mesh dims of its layout.
+// Reduces `local` over the Partial mesh dims of its layout.
 inline at::Tensor reduced(at::Tensor local, const Spec& spec) {
   for (size_t i = 0; i < spec.placements().size(); ++i) {
     const Placement& p = spec.placements()[i];
@@ -107,7 +109,7 @@ inline void expect_right(const SpecPtr& from, const SpecPtr& to) {
       cut_directly(term_of(full, *from), *from).contiguous();
   const at::Tensor kept = local.clone();
   const at::Tensor result = redistribute_local(local, from, to);
-  // Exact but for thirds in averages.
+  // The values are exact, except for thirds in averages.
   EXPECT_TRUE(torch::allclose(
       reduced(result.contiguous(), *to), cut_directly(full, *to), 0, 1e-9))
       << to_string(*from) << " to " << to_string(to->placements()) << "\n"

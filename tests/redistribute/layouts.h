@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts to test with: all of them, or some of them.
+// All layouts, or a sample of layouts, for tests.
 #pragma once
 
 #include <dtensor/layout/spec.h>
@@ -9,7 +9,7 @@
 
 namespace dtensor::testing {
 
-/// Every list of `mesh_ndim` placements out of `kinds` that may stand together.
+/// Returns all valid lists of `mesh_ndim` placements out of `kinds`.
 inline std::vector<Placements> all_layouts(
     size_t mesh_ndim,
     const std::vector<Placement>& kinds) {
@@ -54,7 +54,7 @@ inline std::vector<Pair> all_pairs(const std::vector<Placements>& layouts) {
   return pairs;
 }
 
-/// `count` pairs, the same ones every time.
+/// Returns `count` pairs, the same every time.
 inline std::vector<Pair> some_pairs(
     const std::vector<Placements>& layouts,
     size_t count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plans as text, as steps that fit together, and what must not be planned.
+// Plans as text, consistency of their steps, and errors of impossible plans.
 #include <dtensor/layout/text.h>
 #include <dtensor/redistribute/plan.h>
 #include <dtensor/redistribute/plan_impl.h>
@@ -83,7 +83,7 @@ TEST(Plan, OneMeshDimSometimesTakesTwoSteps) {
   EXPECT_THAT(
       kinds("f32[6, 4] on (tp=2): S(0)", "P(max)"),
       ElementsAre(StepKind::kAllGather, StepKind::kPartition));
-  // 7 elements do not cut into 4 pieces of 2 equal parts.
+  // 7 elements cannot be split into 4 blocks with 2 equal shards each.
   EXPECT_THAT(
       kinds("f32[7] on (tp=2): P(sum)", "SS(0, sf=4)"),
       ElementsAre(StepKind::kReduceScatter, StepKind::kAllToAll));
@@ -109,7 +109,7 @@ TEST(Plan, MeshDimsOfSizeOneTakeNoStep) {
       "all_to_all dim 0 to 1 on \"tp\": S(0) S(0) -> S(0) S(1)");
 }
 
-// docs: "never gather when an all-to-all suffices".
+// The documentation claims "never gather when an all-to-all suffices".
 TEST(Plan, SwappingDimsNeverGathers) {
   for (const char* from :
        {"f32[8, 8] on (2, 2): S(0) S(1)",
@@ -124,7 +124,7 @@ TEST(Plan, SwappingDimsNeverGathers) {
 TEST(Plan, GatherThenReduceScatterBeatsAllReduce) {
   const SpecPtr from = spec_of("f32[8, 8] on (dp=2, tp=2): S(0) P(sum)");
   const auto found = plan(from, to_layout(from, "R S(0)"));
-  // Gathering and scattering the whole 256 bytes would be 128 + 128.
+  // Gathering and scattering the full 256 bytes would cost 128 + 128.
   EXPECT_LT(found->wire_bytes, 256);
   for (const Step& step : found->steps) {
     EXPECT_NE(step.kind, StepKind::kAllReduce);
@@ -251,9 +251,9 @@ TEST(PlanCache, IsBounded) {
   EXPECT_GT(detail::cached_plans(), detail::plan_cache_capacity() / 2);
 }
 
-// tests/golden/plans.txt: cases of a name, a layout and a target, each with its
-// plan. To add one write its first three lines; to accept new plans run this
-// test with DTENSOR_UPDATE_GOLDEN=1.
+// The file tests/golden/plans.txt holds cases of a name, a layout, a target and
+// the expected plan. To add a case, write its first three lines. To accept new
+// plans, run this test with DTENSOR_UPDATE_GOLDEN=1.
 std::filesystem::path golden_file() {
   return std::filesystem::path(DTENSOR_TESTS_DIR) / "golden" / "plans.txt";
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Asynchronous redistribution: the result is that of the synchronous one,
-// whatever is done first with it, with its source, or with neither.
+// Asynchronous redistribution gives the result of the synchronous one, no
+// matter whether the program first uses the result, the source, or neither.
 #include <c10/core/InferenceMode.h>
 #include <dtensor/redistribute/plan.h>
 
@@ -31,7 +31,7 @@ std::vector<Placements> layouts_of(int64_t mesh_ndim) {
   return layouts;
 }
 
-// Parts of this size do not travel by value.
+// Returns a tensor with shards too large to be sent inline.
 at::Tensor large() {
   return counting({65, 34});
 }
@@ -84,7 +84,7 @@ TEST(AsyncRedistribute, HasTheGradientOfTheSynchronousOne) {
   });
 }
 
-// Rank 1 looks at the result last, after collectives of its own, rank 0 first.
+// Rank 0 uses the result first, rank 1 only after other collectives.
 TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -102,7 +102,8 @@ TEST(AsyncRedistribute, IsWaitedForAtFirstUse) {
   });
 }
 
-// Rank 1 enters once rank 0 has gone on, which it could not if it waited.
+// Rank 1 starts after rank 0 has continued, which is possible only if rank 0
+// did not wait.
 TEST(AsyncRedistribute, IsNotWaitedForWhereASumIsCutInUnits) {
   std::atomic<bool> has_gone_on = false;
   run_ranks(2, [&](int64_t rank) {
@@ -171,7 +172,7 @@ TEST(AsyncRedistribute, CanBeUsedInEveryWay) {
   });
 }
 
-// Peers may not have read the source yet.
+// The source may be written before the other ranks have read it.
 TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -184,7 +185,7 @@ TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
         source.zero_();
         expect_same(whole(a), large());
 
-        // Moved, but its memory is in other hands.
+        // The tensor is moved in, but its memory has other references.
         part.copy_(part_of(large(), mesh, {from}));
         const auto b = redistribute(std::move(source), {to}, kAsync);
         part.zero_();
@@ -200,7 +201,8 @@ TEST(AsyncRedistribute, TheSourceMayChangeAtOnce) {
   });
 }
 
-// Of a part that is copied nothing is left once the source is gone.
+// A source that is moved in is not copied, so its memory is freed only after
+// use. The copy of any other source does not keep the source's memory alive.
 TEST(AsyncRedistribute, ASourceThatIsMovedInIsReadInPlace) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -288,7 +290,7 @@ TEST(AsyncRedistribute, UnlikeTensorsAreAnErrorAtFirstUse) {
     const auto sum = redistribute(
         DTensor::from_local(local, mesh, {Partial()}), {Replicate()}, kAsync);
     texts[rank] = error_of<c10::ValueError>([&] { to_local(sum); });
-    // And at the second.
+    // The second use throws the same error.
     EXPECT_EQ(error_of<c10::ValueError>([&] { sum * 2; }), texts[rank]);
   });
   EXPECT_EQ(texts[0], texts[1]);

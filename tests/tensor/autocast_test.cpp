@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Autocast converts parameters below every other operator: a conversion that
+// Autocast converts parameters below every other key. A conversion that
 // communicates must not make ranks wait for each other's locks.
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
@@ -28,7 +28,7 @@ class Autocast {
   }
 };
 
-// The value that the ranks hold parts of is summed before it is rounded.
+// A partial value is reduced before it is rounded.
 TEST(Autocast, OfAPartialLeafIsRightAndWaitsForNobody) {
   const auto a = torch::rand({4, 4});
   const auto w = torch::rand({4, 4});
@@ -66,7 +66,7 @@ TEST(Autocast, OfAPartialLeafIsRightAndWaitsForNobody) {
   }
 }
 
-// A backward pass with autocast still on.
+// The backward pass runs with autocast enabled.
 TEST(Autocast, InBackwardIsRightAndWaitsForNobody) {
   const auto a = torch::rand({4, 4});
   for (int i = 0; i < 20; ++i) {

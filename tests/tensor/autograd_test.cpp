@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A DTensor is a tensor to autograd: what a user does with gradients.
+// Autograd treats a DTensor as a tensor: typical uses of gradients.
 #include "support.h"
 
 #include <functional>
@@ -12,7 +12,8 @@ using namespace test;
 
 class Autograd : public testing::Test {
  protected:
-  // On 1, 2 and 3 ranks, with a leaf of 5 rows and its truth.
+  // Runs `fn` on 1, 2 and 3 ranks, with a distributed leaf of 5 rows and its
+  // plain counterpart.
   template <typename Fn>
   static void each(const Fn& fn) {
     on_meshes({{1}, {2}, {3}}, [&](const DeviceMesh& mesh) {
@@ -116,7 +117,7 @@ TEST_F(Autograd, RequiresGradOfAPlainLeaf) {
 TEST_F(Autograd, WritingIntoAView) {
   each([](DTensor d, at::Tensor truth, const DeviceMesh&) {
     auto copy = d * 1;
-    auto column = copy.select(1, 0); // cut when the columns are
+    auto column = copy.select(1, 0); // sharded if the columns are
     auto truth_copy = truth * 1;
     try {
       column.mul_(3);
@@ -210,8 +211,8 @@ TEST_F(Autograd, BackwardRunsInTheRanksThread) {
   });
 }
 
-// Gradients that one tensor flows into must not become one memory: what is done
-// to one in place would be done to the other.
+// A gradient that flows into several leaves must not become shared memory,
+// because an in-place operator on one gradient would change the other.
 TEST(Gradients, OfDifferentLeavesDoNotShareMemory) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -247,7 +248,7 @@ TEST(Gradients, OfDifferentLeavesDoNotShareMemory) {
   });
 }
 
-// What a user gives for a gradient.
+// Gradients that a program passes to backward() or returns from hooks.
 class GivenGradients : public testing::Test {
  protected:
   static constexpr const char* kPlain =

@@ -111,7 +111,7 @@ TEST(DistributeTensor, NumbersAndNonContiguousTensors) {
   });
 }
 
-// As the Python version, which keeps the strides of the whole tensor.
+// The memory order of the full tensor is kept, as in Python.
 TEST(DistributeTensor, KeepsTheOrderInMemory) {
   on_meshes({{1}, {2}, {3}}, [](const DeviceMesh& mesh) {
     const auto turned = counting({6, 8}).t(); // strides [1, 8]
@@ -165,7 +165,7 @@ TEST(DistributeTensor, EveryDtype) {
   });
 }
 
-// LibTorch has fewer operators of these.
+// LibTorch has fewer operators for these dtypes.
 TEST(DistributeTensor, CutsUnsignedNumbersInPieces) {
   for (const auto dtype : {at::kUInt16, at::kUInt32, at::kUInt64}) {
     const auto whole = at::arange(24, at::kLong).view({8, 3}).to(dtype);

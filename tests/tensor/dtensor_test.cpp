@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The object: what it prints, what it refuses, and ranks outside its mesh.
+// DTensor objects: printing, rejected operations, and ranks outside the mesh.
 #include "support.h"
 
 #include <sstream>
@@ -64,7 +64,7 @@ TEST(DTensor, SurvivesTheMeshHandleAndTheSpec) {
   });
 }
 
-// Two of four ranks make up the mesh.
+// The mesh consists of two of four ranks.
 class OutsideMesh : public testing::Test {
  protected:
   template <typename Fn>

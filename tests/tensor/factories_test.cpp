@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// zeros, ones, empty, full, rand and randn: each rank makes its part, and
-// nothing is communicated.
+// zeros, ones, empty, full, rand and randn: each rank creates its local shard
+// without communication.
 #include <dtensor/debug/comm_debug_mode.h>
 #include <dtensor/random/random.h>
 #include <dtensor/tensor/factories.h>
@@ -21,7 +21,8 @@ using Make = std::function<
 struct Factory {
   std::string name;
   Make make;
-  /// The plain one; undefined values: nothing to compare with.
+  /// The plain counterpart; returns an undefined tensor if values are
+  /// arbitrary.
   std::function<at::Tensor(SizesRef, at::ScalarType)> plain;
 };
 

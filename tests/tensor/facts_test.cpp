@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the design takes for granted of LibTorch: each test would notice if a
-// new LibTorch changed it.
+// Assumptions of the design about LibTorch. Each test fails if a new LibTorch
+// changes one.
 #include "support.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,7 +20,7 @@ DTensor make(const at::Tensor& full, const Placement& p = Shard(0)) {
 }
 
 // Composite explicit kernels outrank a backend fallback and read storage, so
-// every such operator needs a kernel of ours.
+// every such operator needs a kernel of dtensor.
 TEST(Facts, EveryOperatorBelowAutogradHasOurSlot) {
   auto& dispatcher = c10::Dispatcher::singleton();
   int slots = 0;
@@ -41,7 +41,7 @@ TEST(Facts, EveryOperatorBelowAutogradHasOurSlot) {
   EXPECT_GT(slots, 500);
 }
 
-// It is composite explicit, and computes in our slot.
+// celu is composite explicit, and runs dtensor's kernel.
 TEST(Facts, ACompositeExplicitOperatorLandsInOurSlot) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::celu", "");
@@ -242,7 +242,7 @@ TEST(Facts, TorchScriptRunsOnParametersThatBecameDTensors) {
     const auto truth = model.forward({x}).toTensor();
     auto weight = model.attr("w").toTensor();
     weight.set_data(make(weight.detach(), Shard(1)));
-    for (int i = 0; i < 3; ++i) { // the executor specializes as it runs
+    for (int i = 0; i < 3; ++i) { // the executor specializes in early runs
       const auto mine = model.forward({make(x, Replicate())}).toTensor();
       expect_same(whole(mine), truth);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensors and meshes that another rank uses, or that outlive their ranks:
-// whatever computes or communicates is an error at once. What ranks that have
-// ended left behind may be read.
+// DTensors and meshes that another rank uses, or that outlive their ranks.
+// Computing or communicating with them throws at once. Tensors of ranks that
+// have ended can still be read.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/ranks.h>
 #include <dtensor/random/random.h>
@@ -38,7 +38,7 @@ at::Tensor leaf(const Placement& placement) {
   return x;
 }
 
-// What may be done with a DTensor, but looked at.
+// Uses of a DTensor that compute or communicate.
 const std::map<std::string, Use>& uses() {
   static const std::map<std::string, Use> all = {
       {"a pointwise operator", [](const auto& x) { x + 1; }},
@@ -125,7 +125,8 @@ TEST(ForeignDTensor, OfAnotherRankIsRefusedByEveryUse) {
         if (rank == 0) {
           of_rank_0 = mine;
         }
-        (mine + 1).sum(); // rank 1 has seen such operators, of its own tensors
+        (mine + 1)
+            .sum(); // rank 1 has cached these operators of its own tensors
         get_group(DTensor(mine).device_mesh()).barrier();
         if (rank == 1) {
           text = error_of([&] { use(of_rank_0); });
@@ -208,7 +209,7 @@ TEST(ForeignDTensor, PartsMayBeReadWhenTheRanksHaveEnded) {
   EXPECT_NE(out.str().find("local on rank 0"), std::string::npos);
 }
 
-// The graph behind a plain tensor may be another rank's.
+// A plain tensor's graph may belong to another rank.
 TEST(ForeignDTensor, BackwardThroughAnotherRanksGraphIsRefused) {
   std::vector<std::function<at::Tensor(const at::Tensor&)>> graphs = {
       [](const auto& x) { return DTensor(x * 2).to_local().sum(); },

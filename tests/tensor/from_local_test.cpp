@@ -69,7 +69,8 @@ TEST(FromLocal, UnevenAndEmptyPartsWithAShape) {
   }
 }
 
-// Operators give empty tensors the strides that their operands happen to have.
+// Operators give empty tensors their operands' strides, which may differ by
+// rank.
 TEST(FromLocal, AnEmptyTensorHasTheSameStridesOnAllRanks) {
   run_ranks(2, [](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -110,14 +111,14 @@ TEST(FromLocal, SecondOptionsOfShapeAndStride) {
   });
 }
 
-// The gradient that arrives at the local tensor, and what it costs: the counts
-// of the Python version for a gradient in layout `arriving`.
+// The gradient arrives at the local tensor in the forward layout. The
+// collectives are those of Python for a gradient in layout `arriving`.
 TEST(FromLocalBackward, BringsTheGradientToTheForwardLayout) {
   struct Case {
     Placement forward;
     Placement arriving;
     const char* collectives;
-    double grad; // at the local tensor, of ranks that each give ones
+    double grad; // at the local tensor; each rank contributes ones
   };
   const std::vector<Case> cases = {
       {Shard(0), Shard(0), "", 1},
@@ -148,7 +149,7 @@ TEST(FromLocalBackward, GradPlacementsOverrideIt) {
     const auto d = DTensor::from_local(
         local, mesh, {Replicate()}, {.grad_placements = Placements{Partial()}});
     to_local(d).sum().backward();
-    // As it is on rank 0, nothing on the others: it still adds up.
+    // A partial gradient: ones on rank 0 and zeros on the others.
     expect_same(
         local.grad(), at::full({2, 3}, rank == 0 ? 1.0 : 0.0, at::kDouble));
   });

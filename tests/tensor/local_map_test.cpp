@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions on local tensors as functions on DTensors.
+// local_map turns functions on local tensors into functions on DTensors.
 #include <dtensor/tensor/local_map.h>
 
 #include "support.h"
@@ -16,7 +16,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
   return at::mm(x, w);
 }
 
-// Rows of the left operand, all of the right one.
+// Multiplies rows of the left operand by the full right operand.
 auto product_of_rows() {
   return local_map(
       product,
@@ -38,7 +38,7 @@ TEST(LocalMap, ComputesOnTheParts) {
   }
 }
 
-// As in Python's documentation: partial products, which the function adds up.
+// The function sums partial products itself, as in Python's documentation.
 TEST(LocalMap, TheFunctionMayCommunicate) {
   on_meshes({{2}, {3}}, [](const DeviceMesh& mesh) {
     const auto x = counting({4, 6});
@@ -81,7 +81,7 @@ TEST(LocalMap, OnTwoMeshDimensions) {
   });
 }
 
-// One dimension that both mesh dimensions cut, unevenly.
+// Both mesh dimensions shard the same dimension, unevenly.
 TEST(LocalMap, UnevenPartsTellTheirSizes) {
   on_meshes({{2, 2}, {3, 2}}, [](const DeviceMesh& mesh) {
     for (const auto rows : {1, 5, 7}) {
@@ -148,7 +148,8 @@ TEST(LocalMap, IsTwiceDifferentiable) {
   });
 }
 
-// Whether ranks add up to the gradient or repeat it, nobody else can know.
+// Only the caller can tell whether ranks compute terms of a gradient or the
+// same gradient.
 TEST(LocalMap, AGradientThatMayMeanTwoThingsIsAskedFor) {
   on_meshes({{2}}, [](const DeviceMesh& mesh) {
     const auto x = placed(counting({4, 3}), mesh, {Shard(0)});
@@ -165,7 +166,7 @@ TEST(LocalMap, AGradientThatMayMeanTwoThingsIsAskedFor) {
       const torch::NoGradGuard no_grad;
       expect_same(whole(mm(x, w)), at::mm(whole(x), whole(w)));
     }
-    // All ranks alike: nothing to ask.
+    // All operands are replicated, so the gradient is unambiguous.
     const auto all = local_map(product, {Replicate()});
     all(placed(counting({4, 3}), mesh, {Replicate()}), w).sum().backward();
     expect_same(
@@ -269,7 +270,7 @@ TEST(LocalMap, WithoutDTensorsItIsTheFunction) {
 
 class LocalMapOutside : public testing::Test {
  protected:
-  // Two of three ranks make up the mesh.
+  // Runs `fn` on three ranks. Two of them form the mesh.
   template <class Fn>
   static void run(const Fn& fn) {
     run_ranks(3, [&](int64_t rank) {
@@ -288,7 +289,7 @@ TEST_F(LocalMapOutside, GivesNothingOfThatShape) {
     y.sum().backward();
     EXPECT_EQ(leaf_w.grad().sizes(), w.sizes());
     EXPECT_EQ(DTensor(y).full_tensor().numel(), inside ? 8 : 0);
-    // Of another dtype.
+    // The result has another dtype.
     const auto most = local_map(
         [](const at::Tensor& t) { return t.argmax(1); }, {Shard(0)})(x);
     EXPECT_EQ(spec_text(most), "i64[4] on (tp=2): S(0)");
@@ -323,7 +324,7 @@ TEST_F(LocalMapOutside, SaysWhatItCannotKnow) {
   });
 }
 
-// The text of the ValueError or TypeError that the call throws.
+// Returns the text of the ValueError or TypeError that the call throws.
 template <class Error = c10::ValueError, class Fn>
 std::string refusal(const Fn& call) {
   std::string text;

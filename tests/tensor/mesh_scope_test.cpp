@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls without a mesh or placements, and DTensors made of a part and a spec.
+// Calls without a mesh or placements, and DTensors constructed from a local
+// tensor and a spec.
 #include <dtensor/comm/init_device_mesh.h>
 #include <dtensor/comm/mesh_scope.h>
 #include <dtensor/comm/ranks.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DTensors whose local tensors are on the meta device keep their layout: a
-// model can be described before it exists.
+// DTensors with local tensors on the meta device keep their layout, so a model
+// can be described without data.
 #include "tests/tensor/support.h"
 
 #include <dtensor/parallel/distribute_module.h>
@@ -14,7 +14,7 @@ at::Tensor meta(at::IntArrayRef sizes) {
   return at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble));
 }
 
-// As the same operator on a tensor with data.
+// Compares layouts with those of the same operator on a tensor with data.
 template <class Fn>
 void expect_as_with_data(const char* what, const DeviceMesh& mesh, Fn fn) {
   const auto sizes = std::vector<int64_t>{8, 4};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// to_local, full_tensor and redistribute: values, gradients, and what they
-// communicate. That every pair of layouts is reached is tested with the plans.
+// to_local, full_tensor and redistribute: values, gradients and collectives.
+// The tests of plans cover every pair of layouts.
 #include "support.h"
 
 namespace dtensor {
@@ -15,7 +15,7 @@ Placements without_partial(Placements layout) {
   return layout;
 }
 
-// Every layout of one mesh dimension, and a few of two.
+// Returns every layout on one mesh dimension, and a selection on two.
 std::vector<Placements> layouts_of(int64_t mesh_ndim) {
   std::vector<Placements> layouts;
   for (size_t i = 0; i < kKinds.size(); ++i) {
@@ -145,7 +145,7 @@ TEST(RedistributeBackward, GoesBackToTheSourceLayout) {
         std::optional<DTensor> moved;
         try {
           moved = redistribute(d, to);
-        } catch (const c10::ValueError&) { // sum to avg
+        } catch (const c10::ValueError&) { // sum to avg throws
           continue;
         }
         EXPECT_EQ(
@@ -184,7 +184,8 @@ TEST(RedistributeBackward, OfAPartialTargetIsReplicated) {
   });
 }
 
-// The counts of the Python version: gather for a sequence-parallel input.
+// The collectives are those of
+// Python: a sequence-parallel input is gathered.
 TEST(RedistributeBackward, GatherThenPartialGradientIsOneReduceScatter) {
   run_ranks(4, [] {
     const auto mesh = mesh_of({4});
@@ -208,7 +209,8 @@ TEST(Redistribute, ToItsOwnLayoutIsItself) {
   });
 }
 
-// A node nevertheless, so that the gradient is in the layout of the tensor.
+// A redistribution to the same layout still records a node, so that the
+// gradient is in the layout of the tensor.
 TEST(RedistributeBackward, ToItsOwnLayoutBringsTheGradientThere) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
@@ -249,7 +251,7 @@ TEST(RedistributeDtypes, CastBeforeCommunicating) {
     EXPECT_EQ(to_string(*DTensor(out).spec()), "bf16[4] on (a=2): R");
     expect_same(to_local(out), counting({4}, at::kBFloat16));
 
-    // The gradient is brought back in the input's dtype by default.
+    // The default communicates the gradient in the input's dtype.
     to_local(out, Placements{Partial()}).sum().backward();
     EXPECT_EQ(counter.take_bytes(), 4 * 4);
     EXPECT_EQ(to_string(*DTensor(d.grad()).spec()), "f32[4] on (a=2): S(0)");
@@ -275,7 +277,7 @@ TEST(RedistributeDtypes, CastTheGradientBeforeCommunicating) {
     EXPECT_EQ(counter.take_bytes(), 4 * 4);
     EXPECT_EQ(d.grad().scalar_type(), at::kBFloat16);
 
-    // A sum that bfloat16 cannot tell apart while it adds.
+    // The gradient has the input's dtype, not forward_dtype.
     auto r = placed(counting({4}, at::kFloat), mesh, {Replicate()}, true);
     const auto narrow =
         redistribute(r, {Shard(0)}, {.forward_dtype = at::kBFloat16});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Second derivatives of products, lookups, losses and steps between layouts;
-// tests/nets/second_derivatives draws the others.
+// Second derivatives of matrix products, lookups, losses and conversions
+// between layouts. tests/nets/second_derivatives covers other operators by
+// random programs.
 #include "support.h"
 
 #include <dtensor/parallel/loss_parallel.h>
@@ -13,14 +14,14 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// Second derivatives against those of the same program on plain tensors, with
-// the operands in these layouts.
+// Compares second derivatives with those of the program on plain tensors, for
+// operands in the given layouts.
 class SecondDerivatives : public testing::Test {
  protected:
   using Tensors = std::vector<at::Tensor>;
   using Program = std::function<at::Tensor(const Tensors&)>;
 
-  // Gradients of the squared first gradients, added up.
+  // Returns the gradients of the sum of the squared first gradients.
   static Tensors twice(const Program& program, const Tensors& leaves) {
     const auto value = program(leaves).pow(3).sum();
     const auto first = torch::autograd::grad({value}, leaves, {}, true, true);
@@ -110,7 +111,7 @@ TEST_F(SecondDerivatives, OfProducts) {
       {{Shard(1)}, {Shard(0)}});
 }
 
-// Also where a rank finds no row, or has no index.
+// Some ranks find none of the rows, or have no index.
 TEST_F(SecondDerivatives, OfAnEmbedding) {
   for (const auto& ids :
        {at::tensor({0, 5, 3, 5, 1}, at::kLong), at::tensor({1}, at::kLong)}) {
@@ -130,7 +131,7 @@ TEST_F(SecondDerivatives, OfAnEmbedding) {
   }
 }
 
-// The local part is used as the layout says: a program of the user's own.
+// The program uses local tensors according to the layout.
 TEST_F(SecondDerivatives, ThroughFromLocalAndToLocal) {
   const auto with = [](Placement x_grad, const Placements& result) {
     return [=](const Tensors& t) {
@@ -223,7 +224,7 @@ TEST_F(SecondDerivatives, OfCrossEntropyOnShardedClasses) {
   }
 }
 
-// LibTorch's fused attention has a gradient without a formula of its own.
+// LibTorch's fused attention has a gradient without a derivative formula.
 TEST_F(SecondDerivatives, OfFusedAttentionAreAnErrorAsOfPlainTensors) {
   const Program attention = [](const Tensors& t) {
     return at::scaled_dot_product_attention(t[0], t[0], t[0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests of this layer share: full tensors that every rank makes
-// alike, their parts, and a counter of collectives.
+// Helpers of the tests of this layer: full tensors that are equal on all ranks,
+// local tensors of them, and a counter of collectives.
 #pragma once
 
 #include <dtensor/comm/init_device_mesh.h>
@@ -19,7 +19,7 @@
 
 namespace dtensor::test {
 
-/// 1, 2, 3, ... in that shape, the same on every rank.
+/// Returns 1, 2, 3, ... in this shape, the same on every rank.
 inline at::Tensor counting(
     at::IntArrayRef sizes,
     at::ScalarType dtype = at::kDouble) {
@@ -38,7 +38,7 @@ inline const std::vector<Placement> kKinds = {
     Partial(),
     Partial(ReduceOp::kAvg)};
 
-/// The mesh of that shape over all ranks, its dimensions called a, b, c.
+/// Returns a mesh of this shape over all ranks, with dimensions a, b, c.
 inline DeviceMesh mesh_of(const std::vector<int64_t>& shape) {
   const std::vector<std::string> names = {"a", "b", "c"};
   return init_device_mesh(
@@ -48,8 +48,8 @@ inline DeviceMesh mesh_of(const std::vector<int64_t>& shape) {
           names.begin(), names.begin() + static_cast<int64_t>(shape.size())));
 }
 
-/// This rank's part of `full` in `layout`; of a Partial one its term: the
-/// terms differ between ranks.
+/// Returns this rank's local tensor of `full` in `layout`. Terms of a Partial
+/// layout differ between ranks.
 inline at::Tensor part_of(
     const at::Tensor& full,
     const DeviceMesh& mesh,
@@ -70,10 +70,10 @@ inline at::Tensor part_of(
       case ReduceOp::kMin:
         term = term + r;
         break;
-      case ReduceOp::kAvg: // weights 1, 2, ... of mean 1
+      case ReduceOp::kAvg: // weights 1, 2, ... with mean 1
         term = term * (r + 1) * 2 / (n + 1);
         break;
-      default: // weights 1, 2, ... of sum 1
+      default: // weights 1, 2, ... with sum 1
         term = term * (r + 1) * 2 / (n * (n + 1));
     }
     p = Replicate();
@@ -81,7 +81,7 @@ inline at::Tensor part_of(
   return to_local(distribute_tensor(term, mesh, cuts, std::nullopt)).clone();
 }
 
-/// `full` in `layout`, a leaf.
+/// Returns `full` in `layout`, as a leaf.
 inline DTensor placed(
     const at::Tensor& full,
     const DeviceMesh& mesh,
@@ -101,14 +101,14 @@ inline std::string spec_text(const at::Tensor& t) {
   return to_string(*DTensor(t).spec());
 }
 
-/// Counts this rank's collectives while it lives.
+/// Counts this rank's collectives.
 class Counter final : public CommObserver {
  public:
   void on_collective(const CollectiveEvent& event) override {
     ++counts_[std::string(to_string(event.kind))];
     bytes_ += event.payload_bytes;
   }
-  /// "1 all_gather, 2 all_reduce" since the last call.
+  /// Returns "1 all_gather, 2 all_reduce" and resets the counts.
   std::string take() {
     std::string text;
     for (const auto& [kind, count] : counts_) {
@@ -127,7 +127,7 @@ class Counter final : public CommObserver {
   CommObserverGuard guard_{*this};
 };
 
-/// Runs on meshes of these shapes, one after the other.
+/// Runs `fn` on meshes of these shapes, one after the other.
 template <typename Fn>
 void on_meshes(const std::vector<std::vector<int64_t>>& shapes, const Fn& fn) {
   for (const auto& shape : shapes) {

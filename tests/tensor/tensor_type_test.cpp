@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Distributed tensors have the type at::Tensor, so that LibTorch's templates,
-// which compare types, take them. DTensor is a view of such a tensor.
+// Distributed tensors have the type at::Tensor, so LibTorch's templates, which
+// compare types, accept them. DTensor wraps such a tensor.
 #include <dtensor/dtensor.h>
 
 #include <sstream>
@@ -14,7 +14,7 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// y = 3x: a gradient that plain LibTorch would not compute is seen.
+// y = 3x. Only the custom backward gives it a gradient.
 struct Triple : torch::autograd::Function<Triple> {
   static at::Tensor forward(
       torch::autograd::AutogradContext* context,
@@ -124,7 +124,7 @@ TEST(TensorType, AVariableOfTheViewClassIsRefusedBySequential) {
   });
 }
 
-// forward has several signatures.
+// The module's forward has several signatures.
 struct TwiceImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return x * 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What dtensor/torch_internals.h says of LibTorch: a test that fails here after
-// an upgrade names what has changed.
+// The claims of dtensor/torch_internals.h about LibTorch. A failing test after
+// an upgrade names the claim that no longer holds.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/DTensorState.h>
 #include <ATen/ThreadLocalState.h>
@@ -32,7 +32,7 @@ namespace TEST_SOURCE {
 using test_text::error_of;
 using Names = std::vector<std::string>;
 
-// Of the operators that `run` calls, outermost ones only.
+// Returns the names of the outermost operators that `run` calls.
 Names operators_of(const std::function<void()>& run) {
   static thread_local Names* names = nullptr;
   static thread_local int depth = 0;
@@ -58,8 +58,8 @@ c10::OperatorHandle find(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
 }
 
-// Nobody's backend has LibTorch's kernels: its autograd above, its own
-// decomposition below, and none of a device.
+// An unused backend key has LibTorch's kernels: its autograd above, its
+// decompositions below, and no kernels of a device.
 TEST(TorchInternals, StockKernels) {
   const auto add = find("aten::add", "Tensor");
   torch::jit::Stack stack = {
@@ -83,7 +83,7 @@ struct Double final : detail::Node {
   }
 };
 
-// By what NodePtr is, and weakly by WeakNode.
+// NodePtr holds nodes, and WeakNode holds them weakly.
 TEST(TorchInternals, NodesAreHeld) {
   const auto x = at::ones({2}).requires_grad_();
   detail::WeakNode weak{detail::NodePtr()};
@@ -104,8 +104,8 @@ TEST(TorchInternals, NodesAreCurrent) {
   EXPECT_TRUE(torch::autograd::get_current_node() == nullptr);
 }
 
-// Whether a node computes a gradient follows from what the graph task says of
-// the node that gets it, and a task lets itself be told.
+// A node computes a gradient if the graph task's info says that the receiving
+// node is needed, and the info can be modified.
 TEST(TorchInternals, NodesInside) {
   struct Asks final : torch::autograd::Node {
     torch::autograd::variable_list apply(
@@ -141,7 +141,7 @@ TEST(TorchInternals, NodesInside) {
   EXPECT_TRUE(asks->after);
 }
 
-// A shape that is set without TensorImpl's own functions leaves nothing stale.
+// A shape set without TensorImpl's own functions leaves no stale fields.
 TEST(TorchInternals, ShapesAreWhole) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1});
@@ -185,7 +185,8 @@ TEST(TorchInternals, MetaIsKept) {
   });
 }
 
-// Where a parameter of a unit keeps its source.
+// set_data() calls an operator first, in which a fully_shard parameter keeps
+// its source.
 TEST(TorchInternals, DataIsSet) {
   const auto leaf = at::zeros({2}).requires_grad_();
   const auto data = at::ones({2});
@@ -204,7 +205,8 @@ TEST(TorchInternals, DataIsExplained) {
   });
 }
 
-// After a write to a view its node strides through the base, by this name.
+// After a write to a view, the view's node has this name and strides through
+// the base.
 TEST(TorchInternals, ViewsOfWrites) {
   const auto x = at::ones({4}).requires_grad_();
   const auto y = x * 2;
@@ -218,7 +220,7 @@ TEST(TorchInternals, ViewsOfWrites) {
       std::string::npos);
 }
 
-// The operators in which styles meet modules.
+// Modules call these operators, in which parallel styles act.
 TEST(TorchInternals, ModulesCall) {
   torch::nn::Linear linear(3, 2);
   const auto batches = at::ones({2, 2, 3});
@@ -238,8 +240,8 @@ TEST(TorchInternals, PlainOperands) {
   EXPECT_FALSE(at::get_dtensor_allow_implicit_replication());
 }
 
-// Nobody else's kernels are under the key of implicit_replication, which the
-// state of a thread carries along.
+// The key of implicit_replication has no kernels of other libraries. A thread's
+// state propagates it.
 TEST(TorchInternals, ReplicationKey) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
@@ -256,8 +258,8 @@ TEST(TorchInternals, ReplicationKey) {
   EXPECT_TRUE(detail::in_implicit_replication());
 }
 
-// Nobody has kernels at the key of DTensors on the meta device, which comes
-// before the backend that would outrank them.
+// The interceptor's key has no kernels of other libraries. It precedes the meta
+// backend, which would outrank DTensors.
 TEST(TorchInternals, AskedFirstKey) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
@@ -273,7 +275,7 @@ TEST(TorchInternals, AskedFirstKey) {
   });
 }
 
-// Plain tensors of ranks draw from their rank's generator, not the process's.
+// Plain tensors on ranks draw from the rank's generator, not the process's.
 TEST(TorchInternals, RandomKey) {
   run_ranks(2, [](int64_t rank) {
     const auto seed = static_cast<uint64_t>(rank);
@@ -285,8 +287,8 @@ TEST(TorchInternals, RandomKey) {
   });
 }
 
-// While ranks run, LibTorch's default generator is one of ours, and afterwards
-// the same as before.
+// While ranks run, LibTorch's default generator is dtensor's. Afterwards it is
+// the original one.
 TEST(TorchInternals, DefaultGenerator) {
   const auto* const before =
       at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl();
@@ -300,7 +302,7 @@ TEST(TorchInternals, DefaultGenerator) {
   });
   EXPECT_EQ(
       at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl(), before);
-  // The last byte of a state says nothing.
+  // The last byte of a state is unused.
   auto generator = at::detail::createCPUGenerator(3);
   auto state = generator.get_state();
   const auto truth = at::randn({5}, generator);
@@ -311,7 +313,8 @@ TEST(TorchInternals, DefaultGenerator) {
   }
 }
 
-// After all nodes, those of other leaves too, and outside of any.
+// Queued callbacks run after all nodes, including those of other leaves, and
+// outside of any node.
 TEST(TorchInternals, EndsOfPasses) {
   struct Queues final : torch::autograd::Node {
     torch::autograd::variable_list apply(
@@ -338,7 +341,8 @@ TEST(TorchInternals, EndsOfPasses) {
   node->leaf = at::Tensor();
 }
 
-// Called with the leaf when its gradient has been added up; one for a tensor.
+// The hook receives the leaf after its gradient is accumulated. A tensor has
+// one such hook.
 TEST(TorchInternals, HooksOfSums) {
   struct Doubles final : torch::autograd::PostAccumulateGradHook {
     void operator()(const torch::autograd::Variable& leaf) override {
@@ -402,7 +406,8 @@ TEST(TorchInternals, Boxing) {
   EXPECT_EQ(std::get<1>(pair).numel(), 3);
 }
 
-// Which ranks switch off, since it is done under a lock of the whole process.
+// Ranks disable the cache of casts, because a lock of the whole process guards
+// it.
 TEST(TorchInternals, CastsAreKept) {
   const auto leaf = at::ones({2, 2}).requires_grad_();
   const auto cast = [&] {
@@ -417,7 +422,8 @@ TEST(TorchInternals, CastsAreKept) {
   run_ranks(1, [] { EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()); });
 }
 
-// It stands behind the gradients that are made, and its text is what is thrown.
+// A NotImplemented node is behind such gradients, and its text is the error
+// that is thrown.
 TEST(TorchInternals, MissingFormulas) {
   struct Looks final : torch::autograd::Node {
     torch::autograd::variable_list apply(
@@ -444,13 +450,13 @@ TEST(TorchInternals, MissingFormulas) {
   try {
     grad[0].sum().backward();
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const std::exception& error) { // of another type in each LibTorch
+  } catch (const std::exception& error) { // its type depends on the version
     EXPECT_EQ(std::string(error.what()).rfind("in our words", 0), 0);
   }
 }
 
 TEST(TorchInternals, ViewsHoldBases) {
-  const auto view = at::ones({2, 3}).t(); // nobody else has the base
+  const auto view = at::ones({2, 3}).t(); // the base has no other reference
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   ASSERT_NE(meta, nullptr);
   ASSERT_TRUE(meta->has_bw_view());
@@ -458,7 +464,8 @@ TEST(TorchInternals, ViewsHoldBases) {
   EXPECT_EQ(view.storage().use_count(), 2);
 }
 
-// Below autograd a second tensor of the same memory is all that they are.
+// Below autograd, t() and detach() only create a second tensor on the same
+// memory.
 TEST(TorchInternals, LocalViews) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto matrix = at::arange(12.0).view({3, 4}).narrow(1, 1, 2);

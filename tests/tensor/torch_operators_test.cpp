@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What dtensor/torch_internals.h says of LibTorch's operators, of their nodes
-// and of the passes that these run in.
+// The claims of dtensor/torch_internals.h about LibTorch's operators, their
+// nodes and their backward passes.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/AutogradState.h>
 #include <dtensor/dtensor.h>
@@ -23,8 +23,8 @@ namespace TEST_SOURCE {
 
 using torch::autograd::variable_list;
 
-// Without the edges of the other operands the node computes the same for one,
-// and nothing for them.
+// A node without the edges of the other operands computes the same gradient for
+// one operand, and none for the others.
 void expect_alone(const at::Tensor& product, const char* name) {
   const auto node = product.grad_fn();
   EXPECT_EQ(node->name(), name);
@@ -56,8 +56,8 @@ TEST(TorchInternals, ProductNodes) {
   expect_alone(at::bmm(leaf({5, 2, 3}), leaf({5, 3, 4})), "BmmBackward0");
 }
 
-// An operator has one autograd kernel for all backends: that of the CPU records
-// what DTensors do, too, and goes on to their own kernel.
+// An operator has a single autograd kernel for all backends. The CPU's kernel
+// also records DTensors, and continues to their own kernels.
 TEST(TorchInternals, AutogradOfCpu) {
   run_ranks(1, [] {
     const auto mesh = init_device_mesh(at::kCPU, {1});
@@ -76,8 +76,8 @@ TEST(TorchInternals, AutogradOfCpu) {
   });
 }
 
-// A leaf knows the accumulator that it was asked for as long as somebody has
-// it, and makes another one when it is told to forget it.
+// A leaf keeps its accumulator while there is a reference to it, and creates a
+// new accumulator after a reset.
 TEST(TorchInternals, Accumulators) {
   namespace impl = torch::autograd::impl;
   const auto leaf = at::ones({2}).requires_grad_();
@@ -92,7 +92,7 @@ TEST(TorchInternals, Accumulators) {
   EXPECT_TRUE(at::equal(leaf.grad(), at::ones({2})));
 }
 
-// A tensor without history may be given a node, and which of its gradients.
+// The node and output number of a tensor without history can be set.
 TEST(TorchInternals, EdgesAreGiven) {
   const auto leaf = at::ones({2}).requires_grad_();
   const auto parts = at::split(leaf * 2, 1);
@@ -105,8 +105,8 @@ TEST(TorchInternals, EdgesAreGiven) {
   EXPECT_TRUE(at::equal(leaf.grad(), at::tensor({0.0F, 2.0F})));
 }
 
-// A pass has one number, which nodes and hooks see, and one inside of it has
-// another; outside of passes it is -1.
+// Nodes and hooks see the graph task's id. A nested backward pass has another
+// id, and outside of passes the id is -1.
 TEST(TorchInternals, PassesHaveNumbers) {
   const auto number = [] {
     return torch::autograd::get_current_graph_task_id();
@@ -137,7 +137,8 @@ TEST(TorchInternals, PassesHaveNumbers) {
   EXPECT_NE(inside, seen[0]);
 }
 
-// On a rank, where LibTorch would use another thread for each device.
+// On a rank backward passes stay in its thread; by default LibTorch uses a
+// thread per device.
 TEST(TorchInternals, PassesInThreads) {
   run_ranks(1, [] {
     EXPECT_FALSE(
@@ -187,8 +188,8 @@ TEST(TorchInternals, PlainAttention) {
   }
 }
 
-// What the kernel returns beside its result is the logsumexp of the scores, one
-// for each row of queries.
+// The kernel's second result is the logsumexp of the scores, one per row of
+// queries.
 TEST(TorchInternals, AttentionRows) {
   const at::NoGradGuard no_grad;
   const Attended x(6);
@@ -202,8 +203,8 @@ TEST(TorchInternals, AttentionRows) {
   }
 }
 
-// For some of the keys, from the result and the logsumexp of all of them, its
-// formula gives these keys' part of the gradients.
+// The backward kernel can be called with a subset of the keys. With the result
+// and logsumexp of all keys it returns the gradients for that subset.
 TEST(TorchInternals, AttentionInBlocks) {
   const Attended x(8);
   const auto out = x.out(false);
@@ -236,8 +237,8 @@ TEST(TorchInternals, AttentionInBlocks) {
   EXPECT_TRUE(at::allclose(of_query, truth[0]));
 }
 
-// A number in disguise does not decide the dtype of a result, with data or
-// without, and a copy of it is a plain tensor until it is told.
+// A wrapped number does not affect type promotion, with data or on the meta
+// device. A copy of it is an ordinary tensor until it is marked as wrapped.
 TEST(TorchInternals, WrappedNumbers) {
   for (const auto device : {at::kCPU, at::kMeta}) {
     const auto number = at::zeros({}, at::device(device).dtype(at::kDouble));

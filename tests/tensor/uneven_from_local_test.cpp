@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// from_local without a shape takes all shards to be as large as this rank's.
-// Where they are not, the ranks must not go on with different global shapes:
-// the first collective that they enter says so on all of them.
+// from_local without a shape assumes that all shards have the size of this
+// rank's. If they do not, ranks must not continue with different global shapes:
+// the next collective throws on all of them.
 #include "support.h"
 
 #include <functional>
@@ -22,7 +22,8 @@ DTensor rows(int64_t count, const DeviceMesh& mesh) {
   return DTensor::from_local(counting({count, 4}), mesh, {Shard(0)});
 }
 
-// The error of every rank that uses a tensor of 3 rows here and 2 there.
+// Returns the error on every rank for a tensor with 3 rows on this rank and 2
+// rows on the other rank.
 std::string error_of_use(const Use& use) {
   std::string errors[2];
   run_ranks(2, [&](int64_t rank) {
@@ -82,7 +83,8 @@ TEST(UnevenFromLocal, EndsInCollectivesOfAnySort) {
   }
 }
 
-// Another handle to the same ranks is the same group to those who meet there.
+// Ranks compare by the set of ranks, so a new group of the same ranks detects
+// the error.
 TEST(UnevenFromLocal, EndsInAGroupOfTheSameRanks) {
   EXPECT_EQ(
       error_of_use([](const DTensor&) {
@@ -91,7 +93,7 @@ TEST(UnevenFromLocal, EndsInAGroupOfTheSameRanks) {
       kUneven);
 }
 
-// It is no error that passes: the tensor stays what it is.
+// The error recurs, because the tensor stays inconsistent.
 TEST(UnevenFromLocal, IsAnErrorAgain) {
   EXPECT_EQ(
       error_of_use([](const DTensor& d) {
@@ -113,7 +115,7 @@ TEST(UnevenFromLocal, IsAnErrorAgainAfterAnAsynchronousOne) {
       kUneven);
 }
 
-// A server refuses the request and goes on with the next.
+// A server rejects the request and continues with the next one.
 TEST(UnevenFromLocal, LeavesTheGroupUsableOnceTheTensorIsGone) {
   Ranks ranks(2);
   for (int request = 0; request < 3; ++request) {
@@ -154,8 +156,8 @@ TEST(UnevenFromLocal, LeavesTheGroupUsableAfterAnAsynchronousOne) {
   });
 }
 
-// As where rank 0 alone evaluates, or saves: the ranks are at two places of the
-// program, and no shape is to blame.
+// If ranks call different collectives, the error names the collectives instead
+// of the shapes. A typical cause is that only rank 0 evaluates or saves.
 TEST(UnevenFromLocal, IsNotBlamedForRanksThatCallDifferentCollectives) {
   const auto error_of_ranks = [](const std::function<void(Group&)>& on_rank_0,
                                  const std::function<void(Group&)>& on_rank_1) {
@@ -189,7 +191,7 @@ TEST(UnevenFromLocal, IsNotBlamedForRanksThatCallDifferentCollectives) {
       "collective with the same sizes on every rank.");
 }
 
-// Other batches, of one module, on two ranks.
+// The ranks have batches of different sizes.
 TEST(UnevenFromLocal, IsNotBlamedForOtherReplicatedTensors) {
   run_ranks(2, [&](int64_t rank) {
     const auto mesh = mesh_of({2});
@@ -252,7 +254,8 @@ TEST(UnevenFromLocal, IsFoundAfterManyTensors) {
   });
 }
 
-// On two mesh dimensions those hear of it who hold different rows.
+// On two mesh dimensions, the error occurs along the dimension with different
+// rows.
 TEST(UnevenFromLocal, OnAMeshOfTwoDimensions) {
   run_ranks(4, [](int64_t rank) {
     const auto mesh = mesh_of({2, 2});

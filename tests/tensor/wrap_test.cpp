@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tensor object: what it says of its memory, and its own memory.
+// The tensor object: its memory-related properties, and its own allocation.
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -11,8 +11,8 @@ namespace TEST_SOURCE {
 
 using namespace test;
 
-// Every order of the dimensions of every shape, and strides with gaps and with
-// repetitions.
+// Returns tensors with every order of dimensions for several shapes, and with
+// gaps and repetitions.
 std::vector<at::Tensor> tensors_of_many_strides() {
   std::vector<at::Tensor> all = {at::zeros({})};
   const std::vector<std::vector<int64_t>> shapes = {
@@ -85,8 +85,9 @@ TEST(Wrap, SaysOfItsMemoryWhatAPlainTensorSays) {
   });
 }
 
-// More than a thread keeps for the next ones, dropped by another thread than
-// made them, by several at once, and by one that ends.
+// Objects may be freed by another thread than the allocating thread, by several
+// threads at once, and by a thread that ends. There are more objects than a
+// thread keeps.
 TEST(Wrap, MayBeDroppedByAnyThread) {
   constexpr size_t kMany = 500;
   for (int round = 0; round < 3; ++round) {

@@ -18,7 +18,7 @@ TEST(Expect, SeededNumbersAreTheSameOnEveryRank) {
   const auto here = seeded_randn({3, 4}, at::kDouble, 7);
   EXPECT_FALSE(torch::equal(here, seeded_randn({3, 4}, at::kDouble, 8)));
   run_ranks(2, [&] {
-    torch::randn({get_rank() + 1}); // ranks may have drawn different numbers
+    torch::randn({get_rank() + 1}); // ranks draw different numbers
     TORCH_CHECK(torch::equal(here, seeded_randn({3, 4}, at::kDouble, 7)));
   });
 }

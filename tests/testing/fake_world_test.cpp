@@ -30,7 +30,7 @@ TEST(FakeWorld, ThisThreadIsOneRankAndThenNoneAgain) {
   EXPECT_EQ(get_world_size(), 1);
 }
 
-// The shapes are those of a real world of two.
+// Shapes equal those of a real world of two ranks.
 TEST(FakeWorld, EveryCollectiveGivesTheShapesOfARealOne) {
   const auto shapes = [] {
     const auto mesh = init_device_mesh(torch::kCPU, {2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// expect_same_as_plain() passes what is right and names what is not.
+// expect_same_as_plain() accepts correct functions and reports incorrect ones.
 #include <dtensor/dtensor.h>
 #include <dtensor/testing/expect.h>
 #include <dtensor/testing/same_as_plain.h>
@@ -23,7 +23,7 @@ at::Tensor variable(at::IntArrayRef sizes, uint64_t seed) {
   return seeded_randn(sizes, at::kDouble, seed).requires_grad_();
 }
 
-// What a trial of a function says that errs on DTensors.
+// Returns the error for a function that is wrong on DTensors.
 std::string error_of_trial(
     const testing::TensorFunction& fn,
     const SameAsPlainOptions& options) {
@@ -43,7 +43,7 @@ TEST(SameAsPlain, PassesWhatIsRight) {
   expect_same_as_plain(
       [](const Tensors& x) { return Tensors{at::mm(x[0], x[1])}; },
       {variable({5, 3}, 1), variable({3, 4}, 2)});
-  // Several results, one of which has no gradient.
+  // One of several results has no gradient.
   expect_same_as_plain(
       [](const Tensors& x) {
         const auto [values, indices] = x[0].sort(1);
@@ -137,7 +137,8 @@ TEST(SameAsPlain, SaysInWhichLayoutAnOperatorRefuses) {
       "those of each, or of none.");
 }
 
-// All combinations once where they are few, and as many as wanted else.
+// All combinations are tried once if there are few; otherwise the requested
+// number is.
 TEST(SameAsPlain, TriesAsManyLayoutsAsWanted) {
   std::atomic<int> calls{0};
   const auto count = [&](const Tensors& x) {
