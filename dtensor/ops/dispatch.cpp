@@ -32,7 +32,8 @@ local_input(const at::Tensor& t, const SpecPtr& wanted, const Spec& mesh_like) {
       : redistribute_local(local_of(t), spec_of(t), wanted);
 }
 
-// Counts a write to a tensor. A change of shape does not count.
+// Refuses a write to a view that is a copy, and counts other writes. A change
+// of shape is not a write.
 void before_write(const OpInfo& info, const at::Tensor& self) {
   if (is_dtensor(self) && !info.inplace_view) {
     refuse_write_to_copy(info.name, self);

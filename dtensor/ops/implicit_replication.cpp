@@ -80,8 +80,8 @@ at::Tensor replicated_on(const Spec& like, const at::Tensor& plain) {
   return from_local_autograd(part, replicated_spec(like, plain));
 }
 
-// Returns true if an operand is an unsharded parameter. The operator then
-// computes on this rank's tensors.
+// Returns true if an operand has a source of its unsharded value. The operator
+// then gets that value, and computes on this rank's plain tensors.
 bool any_has_source(c10::ArrayRef<c10::IValue> args) {
   bool any = false;
   visit_tensors(args, [&](const at::Tensor& t, size_t, int) {
