@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A checkpoint in the page cache, loaded into the parts of four ranks, beside
-// reading its files as they are, one after the other (as `cat` does): `times`
-// is how much longer it takes to load than to read.
+// Loads a checkpoint from the page cache into the shards of four ranks, and
+// compares with reading its files one after the other (like `cat`). `times` is
+// the ratio of the load time to the read time.
 #include "harness.h"
 
 #include <dtensor/checkpoint/checkpoint.h>
@@ -43,7 +43,7 @@ void save(const std::string& path, int64_t width) {
   });
 }
 
-// Seconds until all ranks have their parts.
+// Returns the seconds until all ranks have their shards.
 double load(const std::string& path, int64_t width, const Placement& layout) {
   double seconds = 0;
   run_ranks(kRanks, [&] {
@@ -63,7 +63,7 @@ double load(const std::string& path, int64_t width, const Placement& layout) {
   return seconds;
 }
 
-// Seconds until all bytes have been in a buffer.
+// Returns the seconds until all bytes have been read into a buffer.
 double read(const std::string& path) {
   std::vector<char> buffer(128 << 10);
   const auto begin = bench::now();
@@ -96,7 +96,7 @@ void measure(
 int main(int argc, char** argv) {
   const auto options = bench::parse(
       argc, argv, "Loading a checkpoint beside reading its files.");
-  const int64_t width = options.smoke ? 64 : 4096; // 512 MiB in all
+  const int64_t width = options.smoke ? 64 : 4096; // 512 MiB in total
   const auto folder = fs::temp_directory_path() /
       ("dtensor_bench_checkpoint_" + std::to_string(::getpid()));
   fs::create_directory(folder);

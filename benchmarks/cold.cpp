@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the first call of an operator on a new shape costs more than the second
-// one: finding its layouts. Every sample takes a shape that was never seen.
+// Extra time of an operator's first call on a new shape over the second call:
+// the time to decide its layouts. Every sample has a new shape.
 #include "harness.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ using Call = std::function<void()>;
 constexpr int64_t kSide = 64;
 constexpr int64_t kSamples = 15;
 
-// Tensors on one mesh; what is cut is cut by its last dimension.
+// Tensors on one mesh. Sharded tensors are sharded over the last mesh
+// dimension.
 class Operands {
  public:
   explicit Operands(const std::vector<int64_t>& mesh_shape)
@@ -44,7 +45,8 @@ class Operands {
   DeviceMesh mesh_;
 };
 
-// An operator on tensors whose shape follows from the number of the sample.
+// Returns an operator call on tensors. Their shape depends on the sample's
+// number.
 using Make = std::function<Call(const Operands& on, int64_t sample)>;
 
 int64_t rows(int64_t sample) {
@@ -109,7 +111,7 @@ void run(
   if (!options.wants(benchmark)) {
     return;
   }
-  make(on, 0)(); // whatever happens once in a process
+  make(on, 0)(); // work done once per process
   std::vector<double> extras, warm;
   for (int64_t sample = 1; sample <= (options.smoke ? 1 : kSamples); ++sample) {
     const Call call = make(on, sample);

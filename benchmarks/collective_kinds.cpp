@@ -26,8 +26,8 @@ Body all_reduce(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] { group.all_reduce(x, ReduceOp::kSum); };
 }
 
-// Of what was just computed, as it is between operators: peers have it in their
-// caches no more.
+// All-reduce of a tensor that was just computed, as between operators: it is no
+// longer in the caches of the other ranks.
 Body all_reduce_of_new(Group& group, int64_t bytes) {
   return [&group, x = input(bytes)] {
     x.fill_(1);
@@ -61,7 +61,7 @@ Body barrier(Group& group, int64_t) {
   return [&group] { group.barrier(); };
 }
 
-// What each rank of a bandwidth-optimal all-reduce must move.
+// Copies the bytes that each rank must move in a bandwidth-optimal all-reduce.
 Body memcpy_of_all_reduce(Group& group, int64_t bytes) {
   const auto moved =
       static_cast<size_t>(2 * (group.size() - 1) * bytes / group.size());
@@ -74,7 +74,7 @@ Body memcpy_of_all_reduce(Group& group, int64_t bytes) {
 
 } // namespace
 
-// Those with no data are measured once.
+// Kinds without data are measured only once.
 bool Kind::fits(int64_t ranks, int64_t bytes) const {
   return has_data ? bytes >= 4 * elements_per_rank * ranks
                   : bytes == kBytes.front();
@@ -120,7 +120,7 @@ int64_t calls_per_sample(int64_t bytes, bool smoke) {
       : std::clamp<int64_t>((int64_t{20} << 20) / (bytes + 1), 2, 2000);
 }
 
-// The barrier keeps the others in step.
+// The barrier keeps the other ranks in step.
 double sample(Group& group, const Body& body, int64_t calls) {
   group.barrier();
   const auto begin = Clock::now();

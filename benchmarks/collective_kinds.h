@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The collectives that are measured, and how: as one rank of a group does it.
+// Collectives to measure, and the measurement on one rank of a group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,35 +13,36 @@ namespace bench {
 
 using Body = std::function<void()>;
 
-/// One thing to measure: what it sets up on a rank, and returns to be timed.
+/// A kind of measurement: sets up a rank and returns the body to time.
 struct Kind {
   const char* name;
   Body (*prepare)(dtensor::Group& group, int64_t bytes);
-  /// The smallest input that every rank gets a part of, in elements per rank.
+  /// Elements per rank of the smallest input that gives every rank a shard.
   int64_t elements_per_rank = 0;
   bool has_data = true;
 
-  /// Whether it can be measured with `bytes` of each rank's input.
+  /// True if it can be measured with `bytes` bytes of input per rank.
   bool fits(int64_t ranks, int64_t bytes) const;
 };
 
 /// memcpy, all_reduce, all_reduce_of_new, all_gather, reduce_scatter,
-/// all_to_all, broadcast, barrier. The first is the copy that an all-reduce
-/// cannot do without.
+/// all_to_all, broadcast, barrier. memcpy is the minimum copy of an all-reduce.
 extern const std::array<Kind, 8> kKinds;
-/// From 4 B to 16 MB.
+/// Sizes from 4 B to 16 MB.
 extern const std::array<int64_t, 10> kBytes;
 
-/// Of all ranks of this world. All of them call it.
+/// Returns a group of all ranks. All ranks must call it.
 dtensor::GroupPtr group_of_all();
 
-/// kind/ranks/bytes.
+/// Returns kind/ranks/bytes.
 std::string name_of(const Kind& kind, int64_t ranks, int64_t bytes);
 
-/// The same on all ranks: about 20 MB or 2000 calls a sample.
+/// Returns the number of calls per sample, equal on all ranks: about 20 MB or
+/// 2000 calls.
 int64_t calls_per_sample(int64_t bytes, bool smoke);
 
-/// Microseconds per call, between the first and the last of this rank.
+/// Returns the microseconds per call, from the first to the last call of this
+/// rank.
 double sample(dtensor::Group& group, const Body& body, int64_t calls);
 
 } // namespace bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of in-process ranks from 4 B to 16 MB, and the copy by memcpy
-// that an all-reduce cannot do without, measured in between.
+// Collectives of in-process ranks from 4 B to 16 MB, interleaved with the
+// memcpy that is the minimum copy of an all-reduce.
 //
 //   collectives --only all_reduce/2
 //

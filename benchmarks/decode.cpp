@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One token, and a prompt of 128, through eight Llama-shaped blocks: one
-// process with two threads, two ranks with parallelize_module, the same written
-// by hand, and what two ranks could do if communication took no time.
+// One token, and a prompt of 128 tokens, through eight Llama-shaped blocks.
+// Modes: one process with two threads, two ranks with parallelize_module, two
+// ranks with hand-written tensor parallelism, and two ranks without
+// communication as the ideal.
 #include "harness.h"
 
 #include <dtensor/dtensor.h>
@@ -31,7 +32,7 @@ struct BlockImpl : torch::nn::Module {
     return register_parameter(name, torch::ones({kWidth}));
   }
 
-  // x (1, T, C); a rank computes as many heads as its weights give it.
+  // x (1, T, C); the rank's number of heads follows from its weights.
   Tensor forward(Tensor x) {
     const auto y = torch::rms_norm(x, {kWidth}, n1);
     const auto heads = [&](Linear& w) {
@@ -51,7 +52,7 @@ struct BlockImpl : torch::nn::Module {
          v = linear("v", kWidth, kWidth), o = linear("o", kWidth, kWidth),
          w1 = linear("w1", kWidth, kHidden), w3 = linear("w3", kWidth, kHidden),
          w2 = linear("w2", kHidden, kWidth);
-  /// What follows a product of cut rows.
+  /// Applied after a product with a weight sharded by rows.
   std::function<Tensor(const Tensor&)> reduce = [](const Tensor& t) {
     return t;
   };
@@ -115,7 +116,7 @@ const std::vector<Mode> kModes = {
     {"hand", 2, 1, by_hand},
     {"no_comm", 2, 1, no_communication}};
 
-// How many tokens at once.
+// Numbers of tokens per pass.
 const std::vector<std::pair<std::string, int64_t>> kLengths = {
     {"decode", 1},
     {"prompt", 128}};
@@ -125,7 +126,7 @@ struct Result {
   double sum = 0;
 };
 
-// What every rank runs.
+// Runs on every rank.
 Result decode(const Mode& mode, int64_t tokens, const bench::Options& options) {
   const torch::NoGradGuard no_grad;
   dtensor::manual_seed(0);

@@ -46,7 +46,7 @@ void run_forked(
   for (const pid_t child : children) {
     int status = 0;
     waitpid(child, &status, 0);
-    failed = failed || status != 0; // by a signal too
+    failed = failed || status != 0; // also if killed by a signal
   }
   std::filesystem::remove(meeting);
   if (failed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are processes: children of a benchmark program.
+// Ranks that are child processes of a benchmark program.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace bench {
 
-/// Calls `fn` with its rank in each of `ranks` children, which have one thread
-/// and are a world over `backend`. Ends the program with 1 when a child fails.
-/// Wants a process that has no threads yet.
+/// Calls `fn` with its rank in each of `ranks` child processes, which have one
+/// thread each and form a world over `backend`. Exits with 1 if a child fails.
+/// The calling process must not have other threads yet.
 void run_forked(
     int64_t ranks,
     const std::string& backend,

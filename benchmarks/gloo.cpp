@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-reduces of two processes over LibTorch's Gloo, by our groups and by its
-// own interface: what the adapter costs.
+// All-reduces of two processes over LibTorch's Gloo, through our groups and
+// through c10d's own interface: the overhead of our adapter.
 //
-//   gloo/all_reduce/2/<bytes>: us and plain_us as usual; times is ours in
-//   relation to plain Gloo in the same moment
+//   gloo/all_reduce/2/<bytes>: us and plain_us as usual; times is the ratio of
+//   ours to plain Gloo, measured alternately
 #include "collective_kinds.h"
 #include "forked.h"
 #include "harness.h"
@@ -28,7 +28,7 @@ constexpr int64_t kRanks = 2;
 constexpr int64_t kSmall = 1 << 20;
 constexpr std::array<int64_t, 3> kBytes = {4, 64 << 10, 4 << 20};
 
-// That of the last group: what our adapter rides on.
+// The c10d process group below the last created group of our adapter.
 c10::intrusive_ptr<c10d::ProcessGroupGloo> engine;
 
 GroupBackendPtr make_kept(GroupMembers members, const MeetingPlace& place) {
@@ -43,7 +43,7 @@ GroupBackendPtr make_kept(GroupMembers members, const MeetingPlace& place) {
   return c10d_group(engine, std::move(members));
 }
 
-// Both make a tensor for the result.
+// Both versions allocate a tensor for the result.
 void measure(Group& group, int64_t bytes, const bench::Options& options) {
   const auto name =
       "gloo/all_reduce/" + std::to_string(kRanks) + "/" + std::to_string(bytes);
@@ -59,7 +59,7 @@ void measure(Group& group, int64_t bytes, const bench::Options& options) {
   const int64_t calls = options.smoke || bytes > kSmall ? 2 : 50;
   bench::Turns turns;
   for (int i = 0; i < (options.smoke ? 1 : kSamples + kWarmUp); ++i) {
-    // Neither is always the second.
+    // Alternates which version runs first.
     const bool plain_first = i % 2 == 1;
     double plain_us = plain_first ? bench::sample(group, plain, calls) : 0;
     const double us = bench::sample(group, ours, calls);

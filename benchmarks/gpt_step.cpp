@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One training step of the example's GPT: one process with two threads, two
-// ranks with tensor parallelism, two ranks with sequence parallelism and
-// loss_parallel, and two ranks with half of the batch each, which have the
-// whole model (dp) or parts of it (fsdp); where ranks are threads, and
-// processes over shared memory (_shm) and Gloo (_gloo). The losses say that all
-// do the same work. gpt_small is the GPT of `make demo`, where what surrounds
-// the work counts more. In tp_checked and sp_checked, every other step is in a
-// scope of CheckReplicas; extra_percent is what such a step takes longer than
-// the one before it.
+// One training step of the example's GPT. Modes: one process with two threads,
+// two ranks with tensor parallelism, two ranks with sequence parallelism and
+// loss_parallel, and two ranks with half of the batch each, with a replicated
+// (dp) or sharded (fsdp) model. Ranks are threads, or processes over shared
+// memory (_shm) and Gloo (_gloo). The losses show that all modes do the same
+// work.
+//
+// gpt_small is the GPT of `make demo`, where overhead is larger. In tp_checked
+// and sp_checked, every other step is in a scope of CheckReplicas;
+// extra_percent is its extra time over the step before it.
 #include "forked.h"
 #include "harness.h"
 #include "profile.h"
@@ -33,7 +34,7 @@ constexpr int64_t kBatch = 4;
 constexpr int64_t kSteps = 20;
 constexpr int64_t kWarmUp = 3;
 
-// What ranks that have other data share of the model.
+// Distribution of the model over ranks with different data.
 enum class Data { kSame, kReplicated, kSharded };
 
 struct Mode {
@@ -42,10 +43,10 @@ struct Mode {
   int intra_op_threads = 1;
   /// Nothing: the plain model.
   std::optional<gpt::Parallel> parallel = std::nullopt;
-  /// Of ranks that are processes; empty: they are threads.
+  /// Backend of ranks that are processes. Empty: ranks are threads.
   std::string backend = {};
   Data data = Data::kSame;
-  /// Every other step is compared by CheckReplicas.
+  /// True if CheckReplicas checks every other step.
   bool is_checked = false;
 
   const gpt::Config& model() const {
@@ -56,7 +57,8 @@ struct Mode {
 const gpt::Parallel kTensor = {};
 const gpt::Parallel kSequence = {.sequence = true, .loss = true};
 
-// Processes first: they are forked, which wants a process without threads.
+// Processes come first: they are forked, which requires a process without other
+// threads.
 const std::vector<Mode> kModes = {
     {"gpt/tp_shm", 2, 1, kTensor, "shm"},
     {"gpt/sp_shm", 2, 1, kSequence, "shm"},
@@ -122,7 +124,7 @@ struct Result {
   double loss = 0;
 };
 
-// What every rank runs.
+// Runs on every rank.
 Result train(const Mode& mode, int64_t steps, bench::Profile* profile) {
   const bench::Profile::Scope profiled(profile);
   dtensor::manual_seed(0);
@@ -179,8 +181,8 @@ train_on_ranks(const Mode& mode, int64_t steps, bench::Profile* profile) {
   return result;
 }
 
-// Of pairs of a step and a compared one: the compared ones, and what they take
-// longer.
+// Reports pairs of a plain and a checked step: the time of the checked steps,
+// and their extra time.
 void report_pairs(const Mode& mode, const Result& result) {
   std::vector<double> us;
   std::vector<double> extra;
@@ -254,7 +256,8 @@ int main(int argc, char** argv) {
       "A GPT training step",
       {{"--profile", "Print where rank 0's time goes", &profiling}});
   for (const Mode& mode : kModes) {
-    // Where a process's time goes is where a thread's does.
+    // A profile of processes would equal that of threads, so only threads are
+    // profiled.
     if (options.wants(mode.name) && (!profiling || mode.backend.empty())) {
       profiling ? print_profile(mode) : run(mode, options);
     }

@@ -13,12 +13,12 @@
 namespace bench {
 namespace {
 
-// A batch is long enough for the clock and short enough that most batches are
-// not interrupted.
+// Time of a batch: long enough for the clock, and short enough that most
+// batches are not interrupted.
 constexpr double kBatchSeconds = 100e-6;
 constexpr int64_t kLeastBatches = 11;
 
-// The value below which the part `q` of the values lies.
+// Returns the quantile `q` of the values.
 double quantile(std::vector<double>& values, double q) {
   const double last = static_cast<double>(values.size() - 1);
   const auto at = values.begin() + std::lround(q * last);
@@ -34,7 +34,7 @@ double us_per_call(const std::function<void()>& call, int64_t calls) {
   return (now() - begin) / static_cast<double>(calls) * 1e6;
 }
 
-// The number of calls in a batch; leaves caches warm.
+// Returns the number of calls in a batch, and leaves the caches warm.
 int64_t calls_per_batch(const std::function<void()>& call) {
   us_per_call(call, 10);
   const double us = std::max(us_per_call(call, 30), 1e-3);

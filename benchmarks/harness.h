@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every benchmark program shares: its options, statistics, and how it
-// reports. A result is one line of JSON on stdout:
+// Options, statistics and reports of the benchmark programs. A result is one
+// line of JSON on stdout:
 //
 //   {"benchmark":"warm/add/no_grad/8","us":0.91,"plain_us":0.62, ...}
 //
-// Timings of two things that are compared are taken alternately, so that
-// whatever else the machine does hits both.
+// Timings that are compared are taken alternately, so that other load on the
+// machine affects both.
 #pragma once
 
 #include <functional>
@@ -16,27 +16,27 @@
 
 namespace bench {
 
-/// --only PREFIX, --smoke (each benchmark runs once, to see that it runs),
-/// --seconds (for one comparison).
+/// Command line options: --only PREFIX, --smoke (runs each benchmark once, as a
+/// test), --seconds (time per comparison).
 struct Options {
   std::string only;
   bool smoke = false;
   double seconds = 0.1;
 
-  /// Whether the benchmark was asked for.
+  /// Returns true if the benchmark is selected.
   bool wants(std::string_view benchmark) const {
     return benchmark.starts_with(only);
   }
 };
 
-/// A switch that one program has.
+/// An additional switch of one program.
 struct Flag {
   std::string name;
   std::string help;
   bool* value;
 };
 
-/// Reads the command line; ends the program on --help or a wrong one.
+/// Parses the command line. Ends the program after --help or an error.
 Options parse(
     int argc,
     char** argv,
@@ -44,20 +44,20 @@ Options parse(
     const std::vector<Flag>& flags = {});
 
 double median(std::vector<double> values);
-/// The range of the middle half of `values` in relation to `figure`.
+/// Returns the range of the middle half of `values`, relative to `figure`.
 double spread(std::vector<double> values, double figure);
 
 using Fields = std::vector<std::pair<std::string, double>>;
-/// Prints one result.
+/// Prints a result.
 void report(const std::string& benchmark, const Fields& fields);
 
-/// Microseconds per call of ours and of what it is compared with, taken in
-/// turn.
+/// Microseconds per call of our version and the plain version, taken
+/// alternately.
 class Turns {
  public:
   void add(double us, double plain_us);
-  /// Medians: us, plain_us, and times, which is ours in relation to the other
-  /// in the same moment.
+  /// Reports medians: us, plain_us, and times, the ratio of ours to the plain
+  /// sample taken next to it.
   void report(const std::string& benchmark) const;
 
  private:
@@ -66,27 +66,27 @@ class Turns {
   std::vector<double> times_;
 };
 
-/// Seconds since some fixed time.
+/// Returns seconds since some fixed time.
 double now();
 
 /// Microseconds per call of two functions that do the same work.
 struct Comparison {
   double us = 0;
   double plain_us = 0;
-  /// What a DTensor call takes longer than its plain neighbour in time, and the
-  /// spread of that.
+  /// Extra time of a DTensor call over the plain call next to it in time, and
+  /// its spread.
   double extra_us = 0;
   double spread = 0;
 };
 
-/// Times batches of `dtensor` and `plain` in turn. Without `plain` all of
-/// `dtensor` is extra.
+/// Times batches of `dtensor` and `plain` alternately. Without `plain`, all
+/// time of `dtensor` counts as extra.
 Comparison compare(
     const std::function<void()>& dtensor,
     const std::function<void()>& plain,
     const Options& options);
 
-/// compare(), reported.
+/// Runs compare() and reports the result.
 void run_pair(
     const std::string& benchmark,
     const std::function<void()>& dtensor,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The warm operators under callgrind, which counts the instructions of each:
-// tools/instructions.py runs this and reads the counts. Alone it prints how
-// many calls a count is of.
+// Warm operators under callgrind, which counts the instructions of each.
+// tools/instructions.py runs this program and reads the counts. Run directly,
+// it prints the number of calls per count.
 #include "harness.h"
 #include "op_cases.h"
 
@@ -16,9 +16,10 @@ namespace {
 constexpr int64_t kWorldSize = 8;
 constexpr int64_t kCalls = 100;
 
-// One part of callgrind's output, called `name`.
+// Writes one section of callgrind's output, called `name`.
 void count(const std::string& name, const std::function<void()>& call) {
-  for (int64_t i = 0; i < kCalls; ++i) { // what grows has grown
+  // Warms caches and fills growing buffers.
+  for (int64_t i = 0; i < kCalls; ++i) {
     call();
   }
   CALLGRIND_ZERO_STATS;
@@ -56,7 +57,7 @@ int main(int argc, char** argv) {
       bench::parse(argc, argv, "Warm operators, for callgrind to count");
   at::set_num_threads(1);
   dtensor::testing::with_fake_world(0, kWorldSize, [&] {
-    dtensor::manual_seed(0); // some kernels take longer for some values
+    dtensor::manual_seed(0); // the time of some kernels depends on the values
     std::vector<bench::Case> forward;
     {
       const at::NoGradGuard no_grad;

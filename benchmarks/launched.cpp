@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of the ranks that a launcher started, over the backend that it
-// was told of:
+// Collectives of ranks that a launcher started, over the launcher's backend:
 //
 //   dtensor-run -n 4 launched --only launched/all_reduce
 //   DTENSOR_BACKEND=mpi mpirun -n 4 launched

@@ -6,7 +6,7 @@ namespace {
 
 using torch::Tensor;
 
-// This rank's piece of what is cut like torch.chunk.
+// Returns this rank's chunk, as torch.chunk splits the tensor.
 Tensor piece(const Tensor& whole, int64_t dim, const dtensor::Group& group) {
   const auto pieces = whole.chunk(group.size(), dim);
   return pieces[static_cast<size_t>(group.rank())].clone();

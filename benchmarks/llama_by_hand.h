@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a user writes who has no tensor parallelism: the plain modules of
-// examples/llama with weights cut by hand, and the sums over ranks between
-// them.
+// Hand-written tensor parallelism, for comparison: the plain modules of
+// examples/llama with manually sharded weights and all-reduces between them.
 #pragma once
 
 #include <examples/llama/model.h>
@@ -12,15 +11,14 @@ namespace bench {
 
 class LlamaByHand {
  public:
-  /// Cuts the weights of `model`, which then holds this rank's part: whole
-  /// heads, each with its own keys and values, and columns of the MLPs and of
-  /// the output.
+  /// Shards the weights of `model` in place. A rank holds complete heads, each
+  /// with its own keys and values, and columns of the MLPs and of the output.
   LlamaByHand(
       llama::Llama model,
       const llama::Config& config,
       dtensor::Group& group);
 
-  /// The most probable token (B) behind ids (B, T), on every rank.
+  /// Returns the most probable token (B) after ids (B, T), on every rank.
   torch::Tensor next_tokens(
       const torch::Tensor& ids,
       const torch::Tensor& padding,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A two-layer MLP, columns then rows, small enough that only overhead counts;
-// against the plain MLP of the whole size. No communication.
+// A two-layer MLP, colwise then rowwise, small enough that only overhead
+// counts, compared with the plain MLP of the full size. No communication.
 #include "harness.h"
 #include "op_cases.h"
 

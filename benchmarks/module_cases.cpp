@@ -28,7 +28,7 @@ void train(MLP& mlp, const at::Tensor& x) {
   mlp(x).sum().backward();
 }
 
-// Forward alone is called without autograd.
+// Runs the forward pass without autograd, or forward and backward.
 std::function<void()> step(MLP mlp, const at::Tensor& x, bool backward) {
   if (backward) {
     return [mlp, x]() mutable { train(mlp, x); };

@@ -14,18 +14,18 @@ using at::Tensor;
 
 constexpr int64_t kSide = 8;
 
-// One layout of a tensor, and a plain tensor of the shape of this rank's part.
+// A DTensor, and a plain tensor with the shape of this rank's shard.
 struct Operand {
   Tensor dtensor;
   Tensor plain;
 };
 
-// Operands on a mesh of all ranks, leaves of a graph or not.
+// Operands on a mesh of all ranks, optionally as leaves of a graph.
 class Operands {
  public:
   Operands(int64_t world_size, bool as_leaves)
       : mesh(init_device_mesh(at::kCPU, {world_size})),
-        // So large that every rank has a part.
+        // Large enough that every rank has a nonempty shard.
         rows(std::max(kSide, world_size)),
         leaves(as_leaves) {}
 
@@ -46,7 +46,8 @@ class Operands {
   bool leaves;
 };
 
-// The gradients of those tensors that are leaves, of what `call` makes of all.
+// Returns a function that computes the gradients of the leaves among the
+// tensors through `call`.
 template <class Call, class... Tensors>
 std::function<void()> backward_of(const Call& call, const Tensors&... tensors) {
   std::vector<Tensor> leaves;
@@ -63,7 +64,8 @@ class Cases {
  public:
   explicit Cases(bool backward) : backward_(backward) {}
 
-  // `call` makes a tensor of tensors, DTensors or plain ones.
+  // Adds a case. `call` maps tensors to a tensor, for DTensors and for plain
+  // ones.
   template <class Call, class... Args>
   void add(const std::string& name, const Call& call, const Args&... args) {
     if (backward_) {
@@ -83,7 +85,7 @@ class Cases {
   bool backward_;
 };
 
-// Those without a gradient of their own.
+// Adds operators without a gradient.
 void add_undifferentiable(Cases& cases, const Operands& on) {
   cases.add(
       "add_",

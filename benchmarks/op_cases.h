@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The warm operators that are measured: each as a call on DTensors and as the
-// same call on plain tensors of this rank's shape.
+// Warm operators to measure: each as a call on DTensors, and as the same call
+// on plain tensors of the local shape.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@ namespace bench {
 struct Case {
   std::string name;
   std::function<void()> dtensor;
-  /// Empty where plain tensors have no counterpart.
+  /// Empty if plain tensors have no counterpart.
   std::function<void()> plain = nullptr;
 };
 
-/// Operators that communicate nothing: forward alone, to be called without
-/// autograd, or forward and backward.
+/// Returns operators without communication: the forward pass only, to be called
+/// without autograd, or forward and backward.
 std::vector<Case> operator_cases(int64_t world_size, bool backward);
 
-/// A styled MLP of two layers, columns then rows, against the plain one of the
-/// whole size.
+/// Returns a two-layer MLP with styles, colwise then rowwise, against the plain
+/// MLP of the full size.
 std::vector<Case> module_cases(int64_t world_size, bool backward);
 
-/// from_local, to_local and one redistribution of each kind.
+/// Returns from_local, to_local and one redistribution of each kind.
 std::vector<Case> conversion_cases(int64_t world_size);
 
 } // namespace bench

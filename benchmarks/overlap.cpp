@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What overlapping communication with work gains on two in-process ranks: a
-// Rowwise linear in chunks against one in one piece, and all-reduces that are
-// waited for after more work against ones that are waited for before it, where
-// ranks keep step and where they take turns in having more to do.
+// Gain of overlapping communication with computation on two in-process ranks.
+// Compares a rowwise linear in chunks with an unchunked one. Compares
+// all-reduces that are waited for after further work with ones waited for
+// immediately, with equal work on both ranks and with alternating extra work.
 //
 //   overlap/rowwise/<rows>x<in>x<out>/<chunks>
 //   overlap/beside_mm/<bytes>/sync, async
 //   overlap/uneven_work/sync, async
 //
-// On two processes, over a backend that goes on by itself, what styles gain
-// that do not wait:
+// On two processes, over a backend that makes progress in the background, the
+// gain of styles with asynchronous collectives:
 //
 //   DTENSOR_BACKEND=gloo dtensor-run -n 2 overlap
 //   overlap/gloo/beside_mm/<bytes>/sync, async
@@ -31,10 +31,10 @@ using namespace dtensor;
 constexpr int64_t kRanks = 2;
 constexpr int kSamples = 31;
 
-/// Ways to do the same work, by the names of their figures.
+/// Versions of the same work, by the names of their results.
 using Ways = std::map<std::string, std::function<void()>>;
 
-// Takes the ways in turn. The barrier lets all ranks begin together.
+// Measures the versions in turn. The barrier starts all ranks together.
 void measure(const Ways& ways, const bench::Options& options) {
   auto& group = get_group(init_device_mesh(torch::kCPU, {kRanks}));
   std::map<std::string, std::vector<double>> us;
@@ -100,7 +100,7 @@ void beside_mm(
       continue;
     }
     ways[name] = [=] {
-      // What nobody else holds, as a product's result is.
+      // A tensor without other owners, like the result of a product.
       DTensor term(part * 2);
       const DTensor sum =
           redistribute(std::move(term), {Replicate()}, {.async_op = async});
@@ -111,8 +111,9 @@ void beside_mm(
   measure(ways, options);
 }
 
-// Eight rounds of a reduction; in each, one of the ranks multiplies three times
-// as much as the other. The sum of a round is needed after the next one's work.
+// Eight rounds of a reduction. In each round, one of the ranks computes three
+// times as many products as the other. The sum of a round is needed after the
+// next round's work.
 void uneven_work(const bench::Options& options) {
   constexpr int64_t kRounds = 8;
   const auto mesh = init_device_mesh(torch::kCPU, {kRanks});
@@ -146,7 +147,7 @@ void uneven_work(const bench::Options& options) {
   measure(ways, options);
 }
 
-// A backend of which nothing goes on by itself.
+// A backend that reports no background progress, so styles do not overlap.
 class Waiting final : public dtensor::detail::BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;
@@ -159,7 +160,7 @@ class Waiting final : public dtensor::detail::BackendDecorator {
   void leave(const Entered& /*entered*/) noexcept override {}
 };
 
-// Forward and backward.
+// Measures forward and backward.
 void colwise(
     const std::string& backend,
     const Shape& shape,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of processes that share memory, beside those of in-process ranks.
+// Collectives of processes with shared memory, compared with those of
+// in-process ranks.
 //
 //   processes --only processes/all_reduce/2
 //
-// The processes are children that wait for an order, so that samples of both
-// worlds are taken in turn. Names are processes/kind/ranks/bytes; plain_us is
-// what the in-process ranks take, and times how much longer the processes take
-// than they in the same moment.
+// The processes are children that wait for orders, so that samples of both
+// worlds are taken alternately. Names are processes/kind/ranks/bytes. plain_us
+// is the time of the in-process ranks, and times is the ratio of the processes'
+// time to it.
 #include "collective_kinds.h"
 #include "harness.h"
 
@@ -47,7 +48,7 @@ class SharedWorld final : public World {
   std::string file_;
 };
 
-/// What a process is to measure.
+/// A measurement for the processes.
 struct Order {
   size_t kind = 0;
   int64_t bytes = 0;
@@ -55,7 +56,7 @@ struct Order {
   bool same_as_before = false;
 };
 
-/// Processes that take one sample for each order, until there are no more.
+/// Processes that take one sample for each order, until no more orders come.
 class Processes {
  public:
   explicit Processes(int64_t ranks)
@@ -85,7 +86,7 @@ class Processes {
     std::filesystem::remove(path_);
   }
 
-  /// Microseconds per call on rank 0.
+  /// Returns the microseconds per call on rank 0.
   double sample(const Order& order) {
     for (const auto& [from, to] : orders_) {
       check(write(to, &order, sizeof(order)));
@@ -110,7 +111,7 @@ class Processes {
 
   void serve(int64_t rank, int64_t ranks) {
     at::set_num_threads(1);
-    const detail::KeepFreedMemory keep(true); // as run_ranks does
+    const detail::KeepFreedMemory keep(true); // like run_ranks
     const auto world = std::make_shared<SharedWorld>(rank, ranks, path_);
     const WorldScope scope(world);
     const GroupPtr group = bench::group_of_all();

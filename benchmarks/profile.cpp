@@ -17,13 +17,13 @@ namespace {
 
 using namespace dtensor;
 
-/// One call that has begun.
+/// A call in progress.
 struct Frame {
   double begin = 0;
-  double within = 0; // seconds of the calls inside it
+  double within = 0; // seconds of nested calls
 };
 
-/// The rank that is watched, and its calls from the outermost in.
+/// The profile of the watched rank, and its open calls, outermost first.
 thread_local Profile* watching = nullptr;
 thread_local std::vector<Frame> frames;
 
@@ -54,7 +54,7 @@ bool has_dtensor(const c10::IValue& value) {
   });
 }
 
-/// The name under which an operator is entered, found when it begins.
+/// Name of the operator that was entered.
 struct OperatorName final : at::ObserverContext {
   explicit OperatorName(std::string text) : name(std::move(text)) {}
   std::string name;
@@ -78,7 +78,7 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
   }
 }
 
-/// Times collectives.
+/// Measures the time of collectives.
 class WatchedBackend final : public detail::BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where one rank's time goes: by operator on plain tensors (the work itself),
-// by operator on DTensors (dispatch: what it takes beside what it calls), and
-// by collective (the work and the waiting for the others).
+// Time profile of one rank: operators on plain tensors (the computation),
+// operators on DTensors (dispatch, without nested calls), and collectives
+// (communication and waiting for other ranks).
 //
-// Watching slows the program a little; the shares count, not the sum.
+// Profiling slows the program a little, so the shares are meaningful, not the
+// sum.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace bench {
 
 class Profile {
  public:
-  /// While it lives, this rank's calls are entered into the profile and groups
-  /// made on it are watched. Null watches nothing.
+  /// While a scope exists, this rank's calls are added to the profile, and
+  /// groups created on it are watched. Null disables profiling.
   class Scope {
    public:
     explicit Scope(Profile* profile);
@@ -28,13 +29,13 @@ class Profile {
     bool active_;
   };
 
-  /// Forgets what came before.
+  /// Resets the profile.
   void start();
 
-  /// Enters a call that took `seconds` beside the calls within it.
+  /// Adds a call that took `seconds` without its nested calls.
   void enter(const std::string& name, double seconds);
 
-  /// A table per step, the most expensive first.
+  /// Prints the times per step, the most expensive first.
   void print(const std::string& title, int64_t steps) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program from Python costs beside the same model of torch::nn modules:
-// many small operators, plain, on one rank and on two. Figures are of one
+// Cost of a program from Python relative to the same model as torch::nn
+// modules: many small operators, plain, on one rank and on two. Results are per
 // operator of the graph.
 #include "harness.h"
 
@@ -24,7 +24,7 @@ constexpr int64_t kLayers = 40;
 constexpr int64_t kCalls = 200;
 constexpr int64_t kWarmUp = 20;
 
-// benchmarks/anchors/programs.py has the same.
+// Must match benchmarks/anchors/programs.py.
 struct LayerImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     const auto h = torch::relu(up(norm(x)));
@@ -59,7 +59,8 @@ ParallelizePlan plan() {
       {"layers.*.up", ColwiseParallel()}, {"layers.*.down", RowwiseParallel()}};
 }
 
-// Written by the anchor; empty where there is no Python with PyTorch.
+// Returns the program that the anchor exported; empty if there is no Python
+// with PyTorch.
 std::string exported(const std::filesystem::path& folder) {
   const auto path = folder / "program.pt2";
   const auto command = std::string(DTENSOR_PYTHON) + " " + DTENSOR_ANCHORS +

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SmolLM2-135M, which `make models` brings: a prompt of 128 tokens, and the 64
-// that follow it, of one process with two threads (plain modules), of two ranks
-// (examples/llama), and of two ranks that are written by hand. --profile prints
-// where rank 0's time goes.
+// SmolLM2-135M, which `make models` downloads: a prompt of 128 tokens and 64
+// generated tokens. Modes: one process with two threads (plain modules), two
+// ranks (examples/llama), and two ranks with hand-written tensor parallelism.
+// --profile prints the time profile of rank 0.
 #include "harness.h"
 #include "llama_by_hand.h"
 #include "profile.h"
@@ -26,7 +26,7 @@ using torch::Tensor;
 constexpr int64_t kPrompt = 128;
 constexpr int64_t kTokens = 64;
 constexpr size_t kRounds = 4;
-constexpr size_t kPrompts = 20; // where no tokens follow
+constexpr size_t kPrompts = 20; // rounds if no tokens follow
 constexpr int kSkipped = 77;
 
 struct Mode {
@@ -49,12 +49,12 @@ Llama plain_model(const Config& config, const dtensor::WeightFilePtr& file) {
 }
 
 struct Times {
-  std::vector<double> prompt_us; // of each round
+  std::vector<double> prompt_us; // by round
   std::vector<double> token_us;
-  int64_t sum = 0; // of the tokens
+  int64_t sum = 0; // checksum of the tokens
 };
 
-// The most probable token behind those given and those before.
+// Returns the most probable token after the given and the earlier ones.
 using NextToken = std::function<Tensor(const Tensor& ids, llama::State& state)>;
 
 NextToken model_of(
@@ -103,7 +103,7 @@ void round(
   }
 }
 
-// What every rank runs: prompts, each with tokens behind it.
+// Runs on every rank: prompts, each followed by tokens.
 Times run(
     const Mode& mode,
     const Config& config,
@@ -119,7 +119,7 @@ Times run(
   const auto prompt =
       (torch::arange(kPrompt) * 7919 % config.vocabulary).unsqueeze(0);
   Times times;
-  round(next_token, prompt, tokens, times); // warms
+  round(next_token, prompt, tokens, times); // warm up
   times.prompt_us.clear();
   times.token_us.clear();
   if (profile != nullptr) {
@@ -145,7 +145,7 @@ void report(
        {"spread", bench::spread(us, figure)}});
 }
 
-// Both figures of one mode, or that of prompts alone.
+// Measures both results of one mode, or only prompts.
 void measure(
     const Mode& mode,
     const Config& config,
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
       "A prompt and tokens of SmolLM2-135M in float32",
       {{"--profile", "Print where rank 0's time goes", &profiling}});
   dtensor::WeightFilePtr file;
-  Config config; // a small random model, to see that it runs
+  Config config; // a small random model, as a test
   if (!options.smoke) {
     if (!std::filesystem::exists(DTENSOR_SMOLLM2)) {
       std::cout << "no " << DTENSOR_SMOLLM2 << ", which `make models` brings\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one warm operator costs on this rank: DTensors against plain tensors of
-// the shape of the rank's part, without communication (testing/fake_world.h).
+// Cost of a warm operator on this rank: DTensors against plain tensors of the
+// local shape, without communication (testing/fake_world.h).
 #include "harness.h"
 #include "op_cases.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts are values: what a rank holds, and how one becomes another, can be
-// worked out and printed without a single rank running.
+// Layouts are values. The shards of each rank, and the redistribution between
+// two layouts, can be computed and printed without running any rank.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -18,7 +18,7 @@ void one_layout() {
   std::cout << *spec << "\n";
   CHECK_THAT(to_string(*spec) == "f32[8, 6] on (dp=2, tp=4): S(0) P(sum)");
 
-  // Rank 5 is at row 1, column 1: the second half of the rows.
+  // Rank 5 is at row 1, column 1, so it has the second half of the rows.
   CHECK_THAT(mesh.get_local_rank("dp") == 1);
   CHECK_THAT(spec->local_sizes() == SizesRef({4, 6}));
   CHECK_THAT(mesh["tp"].ranks() == std::vector<int64_t>({4, 5, 6, 7}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A distributed tensor is an at::Tensor of the global shape. Operators on it
-// give exactly what they give on the whole tensor; layouts follow by
-// themselves. DTensor(x) is a view of it that shows its layout.
+// give exactly the results for the full tensor, and sharding propagation
+// decides the layouts. DTensor(x) is a view of it that shows its layout.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -11,7 +11,7 @@
 
 using namespace dtensor;
 
-// Every rank has the whole tensor; each keeps its part.
+// Every rank has the full tensor and keeps its shard.
 void distribute(const DeviceMesh& mesh) {
   const auto whole = torch::arange(12.0).view({4, 3});
   const auto rows = distribute_tensor(whole, mesh, {Shard(0)});
@@ -20,7 +20,7 @@ void distribute(const DeviceMesh& mesh) {
   CHECK_THAT(torch::equal(full_tensor(rows), whole));
 }
 
-// Every rank has a part; together they are one tensor.
+// Every rank has a shard; together they are one tensor.
 void from_parts(const DeviceMesh& mesh) {
   const auto part = torch::full({1, 2}, static_cast<double>(get_rank()));
   const auto joined = DTensor::from_local(part, mesh, {Shard(0)});
@@ -29,10 +29,10 @@ void from_parts(const DeviceMesh& mesh) {
   CHECK_THAT(full_tensor(sum).sum().item<double>() == 2.0);
 }
 
-// A product over a sharded dimension is a partial sum, which costs nothing
-// until somebody needs the value.
+// A product over a sharded dimension is a partial sum. It is reduced only when
+// a value is needed.
 void operators(const DeviceMesh& mesh) {
-  torch::manual_seed(0); // processes draw alike
+  torch::manual_seed(0); // every process draws the same numbers
   const auto a = torch::rand({4, 6}, torch::kDouble);
   const auto b = torch::rand({6, 2}, torch::kDouble);
   const auto da = distribute_tensor(a, mesh, {Shard(1)});
@@ -57,7 +57,7 @@ void gradients(const DeviceMesh& mesh) {
   CHECK_THAT(torch::allclose(to_local(w.grad()), 2 * to_local(w)));
 }
 
-// What cannot be done says so, and what to do instead.
+// Errors say what is not possible, and what to do instead.
 void errors(const DeviceMesh& mesh) {
   const auto d = distribute_tensor(torch::ones({4}), mesh, {Shard(0)});
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensor parallelism for an unmodified torch::nn model: a plan says which
-// module is cut how, the model's code and the optimizer stay as they are.
+// Tensor parallelism for an unmodified torch::nn model. A plan says how each
+// module is sharded; the model's code and the optimizer do not change.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -21,7 +21,7 @@ struct MLPImpl : torch::nn::Module {
 };
 TORCH_MODULE(MLP);
 
-// Five steps towards a fixed target; `mesh` is undefined for one device.
+// Runs five steps towards a fixed target. `mesh` is undefined for one device.
 std::vector<double> train(const DeviceMesh& mesh) {
   torch::manual_seed(0); // every rank starts from the same model
   MLP model;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sequence parallelism: between the matrix products, activations (B, T, C) are
-// cut along T, so that norms and dropout work on a part. The reductions of
-// tensor parallelism become a gather and a scatter of the same total size.
+// sharded along T, so that norms and dropout work on shards. Each all-reduce of
+// tensor parallelism becomes an all-gather and a reduce-scatter of the same
+// total size.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -37,7 +38,7 @@ void parallelize(Block& block, const DeviceMesh& mesh) {
       mesh,
       {
           {"norm", SequenceParallel()},
-          {"gate", columns}, // gathers y; up finds it gathered
+          {"gate", columns}, // all-gathers y; up uses the gathered value
           {"up", columns},
           {"down",
            RowwiseParallel(
@@ -61,7 +62,7 @@ int main() {
       CHECK_THAT(DTensor(y).placements()[0] == Shard(1));
       const auto whole = full_tensor(y);
       if (get_rank() == 0) {
-        // The same result on any number of ranks, dropout included.
+        // The same result on any number of ranks, including dropout.
         first = first.defined() ? first : whole.detach();
         CHECK_THAT(torch::allclose(whole, first, 1e-12, 1e-12));
         std::cout << ranks << " ranks: " << *DTensor(y).spec() << "\n";

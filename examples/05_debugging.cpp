@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking at a program: who holds what, why an operator took its layouts, what
-// it communicated, and when. `05_debugging <folder>` also writes the files that
-// `make pictures` makes the pictures of docs/concepts/debugging.md from.
+// Inspects a program: the shards of each rank, the reason for an operator's
+// layouts, and its communication and timing. `05_debugging <folder>` also
+// writes the files from which `make pictures` makes the pictures of
+// docs/concepts/debugging.md.
 #include "arguments.h"
 #include "check.h"
 
@@ -13,7 +14,7 @@
 
 using namespace dtensor;
 
-// Empty: files are not wanted.
+// Writes a file. Does nothing if the folder is empty.
 void write(
     const std::string& folder,
     const char* name,
@@ -23,7 +24,8 @@ void write(
   }
 }
 
-// Layouts are values, so what 8 ranks would hold needs none of them.
+// Layouts are values, so the shards of 8 ranks can be shown without running
+// them.
 void who_holds_what(const std::string& folder) {
   const auto rows = parse_spec("f32[10, 12] on (dp=2, tp=4): S(0) S(1)").spec();
   const auto sums =
@@ -34,7 +36,7 @@ void who_holds_what(const std::string& folder) {
   write(folder, "partial.svg", sharding_svg(*sums, "x @ weight"));
 }
 
-// What would a product of these do, and what else could it?
+// Explains the product of these operands and its alternatives.
 void why(const std::string& folder) {
   const auto x = parse_spec("f32[64, 256] on (dp=2, tp=4): S(0) S(1)").spec();
   const auto weight = parse_spec("f32[256, 32] on (dp=2, tp=4): R R").spec();
@@ -57,7 +59,7 @@ struct MLPImpl : torch::nn::Module {
 };
 TORCH_MODULE(MLP);
 
-// The same of a program that runs.
+// Explains an operator in a running program.
 void why_in_a_program(const DeviceMesh& mesh) {
   const auto a = distribute_tensor(torch::rand({8, 6}), mesh, {Shard(1)});
   const auto b = distribute_tensor(torch::rand({6, 4}), mesh, {Replicate()});
@@ -67,11 +69,11 @@ void why_in_a_program(const DeviceMesh& mesh) {
     std::cout << mode << "\n";
   }
   CHECK_THAT(mode.calls().size() == 2);
-  CHECK_THAT(mode.calls()[1].communicated.count == 1); // relu of a sum
+  CHECK_THAT(mode.calls()[1].communicated.count == 1); // relu of a partial sum
 }
 
-// A step of training on every rank, from the same moment on; the first one
-// would show what is decided once.
+// Traces a training step on every rank, from a common start time. The first
+// step is skipped, because it includes decisions that are cached later.
 void when(const DeviceMesh& mesh, Trace& trace) {
   torch::manual_seed(0);
   MLP model;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of examples that take numbers by their place: "long_context 8192
-// 4".
+// Positional arguments of examples that take numbers: "long_context 8192 4".
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace arguments {
 
-/// Ends the program after "usage: <program> <what>": with 0 for --help, with 2
-/// for an argument that was not understood.
+/// Prints "usage: <program> <what>" and ends the program, with 0 for --help and
+/// with 2 for a wrong argument.
 [[noreturn]] inline void
 end_with_usage(char** argv, const std::string& what, bool is_error) {
   (is_error ? std::cerr : std::cout)
@@ -33,7 +32,8 @@ inline void check(int argc, char** argv, int most, const std::string& what) {
   }
 }
 
-/// The argument at `place`, a whole number above 0; `otherwise` without it.
+/// Returns the argument at `place`, an integer above 0, or `otherwise` if there
+/// is none.
 inline int64_t positive(
     int argc,
     char** argv,
@@ -54,8 +54,8 @@ inline int64_t positive(
   return number;
 }
 
-/// Ends the program with 2 where a launcher has started several processes of
-/// it: `program` runs its ranks as threads of one process.
+/// Ends the program with 2 if a launcher has started several processes of it,
+/// because the ranks of `program` are threads of one process.
 inline void refuse_launcher(const std::string& program) {
   const char* world = std::getenv("WORLD_SIZE");
   if (world != nullptr && std::atoll(world) > 1) {

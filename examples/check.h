@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Examples state what holds, and stop if it does not, in every build type.
+// Checks of the examples. A failed check ends the program, in every build type.
 #pragma once
 
 #include <cstdio>

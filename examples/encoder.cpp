@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An unmodified torch::nn::TransformerEncoder on 1, 2, 3 and 4 ranks: the same
-// results, and what was communicated for them.
+// Runs an unmodified torch::nn::TransformerEncoder on 1, 2, 3 and 4 ranks, with
+// the same results, and prints the communication.
 #include "check.h"
 
 #include <dtensor/dtensor.h>
@@ -11,7 +11,7 @@
 using namespace dtensor;
 
 constexpr int64_t kWidth = 48;
-constexpr int64_t kHeads = 12; // 1, 2, 3 and 4 ranks have whole ones
+constexpr int64_t kHeads = 12; // divisible by 1, 2, 3 and 4 ranks
 
 torch::nn::TransformerEncoder make_encoder() {
   torch::manual_seed(0); // every rank starts from the same model
@@ -31,14 +31,14 @@ const ParallelizePlan kPlan = {
     {"layers.*.linear2", RowwiseParallel()},
 };
 
-// Two sentences, the second of which ends after three words.
+// Masks two sentences, the second of which ends after three words.
 torch::Tensor padding() {
   auto mask = torch::zeros({2, 5}, torch::kBool);
   mask[1].slice(0, 3).fill_(true);
   return mask;
 }
 
-// The output, and the gradient of the first layer's q, k and v.
+// Returns the output, and the gradient of the first layer's q, k and v.
 std::pair<torch::Tensor, torch::Tensor> run(
     torch::nn::TransformerEncoder& encoder,
     const torch::Tensor& x) {
@@ -59,7 +59,7 @@ int main() {
       const auto mesh = init_device_mesh(torch::kCPU, {ranks}, {"tp"});
       auto encoder = make_encoder();
       parallelize_module(*encoder, mesh, kPlan);
-      const auto masks = implicit_replication(); // the mask is plain
+      const auto masks = implicit_replication(); // the mask is a plain tensor
       const CommDebugMode comm;
       const auto y = encoder->forward(x, {}, padding());
       const auto forward = comm.get_total_counts();
@@ -67,7 +67,7 @@ int main() {
       CHECK_THAT(torch::allclose(y, truth, 0, 1e-12));
       CHECK_THAT(torch::allclose(again, truth, 0, 1e-12));
       CHECK_THAT(torch::allclose(mine, gradient, 0, 1e-10));
-      CHECK_THAT(forward == (ranks == 1 ? 0 : 4)); // two a layer
+      CHECK_THAT(forward == (ranks == 1 ? 0 : 4)); // two per layer
       if (rank == 0) {
         std::cout << ranks << (ranks == 1 ? " rank:  " : " ranks: ")
                   << "difference " << (y - truth).abs().max().item<double>()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What programs share that read models of others: the description beside the
-// weights, and a model that is filled with its parts of them.
+// Shared code of programs that load published models: reads the configuration
+// beside the weights, and loads a model's shards.
 #pragma once
 
 #include <dtensor/dtensor.h>
@@ -13,7 +13,7 @@
 
 namespace pretrained {
 
-/// The config.json in the folder `path`, or beside the file.
+/// Returns the config.json in the folder `path`, or beside the file.
 inline nlohmann::json config_beside(const std::string& path) {
   const auto folder = std::filesystem::is_directory(path)
       ? std::filesystem::path(path)
@@ -21,9 +21,9 @@ inline nlohmann::json config_beside(const std::string& path) {
   return nlohmann::json::parse(std::ifstream(folder / "config.json"));
 }
 
-/// A model whose parameters this rank of `mesh` has its parts of, from `file`;
-/// what is not in it, or all without a file, is random, and the same on any
-/// number of ranks.
+/// Returns a model sharded over `mesh`, loaded from `file`. Parameters that are
+/// not in the file, or all without a file, are random, and equal for any number
+/// of ranks.
 template <class Model, class Config>
 Model make(
     const Config& config,

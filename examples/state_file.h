@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State dictionaries in files, as dicts of names and plain tensors: what
-// Python's torch.save writes of such a dict, and torch.load(weights_only=False)
-// reads.
+// State dictionaries in files: dicts of names and plain tensors in the format
+// of Python's torch.save, which torch.load(weights_only=False) reads.
 #pragma once
 
 #include <dtensor/parallel/state_dict.h>

@@ -81,8 +81,7 @@ class Search {
 
   struct Segment {
     std::vector<size_t> sources; // products at the start of the segment
-    std::vector<size_t>
-        between; // calls between products and row product, in order
+    std::vector<size_t> between; // calls in between, in order
   };
 
   // Describes how the weights of a pair are sharded.
@@ -126,8 +125,8 @@ class Search {
     }
     Segment segment{{sources.begin(), sources.end()}, {}};
     for (const auto node : between) {
-      if (node > segment.sources
-                     .front()) { // earlier calls do not depend on the sources
+      // Earlier calls do not depend on the sources.
+      if (node > segment.sources.front()) {
         segment.between.push_back(node);
       }
     }

@@ -74,8 +74,7 @@ class Writes {
   // Walks from the last call to the first, so that `later` holds the values
   // written after each call.
   void find_own_args() {
-    std::vector<bool> later(
-        graph_.num_slots, false); // by the first slot of a set
+    std::vector<bool> later(graph_.num_slots, false); // by a set's first slot
     for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend();
          ++node) {
       visit_aliased(*node, [&](size_t arg, Slot slot, bool writes) {
@@ -106,8 +105,7 @@ class Writes {
   }
 
   Graph& graph_;
-  std::vector<Slot>
-      first_; // first slot of those with the same memory (union-find)
+  std::vector<Slot> first_;                // of slots with the same memory
   std::vector<std::vector<Slot>> sharing_; // slots by that first slot
 };
 

@@ -127,8 +127,7 @@ wanted_by(const GraphNode& node, const c10::OperatorHandle& op, Args args) {
     return as_they_are;
   }
   const auto info = info_of(op);
-  if (node.is_random ||
-      info->random) { // a random operator must be called only once
+  if (node.is_random || info->random) { // must be called once
     return info->rule == nullptr ? all_whole(args) : as_they_are;
   }
   try {

@@ -72,8 +72,7 @@ class OutputNames {
     } else if (
         about && about->is_array() && about->size() > 0 &&
         about->at(size_t{0}).is_array()) {
-      about =
-          about->at(size_t{0}); // a dataclass; the fields not listed are None
+      about = about->at(size_t{0}); // a dataclass; other fields are None
     }
     std::vector<std::string> keys;
     for (size_t i = 0; i < count; ++i) {

@@ -100,8 +100,7 @@ Operand read_operand(
 /// A graph that a call runs in a scope of its own.
 struct ScopedGraph {
   std::variant<BeginGradMode, BeginAutocast> begin;
-  size_t graph =
-      0; // index of the argument that is the graph; its inputs follow
+  size_t graph = 0; // argument that is the graph; inputs follow
 };
 
 /// Returns the graph of a higher-order operator that only runs a graph in a

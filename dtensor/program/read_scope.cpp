@@ -22,8 +22,7 @@ BeginAutocast autocast_of(JsonView inputs, const ArgumentContext& context) {
   BeginAutocast mode;
   mode.device = read_device(arg(0).at("as_string")).type();
   if (mode.device == context.exported_for()) {
-    mode.device = context.device()
-                      .type(); // moved to the program's device like its tensors
+    mode.device = context.device().type(); // moved like its tensors
   }
   if (const auto number = value_in(arg(1), "as_scalar_type")) {
     const auto* format = exported_format(number->integer());

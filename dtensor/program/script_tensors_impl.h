@@ -57,8 +57,7 @@ class ScriptTensors {
   const at::Tensor* find(const at::Tensor& t) const;
 
   ProgramState& state_;
-  std::unordered_map<const void*, at::Tensor>
-      standing_; // stand-ins, by the tensor they represent
+  std::unordered_map<const void*, at::Tensor> standing_; // by original
   std::unordered_map<const void*, Slot> slots_;
   std::vector<at::Tensor> alive_; // keeps addresses unique
 };

@@ -54,8 +54,7 @@ class WrittenViews {
       const std::vector<Slot>& sharing);
   static void take_again(ViewCalls& calls, Moved& moved);
 
-  std::map<Slot, ViewCalls>
-      calls_; // by the first of the slots that share memory
+  std::map<Slot, ViewCalls> calls_; // by the first slot that shares memory
   ViewCall begun_;
 };
 

@@ -24,8 +24,7 @@ namespace dtensor::detail {
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kLongestHeader =
-    100'000'000; // the limit of Python's library
+constexpr uint64_t kLongestHeader = 100'000'000; // limit of Python's library
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 constexpr const char* kMetadata = "__metadata__";
 

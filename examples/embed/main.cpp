@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which of some sentences are alike, by a MiniLM that ranks share.
+// Compares sentences by a MiniLM that is sharded over ranks.
 //
-//   embed --model build/models/minilm --ranks 3 "A cat sleeps." "A kitten
-//   naps."
-//       "Stocks fell."
+//   embed --model build/models/minilm --ranks 3 "A cat sleeps."
+//       "A kitten naps." "Stocks fell."
 //   embed --check          # a small random model on 1 to 6 ranks
 #include "model.h"
 #include "wordpiece.h"
@@ -64,9 +63,10 @@ Embedded run(
   return result;
 }
 
-// The same embeddings on any number of ranks; two collectives in a layer and
-// one behind the embeddings, or four, whose queries, keys and values share one,
-// and two.
+// Expects the same embeddings on any number of ranks. Each layer has two
+// collectives and one more follows the embeddings; with sequence parallelism
+// four per layer, where queries, keys and values share one all-gather, and two
+// more.
 void check() {
   const Config config{.dtype = torch::kDouble};
   const auto sentences =

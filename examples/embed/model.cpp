@@ -9,7 +9,7 @@ namespace {
 using torch::Tensor;
 using torch::nn::Linear;
 
-// A module that does nothing but hold others, for their names.
+// A module without code that holds others, for their names.
 std::shared_ptr<torch::nn::Module> named(
     std::initializer_list<
         std::pair<std::string, std::shared_ptr<torch::nn::Module>>> children) {
@@ -54,7 +54,7 @@ SelfImpl::SelfImpl(const Config& c)
 
 Tensor SelfImpl::forward(const Tensor& x, const Tensor& mask) {
   const auto heads = [&](Linear& of) {
-    const auto y = of(x); // as many heads as it has features for
+    const auto y = of(x); // the number of heads follows from the features
     return y.unflatten(-1, {y.size(-1) / head_size, head_size}).transpose(1, 2);
   };
   const auto y = at::scaled_dot_product_attention(
@@ -122,7 +122,7 @@ dtensor::ParallelizePlan plan_of(const Config& c, bool sequence_parallel) {
          .output_layouts = out,
          .use_local_output = !sequence_parallel});
   };
-  // Terms are added first, and LayerNorm scatters the sum.
+  // Terms stay partial until LayerNorm, which reduce-scatters the sum.
   const auto of_tables = sequence_parallel ? Placement(Partial()) : Replicate();
   ParallelizePlan plan = {
       {"embeddings.word_embeddings", table(of_tables)},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// BERT, of plain torch::nn modules with the names of the Python package
-// transformers, written for one device; and how ranks share it.
+// BERT made of plain torch::nn modules with the names of the Python package
+// transformers, written for one device, and its parallel plan.
 #pragma once
 
 #include <dtensor/dtensor.h>
@@ -41,7 +41,7 @@ struct SelfImpl : torch::nn::Module {
 };
 TORCH_MODULE(Self);
 
-/// Behind attention, and behind the wide layer.
+/// Output layer behind attention, and behind the wide layer.
 struct OutputImpl : torch::nn::Module {
   OutputImpl(int64_t from, const Config& config);
   torch::Tensor forward(const torch::Tensor& y, const torch::Tensor& x);
@@ -65,8 +65,8 @@ TORCH_MODULE(Layer);
 struct BertImpl : torch::nn::Module {
   explicit BertImpl(const Config& config);
 
-  /// Embeddings (B, C) of unit length: means over the words of ids (B, T) that
-  /// `mask` (B, T) has.
+  /// Returns embeddings (B, C) of unit length: the mean over the words of ids
+  /// (B, T) where `mask` (B, T) is set.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask);
 
   Embeddings embeddings;
@@ -74,11 +74,12 @@ struct BertImpl : torch::nn::Module {
 };
 TORCH_MODULE(Bert);
 
-/// Two all-reduces in a layer; with sequence parallelism activations are cut
-/// along T between its parts, for two gathers and two reduce-scatters.
+/// Returns the plan. It takes two all-reduces per layer. With sequence
+/// parallelism, activations are sharded along T between the layer's parts, for
+/// two all-gathers and two reduce-scatters.
 dtensor::ParallelizePlan plan_of(const Config& config, bool sequence_parallel);
 
-/// A rank's parts of the model, from a file; random ones without.
+/// Returns a rank's sharded model, loaded from a file, or random without one.
 Bert make_model(
     const Config& config,
     const dtensor::DeviceMesh& mesh,

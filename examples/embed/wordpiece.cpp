@@ -18,7 +18,7 @@ Letters letters_of(const std::string& text) {
   while (left > 0) {
     utf8proc_int32_t letter = 0;
     auto length = utf8proc_iterate(bytes, left, &letter);
-    if (length <= 0) { // no UTF-8
+    if (length <= 0) { // invalid UTF-8
       letter = 0xFFFD;
       length = 1;
     }
@@ -49,7 +49,8 @@ bool is_nothing(utf8proc_int32_t letter) {
       kind == UTF8PROC_CATEGORY_CO;
 }
 
-// Signs of ASCII too that Unicode counts among symbols.
+// True for punctuation, including ASCII characters that Unicode counts as
+// symbols.
 bool is_punctuation(utf8proc_int32_t letter) {
   const auto kind = utf8proc_category(letter);
   return (letter >= 33 && letter <= 47) || (letter >= 58 && letter <= 64) ||
@@ -64,7 +65,7 @@ bool is_ideograph(utf8proc_int32_t c) {
       (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// Lower case, without accents.
+// Returns lower-case letters without accents.
 Letters plain(utf8proc_int32_t letter) {
   utf8proc_int32_t parts[32];
   int last = 0;
@@ -79,7 +80,7 @@ Letters plain(utf8proc_int32_t letter) {
   return all;
 }
 
-// Words, and signs by themselves.
+// Splits into words and single punctuation characters.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   const auto end_word = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text to tokens as uncased BERT has them: words without accents, cut into the
-// longest pieces that the vocabulary has.
+// Tokenizer of uncased BERT: words without accents, split into the longest
+// pieces in the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace embed {
 
 class WordPiece {
  public:
-  /// Of a vocab.txt, a token a line. Throws std::runtime_error without one.
+  /// Reads a vocab.txt with one token per line. Throws std::runtime_error if it
+  /// cannot.
   explicit WordPiece(const std::string& path);
 
-  /// Between [CLS] and [SEP], at most so many of them.
+  /// Returns at most `most` tokens, including [CLS] and [SEP].
   std::vector<int64_t> encode(const std::string& text, size_t most) const;
 
  private:

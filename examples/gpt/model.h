@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GPT of plain torch::nn modules, written for one device: head counts,
-// shapes and dropout are those of the whole model. Nothing in this file knows
-// of ranks; plan.h says how it is spread over them.
+// A GPT of plain torch::nn modules, written for one device: head counts, shapes
+// and dropout are those of the full model. Nothing in this file depends on
+// ranks; plan.h shards the model.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,7 @@ namespace gpt {
 
 struct Config {
   int64_t vocab = 128;
-  int64_t block = 64; // longest sequence
+  int64_t block = 64; // maximum sequence length
   int64_t layers = 4;
   int64_t heads = 4;
   int64_t width = 128;
@@ -60,7 +60,7 @@ struct GPTImpl : torch::nn::Module {
 };
 TORCH_MODULE(GPT);
 
-/// Mean cross entropy of logits (B, T, V) for targets (B, T).
+/// Returns the mean cross entropy of logits (B, T, V) for targets (B, T).
 torch::Tensor loss_of(
     const torch::Tensor& logits,
     const torch::Tensor& targets);

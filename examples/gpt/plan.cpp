@@ -6,7 +6,7 @@ namespace gpt {
 using namespace dtensor;
 
 void parallelize(GPT& model, const DeviceMesh& mesh, const Parallel& parallel) {
-  // Between blocks, activations (B, T, C) are whole or cut along T.
+  // Between blocks, activations (B, T, C) are replicated, or sharded along T.
   const auto between = parallel.sequence ? Shard(1) : Replicate();
   const auto logits = parallel.loss ? Shard(-1) : Replicate();
   const ColwiseParallel columns({.use_local_output = false});
@@ -37,18 +37,19 @@ void parallelize(GPT& model, const DeviceMesh& mesh, const Parallel& parallel) {
     plan.push_back({"lnf", SequenceParallel()});
   }
   parallelize_module(*model, mesh, plan);
-  distribute_module(*model, mesh); // the rest is replicated
+  distribute_module(*model, mesh); // all other parameters are replicated
 }
 
 int64_t expected_collectives(int64_t layers, const Parallel& parallel) {
-  // Two embeddings forward; per layer two pairs of a gather (or nothing) and a
-  // reduction, forward and backward; the head's input gradient.
-  const int64_t loss = parallel.loss ? 3 : 1; // else logits are gathered
+  // Two collectives for the embeddings in the forward pass. Two pairs per layer
+  // of an all-gather (or nothing) and a reduction, forward and backward. One
+  // for the input gradient of the head.
+  const int64_t loss = parallel.loss ? 3 : 1; // otherwise logits are gathered
   if (!parallel.sequence) {
     return 2 + 4 * layers + 1 + loss;
   }
-  // Embeddings RS forward and AG backward, the head's input AG and RS, and the
-  // norms' gradients in one flat AR.
+  // Embeddings: RS forward and AG backward. Head: AG of the input and RS of its
+  // gradient. Norms: one flat AR of all gradients.
   return 4 + 8 * layers + 2 + 1 + loss;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the GPT is spread over ranks: Megatron's tensor parallelism, and the
-// same with sequence parallelism and a class-sharded loss.
+// Parallel plan of the GPT: Megatron's tensor parallelism, optionally with
+// sequence parallelism and a class-sharded loss.
 #pragma once
 
 #include "model.h"
@@ -14,14 +14,14 @@ struct Parallel {
   bool loss = false;     // logits stay S(-1), see loss_parallel
 };
 
-/// Spreads the model's parameters over a one-dimensional mesh.
+/// Shards the model's parameters over a one-dimensional mesh.
 void parallelize(
     GPT& model,
     const dtensor::DeviceMesh& mesh,
     const Parallel& parallel);
 
-/// Collectives of one training step of this model (forward, loss, backward)
-/// by the formulas of docs/concepts/communication.md.
+/// Returns the number of collectives of one training step (forward, loss,
+/// backward), by the formulas of docs/concepts/communication.md.
 int64_t expected_collectives(int64_t layers, const Parallel& parallel);
 
 } // namespace gpt

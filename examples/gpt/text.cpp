@@ -25,7 +25,7 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 std::string default_text() {
-  std::set<std::filesystem::path> files; // sorted, links left out
+  std::set<std::filesystem::path> files; // sorted, without links
   for (const auto& entry :
        std::filesystem::directory_iterator("/usr/share/common-licenses")) {
     if (entry.is_regular_file() && !entry.is_symlink()) {

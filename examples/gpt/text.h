@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text as a tensor of character numbers.
+// Text as a tensor of character ids.
 #pragma once
 
 #include <torch/torch.h>
@@ -19,12 +19,12 @@ struct Text {
   std::string decode(const torch::Tensor& numbers) const;
 };
 
-/// Reads a text file. An empty path reads English that Debian always has: the
-/// licences in /usr/share/common-licenses.
+/// Reads a text file. For an empty path, reads English text that Debian always
+/// has: the licences in /usr/share/common-licenses.
 Text read_text(const std::string& path);
 
-/// Inputs and targets (batch, block) of one step, drawn by step and seed
-/// alone, so every rank draws the same.
+/// Returns inputs and targets (batch, block) of one step. They depend only on
+/// step and seed, so every rank draws the same.
 std::pair<torch::Tensor, torch::Tensor>
 batch_of(const Text& text, int64_t batch, int64_t block, uint64_t seed);
 

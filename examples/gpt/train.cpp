@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Trains a GPT on a text, tensor-parallel on ranks that are threads, or on the
+// Trains a GPT on a text with tensor parallelism, on ranks that are threads or
 // processes of a launcher.
 //
 //   gpt_train --ranks 2 --steps 200
@@ -21,7 +21,7 @@ namespace {
 using gpt::Options;
 using gpt::Result;
 
-// A bar on terminals, a line now and then elsewhere.
+// Shows a progress bar on terminals, and prints an occasional line elsewhere.
 gpt::Progress progress_bar(int64_t steps) {
   const bool terminal = isatty(fileno(stdout)) != 0;
   return [=](int64_t step, double loss, double tokens_per_second) {
@@ -84,8 +84,8 @@ void print_comparison(
   std::fflush(stdout);
 }
 
-// One dtype of the demo: every configuration against one rank. False if a
-// difference or a count is not what it must be.
+// Runs the demo with one dtype: compares every configuration with one rank.
+// Returns false if a difference or a count is wrong.
 bool demo(Options options, const gpt::Text& text, double tolerance) {
   bool good = true;
   options.ranks = 1;
@@ -117,7 +117,7 @@ int run_demo(Options options, const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
-// A launcher says how many ranks there are; the first's process talks.
+// Uses the launcher's number of ranks. Only rank 0's process prints.
 void be_one_of(const dtensor::Launched& ranks, Options& options) {
   options.ranks = ranks.size;
   if (ranks.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) {

@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// One step; returns the loss, whole on every rank.
+// Runs one step and returns the loss, the full value on every rank.
 double step(
     GPT& model,
     torch::optim::Optimizer& optimizer,
@@ -63,7 +63,7 @@ void collect(GPT& model, Result& result) {
   }
 }
 
-// What every rank runs; rank 0 reports.
+// Runs on every rank; rank 0 reports.
 Result
 train_rank(const Options& options, const Text& text, const Progress& progress) {
   auto mesh = init_device_mesh(torch::kCPU, {options.ranks}, {"tp"});
@@ -82,7 +82,8 @@ train_rank(const Options& options, const Text& text, const Progress& progress) {
         options.batch,
         options.model.block,
         options.seed * 1000003 + static_cast<uint64_t>(i));
-    // One step tells what all do; the others run without what watches.
+    // Counts and checks only the first step, because all steps are alike. The
+    // others run without this overhead.
     std::optional<CommDebugMode> comm;
     std::optional<CheckReplicas> check;
     if (i == 0) {
@@ -129,14 +130,14 @@ double largest_difference(
 Result
 train(const Options& options, const Text& text, const Progress& progress) {
   Result result;
-  std::once_flag first; // of this process's ranks, which have the same
+  std::once_flag first; // first of this process's ranks; all have equal results
   const auto run = [&] {
     auto mine = train_rank(options, text, progress);
     std::call_once(first, [&] { result = std::move(mine); });
   };
   const RunRanksOptions threads{.intra_op_threads = 1};
   if (options.ranks == 1) {
-    run_ranks(1, run, threads); // alone, in each process of a launcher's
+    run_ranks(1, run, threads); // one rank, in each process of a launcher
   } else {
     run_world(options.ranks, run, {.threads = threads});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Training one configuration, and comparing two.
+// Trains one configuration, and compares two runs.
 #pragma once
 
 #include "plan.h"
@@ -23,12 +23,12 @@ struct Options {
   int64_t sample = 0; // characters to generate at the end
 };
 
-/// What a run leaves: everything whole, whatever the layout was.
+/// Results of a run: full tensors, independent of the layout.
 struct Result {
   std::vector<double> losses;
   torch::OrderedDict<std::string, torch::Tensor> gradients; // of the last step
   torch::OrderedDict<std::string, torch::Tensor> weights;
-  int64_t collectives = 0;   // of one step, optimizer included
+  int64_t collectives = 0;   // of one step, including the optimizer
   std::string communication; // of one step, as a table
   double seconds = 0;
   int64_t tokens = 0;

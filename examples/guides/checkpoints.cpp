@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A run that is saved, stopped, and goes on on other ranks.
+// Saves a run, stops it, and resumes it on other ranks.
 #include "../check.h"
 #include "../tutorial/model.h"
 
@@ -21,8 +21,8 @@ const ParallelizePlan kPlan = {
 };
 
 // [train]
-// Trains up to `last`, from the last checkpoint in `folder` on, if there is
-// one. Returns the last loss.
+// Trains up to step `last`, starting from the last checkpoint in `folder`, if
+// there is one. Returns the last loss.
 double train(const DeviceMesh& mesh, const std::string& folder, int64_t last) {
   Model model;
   parallelize_module(*model, mesh, kPlan);
@@ -55,7 +55,8 @@ double train(const DeviceMesh& mesh, const std::string& folder, int64_t last) {
 // [/train]
 
 // [tensors]
-// Any tensors by name: cut by rows on three ranks, read by columns on two.
+// Saves named tensors sharded by rows on three ranks, and reads them sharded by
+// columns on two.
 void goes_between_layouts(const std::string& path) {
   const auto whole = torch::arange(30.).view({5, 6});
   run_ranks(3, [&] {
@@ -75,7 +76,7 @@ void goes_between_layouts(const std::string& path) {
 // [/tensors]
 
 // [full]
-// What other programs load as a model.
+// Exports a model in the format that other programs load.
 void is_exported(const std::string& path) {
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(torch::kCPU, {2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Habits from single-device programs that throw here, and what to write
+// Habits from single-device programs that throw here, and the code to write
 // instead.
 #include "../arguments.h"
 #include "../check.h"
@@ -83,7 +83,7 @@ void missing_rules(const DeviceMesh& mesh) {
   // [missing]
   // 1. Replicate the operands: each rank computes all of the result.
   Tensor y = torch::inverse(DTensor(x).redistribute({Replicate()}));
-  // 2. The same for every operator without a rule in a block, with a warning.
+  // 2. Replicate for every operator without a rule in a block, with a warning.
   {
     const auto scope = on_missing_rule(Replicate());
     y = torch::inverse(x);
@@ -138,7 +138,7 @@ void one_model_per_rank() {
       },
       "Build one model per rank");
   // [models]
-  double first = 0; // plain values leave by reference
+  double first = 0; // plain values are passed out by reference
   run_ranks(2, [&] {
     const auto mesh = init_device_mesh(torch::kCPU, {2}, {"tp"});
     torch::manual_seed(0);

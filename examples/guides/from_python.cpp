@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program in Python looks like here. With the name of a file, it loads a
-// state dictionary that torch.save has written.
+// C++ counterparts of Python code. Given a file name, it loads a state
+// dictionary that torch.save has written.
 #include "../arguments.h"
 #include "../check.h"
 #include "../state_file.h"
@@ -80,7 +80,7 @@ void scopes(const DeviceMesh& mesh) {
 // [/scopes]
 
 // [weights]
-// A file of one state dictionary, which one rank reads for all.
+// Loads a file with one state dictionary, which one rank reads for all.
 void load(torch::nn::Module& model, const std::string& path) {
   const auto state = get_rank() == 0 ? load_state(path) : StateDict();
   set_model_state_dict(model, state, {.broadcast_from_rank0 = true});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Styles of one's own: by a boundary, by other styles, by hooks. Each module is
-// compared with the same one on one rank, forward and backward.
+// Three ways to write a parallel style: by a boundary, by other styles, and by
+// hooks. Each module is compared with the plain module on one rank, forward and
+// backward.
 #include "../arguments.h"
 #include "../check.h"
 
@@ -46,9 +47,9 @@ class FusedColumns : public ParallelStyle {
         target,
         {linear->weight, linear->bias},
         BoundaryKind::kLinear,
-        {.input_layouts = Replicate(), // of a plain input
+        {.input_layouts = Replicate(), // layout of a plain input
          .desired_input_layouts = Replicate(),
-         .output_layouts = StridedShard(-1, 2)}); // as the product leaves it
+         .output_layouts = StridedShard(-1, 2)}); // layout of the product
   }
 };
 // [/fused]
@@ -77,7 +78,7 @@ struct ScaleImpl : torch::nn::Module {
   }
   torch::Tensor factors = register_parameter("factors", torch::rand({kHidden}));
 };
-DTENSOR_MODULE(Scale); // with hooks
+DTENSOR_MODULE(Scale); // enables hooks
 // [/scale]
 
 // [hooks]
@@ -95,8 +96,8 @@ class ScaleColumns : public ParallelStyle {
     distribute_parameter(target, scale->factors, Shard(0), "factors");
     hooks->add_forward_pre_hook(
         [mesh = target.mesh](const std::vector<at::Tensor*>& inputs) {
-          auto shape = inputs[0]->sizes().vec(); // of this rank's part
-          shape.back() = kHidden; // and of the whole, uneven parts included
+          auto shape = inputs[0]->sizes().vec(); // local sizes
+          shape.back() = kHidden; // global sizes, also if shards are uneven
           *inputs[0] = DTensor::from_local(
               *inputs[0], mesh, {Shard(-1)}, {.shape = shape});
         });
@@ -117,19 +118,19 @@ struct ScaledColumns : ParallelStyle {
     distribute_parameter(target, scale, Shard(0), "scale");
     attach_boundary(
         target,
-        {linear.weight}, // and the bias, if there is one
+        {linear.weight}, // and the bias, if any
         BoundaryKind::kLinear,
         {.input_layouts = Replicate(),
          .desired_input_layouts = Replicate(),
          .output_layouts = Shard(-1),
          .output_fn = [scale = scale](const auto&, const auto& output) {
-           return torch::tanh(output) * scale; // output with its bias
+           return torch::tanh(output) * scale; // output including the bias
          }});
   }
 };
 // [/output_fn]
 
-// As the plain module, for inputs of one dimension and more.
+// Compares with the plain module, for inputs with one or more dimensions.
 void compare_scaled_columns() {
   const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
   for (const auto& sizes :
@@ -166,7 +167,7 @@ Module make() {
 }
 
 // [test]
-// The module in these styles gives what it gives on one rank.
+// Checks that the module with these styles gives the result of one rank.
 template <class Module>
 void compare(const ParallelizePlan& plan, torch::IntArrayRef sizes) {
   const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
@@ -174,7 +175,7 @@ void compare(const ParallelizePlan& plan, torch::IntArrayRef sizes) {
   auto parallel = make<Module>();
   parallelize_module(*parallel, mesh, plan);
 
-  const auto x = torch::rand(sizes, torch::kDouble); // alike on all ranks
+  const auto x = torch::rand(sizes, torch::kDouble); // equal on all ranks
   const CommDebugMode comm;
   const auto y = parallel(x);
   const int64_t expected = mesh.size() == 1 ? 0 : 1;
@@ -212,7 +213,7 @@ int main(int argc, char** argv) {
       compare<ScaledMlp>(scaled, sizes);
     }
     compare_scaled_columns();
-    // A module that a style cannot do stays as it is, and so do the others.
+    // A style that does not support a module leaves all modules unchanged.
     auto mlp = make<ScaledMlp>();
     bool refused = false;
     try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Serving a model: ranks that live on between requests, a thread that makes
-// batches of what waits, and what happens when a request fails. Then the same
-// on ranks that are processes, where rank 0 leads.
+// Serves a model: ranks that live between requests, a thread that batches
+// waiting requests, and recovery from a failed request. Then serves on ranks
+// that are processes, with rank 0 as the leader.
 #include "../check.h"
 #include "../state_file.h"
 #include "../tutorial/model.h"
@@ -39,7 +39,7 @@ class ShardedModel {
   ShardedModel(int64_t ranks, const StateDict& weights)
       : ranks_(ranks),
         models_(static_cast<size_t>(ranks), nullptr) {
-    std::mutex one_at_a_time; // one whole model is in memory, and the parts
+    std::mutex one_at_a_time; // limits memory to one full model and the shards
     ranks_.run([&](int64_t rank) {
       const auto mesh = init_device_mesh(torch::kCPU, {ranks_.size()}, {"tp"});
       const std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -52,12 +52,12 @@ class ShardedModel {
   }
 
   torch::Tensor operator()(const torch::Tensor& ids) { // (B, T) -> (B, T, V)
-    const torch::NoGradGuard no_grad;                  // the ranks take it over
+    const torch::NoGradGuard no_grad; // also applies to the ranks
     torch::Tensor logits;
     ranks_.run([&](int64_t rank) {
       const auto mine = models_[static_cast<size_t>(rank)](ids);
       if (rank == 0) {
-        logits = mine; // plain and whole, as the plan says of the head
+        logits = mine; // plain and replicated, by the head's style
       }
     });
     return logits;
@@ -65,12 +65,13 @@ class ShardedModel {
 
  private:
   Ranks ranks_;
-  std::vector<Model> models_; // let go of before the ranks end
+  std::vector<Model> models_; // destroyed before the ranks end
 };
 // [/model]
 
 // [check]
-// What would fail on the ranks, and end them, is refused before.
+// Refuses ids that would fail on the ranks, because an error there ends the
+// ranks.
 void check_ids(const torch::Tensor& ids) {
   TORCH_CHECK_VALUE(
       ids.dim() == 1 && ids.numel() > 0 && ids.scalar_type() == torch::kLong,
@@ -102,7 +103,7 @@ class Server {
     leader_.join();
   }
 
-  // From any thread: the logits (T, V) of ids (T).
+  // Returns the logits (T, V) of ids (T). Thread-safe.
   std::future<torch::Tensor> ask(const torch::Tensor& ids) {
     check_(ids);
     Request request{ids, {}};
@@ -120,9 +121,10 @@ class Server {
     torch::Tensor ids;
     std::promise<torch::Tensor> answer;
   };
-  static constexpr size_t kMost = 16; // requests in a batch
+  static constexpr size_t kMost = 16; // requests per batch
 
-  // All that wait, as far as they fit; nothing when the server ends.
+  // Returns all waiting requests that fit in a batch; empty when the server
+  // ends.
   std::vector<Request> take() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || !waiting_.empty(); });
@@ -146,13 +148,13 @@ class Server {
         for (auto& request : batch) {
           request.answer.set_exception(std::current_exception());
         }
-        model.reset(); // its ranks may have ended: the next batch has new ones
+        model.reset(); // its ranks may have ended; made again on demand
       }
     }
   }
 
   static void answer(ShardedModel& model, std::vector<Request>& batch) {
-    std::vector<torch::Tensor> ids; // and then the answers
+    std::vector<torch::Tensor> ids; // later the answers
     for (const auto& request : batch) {
       ids.push_back(request.ids);
     }
@@ -172,13 +174,13 @@ class Server {
   std::condition_variable changed_;
   std::deque<Request> waiting_;
   bool ended_ = false;
-  std::thread leader_; // last: it uses all of the above
+  std::thread leader_; // declared last because it uses all members above
 };
 // [/server]
 
 // [follow]
-// The leader's batch on every rank; undefined when there are no more. `take`
-// is called on rank 0 alone.
+// Returns the leader's batch on every rank; undefined when there are no more.
+// `take` is called on rank 0 only.
 torch::Tensor batch_of_leader(
     Group& group,
     const std::function<torch::Tensor()>& take) {
@@ -203,7 +205,7 @@ void serve_as_rank(
     const std::function<torch::Tensor()>& take,
     const std::function<void(const torch::Tensor&)>& reply) {
   const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()}, {"tp"});
-  // Ranks wait here as long as nobody asks.
+  // Ranks wait here until a request comes.
   const auto requests =
       new_group(mesh.ranks(), "requests", {.timeout = std::chrono::hours(24)});
   Model model;
@@ -254,7 +256,7 @@ void serve_on_threads(int64_t ranks, Model& plain, const StateDict& weights) {
   // [fail]
   Server careless(ranks, weights, [](const torch::Tensor&) {});
   note([&] { careless.ask(torch::tensor({kVocab})).get(); });
-  // The ranks have ended, and the next question has new ones.
+  // The ranks have ended; the next request starts new ones.
   const auto question = torch::arange(5);
   CHECK_THAT(torch::allclose(
       careless.ask(question).get(), plain(question), 1e-4, 1e-5));
@@ -293,8 +295,8 @@ int main(int argc, char** argv) {
   // [load]
   const auto file = std::filesystem::temp_directory_path() /
       ("served-" + std::to_string(getpid()) + ".pt");
-  save_state(file, get_model_state_dict(*plain)); // training did that
-  const StateDict weights = load_state(file);     // plain and whole, read once
+  save_state(file, get_model_state_dict(*plain)); // written by training
+  const StateDict weights = load_state(file); // plain full tensors, read once
   // [/load]
   std::filesystem::remove(file);
   if (!launched()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a program that uses dtensor is tested on one machine: ranks as threads,
-// expectations, counts, one rank of a large world, plans as texts.
+// Tests of a program that uses dtensor on one machine: ranks as threads,
+// expected values, communication counts, one rank of a large world, plans as
+// text.
 #include "../check.h"
 #include "../tutorial/model.h"
 
@@ -16,7 +17,7 @@ using namespace dtensor;
 using tutorial::Model;
 
 // [subject]
-// What is tested: softmax of x (N, C) along C in any layout of x.
+// Function under test: softmax of x (N, C) along C in any layout of x.
 torch::Tensor my_softmax(const torch::Tensor& x) {
   const auto e = (x - x.amax({1}, /*keepdim=*/true)).exp();
   return e / e.sum({1}, /*keepdim=*/true);
@@ -97,7 +98,7 @@ void fits_on_many_ranks() {
     const auto& weight = model->first->up->weight; // (192, 48)
     CHECK_THAT(DTensor(weight).to_local().size(0) == 192 / 8);
     const auto logits = model(torch::zeros({2, 3}, torch::kLong));
-    CHECK_THAT(logits.size(2) == tutorial::kVocab); // the values are no good
+    CHECK_THAT(logits.size(2) == tutorial::kVocab); // no meaningful values
   });
 }
 // [/fake]

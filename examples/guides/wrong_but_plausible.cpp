@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that run, and whose loss falls, but that compute something else than
-// one device would; and how CheckReplicas finds them.
+// Programs that run, and whose loss decreases, but with results that differ
+// from one device, and how CheckReplicas finds the errors.
 #include "../check.h"
 #include "../tutorial/model.h"
 
@@ -41,7 +41,7 @@ double train_step(
 void train(Model& model, const DeviceMesh& mesh, int64_t steps) {
   torch::optim::AdamW optimizer(model->parameters(), 1e-2);
   {
-    CheckReplicas check(*model, mesh); // the first step is compared
+    CheckReplicas check(*model, mesh); // checks the first step
     train_step(model, optimizer, tutorial::next_batch());
     check.finish();
   }
@@ -51,7 +51,7 @@ void train(Model& model, const DeviceMesh& mesh, int64_t steps) {
 }
 // [/step]
 
-// The text of the error that `run` throws.
+// Returns the text of the error that `run` throws.
 template <class Run>
 std::string error_of(const Run& run) {
   try {
@@ -63,7 +63,7 @@ std::string error_of(const Run& run) {
 }
 
 // [data]
-// Wrong: under tensor parallelism all ranks have to get the same batch.
+// Wrong: under tensor parallelism, all ranks must get the same batch.
 void train_on_other_data(Model& model, const DeviceMesh& mesh) {
   torch::manual_seed(static_cast<uint64_t>(get_rank()));
   train(model, mesh, 1);

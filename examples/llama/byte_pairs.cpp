@@ -11,8 +11,8 @@
 namespace llama {
 namespace {
 
-// GPT-2 spells each byte by a letter: those that print by themselves, the
-// others by 256 and up.
+// Returns GPT-2's letter for a byte: printable characters stand for themselves,
+// other bytes are letters from 256 on.
 std::string spelled(uint8_t byte) {
   static const auto letters = [] {
     std::array<std::string, 256> all;
@@ -31,7 +31,7 @@ std::string spelled(uint8_t byte) {
   return letters[byte];
 }
 
-// What the letters of a token spell.
+// Returns the bytes that the letters of a token stand for.
 std::string bytes_of(const std::string& token) {
   static const auto bytes = [] {
     std::unordered_map<std::string, char> all;
@@ -45,7 +45,7 @@ std::string bytes_of(const std::string& token) {
     const size_t length = (token[i] & 0x80) == 0 ? 1 : 2;
     const auto found = bytes.find(token.substr(i, length));
     if (found == bytes.end()) {
-      return token; // no spelling: a token that was added as it is
+      return token; // not spelled: an added token
     }
     text += found->second;
     i += length;
@@ -53,7 +53,8 @@ std::string bytes_of(const std::string& token) {
   return text;
 }
 
-// Cuts texts at what a pattern finds; what lies between are pieces too.
+// Splits texts at the matches of a pattern. Text between matches is kept as
+// pieces too.
 class Splitter {
  public:
   explicit Splitter(const char* pattern) {
@@ -110,7 +111,7 @@ class Splitter {
   std::unique_ptr<pcre2_code, Free> code_;
 };
 
-// Digits are alone, as in SmolLM.
+// Splits into words. Digits are separate, as in SmolLM.
 std::vector<std::string> words_of(const std::string& text) {
   static const Splitter digits(R"(\p{N})");
   static const Splitter words(
@@ -150,12 +151,12 @@ class BytePairs final : public Vocabulary {
   using Texts = std::vector<std::string>;
   void encode_word(const std::string& word, std::vector<int64_t>& out) const;
 
-  Texts tokens_; // as the file spells them
+  Texts tokens_; // in the file's spelling
   std::unordered_map<std::string, int64_t> numbers_;
-  std::unordered_map<std::string, int64_t> ranks_; // of merges: "left right"
+  std::unordered_map<std::string, int64_t> ranks_; // by merge: "left right"
 };
 
-// The pair that was learned first is merged first.
+// Merges the pair that was learned first.
 void BytePairs::encode_word(const std::string& word, std::vector<int64_t>& out)
     const {
   std::vector<std::string> parts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What kind of Llama.
+// Sizes of a Llama.
 #pragma once
 
 #include <dtensor/weights/weight_file.h>
@@ -8,7 +8,7 @@
 
 namespace llama {
 
-/// A small one by default.
+/// Defaults are a small model.
 struct Config {
   int64_t vocabulary = 256;
   int64_t layers = 2;
@@ -16,7 +16,7 @@ struct Config {
   int64_t hidden = 96;
   int64_t heads = 9;
   int64_t key_heads = 3;
-  int64_t context = 256; // longest sequence
+  int64_t context = 256; // maximum sequence length
   double rope_base = 10000;
   double epsilon = 1e-5;
   at::ScalarType dtype = at::kFloat;
@@ -26,7 +26,8 @@ struct Config {
   }
 };
 
-/// What a GGUF file says of its model, or the config.json beside safetensors.
+/// Returns the configuration in a GGUF file, or in the config.json beside
+/// safetensors.
 Config config_of(const dtensor::WeightFile& file);
 
 } // namespace llama

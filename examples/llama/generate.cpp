@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Prompts side by side; shorter ones begin with padding.
+// Prompts side by side; shorter ones are padded at the beginning.
 struct Batch {
   Tensor ids;     // (B, T)
   Tensor padding; // (B)
@@ -57,7 +57,7 @@ class Counter final : public dtensor::CommObserver {
   dtensor::CommObserverGuard guard_{*this};
 };
 
-// The run of one rank; the first one's result is the program's.
+// Generation on one rank. The result of the first rank is returned.
 class Run {
  public:
   Run(Llama& model, const GenerateOptions& options, bool keep_logits)
@@ -93,7 +93,7 @@ class Run {
     return next;
   }
 
-  // Whether there is more to come.
+  // Adds the tokens. Returns true if more follow.
   bool take(const Tensor& next) {
     bool more = false;
     for (size_t b = 0; b < ended_.size(); ++b) {

@@ -9,7 +9,7 @@ namespace {
 
 using dtensor::WeightFile;
 
-// An output that is not in the file is the embedding.
+// If the file has no output weight, the embedding is used.
 dtensor::WeightNames names_of(const WeightFile& file) {
   const bool is_gguf = file.metadata().count("general.architecture") != 0;
   const auto names = is_gguf
@@ -18,7 +18,7 @@ dtensor::WeightNames names_of(const WeightFile& file) {
   const bool has_output = file.find("lm_head.weight") != nullptr;
   return [=](const std::string& name) {
     if (name.rfind("rope.", 0) == 0) {
-      return dtensor::WeightSource{}; // computed
+      return dtensor::WeightSource{}; // computed, not loaded
     }
     return names(
         !is_gguf && !has_output && name == "lm_head.weight"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A model from files.
+// Loads a model from files.
 #pragma once
 
 #include "model.h"
@@ -8,11 +8,12 @@
 
 namespace llama {
 
-/// How load_weights() finds a Llama in `file`, which may be null.
+/// Returns the names for load_weights() of a Llama in `file`, which may be
+/// null.
 dtensor::LoadWeightsOptions load_options(const dtensor::WeightFilePtr& file);
 
-/// A model whose parameters this rank of `mesh` has its parts of, from `file`;
-/// random ones without a file, the same on any number of ranks.
+/// Returns a model sharded over `mesh`, loaded from `file`. Without a file it
+/// is random, and equal for any number of ranks.
 Llama make_model(
     const Config& config,
     const dtensor::DeviceMesh& mesh,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Answers prompts by a Llama model, tensor-parallel on ranks that are threads.
+// Answers prompts with a Llama model, tensor-parallel on ranks that are
+// threads.
 //
 //   llama --model SmolLM2-135M-Instruct.Q4_1.gguf --ranks 2 --chat
 //       --prompt "Why is the sky blue?" --prompt "Name three rivers."
@@ -43,7 +44,8 @@ torch::Dtype dtype_of(const std::string& name) {
                        : torch::kFloat;
 }
 
-// The same tokens on any number of ranks, and two collectives in a layer.
+// Expects the same tokens on any number of ranks, and two collectives per
+// layer.
 void check() {
   const llama::Config config{.dtype = torch::kDouble};
   const std::vector<Tokens> prompts = {{1, 2, 3, 4, 5}, {6, 7}, {8}};
@@ -51,7 +53,7 @@ void check() {
     const llama::GenerateOptions options{
         .tokens = 12, .sampling = {temperature, 0.9}};
     const auto truth = llama::Generator(config, 1, nullptr)(prompts, options);
-    // By itself a prompt is answered as among others.
+    // A prompt has the same answer alone and in a batch.
     CHECK_THAT(
         temperature > 0 ||
         llama::Generator(config, 1, nullptr)({prompts[1]}, options).tokens[0] ==
@@ -70,7 +72,8 @@ void check() {
   fmt::print("the same tokens on 1, 2, 3 and 4 ranks\n");
 }
 
-// Tokens as they come, if there is one prompt; else each answer at its end.
+// Prints each token as it is generated if there is one prompt, else each answer
+// when it is complete.
 void answer(
     llama::Generator& generate,
     const llama::Tokenizer& tokenizer,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What letters become by merging them, as sentencepiece does it: of all
-// neighbours that make a token together those first whose token has the highest
-// score, and of several the leftmost.
+// Merges letters to tokens as sentencepiece does: of all adjacent pairs that
+// form a token, the one with the highest score is merged first; of equal
+// scores, the leftmost.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@
 
 namespace llama {
 
-/// A token that letters may become.
+/// A token made of merged letters.
 struct MergedToken {
   int64_t number;
   double score;
-  bool is_unused; // merged on the way, and taken apart again at the end
+  bool is_unused; // an intermediate token, split again at the end
 };
 using MergedTokens = std::unordered_map<std::string, MergedToken>;
 
-/// One text on its way.
+/// State of merging one text.
 class Merging {
  public:
   explicit Merging(const MergedTokens& tokens) : tokens_(tokens) {}
 
-  /// The next letter; one that is fixed is merged with none.
+  /// Appends a letter. A fixed letter is never merged.
   void add(std::string_view letter, bool is_fixed) {
     const auto here = static_cast<int64_t>(parts_.size());
     if (here > 0) {
@@ -37,7 +37,8 @@ class Merging {
     text_ += letter;
   }
 
-  /// Calls use(piece) for each that remains, unused ones taken apart again.
+  /// Merges, then calls use(piece) for each remaining piece. Unused tokens are
+  /// split again.
   template <class Use>
   void finish(const Use& use) {
     for (size_t i = 1; i < parts_.size(); ++i) {
@@ -54,20 +55,20 @@ class Merging {
   }
 
  private:
-  // A part of the text, in a list from left to right.
+  // A part of the text, in a doubly linked list.
   struct Part {
     size_t begin = 0;
-    size_t length = 0; // 0: it has been merged into the one before
+    size_t length = 0; // 0: merged into the part before
     int64_t before = -1;
     int64_t behind = -1;
     bool is_fixed = false;
   };
-  // Two that may be merged; the one at the top of a queue is to be first.
+  // A pair that may be merged. The top of the queue is merged first.
   struct Pair {
     double score;
     int64_t left;
     int64_t right;
-    size_t length; // of both: it is over once one of them has changed
+    size_t length; // of both; the pair is outdated if a part has changed
     friend bool operator<(const Pair& a, const Pair& b) {
       return a.score < b.score || (a.score == b.score && a.left > b.left);
     }

@@ -31,7 +31,7 @@ AttentionImpl::AttentionImpl(const Config& c) : head_size(c.head_size()) {
 Tensor
 AttentionImpl::forward(const Tensor& x, const Positions& at, Cache& cache) {
   const auto heads = [&](torch::nn::Linear& of) { // (B, heads, T, D)
-    const auto y = of(x); // as many heads as it has features for
+    const auto y = of(x); // the number of heads follows from the features
     return y.unflatten(-1, {y.size(-1) / head_size, head_size}).transpose(1, 2);
   };
   const auto q = rotated(heads(q_proj), at);
@@ -83,7 +83,7 @@ Tensor BodyImpl::forward(
   for (size_t i = 0; i < layers->size(); ++i) {
     x = layers[i]->as<Layer>()->forward(x, at, caches[i]);
   }
-  return norm(x.select(1, -1)); // of the last token alone
+  return norm(x.select(1, -1)); // only the last token
 }
 
 LlamaImpl::LlamaImpl(const Config& c) {

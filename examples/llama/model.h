@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Llama, of plain torch::nn modules with the names of the Python package
-// transformers, written for one device. Nothing here knows of ranks but that a
-// module has as many heads as its projections give it; plan.h spreads it.
+// Llama made of plain torch::nn modules with the names of the Python package
+// transformers, written for one device. A module takes its number of heads from
+// the features of its projections; otherwise nothing here depends on ranks.
+// plan.h shards the model.
 #pragma once
 
 #include "config.h"
@@ -68,8 +69,9 @@ TORCH_MODULE(Body);
 struct LlamaImpl : torch::nn::Module {
   explicit LlamaImpl(const Config& config);
 
-  /// The logits (B, V) of what follows ids (B, T), which stand behind what
-  /// was read so far. `padding` (B) counts what the rows begin with.
+  /// Returns the logits (B, V) for the token after ids (B, T), which follow the
+  /// tokens in `state`. `padding` (B) is the number of padding tokens at the
+  /// start of each row.
   torch::Tensor
   forward(const torch::Tensor& ids, const torch::Tensor& padding, State& state);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How Llama is spread over ranks: queries by the groups that share a key head
-// or, where the ranks would get unequal numbers of these, by heads: a rank
-// waits for the one with most.
+// Parallel plan of Llama. Queries are sharded by groups that share a key head.
+// If ranks would get unequal numbers of groups, queries are sharded by heads,
+// because all ranks wait for the one with the most work.
 #pragma once
 
 #include "model.h"

@@ -29,7 +29,7 @@ Positions RopeImpl::forward(int64_t length, const Tensor& padding, int64_t past)
   if (padding.any().item<bool>() || (past > 0 && length > 1)) {
     const auto keys = torch::arange(past + length);
     const auto before = keys <= now.unsqueeze(1); // (T, past + T)
-    const auto same = keys == now.unsqueeze(1);   // padding sees itself
+    const auto same = keys == now.unsqueeze(1);   // padding attends to itself
     at.may = before.logical_and(keys >= padding.view({-1, 1, 1, 1}))
                  .logical_or(same);
     at.is_causal = false;

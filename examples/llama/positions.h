@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where tokens stand: how their features are turned, whom they may look at, and
-// the keys and values of those before them.
+// Positions of tokens: rotary angles, attention mask, and the cache of earlier
+// keys and values.
 #pragma once
 
 #include "config.h"
@@ -18,30 +18,30 @@ struct Cache {
   torch::Tensor keys, values;
 };
 
-/// What has been read so far.
+/// State after the tokens read so far.
 struct State {
-  std::vector<Cache> caches; // of each layer
-  int64_t past = 0;          // tokens
+  std::vector<Cache> caches; // by layer
+  int64_t past = 0;          // tokens read
 };
 
-/// Where the tokens of a pass are. Rows of a batch end together: a shorter one
-/// begins with padding, which nobody looks at.
+/// Positions of the tokens of a pass. Rows of a batch end together. A shorter
+/// row begins with padding, which other tokens do not attend to.
 struct Positions {
-  int64_t past;                     // tokens before
-  int64_t room;                     // for tokens in a cache
+  int64_t past;                     // tokens before this pass
+  int64_t room;                     // capacity of a cache in tokens
   torch::Tensor cos;                // (B, 1, T, D)
   torch::Tensor sin;                // (B, 1, T, D)
-  std::optional<torch::Tensor> may; // (B, 1, T, past + T); none: all of them
-  bool is_causal;                   // instead of `may`
+  std::optional<torch::Tensor> may; // (B, 1, T, past + T); none: no mask
+  bool is_causal;                   // causal attention instead of `may`
 };
 
-/// Rotary embeddings: pairs of features that are half a head apart are turned
-/// by angles that grow with the position.
+/// Rotary embeddings: pairs of features half a head apart are rotated by angles
+/// that grow with the position.
 struct RopeImpl : torch::nn::Module {
   explicit RopeImpl(const Config& config);
 
-  /// Those of `length` tokens behind `past`; `padding` (B) counts what the rows
-  /// begin with.
+  /// Returns the positions of `length` tokens after `past` tokens. `padding`
+  /// (B) is the number of padding tokens at the start of each row.
   Positions forward(int64_t length, const torch::Tensor& padding, int64_t past)
       const;
 
@@ -49,11 +49,11 @@ struct RopeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Rope);
 
-/// x (B, heads, T, D), turned.
+/// Returns x (B, heads, T, D), rotated.
 torch::Tensor rotated(const torch::Tensor& x, const Positions& at);
 
-/// Writes `now` (B, heads, T, D) behind the tokens before, into `cache`, which
-/// is allocated then; returns (B, heads, past + T, D).
+/// Writes `now` (B, heads, T, D) after the earlier tokens into `cache`,
+/// allocating it if needed. Returns (B, heads, past + T, D).
 torch::Tensor
 remember(torch::Tensor& cache, const torch::Tensor& now, const Positions& at);
 

@@ -12,13 +12,13 @@ namespace {
 using dtensor::DTensor;
 using torch::Tensor;
 
-constexpr int64_t kMost = 64; // candidates of a rank
+constexpr int64_t kMost = 64; // candidates per rank
 
-// The tokens that may be chosen, the most probable first.
+// Tokens that may be chosen, the most probable first.
 struct Candidates {
   Tensor probabilities; // (B, n)
   Tensor tokens;        // (B, n)
-  Tensor complete;      // (B, n): nobody has a token in between
+  Tensor complete;      // (B, n): no more probable token is missing
 };
 
 Candidates sorted(const Tensor& probabilities, const Tensor& tokens) {
@@ -29,7 +29,8 @@ Candidates sorted(const Tensor& probabilities, const Tensor& tokens) {
       torch::ones_like(order, torch::kBool)};
 }
 
-// The first of each rank, and what each knows of the sum.
+// Returns the top candidates of all ranks. Each rank also sends its logsumexp,
+// from which the softmax denominator is computed.
 Candidates first_of_each(const DTensor& logits, double temperature) {
   const auto& spec = *logits.spec();
   const auto ranks = spec.mesh().size(0);
@@ -51,7 +52,8 @@ Candidates first_of_each(const DTensor& logits, double temperature) {
   const auto values = all.slice(2, 0, count).flatten(1);
   const auto tokens = all.slice(2, count, 2 * count).flatten(1);
   auto candidates = sorted((values - sum).exp(), tokens.nan_to_num(0, 0, 0));
-  // A rank may have more that are less probable than its last.
+  // A rank may have further tokens that are less probable than its last
+  // candidate.
   const auto last = (all.select(2, count - 1) - sum).exp().amax(1, true);
   candidates.complete = candidates.probabilities >= last;
   candidates.tokens = candidates.tokens.to(torch::kLong);
@@ -64,7 +66,8 @@ Candidates all_of(const DTensor& logits, double temperature) {
       whole.softmax(-1), torch::arange(whole.size(1)).expand_as(whole));
 }
 
-// Those before which less than top_p has been reached.
+// Returns the mask of candidates before which the cumulative probability is
+// below top_p.
 Tensor chosen_from(const Candidates& candidates, double top_p) {
   const auto before =
       candidates.probabilities.cumsum(-1) - candidates.probabilities;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The next token, from logits that stay cut: ranks exchange what they have
-// found, a few numbers, and choose alike.
+// Next token from logits that stay sharded. Ranks exchange a few local results
+// and choose the same token.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -12,14 +12,15 @@ namespace llama {
 
 struct Sampling {
   double temperature = 0; // 0: the most probable token
-  double top_p = 1;       // of the fewest tokens with so much probability
-  // Seeded alike on all ranks. Default: the rank's generator, whose draws
-  // beside uneven local shards are not those of one rank.
+  double top_p = 1;       // fewest tokens with this probability
+  // Generator with equal seeds on all ranks. Default: the rank's generator,
+  // which gives other draws than on one rank if local shards are uneven.
   std::optional<at::Generator> generator = std::nullopt;
 };
 
-/// (B), on every rank, of logits (B, V) in S(1). One collective; where the
-/// tokens in question are many, two. Draws from `sampling.generator`.
+/// Returns the next tokens (B), on every rank, from logits (B, V) in S(1).
+/// Takes one collective, or two if many tokens are candidates. Draws from
+/// `sampling.generator`.
 torch::Tensor next_tokens(
     const dtensor::DTensor& logits,
     const Sampling& sampling);

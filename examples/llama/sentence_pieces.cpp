@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kSpace = "\u2581";
 constexpr std::string_view kMalformed = "\uFFFD";
 
-// Bytes of the letter that `text` begins with; 0 if that is no UTF-8.
+// Returns the bytes of the first letter of `text`, or 0 for invalid UTF-8.
 size_t letter_length(std::string_view text) {
   utf8proc_int32_t letter = 0;
   const auto length = utf8proc_iterate(
@@ -24,8 +24,8 @@ size_t letter_length(std::string_view text) {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
-// Spaces as letters, one at the begin if `adds_space`; what is no UTF-8 as the
-// letter for that.
+// Replaces spaces by a letter, and adds one at the start if `adds_space`.
+// Replaces invalid UTF-8 by the replacement character.
 std::string spelled(const std::string& text, bool adds_space) {
   std::string letters(adds_space ? kSpace : "");
   for (size_t i = 0; i < text.size();) {
@@ -47,15 +47,16 @@ class SentencePieces final : public Vocabulary {
   std::string decode(int64_t token) const override;
 
  private:
-  // The longest token that stands there as the vocabulary's maker wrote it.
+  // Returns the length of the longest user-defined token that `text` begins
+  // with.
   size_t defined_length(std::string_view text) const;
   void add_unknown(const std::string& piece, std::vector<int64_t>& out) const;
 
   std::vector<std::string> texts_;
   std::vector<int64_t> kinds_;
-  MergedTokens tokens_;              // that text may become
-  std::vector<std::string> defined_; // by the maker
-  std::array<int64_t, 256> bytes_{}; // -1: none
+  MergedTokens tokens_;              // tokens that text may become
+  std::vector<std::string> defined_; // user-defined tokens
+  std::array<int64_t, 256> bytes_{}; // byte tokens; -1: none
   int64_t unknown_ = 0;
   bool adds_space_ = true;
 };
@@ -121,7 +122,7 @@ void SentencePieces::encode(const std::string& text, std::vector<int64_t>& out)
     const bool is_known = found != tokens_.end();
     if (is_known) {
       out.push_back(found->second.number);
-    } else if (bytes_[0] >= 0 || !was_unknown) { // many in a row are one
+    } else if (bytes_[0] >= 0 || !was_unknown) { // joins unknown letters
       add_unknown(piece, out);
     }
     was_unknown = !is_known;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text to tokens and back, by what a GGUF file says: pairs of bytes as GPT-2
-// has them, or sentencepiece's. Without a vocabulary a token is a byte.
+// Converts text to tokens and back, with the vocabulary of a GGUF file: byte
+// pairs as in GPT-2, or sentencepiece. Without a vocabulary, a token is a byte.
 #pragma once
 
 #include "vocabulary.h"
@@ -16,30 +16,30 @@ namespace llama {
 
 class Tokenizer {
  public:
-  /// Bytes.
+  /// Creates a tokenizer of bytes.
   Tokenizer() = default;
-  /// Throws std::runtime_error for a vocabulary of another kind, and for one
-  /// that is not complete.
+  /// Throws std::runtime_error for an unsupported or incomplete vocabulary.
   explicit Tokenizer(const dtensor::WeightFile& file);
 
-  /// With the token that texts begin with, if the vocabulary has one for that.
+  /// Returns the tokens, including the beginning-of-text token if the
+  /// vocabulary adds one.
   std::vector<int64_t> encode(const std::string& text) const;
-  /// The bytes of one token; nothing for one that controls. A sentencepiece
-  /// begins a text with a space.
+  /// Returns the bytes of one token; empty for a control token. A sentencepiece
+  /// text begins with a space.
   std::string decode(int64_t token) const;
-  /// Whether the text ends with it.
+  /// Returns true if the token ends the text.
   bool is_end(int64_t token) const {
     return token == end_;
   }
-  /// As one who asks says it to a model that answers, if the file has such
-  /// tokens.
+  /// Formats the text as a user's message to a chat model, if the file has the
+  /// tokens for it.
   std::string chat(const std::string& text) const;
 
  private:
   VocabularyPtr vocabulary_; // null: bytes
   std::map<std::string, int64_t> controls_;
   std::vector<bool> is_control_;
-  int64_t begin_ = -1; // none
+  int64_t begin_ = -1; // -1: none
   int64_t end_ = -1;
 };
 

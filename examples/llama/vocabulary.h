@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How text becomes tokens, of one kind of vocabulary each. What controls (the
-// end, who speaks) is not in the text that they get (tokenizer.h).
+// Conversion of text to tokens, one class per kind of vocabulary. Control
+// tokens (end of text, roles) are not in the text that it receives
+// (tokenizer.h).
 #pragma once
 
 #include <dtensor/weights/weight_file.h>
@@ -20,25 +21,25 @@ class Vocabulary {
   /// Appends the tokens of `text`.
   virtual void encode(const std::string& text, std::vector<int64_t>& out)
       const = 0;
-  /// The bytes of one token.
+  /// Returns the bytes of one token.
   virtual std::string decode(int64_t token) const = 0;
 };
 using VocabularyPtr = std::shared_ptr<const Vocabulary>;
 
-/// Of each kind what a GGUF file says of it; throws std::runtime_error if that
-/// is not complete.
+/// The following functions read one kind of vocabulary from a GGUF file. They
+/// throw std::runtime_error if it is incomplete.
 
-/// "gpt2": words are cut by a pattern, and the bytes of each are merged, first
-/// the pair that was learned first.
+/// "gpt2": words are split by a pattern, and the bytes of each word are merged;
+/// the pair that was learned first is merged first.
 VocabularyPtr byte_pairs(const dtensor::WeightFile& file);
 
-/// "llama": sentencepiece's. A space is a letter, texts begin with one, and the
-/// letters are merged, first the pair that makes the token of the highest
-/// score. A letter that is no token is its bytes.
+/// "llama": sentencepiece. A space is a letter, and texts begin with one.
+/// Letters are merged; the pair whose token has the highest score is merged
+/// first. A letter that is not a token is encoded as its bytes.
 VocabularyPtr sentence_pieces(const dtensor::WeightFile& file);
 
-/// What the file has under "tokenizer.ggml." + `key`, of the type T; null if it
-/// has none of that type.
+/// Returns the file's value of "tokenizer.ggml." + `key` with type T, or null
+/// if it has none of that type.
 template <class T>
 const T* find_of_tokens(
     const dtensor::WeightFile& file,
@@ -47,7 +48,7 @@ const T* find_of_tokens(
   return found == file.metadata().end() ? nullptr
                                         : std::get_if<T>(&found->second);
 }
-/// The same, which has to be there.
+/// Returns the value as find_of_tokens() does. Throws if there is none.
 template <class T>
 const T& of_tokens(const dtensor::WeightFile& file, const std::string& key) {
   const auto* found = find_of_tokens<T>(file, key);
@@ -58,7 +59,7 @@ const T& of_tokens(const dtensor::WeightFile& file, const std::string& key) {
   return *found;
 }
 
-/// Kinds of tokens, as files number them.
+/// Kinds of tokens, with the numbers in GGUF files.
 enum TokenKind : int64_t {
   kUnknown = 2,
   kControl = 3,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How much memory the tensors of each rank take: LibTorch's allocator of the
-// CPU, which also notes the account of the thread that asks.
+// Memory of each rank's tensors: an allocator that wraps LibTorch's CPU
+// allocator and counts bytes in the account of the allocating thread.
 #pragma once
 
 #include <c10/core/CPUAllocator.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <unordered_map>
 
-/// The bytes that are held now, and that were at most.
+/// Bytes held now, and their maximum.
 struct MemoryAccount {
   void add(int64_t bytes) {
     const int64_t sum = now += bytes;
@@ -25,12 +25,12 @@ struct MemoryAccount {
   std::atomic<int64_t> peak{0};
 };
 
-/// What this thread allocates is counted here, whoever frees it and when.
+/// Account of this thread's allocations, until they are freed by any thread.
 inline thread_local std::shared_ptr<MemoryAccount> memory_account;
 
 class CountingAllocator final : public c10::Allocator {
  public:
-  /// In place of LibTorch's, from now on.
+  /// Replaces LibTorch's allocator from now on.
   static void install() {
     c10::SetCPUAllocator(&the_one());
   }
@@ -59,7 +59,7 @@ class CountingAllocator final : public c10::Allocator {
 
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
 
-  // Tensors may outlive all static objects.
+  // Never destroyed, because tensors may outlive all static objects.
   static CountingAllocator& the_one() {
     static auto* const allocator =
         new CountingAllocator(c10::GetCPUAllocator());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A step of training on one long sequence, which no rank has whole: by each
-// method, loss and gradients are those of plain attention on one rank, and each
-// of n ranks needs little more than 1/n of its memory.
+// A training step on one long sequence, which no rank has in full. With each
+// method, loss and gradients equal those of plain attention on one rank, and
+// each of n ranks needs little more than 1/n of its memory.
 //
 //   long_context [tokens] [ranks]        8192 tokens on 4 ranks
 //
-// docs/guides/long_context.md has pieces of it.
+// docs/guides/long_context.md quotes parts of this file.
 #include <examples/arguments.h>
 #include <examples/check.h>
 #include <examples/long_context/counted_memory.h>
@@ -25,7 +25,7 @@ using namespace dtensor;
 
 constexpr int64_t kVocabulary = 64;
 
-// What a step leaves, and what it took.
+// Results and costs of a step.
 struct Outcome {
   double loss = 0;
   std::vector<torch::Tensor> gradients;
@@ -41,7 +41,7 @@ torch::Tensor sum_of_losses(
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
 }
 
-// Alike on every rank.
+// Equal on every rank.
 struct Batch {
   explicit Batch(int64_t length)
       : ids(torch::arange(length).mul(7919).add(3).remainder(kVocabulary)),
@@ -53,14 +53,14 @@ struct Batch {
   torch::Tensor ids, positions, labels;
 };
 
-// One rank's step. The mesh may be of one rank.
+// Runs one rank's step. The mesh may have one rank.
 Outcome train(const DeviceMesh& mesh, int64_t length) {
   torch::manual_seed(0);
   Decoder model(kVocabulary, length);
   Batch batch(length);
   // [step]
-  // In the scope, a rank has its tokens of these three, and attention sees
-  // those of all.
+  // In the scope, these three hold this rank's tokens, and attention covers the
+  // tokens of all ranks.
   const auto scope = context_parallel(
       mesh,
       {.buffers = {batch.ids, batch.positions, batch.labels},
@@ -69,7 +69,7 @@ Outcome train(const DeviceMesh& mesh, int64_t length) {
   const auto loss = sum_of_losses(logits, batch.labels) / length;
   loss.backward();
 
-  // What ranks have is of their tokens.
+  // Ranks have results for their own tokens only.
   Group& group = get_group(mesh);
   Outcome outcome;
   outcome.loss = group.all_reduce(loss.detach(), ReduceOp::kSum).item<double>();
@@ -81,7 +81,7 @@ Outcome train(const DeviceMesh& mesh, int64_t length) {
   return outcome;
 }
 
-// The same by plain attention, on one rank.
+// Runs the step with plain attention, on one rank.
 Outcome train_plainly(int64_t length) {
   torch::manual_seed(0);
   Decoder model(kVocabulary, length);
@@ -97,7 +97,7 @@ Outcome train_plainly(int64_t length) {
   return outcome;
 }
 
-// Notes what the tensors of each rank took, and prints it.
+// Measures the memory of each rank's tensors and prints it.
 Outcome measured(
     int64_t ranks,
     const std::string& what,
@@ -135,7 +135,7 @@ Outcome train_on(int64_t ranks, int64_t length, const std::string& method) {
   });
 }
 
-// How much of the memory of one rank each of several needs.
+// Returns the memory per rank, relative to that of one rank alone.
 double compare(const Outcome& together, const Outcome& alone) {
   CHECK_THAT(std::abs(together.loss - alone.loss) < 1e-5 * alone.loss);
   for (size_t i = 0; i < alone.gradients.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A small decoder, written for one device: it knows nothing of ranks.
+// A small decoder, written for one device. Nothing here depends on ranks.
 #pragma once
 
 #include <torch/torch.h>
@@ -53,7 +53,7 @@ struct LayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-/// What the next token is, at each position.
+/// Predicts the next token at each position.
 struct DecoderImpl : torch::nn::Module {
   DecoderImpl(int64_t vocabulary, int64_t length) {
     constexpr int64_t kWidth = 64;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a program that torch.export.save() wrote on some ranks, and compares it
+// Runs a program written by torch.export.save() on several ranks, and compares
 // with one.
 //
 //   program model.pt2 --auto --ranks 4
 //   program model.pt2 --plan plan.txt --inputs inputs.pt
 //
-// A plan has a line for each pattern of module names and its style; --auto
-// finds one and prints it. Inputs are those that the program was exported with,
-// or a list of tensors that torch.save() wrote.
+// A plan has one line for each pattern of module names and its style; --auto
+// finds a plan and prints it. Inputs are the sample inputs of the export, or a
+// list of tensors that torch.save() wrote.
 #include "../arguments.h"
 #include "../check.h"
 
@@ -66,7 +66,7 @@ std::vector<at::Tensor> whole(const Values& outputs) {
   return tensors;
 }
 
-// Largest difference, as a part of the largest value.
+// Returns the largest difference relative to the largest value.
 double difference(
     const std::vector<at::Tensor>& ours,
     const std::vector<at::Tensor>& truth) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kWidth = 640, kHeight = 360, kMargin = 48;
 
-// From steps and losses to places in the picture.
+// Maps steps and losses to coordinates of the picture.
 class Scale {
  public:
   explicit Scale(const Result& result)

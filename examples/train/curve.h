@@ -7,7 +7,7 @@
 
 namespace training {
 
-/// Losses of steps, and of evaluations, as a picture.
+/// Draws the losses of steps and of evaluations.
 std::string loss_curve_svg(const Result& result);
 
 } // namespace training

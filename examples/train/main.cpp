@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Trains a GPT on a text on any number of ranks, which share its layers (--tp),
-// its parameters (--fsdp) and its batches (--fsdp, --dp); stops and goes on
-// with another number of them.
+// Trains a GPT on a text on any number of ranks. The ranks shard its layers
+// (--tp), its parameters (--fsdp) and its batches (--fsdp, --dp). Stops, and
+// resumes on another number of ranks.
 //
 //   train --fsdp 2 --tp 2 --sequence-parallel --folder run --svg loss.svg
 //   train --fsdp 4 --folder run --resume --steps 200
@@ -75,8 +75,8 @@ Options small() {
   return options;
 }
 
-// Every way to spread the run, and one that stops half way and goes on on
-// other ranks, against one rank.
+// Compares every way to distribute the run, and a run that stops half way and
+// resumes on other ranks, with one rank.
 int check(const gpt::Text& text) {
   struct Way {
     int64_t dp, fsdp, tp;
@@ -124,7 +124,8 @@ int check(const gpt::Text& text) {
   return good ? 0 : 1;
 }
 
-// What CLI11 is to say of a number; what is none it finds itself.
+// Error text of CLI11 for a number that is not positive. CLI11 itself finds
+// texts that are not numbers.
 std::string positive(const std::string& text) {
   double number = 1;
   CLI::detail::lexical_cast(text, number);
@@ -270,7 +271,7 @@ int main(int argc, char** argv) {
     return run(options, text, svg);
   } catch (const c10::Error& error) {
     fmt::print(stderr, "{}\n", error.what_without_backtrace());
-  } catch (const std::exception& error) { // of the file system
+  } catch (const std::exception& error) { // from the file system
     fmt::print(stderr, "{}\n", error.what());
   }
   return 1;

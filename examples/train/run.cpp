@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kEvaluations = 4; // batches
 
-// One rank's part of a run.
+// One rank of a run.
 class Trainer {
  public:
   Trainer(const Options& options, const gpt::Text& text)
@@ -75,7 +75,7 @@ class Trainer {
     }
     saver_.wait();
     if (!options_.folder.empty()) {
-      keep_last(options_.folder, options_.keep); // the last one counts now
+      keep_last(options_.folder, options_.keep); // the last one is complete
     }
     const std::chrono::duration<double> seconds = Clock::now() - begin;
     result.tokens_per_second = static_cast<double>(result.losses.size()) *
@@ -85,7 +85,7 @@ class Trainer {
   }
 
  private:
-  // Nothing is allocated before it is known which part each rank has.
+  // Deferred: memory is allocated only after sharding.
   gpt::GPT make_model() const {
     manual_seed(options_.seed);
     const DeferredInit scope;
@@ -95,7 +95,8 @@ class Trainer {
   }
 
   // [spread]
-  // Layers are cut first, then the parameters of each block, as a unit.
+  // First shards the layers by tensor parallelism, then the parameters of each
+  // block, as a unit.
   FSDPModule spread() {
     if (options_.tp > 1) {
       gpt::parallelize(
@@ -110,7 +111,7 @@ class Trainer {
     for (const auto& block : *model_->blocks) {
       fully_shard(*block, sharding);
     }
-    auto unit = fully_shard(*model_, sharding); // what is in no block
+    auto unit = fully_shard(*model_, sharding); // parameters outside the blocks
     // [/units]
     materialize(*model_);
     return unit;
@@ -121,7 +122,8 @@ class Trainer {
     return every > 0 && (step_ + 1) % every == 0;
   }
 
-  // This rank's share of sequences (B, T) of a step, drawn alike on all ranks.
+  // Returns this rank's slice of the sequences (B, T) of a step, which all
+  // ranks draw equally.
   std::pair<torch::Tensor, torch::Tensor>
   share_of(const gpt::Text& text, int64_t batch, uint64_t seed) const {
     const auto [ids, targets] =
@@ -157,10 +159,10 @@ class Trainer {
     const auto [ids, targets] = share_of(train_text_, options_.batch, seed);
     const auto parts = options_.accumulate;
     const auto rows = ids.size(0) / parts;
-    const auto guard = loss_parallel(); // where logits are cut
+    const auto guard = loss_parallel(); // the logits are sharded
     double sum = 0;
     for (int64_t part = 0; part < parts; ++part) {
-      // Gradients are summed over ranks once a step.
+      // Gradients are reduced over ranks once per step.
       unit_.set_requires_gradient_sync(part == parts - 1);
       const auto loss = loss_of(
           ids.narrow(0, part * rows, rows),
@@ -192,7 +194,7 @@ class Trainer {
     return {.model = model_.get(), .optimizer = &optimizer_, .extra = &extra_};
   }
 
-  // The copy is made now, files are written while training goes on.
+  // Copies the state now, and writes files while training continues.
   void save() {
     extra_ = {{"step", step_ + 1}, {"random", get_random_state()}};
     saver_.save(
@@ -224,7 +226,7 @@ class Trainer {
   int64_t step_ = 0;
 };
 
-// A number of each rank, on all.
+// Gathers one number of each rank, on all ranks.
 std::vector<double> of_all_ranks(double mine) {
   const auto mesh = init_device_mesh(torch::kCPU, {get_world_size()});
   const auto all =
@@ -264,7 +266,7 @@ Result
 train(const Options& options, const gpt::Text& text, const Progress& progress) {
   CountingAllocator::install();
   Result result;
-  std::once_flag first; // of this process's ranks, which have the same
+  std::once_flag first; // first of this process's ranks; all have equal results
   run_world(
       options.ranks(),
       [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A training run: a GPT whose layers, parameters and batches are spread over
-// ranks, as the options say.
+// A training run of a GPT. The options say how layers, parameters and batches
+// are distributed over ranks.
 #pragma once
 
 #include "../gpt/model.h"
@@ -13,21 +13,22 @@
 namespace training {
 
 struct Options {
-  // Ranks that repeat the model, that keep parts of it, and that cut its
-  // layers. Ranks are the product.
+  // Sizes of the mesh: ranks that replicate the model (dp), shard its
+  // parameters (fsdp), and shard its layers (tp). The number of ranks is the
+  // product.
   int64_t dp = 1;
   int64_t fsdp = 1;
   int64_t tp = 1;
-  bool sequence = false; // activations between blocks are cut, too
+  bool sequence = false; // also shards activations between blocks
 
   gpt::Config model;
-  torch::Dtype dtype = torch::kFloat; // of parameters
-  bool bfloat16 = false;              // they are computed with as bfloat16
+  torch::Dtype dtype = torch::kFloat; // of the parameters
+  bool bfloat16 = false;              // computes in bfloat16
   uint64_t seed = 0;
 
   int64_t steps = 100;
-  int64_t batch = 32;     // sequences a step, on all ranks together
-  int64_t accumulate = 1; // backward passes a step
+  int64_t batch = 32;     // sequences per step, on all ranks together
+  int64_t accumulate = 1; // backward passes per step
   double learning_rate = 1e-3;
   int64_t warmup = 10; // steps
   double max_norm = 1;
@@ -48,14 +49,14 @@ struct Evaluation {
   double loss;
 };
 
-/// What a run leaves, on every rank.
+/// Results of a run, on every rank.
 struct Result {
-  int64_t first_step = 0; // where it went on
+  int64_t first_step = 0; // step at which the run resumed
   std::vector<double> losses;
   std::vector<Evaluation> evaluations;
   double tokens_per_second = 0;
-  std::vector<double> state_mb; // of each rank: parameters and what belongs to
-  std::vector<double> peak_mb;  // them after a step, and the most of any moment
+  std::vector<double> state_mb; // by rank, after a step
+  std::vector<double> peak_mb;  // by rank: maximum at any time
 };
 
 using Progress = std::function<void(int64_t step, double loss)>;
@@ -66,7 +67,8 @@ Result train(
     const gpt::Text& text,
     const Progress& progress = nullptr);
 
-/// Of step `step` of `steps`: up in a line, down in half a cosine to a tenth.
+/// Returns the rate of step `step` of `steps`: linear warmup, then half a
+/// cosine down to a tenth.
 double learning_rate(const Options& options, int64_t step);
 
 } // namespace training

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Step 2 of the tutorial: a tensor that no rank holds whole.
+// Step 2 of the tutorial: a tensor that is sharded over ranks.
 #include "../check.h"
 #include "model.h"
 
@@ -10,7 +10,7 @@
 
 using namespace dtensor;
 
-// Where the parts lie.
+// Shows the shards.
 void parts(const DeviceMesh& mesh) {
   // [parts]
   const auto whole = torch::arange(32.0).view({8, 4}); // on every rank
@@ -21,9 +21,9 @@ void parts(const DeviceMesh& mesh) {
   // [/parts]
 }
 
-// What operators make of them.
+// Shows the layouts of operators' results.
 void operators(const DeviceMesh& mesh) {
-  torch::manual_seed(0); // processes draw alike
+  torch::manual_seed(0); // every process draws the same numbers
   const auto x = torch::rand({8, 4}, torch::kDouble);
   const auto w = torch::rand({4, 6}, torch::kDouble);
   // [operators]

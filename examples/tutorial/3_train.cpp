@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Steps 3 to 5 of the tutorial: a model that trains on one device and, by a
-// plan, tensor-parallel; and what that communicates.
+// plan, tensor-parallel; and its communication.
 #include "../check.h"
 #include "model.h"
 
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     auto model = make_model();
     parallelize_module(*model, mesh, kPlan);
     CheckReplicas check(*model, mesh);
-    compare(alone, train(model)); // the same losses, to rounding
+    compare(alone, train(model)); // the same losses, up to rounding
     check.finish();
     print_cost(model);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Step 6 of the tutorial: activations cut along the sequence, and a loss on
-// logits that nobody gathers.
+// Step 6 of the tutorial: activations sharded along the sequence, and a loss on
+// logits that are not gathered.
 #include "../check.h"
 #include "model.h"
 
@@ -20,16 +20,16 @@ Model make_model() {
 }
 
 // [plan]
-// Between modules x (B, T, C) is a DTensor in S(1) on "tp".
+// Between modules, x (B, T, C) is a DTensor in S(1) on "tp".
 const ColwiseParallel kColumns({.use_local_output = false});
 const RowwiseParallel kRows(
     {.output_layouts = Shard(1), .use_local_output = false});
 
 const ParallelizePlan kPlan = {
-    {"embedding", kRows}, // rows of the table; S(1) by a reduce-scatter
+    {"embedding", kRows}, // sharded by rows; S(1) by a reduce-scatter
     {"*.norm", SequenceParallel()},
-    {"*.up", kColumns}, // gathers x
-    {"*.down", kRows},  // adds up and cuts
+    {"*.up", kColumns}, // all-gathers x
+    {"*.down", kRows},  // reduce-scatters the result
     {"head", kColumns}, // logits (B, T, V) S(2)
 };
 // [/plan]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps 7 and 8 of the tutorial: data and tensor parallel together, compared
+// Steps 7 and 8 of the tutorial: data and tensor parallelism together, compared
 // with one device that sees all data; and the weights in a file.
 #include "../check.h"
 #include "../state_file.h"
@@ -34,7 +34,7 @@ const ParallelizePlan kPlan = {
 };
 
 // [part]
-// Every rank draws the same batch; this row of the mesh takes its share.
+// Every rank draws the same batch; this row of the mesh takes its slice.
 Batch part_of(const Batch& batch, const DeviceMesh& mesh) {
   const auto rows = mesh.size("dp");
   const auto row = static_cast<size_t>(mesh.get_local_rank("dp"));
@@ -70,7 +70,7 @@ std::vector<double> train(const DeviceMesh& mesh, Model& model) {
     clip_grad_norm_(model->parameters(), 1.0);
     optimizer.step();
     loss = get_group(mesh, "dp").all_reduce(loss.detach(), ReduceOp::kAvg);
-    losses.push_back(loss.item<double>()); // of the whole batch
+    losses.push_back(loss.item<double>()); // of the full batch
   }
   return losses;
 }
@@ -93,11 +93,11 @@ int main(int argc, char** argv) {
     // [save]
     const auto state = get_model_state_dict(
         *model, {.full_state_dict = true, .cpu_offload = true});
-    if (get_rank() == 0) { // the other ranks have an empty dictionary
+    if (get_rank() == 0) { // other ranks have an empty dictionary
       const auto file = std::filesystem::temp_directory_path() /
           ("tutorial-" + std::to_string(getpid()) + ".pt");
       save_state(file, state);
-      auto again = make_model(); // plain, on this rank alone
+      auto again = make_model(); // plain, on this rank only
       set_model_state_dict(*again, load_state(file));
       std::filesystem::remove(file);
       CHECK_THAT(torch::allclose(again->head->weight, plain->head->weight));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The model of the tutorial and its data: plain LibTorch, written for one
-// device. Nothing here knows of ranks.
+// device. Nothing here depends on ranks.
 #pragma once
 
 #include "../arguments.h"
@@ -47,7 +47,7 @@ TORCH_MODULE(Model);
 // [data]
 struct Batch {
   torch::Tensor ids;     // (B, T)
-  torch::Tensor targets; // (B, T): what the model is to learn of each id
+  torch::Tensor targets; // (B, T): the model learns to predict these
 };
 
 inline Batch next_batch() {
@@ -61,7 +61,7 @@ inline torch::Tensor loss_of(Model& model, const Batch& batch) {
 }
 // [/data]
 
-// The first argument of the program; 2 without one.
+// Returns the first argument of the program, or 2 if there is none.
 inline int64_t ranks_of(int argc, char** argv) {
   const char* const usage = "[ranks, default 2]";
   arguments::check(argc, argv, 1, usage);

@@ -26,8 +26,7 @@ Options small() {
 
 Text words() {
   Text text;
-  text.alphabet =
-      "abcdefghijklmnopq"; // 17 is not divisible by any number of ranks
+  text.alphabet = "abcdefghijklmnopq"; // 17 is a prime number
   text.ids = torch::randint(
       text.vocab(), {400}, at::detail::createCPUGenerator(3), torch::kLong);
   return text;

@@ -266,8 +266,7 @@ TEST(ProgramLayouts, AreChosenByAllUses) {
       };
       EXPECT_EQ(collectives(), 2); // an exchange, then an all-gather
       EXPECT_EQ(collectives(), 1);
-      program({runs[0].inputs[0]}); // in another layout; the layouts seen
-                                    // before are remembered
+      program({runs[0].inputs[0]}); // the other layout stays cached
       EXPECT_EQ(collectives(), 1);
       expect_as_python(program, cut);
     });

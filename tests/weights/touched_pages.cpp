@@ -41,10 +41,7 @@ void note(int number, siginfo_t* about, void* context) {
     ++touched;
     return;
   }
-  ::sigaction(
-      SIGSEGV,
-      &before,
-      nullptr); // not a watched page: the fault is raised again
+  ::sigaction(SIGSEGV, &before, nullptr); // another page: fault again
   static_cast<void>(number);
   static_cast<void>(context);
 }

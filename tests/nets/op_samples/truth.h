@@ -14,8 +14,7 @@ struct Results {
   Tensors grads;     // by operand; undefined for operands without a gradient
   Tensors operands;  // after the call
   std::string error; // first line of the forward pass's error; or empty
-  std::string
-      backward_error; // first line of the backward pass's error; or empty
+  std::string backward_error; // of the backward pass
 };
 
 /// Calls the operator on `operands`, in the order of tensors_in(). Operands in

@@ -45,8 +45,7 @@ struct Tally {
   int64_t named = 0;
   int64_t wrong = 0;
   int64_t left = 0;
-  double longest_s =
-      0; // longest time from a fault to the end of the other ranks
+  double longest_s = 0; // from a fault to the other ranks' end
 
   bool is_clean() const {
     return wrong + left == 0;
@@ -214,10 +213,8 @@ Options parse(int argc, char** argv) {
 fs::path make_folder() {
   std::string name = (fs::temp_directory_path() / "dtensor_faults_XXXXXX");
   TORCH_CHECK(mkdtemp(name.data()) != nullptr, "no temporary folder");
-  setenv(
-      "TMPDIR",
-      name.c_str(),
-      /*overwrite=*/1); // also holds files of other libraries
+  // Other libraries create their files there too.
+  setenv("TMPDIR", name.c_str(), /*overwrite=*/1);
   return name;
 }
 

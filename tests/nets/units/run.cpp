@@ -29,8 +29,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     int64_t kind,
     const std::vector<at::Tensor>& parameters) {
   using namespace torch::optim;
-  constexpr double kEps =
-      1e-3; // large enough that rounding errors are not magnified
+  constexpr double kEps = 1e-3; // does not magnify rounding errors
   switch (kind) {
     case 0:
       return std::make_unique<SGD>(
@@ -276,8 +275,7 @@ void Run::throw_once(int64_t number) {
 void Run::ask(const at::Tensor& x, const at::Tensor& loss) {
   const auto share = mesh_ == nullptr ? 1 : plan_.data_ranks();
   auto inputs = std::vector<at::Tensor>{x};
-  if (plan_.root_is_unit &&
-      !plan_.replicates) { // otherwise it is not an average
+  if (plan_.root_is_unit && !plan_.replicates) { // else not an average
     inputs.push_back(net_.module->out->weight);
   }
   const auto gradients =
