@@ -4,7 +4,7 @@
 // A mesh is a cheap handle to an immutable value. Slices of a mesh are meshes:
 //
 //   auto mesh = init_device_mesh(torch::kCPU, {2, 4}, {"dp", "tp"});
-//   mesh["tp"].size();                  // 4: the ranks that share my "dp"
+//   mesh["tp"].size();                  // 4: ranks with my "dp" position
 //   mesh.get_local_rank("dp");          // my row
 //
 // A mesh constructed directly is a pure value. Meshes that can communicate come
@@ -59,7 +59,7 @@ class DTENSOR_API DeviceMesh {
   c10::DeviceType device_type() const;
   int64_t ndim() const;
   c10::ArrayRef<int64_t> shape() const;
-  /// Number of ranks in the whole mesh.
+  /// Number of ranks in the mesh.
   int64_t size() const;
   /// Number of ranks along one dimension; negative dims count from the end.
   int64_t size(int64_t dim) const;
@@ -68,7 +68,7 @@ class DTENSOR_API DeviceMesh {
   const std::vector<int64_t>& ranks() const;
   /// Empty when the dimensions have no names.
   const std::vector<std::string>& mesh_dim_names() const;
-  /// The dimension called `name`. Throws IndexError naming those that exist.
+  /// The dimension called `name`. Throws IndexError listing the names.
   int64_t dim_of(std::string_view name) const;
   /// The quoted name of `dim`, or its number if unnamed. For messages.
   std::string dim_label(int64_t dim) const;

@@ -3,13 +3,14 @@
 // The public functions of tensor/dtensor.h are built on them, and so are
 // operators whose local call is recorded by autograd.
 //
-// Gradient layouts, as in
-// Python: from_local's gradient arrives in `grad_placements`, by default the
-// forward layout with Partial replaced by Replicate. to_local's gradient is
-// assumed to be in `grad_placements`, with the same default. redistribute's
-// gradient returns to the source layout; a Partial source gets a replicated
-// gradient. Unlike in Python, the gradient of a gradient arrives in the forward
-// layout with Partial kept. (Python's second derivatives are wrong there.)
+// Gradient layouts are those of Python, with one exception. from_local's
+// gradient arrives in `grad_placements`, by default the forward layout with
+// Partial replaced by Replicate. to_local's gradient is assumed to be in
+// `grad_placements`, with the same default. redistribute's gradient returns to
+// the source layout; a Partial source gets a replicated gradient. The exception
+// is the gradient of a gradient: it arrives in the forward layout with Partial
+// kept. (Python replaces Partial there too, so its second derivatives are
+// wrong.)
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -125,8 +125,7 @@ TEST(ForeignDTensor, OfAnotherRankIsRefusedByEveryUse) {
         if (rank == 0) {
           of_rank_0 = mine;
         }
-        (mine + 1)
-            .sum(); // rank 1 has cached these operators of its own tensors
+        (mine + 1).sum(); // rank 1 has cached these for its own tensors
         get_group(DTensor(mine).device_mesh()).barrier();
         if (rank == 1) {
           text = error_of([&] { use(of_rank_0); });

@@ -184,8 +184,7 @@ TEST(RedistributeBackward, OfAPartialTargetIsReplicated) {
   });
 }
 
-// The collectives are those of
-// Python: a sequence-parallel input is gathered.
+// Gathering a sequence-parallel input costs the collectives that Python counts.
 TEST(RedistributeBackward, GatherThenPartialGradientIsOneReduceScatter) {
   run_ranks(4, [] {
     const auto mesh = mesh_of({4});
