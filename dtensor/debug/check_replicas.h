@@ -97,7 +97,7 @@ class DTENSOR_API CheckReplicas {
       const DeviceMesh& mesh,
       const std::string& name);
 
-  /// Number of tensors of this rank that were compared so far.
+  /// Returns the number of tensors of this rank that were compared so far.
   int64_t compared() const;
 
  private:

@@ -97,11 +97,12 @@ class DTENSOR_API CommDebugMode final : public CommObserver {
   explicit CommDebugMode(torch::nn::Module& model);
   ~CommDebugMode() override;
 
-  /// Number of collectives so far.
+  /// Returns the number of collectives so far.
   int64_t get_total_counts() const;
-  /// Number of collectives per kind, without kinds that did not occur.
+  /// Returns the number of collectives per kind, without kinds that did not
+  /// occur.
   std::map<CollectiveKind, int64_t> get_comm_counts() const;
-  /// Count and bytes of the records that match `filter`.
+  /// Returns the count and bytes of the records that match `filter`.
   CommTotal total(const CommFilter& filter = {}) const;
   /// Records per module, pass, kind and mesh dimension, in the order of first
   /// occurrence.
@@ -111,27 +112,28 @@ class DTENSOR_API CommDebugMode final : public CommObserver {
   /// Clears all records.
   void reset();
 
-  /// Module -> parameter -> tensor without history, for each module with direct
-  /// parameters ("": the model itself). Throws RuntimeError if the mode was
-  /// constructed without a model.
+  /// Returns a map module -> parameter -> tensor without history, for each
+  /// module with direct parameters ("": the model itself). Throws RuntimeError
+  /// if the mode was constructed without a model.
   std::map<std::string, std::map<std::string, at::Tensor>> get_parameter_info()
       const;
   /// "w1.weight" -> its layout, for parameters that are DTensors. Throws
   /// RuntimeError if the mode was constructed without a model.
   std::map<std::string, Placements> get_sharding_info() const;
 
-  /// An aligned table with a line per record and a line for the sum. From noise
-  /// level 1, the modules follow with their parameters, collectives and
-  /// operators.
+  /// Returns an aligned table with a line per record and a line for the sum.
+  /// From noise level 1, the modules follow with their parameters, collectives
+  /// and operators.
   std::string generate_comm_debug_tracing_table(int64_t noise_level = 0) const;
   /// Writes the table to a file. Throws RuntimeError if writing fails.
   void log_comm_debug_tracing_table_to_file(
       const std::string& file_name = "comm_mode_log.txt",
       int64_t noise_level = 0) const;
-  /// The records as a JSON array of objects. From noise level 1: an object
-  /// {"collectives": the records, "modules": an array of {"name", "type",
-  /// "parameters", "forward", "backward"}}. "forward" and "backward" are arrays
-  /// of operators {"name", "operands", "mesh", "count", "calls": operators}.
+  /// Returns the records as a JSON array of objects. From noise level 1: an
+  /// object {"collectives": the records, "modules": an array of {"name",
+  /// "type", "parameters", "forward", "backward"}}. "forward" and "backward"
+  /// are arrays of operators {"name", "operands", "mesh", "count", "calls":
+  /// operators}.
   std::string generate_json_dump(int64_t noise_level = 0) const;
   /// Writes the JSON to a file. Throws RuntimeError if writing fails.
   void generate_json_dump(const std::string& file_name, int64_t noise_level = 0)

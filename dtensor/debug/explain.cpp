@@ -51,8 +51,8 @@ std::vector<SpecPtr> specs_of(Values results) {
   return specs;
 }
 
-// The last `number` values. LibTorch passes the whole stack, and the call's
-// values are at its end.
+// Returns the last `number` values. LibTorch passes the whole stack, and the
+// call's values are at its end.
 Values last_of(Values all, size_t number) {
   return all.slice(all.size() - std::min(number, all.size()));
 }

@@ -52,7 +52,7 @@ enum class DecidedBy : uint8_t {
   kNobody,    // unsupported: the call throws
 };
 
-/// A description: "its rule", "a kernel of its own", ...
+/// Returns a description: "its rule", "a kernel of its own", ...
 DTENSOR_API std::string_view to_string(DecidedBy by);
 
 /// A strategy of the rule for one mesh dimension.
@@ -150,11 +150,11 @@ class DTENSOR_API ExplainMode {
   ExplainMode(const ExplainMode&) = delete;
   ExplainMode& operator=(const ExplainMode&) = delete;
 
-  /// Outermost calls, in the order in which they first completed. Equal calls
-  /// are merged.
+  /// Returns the outermost calls, in the order in which they first completed.
+  /// Equal calls are merged.
   const std::vector<ExplainedCall>& calls() const;
-  /// The collectives of this rank outside of operators: redistribute(), and
-  /// nodes of a backward pass between operators.
+  /// Returns the collectives of this rank outside of operators: redistribute(),
+  /// and nodes of a backward pass between operators.
   const CommTotal& communicated_outside() const;
   /// Clears all calls and counts.
   void reset();

@@ -33,7 +33,8 @@ DecidedBy without_rule(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   return decomposes ? DecidedBy::kOperators : DecidedBy::kWhole;
 }
 
-// The mechanism of a call, following the choice of kernels in ops/kernels.cpp.
+// Returns the mechanism of a call, following the choice of kernels in
+// ops/kernels.cpp.
 DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (keeps_its_kernel(info.op)) {
     return DecidedBy::kOperators;
@@ -46,8 +47,8 @@ DecidedBy decided_by(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
                              : DecidedBy::kRule;
 }
 
-// The boundary that the call will apply: a parallel style attaches it to a
-// parameter.
+// Returns the boundary that the call will apply: a parallel style attaches it
+// to a parameter.
 const LayoutBoundary* boundary_of_call(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> args) {

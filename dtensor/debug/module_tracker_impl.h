@@ -40,7 +40,7 @@ class ModuleTracker {
   /// Bracket an outermost operator. `call` must have inputs.
   Cause begin(const at::RecordFunction& call);
   void end();
-  /// The cause of any other current work.
+  /// Returns the cause of any other current work.
   Cause now() const;
 
  private:

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> kTrivial = {
     "aten::as_strided",
     "aten::transpose.int"};
 
-// The key of a call. Calls with equal keys share an entry.
+// Returns the key of a call. Calls with equal keys share an entry.
 std::string key_of(
     const OperatorText& text,
     const ModuleTracker::Cause& cause,

@@ -29,7 +29,7 @@ class OperatorLog final : public OperatorObserver {
   /// Records while the log lives. `model`: see ModuleTracker.
   explicit OperatorLog(torch::nn::Module* model) : tracker_(model) {}
 
-  /// Outermost operators, in the order in which they first ran.
+  /// Returns the outermost operators, in the order in which they first ran.
   const std::vector<size_t>& outermost() const {
     return outermost_;
   }

@@ -28,7 +28,7 @@ class DTENSOR_API ShardGrid {
   const Spec& spec() const {
     return spec_;
   }
-  /// The intervals of tensor dimension `dim`, in order.
+  /// Returns the intervals of tensor dimension `dim`, in order.
   const Intervals& pieces(size_t dim) const {
     return pieces_[dim];
   }
@@ -36,20 +36,20 @@ class DTENSOR_API ShardGrid {
   bool empty() const {
     return spec_.numel() == 0;
   }
-  /// The first rank that holds the cell, as its index in the mesh. Cells of
-  /// different ranks have different first holders.
+  /// Returns the first rank that holds the cell, as its index in the mesh.
+  /// Cells of different ranks have different first holders.
   int64_t first_holder(const Cell& cell) const;
-  /// The ranks that hold the cell: "cpu:0,2" are replicas, "cpu:sum(0,2)" are
-  /// terms.
+  /// Returns the ranks that hold the cell: "cpu:0,2" are replicas,
+  /// "cpu:sum(0,2)" are terms.
   std::string label(const Cell& cell) const;
-  /// The ranks that hold no elements: "cpu:3", or "".
+  /// Returns the ranks that hold no elements: "cpu:3", or "".
   std::string idle_label() const;
   bool has_partial() const {
     return !terms_.empty();
   }
 
-  /// The grid as two-dimensional sheets. Rows and columns are the two most
-  /// finely divided dimensions. Each combination of intervals of the other
+  /// Returns the grid as two-dimensional sheets. Rows and columns are the two
+  /// most finely divided dimensions. Each combination of intervals of the other
   /// dimensions has a sheet.
   std::vector<GridSheet> sheets() const;
 
@@ -80,9 +80,9 @@ class DTENSOR_API ShardGrid {
   std::vector<int64_t> idle_;    // ranks
 };
 
-/// Text of an interval: its first and last index, "0-3", prefixed by its
-/// dimension if the tensor has more than two, "dim 1: 0-3". "" for dimension
-/// -1.
+/// Returns the text of an interval: its first and last index, "0-3", prefixed
+/// by its dimension if the tensor has more than two, "dim 1: 0-3". "" for
+/// dimension -1.
 std::string piece_text(int64_t ndim, int64_t dim, const Interval& piece);
 
 /// A two-dimensional sheet of a grid.
@@ -100,7 +100,7 @@ class DTENSOR_API GridSheet {
         col_dim_(col_dim),
         corner_(std::move(corner)) {}
 
-  /// The tensor dimensions of the rows and of the columns.
+  /// Return the tensor dimensions of the rows and of the columns.
   int64_t row_dim() const {
     return row_dim_;
   }
@@ -113,7 +113,7 @@ class DTENSOR_API GridSheet {
   size_t cols() const {
     return count(col_dim_);
   }
-  /// The index range of a row or of a column.
+  /// Return the index range of a row or of a column.
   Interval row(size_t row) const {
     return piece(row_dim_, row);
   }
@@ -133,12 +133,12 @@ class DTENSOR_API GridSheet {
   std::string label(size_t row, size_t col) const {
     return grid_->label(cell(row, col));
   }
-  /// A color number, different for different regions.
+  /// Returns a color number, different for different regions.
   size_t color(size_t row, size_t col) const {
     return static_cast<size_t>(grid_->first_holder(cell(row, col)));
   }
-  /// The intervals of the other dimensions: "dim 1: 4-7"; "" if they are not
-  /// divided.
+  /// Returns the intervals of the other dimensions: "dim 1: 4-7"; "" if they
+  /// are not divided.
   std::string title() const;
 
  private:

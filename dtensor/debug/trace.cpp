@@ -35,7 +35,7 @@ struct TraceEvent {
 
 namespace {
 
-// The time of the host's clock, not relative to the process.
+// Returns the time of the host's clock, not relative to the process.
 double now() {
   using Microseconds = std::chrono::duration<double, std::micro>;
   return Microseconds(std::chrono::steady_clock::now().time_since_epoch())

@@ -32,10 +32,10 @@ enum class CollectiveKind : uint8_t {
 /// "all_reduce", "all_gather", ...
 DTENSOR_API std::string_view to_string(CollectiveKind kind);
 
-/// Number of rounds on `n` ranks: 2 (n - 1) for an all-reduce, which is a
-/// reduce-scatter followed by an all-gather; n - 1 for an all-gather, a
-/// reduce-scatter, an all-to-all or a scatter. Throws ValueError for other
-/// kinds.
+/// Returns the number of rounds on `n` ranks: 2 (n - 1) for an all-reduce,
+/// which is a reduce-scatter followed by an all-gather; n - 1 for an
+/// all-gather, a reduce-scatter, an all-to-all or a scatter. Throws ValueError
+/// for other kinds.
 DTENSOR_API int64_t ring_rounds(CollectiveKind kind, int64_t n);
 
 /// Cost of the links between the ranks of one mesh dimension.
@@ -46,18 +46,18 @@ struct LinkCost {
   double per_byte = 1;
 };
 
-/// The cost of a collective: rounds * (per_round + buffer / n * per_byte).
-/// `buffer`: total bytes; each round transfers buffer / n. The buffer is the
-/// result of an all-gather, the input of a scatter, and this rank's input of
-/// other kinds.
+/// Returns the cost of a collective: rounds * (per_round + buffer / n *
+/// per_byte). `buffer`: total bytes; each round transfers buffer / n. The
+/// buffer is the result of an all-gather, the input of a scatter, and this
+/// rank's input of other kinds.
 DTENSOR_API double
 ring_cost(CollectiveKind kind, int64_t n, double buffer, const LinkCost& link);
 
 /// Bytes that a rank sends: ring_cost() with the default LinkCost.
 DTENSOR_API double wire_bytes(CollectiveKind kind, int64_t n, double buffer);
 
-/// Number of elements that a rank sends, times `n`. The product is an integer,
-/// so costs compare exactly.
+/// Returns the number of elements that a rank sends, times `n`. The product is
+/// an integer, so costs compare exactly.
 DTENSOR_API int64_t
 wire_times_ranks(CollectiveKind kind, int64_t n, int64_t buffer);
 

@@ -16,7 +16,8 @@ using detail::join_names;
 using detail::MeshGroups;
 using detail::MeshState;
 
-// The flattened mesh called `name`. The caller must hold the lock of `state`.
+// Returns the flattened mesh called `name`. The caller must hold the lock of
+// `state`.
 const FlattenedMesh* find_flattened_locked(
     const MeshState& state,
     std::string_view name) {

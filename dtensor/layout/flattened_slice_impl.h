@@ -12,11 +12,11 @@
 
 namespace dtensor::detail {
 
-/// The coordinate of this rank. On a rank outside the mesh: the coordinate of
-/// the first rank.
+/// Returns the coordinate of this rank. On a rank outside the mesh: the
+/// coordinate of the first rank.
 std::vector<int64_t> point_of(const DeviceMesh& mesh);
 
-/// The flattened mesh called `name` that `state` remembers, if any.
+/// Returns the flattened mesh called `name` that `state` remembers, if any.
 std::optional<FlattenedMesh> find_flattened(
     const MeshState& state,
     std::string_view name);
@@ -25,9 +25,10 @@ std::optional<FlattenedMesh> find_flattened(
 /// there.
 void remember_flattened(const MeshState& state, const FlattenedMesh& mesh);
 
-/// The slice of `mesh` along `names`, some of them names of flattened meshes.
-/// The slice communicates on existing groups. Throws IndexError for an unknown
-/// name, ValueError for names out of order or names that share a dimension.
+/// Returns the slice of `mesh` along `names`, some of them names of flattened
+/// meshes. The slice communicates on existing groups. Throws IndexError for an
+/// unknown name, ValueError for names out of order or names that share a
+/// dimension.
 DeviceMesh slice_with_flattened(
     const DeviceMesh& mesh,
     const std::vector<std::string>& names);

@@ -18,7 +18,7 @@ namespace {
 
 using detail::MeshState;
 
-// The explicit choice of backend or options; usually empty.
+// Returns the explicit choice of backend or options; usually empty.
 std::string_view choice_of(const MeshState& state) {
   return state.groups == nullptr ? std::string_view() : state.groups->choice();
 }

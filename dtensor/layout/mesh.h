@@ -54,23 +54,24 @@ class DTENSOR_API DeviceMesh {
     return state_ != nullptr;
   }
 
-  /// The device type of the mesh's tensors, the number of mesh dimensions, and
-  /// the number of ranks along each.
+  /// Return the device type of the mesh's tensors, the number of mesh
+  /// dimensions, and the number of ranks along each.
   c10::DeviceType device_type() const;
   int64_t ndim() const;
   c10::ArrayRef<int64_t> shape() const;
-  /// Number of ranks in the mesh.
+  /// Returns the number of ranks in the mesh.
   int64_t size() const;
-  /// Number of ranks along one dimension; negative dims count from the end.
+  /// Returns the number of ranks along one dimension; negative dims count from
+  /// the end.
   int64_t size(int64_t dim) const;
   int64_t size(std::string_view name) const;
-  /// Global ranks, row-major.
+  /// Returns the global ranks, row-major.
   const std::vector<int64_t>& ranks() const;
   /// Empty when the dimensions have no names.
   const std::vector<std::string>& mesh_dim_names() const;
-  /// The dimension called `name`. Throws IndexError listing the names.
+  /// Returns the dimension called `name`. Throws IndexError listing the names.
   int64_t dim_of(std::string_view name) const;
-  /// The quoted name of `dim`, or its number if unnamed. For messages.
+  /// Returns the quoted name of `dim`, or its number if unnamed. For messages.
   std::string dim_label(int64_t dim) const;
 
   /// This process's (or thread's) global rank.
@@ -88,14 +89,15 @@ class DTENSOR_API DeviceMesh {
   bool contains_this_rank() const {
     return get_coordinate().has_value();
   }
-  /// The position along every dimension of the `index`-th rank of ranks().
+  /// Returns the position along every dimension of the `index`-th rank of
+  /// ranks().
   std::vector<int64_t> coordinate_of(int64_t index) const;
 
-  /// The slice that keeps the named dimensions (in mesh order) and contains
-  /// this rank. On a rank outside the mesh, the slice contains the first rank.
-  /// A name given to flatten() is also valid, at the position of the dimensions
-  /// that it joins: mesh[{"dp", "cp_tp"}]. Throws IndexError for unknown names,
-  /// ValueError for names out of order or duplicate names.
+  /// Returns the slice that keeps the named dimensions (in mesh order) and
+  /// contains this rank. On a rank outside the mesh, the slice contains the
+  /// first rank. A name given to flatten() is also valid, at the position of
+  /// the dimensions that it joins: mesh[{"dp", "cp_tp"}]. Throws IndexError for
+  /// unknown names, ValueError for names out of order or duplicate names.
   DeviceMesh operator[](std::string_view name) const;
   DeviceMesh operator[](std::initializer_list<std::string_view> names) const;
   DeviceMesh slice(const std::vector<std::string>& names) const;

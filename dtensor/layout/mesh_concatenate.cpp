@@ -21,7 +21,7 @@ bool has_all(const std::vector<int64_t>& ranks, const DeviceMesh& mesh) {
       });
 }
 
-// The largest living mesh that contains the ranks of all meshes.
+// Returns the largest living mesh that contains the ranks of all meshes.
 StatePtr common_origin(
     const std::vector<DeviceMesh>& meshes,
     const std::vector<StatePtr>& states) {

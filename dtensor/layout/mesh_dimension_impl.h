@@ -7,12 +7,13 @@
 
 namespace dtensor::detail {
 
-/// The name of dimension `dim`, which counts from the front; the number if the
-/// dimensions are unnamed.
+/// Returns the name of dimension `dim`, which counts from the front; the number
+/// if the dimensions are unnamed.
 std::string dim_name(const DeviceMesh& mesh, size_t dim);
 
-/// The slice of `mesh` along dimension `dim`, which counts from the front, that
-/// contains this rank. Equals mesh[name] if the dimensions have names.
+/// Returns the slice of `mesh` along dimension `dim`, which counts from the
+/// front, that contains this rank. Equals mesh[name] if the dimensions have
+/// names.
 DeviceMesh along_dimension(const DeviceMesh& mesh, int64_t dim);
 
 } // namespace dtensor::detail

@@ -27,7 +27,7 @@ using detail::remember_parents;
 using detail::StatePtr;
 using detail::with_groups_of;
 
-// The dimensions with these names, in mesh order.
+// Returns the dimensions with these names, in mesh order.
 std::vector<int64_t> dims_of(
     const DeviceMesh& mesh,
     const std::vector<std::string>& names) {

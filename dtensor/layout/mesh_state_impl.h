@@ -22,11 +22,11 @@ namespace dtensor::detail {
 class DTENSOR_API MeshGroups {
  public:
   virtual ~MeshGroups() = default;
-  /// The groups of a slice that keeps the dimensions `dims`.
+  /// Returns the groups of a slice that keeps the dimensions `dims`.
   virtual std::shared_ptr<MeshGroups> select(
       c10::ArrayRef<int64_t> dims) const = 0;
-  /// The groups of a mesh with the dimensions of this mesh, followed by the
-  /// dimensions of `others`.
+  /// Returns the groups of a mesh with the dimensions of this mesh, followed by
+  /// the dimensions of `others`.
   virtual std::shared_ptr<MeshGroups> joined_with(
       const MeshGroups& others) const = 0;
   /// Creates groups for `pure`, a mesh of the same world without groups. All
@@ -38,8 +38,8 @@ class DTENSOR_API MeshGroups {
   /// reused while these groups live. Meshes of different worlds are never
   /// equal.
   virtual const void* world() const = 0;
-  /// Text that identifies an explicit choice of backend or options; empty for
-  /// the defaults. Meshes with different choices are not equal.
+  /// Returns the text that identifies an explicit choice of backend or options;
+  /// empty for the defaults. Meshes with different choices are not equal.
   virtual const std::string& choice() const = 0;
 };
 
@@ -96,7 +96,7 @@ struct MeshAccess {
 DTENSOR_API DeviceMesh
 with_groups(const DeviceMesh& pure, std::shared_ptr<MeshGroups> groups);
 
-/// The process groups of a mesh; null for a pure value.
+/// Returns the process groups of a mesh; null for a pure value.
 inline const std::shared_ptr<MeshGroups>& mesh_groups(const DeviceMesh& mesh) {
   return MeshAccess::state(mesh).groups;
 }

@@ -102,7 +102,7 @@ class Placement {
   friend constexpr bool operator==(const Placement&, const Placement&) =
       default;
 
-  /// A hash, for tables of layouts.
+  /// Returns a hash, for tables of layouts.
   size_t hash() const {
     return (static_cast<size_t>(kind_) << 60) ^
         (static_cast<size_t>(op_) << 56) ^

@@ -21,8 +21,8 @@ enum class ReduceOp : uint8_t {
   kBxor,
 };
 
-/// The name used in text and in Partial("sum"): sum, avg, min, max, product,
-/// band, bor, bxor.
+/// Returns the name used in text and in Partial("sum"): sum, avg, min, max,
+/// product, band, bor, bxor.
 DTENSOR_API std::string_view to_string(ReduceOp op);
 
 /// Returns the reduce op called `name`. Throws ValueError listing the known

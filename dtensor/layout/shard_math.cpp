@@ -32,7 +32,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Number of elements in every chunk except the last ones.
+// Returns the number of elements in every chunk except the last ones.
 int64_t chunk_step(int64_t size, int64_t parts, int64_t unit) {
   if (unit == 1) {
     return ceil_div(size, parts);
@@ -41,8 +41,8 @@ int64_t chunk_step(int64_t size, int64_t parts, int64_t unit) {
   return ceil_div(ceil_div(size, one), parts) * one;
 }
 
-// The intervals of `dim` after the placements of the mesh dimensions before
-// `mesh_dim` are applied, left to right.
+// Returns the intervals of `dim` after the placements of the mesh dimensions
+// before `mesh_dim` are applied, left to right.
 Intervals intervals_before(
     int64_t size,
     int64_t dim,
@@ -62,7 +62,8 @@ Intervals intervals_before(
 
 using SizeSet = std::set<int64_t>;
 
-// The sizes of the blocks that `cut` splits dimensions of these sizes into.
+// Returns the sizes of the blocks that `cut` splits dimensions of these sizes
+// into.
 SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
   SizeSet pieces;
   for (const int64_t size : sizes) {
@@ -75,7 +76,8 @@ SizeSet piece_sizes(const SizeSet& sizes, const Placement& cut) {
   return pieces;
 }
 
-// All sizes that local shards of a tensor dimension have after the placements.
+// Returns all sizes that local shards of a tensor dimension have after the
+// placements.
 SizeSet sizes_found(
     int64_t size,
     int64_t dim,

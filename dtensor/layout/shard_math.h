@@ -29,11 +29,11 @@ struct Interval {
 /// Intervals in the order of the local tensor.
 using Intervals = c10::SmallVector<Interval, 2>;
 
-/// Total number of indices in the intervals.
+/// Returns the total number of indices in the intervals.
 DTENSOR_API int64_t total_size(const Intervals& intervals);
 
-/// The chunk of [0, size) that torch.chunk(parts) gives to `index`: ceil(size /
-/// parts) elements each, trailing chunks shorter or empty.
+/// Returns the chunk of [0, size) that torch.chunk(parts) gives to `index`:
+/// ceil(size / parts) elements each, trailing chunks shorter or empty.
 ///
 ///   chunk(5, 3, 0) == [0, 2)
 ///   chunk(5, 3, 2) == [4, 5)
@@ -47,8 +47,9 @@ DTENSOR_API int64_t total_size(const Intervals& intervals);
 DTENSOR_API Interval
 chunk(int64_t size, int64_t parts, int64_t index, int64_t unit = 1);
 
-/// The sublist of `held`, an ordered list of intervals, that `placement` over
-/// `parts` ranks gives to rank `index`. Adjacent intervals are joined.
+/// Returns the sublist of `held`, an ordered list of intervals, that
+/// `placement` over `parts` ranks gives to rank `index`. Adjacent intervals are
+/// joined.
 DTENSOR_API Intervals
 cut(const Intervals& held,
     const Placement& placement,
@@ -63,8 +64,8 @@ DTENSOR_API Placements with_largest_units(
     SizesRef mesh_shape,
     Placements placements);
 
-/// The global indices of tensor dimension `dim`, of `size` elements, that the
-/// rank at `coordinate` holds, in the order of its local tensor.
+/// Returns the global indices of tensor dimension `dim`, of `size` elements,
+/// that the rank at `coordinate` holds, in the order of its local tensor.
 DTENSOR_API Intervals local_intervals(
     int64_t size,
     int64_t dim,
@@ -72,15 +73,16 @@ DTENSOR_API Intervals local_intervals(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// The shape of the local tensor at `coordinate`.
+/// Returns the shape of the local tensor at `coordinate`.
 DTENSOR_API Sizes local_sizes(
     SizesRef global_sizes,
     SizesRef mesh_shape,
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// The global index of the first element of the local tensor at `coordinate`,
-/// per dimension; the global size if the local tensor is empty there.
+/// Returns the global index of the first element of the local tensor at
+/// `coordinate`, per dimension; the global size if the local tensor is empty
+/// there.
 /// Python: compute_local_shape_and_global_offset.
 DTENSOR_API Sizes global_offset(
     SizesRef global_sizes,
@@ -88,7 +90,7 @@ DTENSOR_API Sizes global_offset(
     PlacementsRef placements,
     SizesRef coordinate);
 
-/// The intermediate size of dimension `dim` at `coordinate`: after the
+/// Returns the intermediate size of dimension `dim` at `coordinate`: after the
 /// placements of the mesh dimensions before `mesh_dim` are applied.
 DTENSOR_API int64_t logical_size(
     int64_t size,
@@ -105,7 +107,7 @@ DTENSOR_API Sizes contiguous_strides(SizesRef sizes);
 /// that `like_strides` has. Ties are ordered row-major.
 DTENSOR_API Sizes dense_strides(SizesRef sizes, SizesRef like_strides);
 
-/// The product of the sizes.
+/// Returns the product of the sizes.
 DTENSOR_API int64_t numel(SizesRef sizes);
 
 } // namespace dtensor

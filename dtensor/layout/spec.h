@@ -84,12 +84,13 @@ class DTENSOR_API Spec {
     return numel_;
   }
 
-  /// An id that, unlike the address, is never reused for another spec.
+  /// Returns an id that, unlike the address, is never reused for another spec.
   uint64_t id() const {
     return id_;
   }
 
-  /// Shape of this rank's local tensor ({0} on a rank outside the mesh).
+  /// Returns the shape of this rank's local tensor ({0} on a rank outside the
+  /// mesh).
   SizesRef local_sizes() const {
     return local_sizes_;
   }
@@ -120,8 +121,8 @@ class DTENSOR_API Spec {
   bool has_partial_ = false;
 };
 
-/// The global indices along dimension `dim` that this rank holds, in the order
-/// of its local tensor; empty on a rank outside the mesh.
+/// Returns the global indices along dimension `dim` that this rank holds, in
+/// the order of its local tensor; empty on a rank outside the mesh.
 DTENSOR_API Intervals local_intervals(const Spec& spec, int64_t dim);
 
 /// Returns placements in the form that Spec::make stores, checked for a tensor
@@ -137,7 +138,8 @@ DTENSOR_API Placements normalize_placements(
 DTENSOR_API Placements
 placements_or_whole(const DeviceMesh& mesh, PlacementsRef placements);
 
-/// Number of living specs. Tests use it to check that the table does not grow.
+/// Returns the number of living specs. Tests use it to check that the table
+/// does not grow.
 DTENSOR_API size_t live_specs();
 
 } // namespace dtensor

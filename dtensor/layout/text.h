@@ -23,8 +23,8 @@ DTENSOR_API std::string to_string(const Placement& placement);
 DTENSOR_API std::string to_string(PlacementsRef placements);
 /// "(dp=2, tp=4)".
 DTENSOR_API std::string to_string(const DeviceMesh& mesh);
-/// The full notation. Non-contiguous strides are printed too: "f32[8, 6; 1, 8]
-/// on ...".
+/// Returns the full notation. Non-contiguous strides are printed too:
+/// "f32[8, 6; 1, 8] on ...".
 DTENSOR_API std::string to_string(const Spec& spec);
 /// "f32", "i64"; the ATen name of dtypes without a short name.
 DTENSOR_API std::string short_name(at::ScalarType dtype);
@@ -49,7 +49,8 @@ struct DTENSOR_API ParsedSpec {
   std::vector<std::string> mesh_dim_names;
   Placements placements;
 
-  /// The spec on a pure mesh of mesh_shape over ranks 0..n-1, seen from `rank`.
+  /// Returns the spec on a pure mesh of mesh_shape over ranks 0..n-1, seen from
+  /// `rank`.
   SpecPtr spec(int64_t rank = 0) const;
 };
 

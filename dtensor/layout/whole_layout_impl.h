@@ -9,12 +9,12 @@
 
 namespace dtensor::detail {
 
-/// Replicate on every dimension of `mesh`.
+/// Returns Replicate on every dimension of `mesh`.
 inline Placements whole_placements(const DeviceMesh& mesh) {
   return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
 }
 
-/// The spec of the same tensor, replicated on every mesh dimension.
+/// Returns the spec of the same tensor, replicated on every mesh dimension.
 inline SpecPtr whole_spec(const Spec& spec) {
   return spec.with_placements(whole_placements(spec.mesh()));
 }

@@ -37,7 +37,8 @@ detail::RankLocal<Stream> stream;
 // Bytes of seed and position, at the start of a state.
 constexpr int64_t kDrawBytes = 16;
 
-// The rank's stream, restarted if the rank's generator was seeded since.
+// Returns the rank's stream, restarted if the rank's generator was seeded
+// since.
 Stream& stream_now() {
   auto& s = stream.get();
   const auto seedings = detail::rank_seedings();

@@ -70,7 +70,7 @@ at::Tensor sample_cauchy(
     Draw draw,
     double median,
     double sigma);
-/// Number of trials up to the first success: 1, 2, ...
+/// Returns the number of trials up to the first success: 1, 2, ...
 at::Tensor
 sample_geometric(const Spec& spec, at::ScalarType dtype, Draw draw, double p);
 /// bool; true with probability p. Independent of the dtype.

@@ -4,7 +4,7 @@
 namespace dtensor::detail {
 namespace {
 
-// Size of the first rank's shard, which is the largest.
+// Returns the size of the first rank's shard, which is the largest.
 int64_t largest_part(int64_t size, const Placement& cut, int64_t parts) {
   if (size == 0 || parts == 1) {
     return size;
@@ -28,9 +28,9 @@ bool cuts_evenly(int64_t size, const Placement& cut, int64_t parts) {
        makes_equal_parts(size, cut, parts));
 }
 
-// The size of tensor dimension `dim` that is left for mesh dim `mesh_dim`.
-// Empty if the size differs between ranks because an earlier mesh dim shards
-// unevenly.
+// Returns the size of tensor dimension `dim` that is left for mesh dim
+// `mesh_dim`. Empty if the size differs between ranks because an earlier mesh
+// dim shards unevenly.
 std::optional<int64_t> even_size_at(
     const Frame& frame,
     PlacementsRef placements,
@@ -49,7 +49,8 @@ std::optional<int64_t> even_size_at(
   return size;
 }
 
-// Number of shards that the mesh dims after `mesh_dim` make of `dim`.
+// Returns the number of shards that the mesh dims after `mesh_dim` make of
+// `dim`.
 int64_t parts_after(
     const Frame& frame,
     PlacementsRef placements,

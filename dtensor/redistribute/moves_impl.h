@@ -38,24 +38,26 @@ std::optional<Placement> last_cut(
     int64_t mesh_dim,
     const Placement& cut);
 
-/// The kind of the single step that changes `mesh_dim` of the layout `before`
-/// to `to`, a different placement; empty if no single step does.
+/// Returns the kind of the single step that changes `mesh_dim` of the layout
+/// `before` to `to`, a different placement; empty if no single step does.
 std::optional<StepKind> step_kind(
     const Frame& frame,
     PlacementsRef before,
     int64_t mesh_dim,
     const Placement& to);
 
-/// Number of elements of the largest local tensor, which is the first rank's.
+/// Returns the number of elements of the largest local tensor, which is the
+/// first rank's.
 int64_t largest_numel(const Frame& frame, PlacementsRef placements);
 
 /// True if the layout's local shards have the same size on all ranks.
 bool has_equal_parts(const Frame& frame, PlacementsRef placements);
 bool has_equal_parts(const Spec& spec);
 
-/// Number of elements that a rank sends in a step over `n` ranks, times n. The
-/// product is an integer, so costs compare exactly. `before` and `after` are
-/// the numbers of elements of the local tensor before and after the step.
+/// Returns the number of elements that a rank sends in a step over `n` ranks,
+/// times n. The product is an integer, so costs compare exactly. `before` and
+/// `after` are the numbers of elements of the local tensor before and after the
+/// step.
 int64_t
 wire_times_ranks(StepKind kind, int64_t n, int64_t before, int64_t after);
 

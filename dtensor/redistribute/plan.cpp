@@ -107,7 +107,8 @@ void check_same_tensor(const Spec& from, const Spec& to) {
       ". Convert the tensor first, then redistribute it.");
 }
 
-// The first mesh dimension with different reductions in `from` and `to`.
+// Returns the first mesh dimension with different reductions in `from` and
+// `to`.
 std::optional<int64_t> changed_reduction(const Spec& from, const Spec& to) {
   for (size_t i = 0; i < from.placements().size(); ++i) {
     const Placement& a = from.placements()[i];
@@ -138,8 +139,8 @@ void check_reductions(const Spec& from, const Spec& to) {
       ": the reductions differ. Redistribute to Replicate first.");
 }
 
-// The placements of `from`, but those of `to` on mesh dimensions of size 1,
-// where all placements are equivalent.
+// Returns the placements of `from`, but those of `to` on mesh dimensions of
+// size 1, where all placements are equivalent.
 Placements start_of(const Spec& from, const Spec& to) {
   Placements start;
   for (size_t i = 0; i < from.placements().size(); ++i) {
@@ -241,7 +242,7 @@ PlanPtr make_plan(const Spec& from, const Spec& to) {
   return plan;
 }
 
-// The tensor dimensions of a step: " dim 0 to 1".
+// Returns the tensor dimensions of a step: " dim 0 to 1".
 std::string dims_of(const Step& step) {
   std::string text;
   for (const Placement& p : {step.from, step.to}) {

@@ -33,10 +33,11 @@ enum class StepKind : uint8_t {
                   // to full size with neutral elements; sends nothing
 };
 
-/// The step's name in plan texts: "slice", "all_gather", ...
+/// Returns the step's name in plan texts: "slice", "all_gather", ...
 DTENSOR_API std::string_view to_string(StepKind kind);
 
-/// The collective of a step of this kind; empty if the step sends nothing.
+/// Returns the collective of a step of this kind; empty if the step sends
+/// nothing.
 DTENSOR_API std::optional<CollectiveKind> collective_of(StepKind kind);
 
 /// A change of the placement on one mesh dimension.
@@ -59,7 +60,7 @@ struct DTENSOR_API Plan {
   /// computes the same number.
   double wire_bytes = 0;
 
-  /// Number of steps that communicate.
+  /// Returns the number of steps that communicate.
   int64_t collectives() const;
 };
 
@@ -79,7 +80,7 @@ DTENSOR_API std::shared_ptr<const Plan> plan(
 /// True if plan(from, to) exists.
 DTENSOR_API bool can_redistribute(const SpecPtr& from, const SpecPtr& to);
 
-/// The wire bytes of plan(from, to); infinity if no plan exists.
+/// Returns the wire bytes of plan(from, to); infinity if no plan exists.
 DTENSOR_API double redistribute_cost(const SpecPtr& from, const SpecPtr& to);
 
 /// Prints one line per step, or "nothing to do" for an empty plan:

@@ -16,7 +16,7 @@ std::shared_ptr<const Plan> plan_of_mine(
     const SpecPtr& from,
     const SpecPtr& to);
 
-/// Number of plans in this rank's cache, and the cache's capacity.
+/// Return the number of plans in this rank's cache, and the cache's capacity.
 DTENSOR_API size_t cached_plans();
 DTENSOR_API size_t plan_cache_capacity();
 

@@ -17,8 +17,8 @@ void append(Positions& positions, const Intervals& intervals) {
   }
 }
 
-// The signed dtype of equal size: LibTorch's index_select does not support
-// unsigned dtypes wider than a byte.
+// Returns the signed dtype of equal size: LibTorch's index_select does not
+// support unsigned dtypes wider than a byte.
 at::ScalarType taken_as(at::ScalarType dtype) {
   switch (dtype) {
     case at::kUInt16:

@@ -19,7 +19,8 @@ using Positions = std::vector<int64_t>;
 at::Tensor take(const at::Tensor& t, int64_t dim, const Positions& positions);
 at::Tensor take(const at::Tensor& t, int64_t dim, const Intervals& intervals);
 
-/// The permutation that sorts `values`: values[order[0]] is the smallest.
+/// Returns the permutation that sorts `values`: values[order[0]] is the
+/// smallest.
 Positions sorted_order(const Positions& values);
 
 /// The distribution of the positions [0, size) of one dimension over a group.
@@ -56,11 +57,11 @@ class Sharing {
 
   Intervals part(int64_t rank) const;
   Positions positions(int64_t rank) const;
-  /// The positions of all ranks' shards, concatenated in rank order.
+  /// Returns the positions of all ranks' shards, concatenated in rank order.
   Positions all_positions() const;
-  /// Number of positions of each rank.
+  /// Returns the number of positions of each rank.
   Sizes sizes() const;
-  /// The rank that holds each position.
+  /// Returns the rank that holds each position.
   Positions owners() const;
 
   /// Reorders `parts`, all shards concatenated in rank order, to the full

@@ -30,8 +30,8 @@ struct Move {
     return get_group(mesh(), step.mesh_dim);
   }
 
-  /// The distribution over the group of the dimension that `placement` shards.
-  /// `placement` is the step's `from` or `to`.
+  /// Returns the distribution over the group of the dimension that `placement`
+  /// shards. `placement` is the step's `from` or `to`.
   Sharing sharing(const Placement& placement) const {
     const auto at = static_cast<size_t>(step.mesh_dim);
     const auto as_last = detail::last_cut(
@@ -49,18 +49,18 @@ struct Move {
   }
 };
 
-// The shard sizes, if the group would otherwise exchange them.
+// Returns the shard sizes, if the group would otherwise exchange them.
 Sizes told_sizes(const Group& group, const Sharing& parts) {
   return group.asks_for_sizes() ? parts.sizes() : Sizes();
 }
 
-// The shard sizes for reduce_scatter, if they are not those of torch.chunk.
-// Shards that are not consecutive are equal.
+// Returns the shard sizes for reduce_scatter, if they are not those of
+// torch.chunk. Shards that are not consecutive are equal.
 Sizes told_parts(const Sharing& parts) {
   return parts.in_units() ? parts.sizes() : Sizes();
 }
 
-// The sizes of `part`, with `size` in dimension `dim`.
+// Returns the sizes of `part`, with `size` in dimension `dim`.
 Sizes resized(const at::Tensor& part, int64_t dim, int64_t size) {
   Sizes sizes(part.sizes());
   sizes[static_cast<size_t>(dim)] = size;

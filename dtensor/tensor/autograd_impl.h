@@ -57,7 +57,7 @@ at::Tensor redistribute_autograd(
 /// gradient flows back.
 at::Tensor nothing_from(at::TensorList inputs, const SpecPtr& spec);
 
-/// The replicated layout of `whole` on the mesh of `like`.
+/// Returns the replicated layout of `whole` on the mesh of `like`.
 SpecPtr replicated_spec(const Spec& like, const at::Tensor& whole);
 
 } // namespace dtensor::detail

@@ -83,8 +83,8 @@ at::Tensor from_root(
   return group.scatter(parts, like, root);
 }
 
-// Dense strides in the memory order of the tensor; row-major for a tensor that
-// overlaps itself and has no memory order.
+// Returns dense strides in the memory order of the tensor; row-major for a
+// tensor that overlaps itself and has no memory order.
 Sizes order_in_memory(const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) {

@@ -85,11 +85,11 @@ class DTENSOR_API DTensor : public at::Tensor {
       PlacementsRef placements = {},
       const FromLocalOptions& options = {});
 
-  /// The mesh of this tensor, and its placement on each mesh dimension.
+  /// Return the mesh of this tensor, and its placement on each mesh dimension.
   /// Python: DTensor.device_mesh, DTensor.placements.
   const DeviceMesh& device_mesh() const;
   PlacementsRef placements() const;
-  /// The layout, global shape, strides and dtype.
+  /// Returns the layout, global shape, strides and dtype.
   const SpecPtr& spec() const;
 
   /// Returns the local tensor, sharing memory. Differentiable: the gradient is

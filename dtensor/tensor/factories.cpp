@@ -74,7 +74,7 @@ at::Tensor filled(
       options);
 }
 
-// The dtype of at::full without an explicit dtype.
+// Returns the dtype of at::full without an explicit dtype.
 at::ScalarType dtype_of(const at::Scalar& value) {
   if (value.isBoolean()) {
     return at::kBool;

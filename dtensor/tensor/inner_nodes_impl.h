@@ -41,13 +41,13 @@ class InnerNodes {
     return exits_;
   }
 
-  /// The edge that receives the gradient of the result.
+  /// Returns the edge that receives the gradient of the result.
   torch::autograd::Edge entry() const {
     return {nodes_[0].node, nodes_[0].input_nr};
   }
 
-  /// The exit numbers sorted by slot. This order is the same on all ranks, even
-  /// if the ranks recorded different nodes.
+  /// Returns the exit numbers sorted by slot. This order is the same on all
+  /// ranks, even if the ranks recorded different nodes.
   c10::SmallVector<size_t, 4> exits_by_slot() const;
 
   /// Computes the gradients at the exits from the gradient `grad` of the
@@ -62,7 +62,7 @@ class InnerNodes {
   /// Release saved variables, as Node's functions of these names do.
   void release_variables();
   void will_release_variables();
-  /// Name of the node that computed the result.
+  /// Returns the name of the node that computed the result.
   std::string name() const;
 
  private:

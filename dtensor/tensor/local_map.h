@@ -86,7 +86,8 @@ class DTENSOR_API LocalMapCall {
   LocalMapCall(const LocalMapCall&) = delete;
   LocalMapCall& operator=(const LocalMapCall&) = delete;
 
-  /// The arguments for the function, with DTensors replaced by local tensors.
+  /// Returns the arguments for the function, with DTensors replaced by local
+  /// tensors.
   const MapLeaves& locals() const;
   /// Converts the function's results to DTensors.
   MapLeaves leave(MapLeaves results) const;

@@ -35,15 +35,15 @@ struct DTensorMeta final : c10::BackendMeta, Pooled<DTensorMeta> {
       : spec(std::move(tensor_spec)),
         pending_(std::move(pending)) {}
 
-  /// The local tensor, below autograd: never requires grad. Waits for an
-  /// asynchronous redistribution in flight.
+  /// Returns the local tensor, below autograd: never requires grad. Waits for
+  /// an asynchronous redistribution in flight.
   at::Tensor& local() {
     if (C10_UNLIKELY(!local_.defined())) {
       fetch();
     }
     return local_;
   }
-  /// The local tensor, or undefined while it is in flight.
+  /// Returns the local tensor, or undefined while it is in flight.
   const at::Tensor& local_if_here() const {
     return local_;
   }
@@ -114,7 +114,7 @@ inline DTensorMeta& meta_of(const at::Tensor& t) {
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
 
-/// The origin of `t` if `t` is a view that is a copy, otherwise null.
+/// Returns the origin of `t` if `t` is a view that is a copy, otherwise null.
 inline const CopiedFrom* copied_from(const at::Tensor& t) {
   const auto& facts = meta_of(t).view_facts;
   return C10_UNLIKELY(facts != nullptr) ? facts->copied_from.get() : nullptr;
@@ -123,7 +123,7 @@ inline const CopiedFrom* copied_from(const at::Tensor& t) {
 /// Throws if `t` is a view that is a copy and out of date.
 void check_up_to_date(const at::Tensor& t);
 
-/// The local tensor. Throws for a copied view that is out of date.
+/// Returns the local tensor. Throws for a copied view that is out of date.
 inline const at::Tensor& local_of(const at::Tensor& t) {
   auto& meta = meta_of(t);
   if (C10_UNLIKELY(meta.view_facts != nullptr)) {

@@ -39,7 +39,8 @@ class Region {
  public:
   explicit Region(const RegionInputs& inputs);
 
-  /// The local tensors of the inputs, connected to the origins in the graph.
+  /// Returns the local tensors of the inputs, connected to the origins in the
+  /// graph.
   const c10::SmallVector<at::Tensor, 4>& locals() const {
     return locals_;
   }

@@ -53,10 +53,10 @@ class DTENSOR_API CollectiveLog : public CommObserver {
   CollectiveLog();
   void on_collective(const CollectiveEvent& event) override;
 
-  /// Number of collectives, of all kinds or of one kind.
+  /// Return the number of collectives, of all kinds or of one kind.
   int64_t total() const;
   int64_t count(CollectiveKind kind) const;
-  /// Sum of CollectiveEvent::wire_bytes.
+  /// Returns the sum of CollectiveEvent::wire_bytes.
   double wire_bytes() const;
   /// Kinds in call order: "all_gather, all_reduce"; "" if there are none.
   std::string text() const;
