@@ -1,25 +1,25 @@
-# make demo    train the GPT example, sharded and not, and compare
+# make demo    train the GPT example, sharded and unsharded, and compare
 # make test    build and run the tests
-# make asan    the same under the address and undefined behaviour sanitizers
-# make fuzz    hostile bytes for every reader of files and messages, FUZZ_SECONDS each
+# make asan    the tests under the address and undefined behaviour sanitizers
+# make fuzz    fuzz every reader of files and messages, FUZZ_SECONDS each
 # make tidy    clang-tidy on the sources of the library and of dtensor-run
-# make tsan    those of layout and comm under the thread sanitizer
-# make sweep   the long form of the nets in tests/nets, which take an hour
+# make tsan    the tests of layout and comm under the thread sanitizer
+# make sweep   the long runs of the randomized tests in tests/nets, about an hour
 # make matrix  the library and its tests with each LibTorch, in one table
-# make bench   the benchmarks and their anchors in turn, in one table
-# make bench-instructions  instructions of warm operators, which repeat exactly
-# make models  brings SmolLM2-135M, of which tests and examples/llama make use
-# make pictures  those of docs/concepts/debugging.md anew
+# make bench   the benchmarks and their anchors, alternately, in one table
+# make bench-instructions  instruction counts of warm operators, exactly repeatable
+# make models  download SmolLM2-135M for tests and examples/llama
+# make pictures  regenerate the pictures of docs/concepts/debugging.md
 # make format  clang-format every source
-# make clean   remove what was built
+# make clean   remove the build folders
 #
-# DEMO_STEPS=n makes the demo shorter, JOBS=n builds with n processes,
-# BENCH="--only gpt --rounds 5" are options of tools/bench.py,
+# DEMO_STEPS=n shortens the demo, JOBS=n builds with n processes.
+# BENCH="--only gpt --rounds 5" are options of tools/bench.py.
 # VERSIONS="2.13.0 2.13.0+cuda" SUITES="layout comm" are those of tools/matrix.py.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
-# Some wait for what ranks do that have failed.
+# One more than JOBS, because some tests mostly wait for failed ranks.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
 export DEMO_STEPS
 
@@ -30,7 +30,7 @@ demo: setup
 	cmake --build --preset release --parallel $(JOBS) --target gpt_train
 	tools/demo.sh build/release/examples/gpt_train
 
-# Each MPI: its launcher, and what its backend is built with.
+# For each MPI: its launcher, and the package to build its backend with.
 test asan tidy: mpi
 mpi:
 	@tools/setup.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
@@ -44,19 +44,19 @@ test asan tsan: setup
 	cmake --build --preset $(subst test,dev,$@) --parallel $(JOBS)
 	ctest --preset $(subst test,dev,$@) --parallel $(TEST_JOBS)
 
-# The library of `make asan`, which is built to be followed by libFuzzer.
+# Uses the library of `make asan`, which is instrumented for libFuzzer.
 fuzz: setup
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS) --target dtensor_fuzz
 	tools/fuzz.py --build build/asan --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 
-# Reads the sources as `make asan` compiles them.
+# Checks the sources with the compile commands of `make asan`.
 tidy:
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS) --target dtensor_dtensor dtensor_run
 	tools/tidy.py --build build/asan --jobs $(JOBS)
 
-# Tests of the configuration "sweep" run nowhere else.
+# Tests of the configuration "sweep" run only here.
 sweep: setup
 	cmake --preset dev
 	cmake --build --preset dev --parallel $(JOBS)

@@ -1,5 +1,5 @@
-# The lints as test cases; and, in a full build, dtensor_header_checks:
-# every public header compiles alone.
+# Lints as test cases; in a full build also dtensor_header_checks, which
+# compiles every public header alone.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 foreach(lint layers headers)
@@ -8,7 +8,8 @@ foreach(lint layers headers)
   set_tests_properties(lint.${lint} PROPERTIES LABELS lint)
 endforeach()
 
-# Made-up sources that they refuse, and like ones that they let pass.
+# Tests the lints with sources that they must refuse and sources that they must
+# accept.
 add_test(NAME lint.lints
   COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/lints/lints_test.py)
 set_tests_properties(lint.lints PROPERTIES LABELS lint)
@@ -20,8 +21,9 @@ foreach(doc errors operators headers snippets)
   set_tests_properties(lint.${doc}_doc PROPERTIES LABELS lint)
 endforeach()
 
-# A lint whose program tools/setup.sh installs in .venv: skipped, and said to be,
-# without it.
+# dtensor_lint_by(<program> <name> <arguments>...): a lint by a program that
+# tools/setup.sh installs in .venv. Without the program it is reported as
+# skipped.
 function(dtensor_lint_by program name)
   set(path ${PROJECT_SOURCE_DIR}/.venv/bin/${program})
   if(EXISTS ${path})
@@ -34,17 +36,18 @@ function(dtensor_lint_by program name)
     SKIP_REGULAR_EXPRESSION "skipped: no ")
 endfunction()
 
-# Reads Python's package, of the version that its rows are for.
+# Reads Python's package, in the version that its rows are for.
 dtensor_lint_by(python api_doc ${PROJECT_SOURCE_DIR}/tools/api_doc.py --check)
 set_tests_properties(lint.api_doc PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
 
-# Functions longer than this mix several ideas. Lists are as long as they are.
+# Limits the length of functions, because longer ones mix several ideas. Lists
+# may be long.
 dtensor_lint_by(lizard functions --languages cpp --length 40 --CCN 23
   --warnings_only --whitelist ${PROJECT_SOURCE_DIR}/tools/long_functions.txt
   ${PROJECT_SOURCE_DIR}/dtensor ${PROJECT_SOURCE_DIR}/launcher)
 
-# Every source is as `make format` leaves it. Versions of clang-format differ in
-# what they do, so it is the one that tools/setup.sh installs there.
+# Checks that every source is formatted as by `make format`. Versions of
+# clang-format differ, so the version that tools/setup.sh installs is used.
 file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp ${PROJECT_SOURCE_DIR}/benchmarks/*.h
   ${PROJECT_SOURCE_DIR}/dtensor/*.cpp ${PROJECT_SOURCE_DIR}/dtensor/*.h

@@ -1,10 +1,11 @@
-# Which LibTorch find_package(Torch) takes, and what stands in its way, said
-# before LibTorch's own files fail. For this build and for find_package(dtensor).
+# Finds the LibTorch that find_package(Torch) would use, and reports problems
+# with it before LibTorch's own files fail. Used by this build and by
+# find_package(dtensor).
 
 # dtensor_find_torch(<oldest>): looks without loading anything, or at the target
-# torch if there is one, and sets
-#   dtensor_torch_root     where it is; empty if there is none
-#   dtensor_torch_version  as in 2.13.0
+# torch if it exists, and sets
+#   dtensor_torch_root     its folder; empty if there is none
+#   dtensor_torch_version  version, such as 2.13.0
 #   dtensor_torch_kind     CPU, or CUDA with its version if that is known
 function(dtensor_find_torch oldest)
   if(TARGET torch)
@@ -12,7 +13,8 @@ function(dtensor_find_torch oldest)
     list(GET includes 0 include)
     set(configs ${include}/../share/cmake/Torch/TorchConfig.cmake)
   else()
-    # No LibTorch is so new: CMake names those that it would have looked at.
+    # Asks for an impossible version, so that CMake lists the candidates without
+    # loading one.
     set(given "${Torch_DIR}")
     find_package(Torch 99999 QUIET CONFIG)
     set(configs ${Torch_CONSIDERED_CONFIGS})
@@ -39,7 +41,8 @@ function(dtensor_find_torch oldest)
   endforeach()
 endfunction()
 
-# What the first group of the expression matches in a file, if it is there.
+# Returns the match of the expression's first group in a file, if the file
+# exists.
 function(dtensor_text_of out file expression)
   set(text)
   if(EXISTS ${file})
@@ -49,8 +52,8 @@ function(dtensor_text_of out file expression)
   set(${out} "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
-# The torch package of Python says its CUDA in version.py, an archive of
-# LibTorch in build-version, as in 2.13.0+cu130.
+# Python's torch package has its CUDA version in version.py, a LibTorch archive
+# in build-version, as in 2.13.0+cu130.
 function(dtensor_torch_kind_of out root)
   file(GLOB libraries ${root}/lib/*torch_cuda.*)
   if(NOT libraries)
@@ -66,10 +69,11 @@ function(dtensor_torch_kind_of out root)
   set(${out} ${kind} PARENT_SCOPE)
 endfunction()
 
-# dtensor_cuda_problem(<out>): of the LibTorch found above, why CMake cannot use
-# it; empty if it can. A LibTorch for CUDA asks CMake for the toolkit, and looks
-# for it beside the first nvcc, which may be no more than a script that calls
-# one elsewhere: so it is told.
+# dtensor_cuda_problem(<out>): why CMake cannot use the LibTorch found above;
+# empty if it can. A LibTorch for CUDA requires the CUDA toolkit. CMake looks
+# for the toolkit beside the first nvcc, which may be a script that calls an
+# nvcc elsewhere. Therefore this function finds the toolkit's real folder and
+# sets it.
 function(dtensor_cuda_problem out)
   set(${out} "" PARENT_SCOPE)
   if(NOT dtensor_torch_kind MATCHES "^CUDA" OR TARGET torch)
@@ -138,10 +142,10 @@ function(dtensor_find_toolkit)
   endforeach()
 endfunction()
 
-# dtensor_torch_problem(<out> <version> <kind>): why a dtensor that was built for
-# that LibTorch cannot be used with the one found above; empty if it can. Minor
-# versions of LibTorch change types that dtensor holds; what is built with one for
-# CUDA, of whichever version, wants its libtorch_cuda.
+# dtensor_torch_problem(<out> <version> <kind>): why a dtensor built for that
+# LibTorch cannot be used with the one found above; empty if it can. Minor
+# versions of LibTorch change types that dtensor contains. A dtensor built with
+# a LibTorch for any CUDA version needs libtorch_cuda.
 function(dtensor_torch_problem out version kind)
   set(${out} "" PARENT_SCOPE)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor ${version})

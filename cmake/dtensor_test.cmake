@@ -1,12 +1,15 @@
-# dtensor_test(<layer> [EACH] <sources>...): the test program of one layer. ctest
-# runs it suite by suite, or, EACH, test by test: for those that mostly wait.
-# dtensor_test_program(<target> <sources>...): one with a main of its own.
+# dtensor_test(<layer> [EACH] <sources>...): the test program of one layer.
+# ctest runs it suite by suite, or, with EACH, test by test, for tests that
+# mostly wait.
 #
-# All programs share one precompiled header: torch/torch.h, gtest, gmock. Three
-# quarters of what GCC does for a source is what those headers leave it to do, so
-# the sources of a program are compiled some at a time. Tests give short names to
-# what they use: TEST_SOURCE is another namespace in each of them, without a name
-# where a source is compiled for itself.
+# dtensor_test_program(<target> <sources>...): a test program with its own main.
+#
+# All programs share one precompiled header: torch/torch.h, gtest, gmock.
+# Instantiating these headers' templates is three quarters of GCC's work per
+# source, so several sources of a program are compiled as one unit. Tests define
+# short names. To keep these apart in a unit, TEST_SOURCE is a different
+# namespace in each source, and the unnamed namespace if a source is compiled
+# alone.
 
 find_package(GTest REQUIRED)
 include(GoogleTest)
@@ -14,8 +17,8 @@ include(GoogleTest)
 dtensor_precompiled(dtensor_test_headers
   <torch/torch.h> <gmock/gmock.h> <gtest/gtest.h>)
 target_link_libraries(dtensor_test_headers PUBLIC dtensor::dtensor GTest::gmock)
-# With sanitizers a test's source takes 56 s of clang at -O1, and 16 at -O0. What
-# is tested is compiled as the preset says.
+# With sanitizers, clang takes 56 s for a test source at -O1, and 16 s at -O0.
+# The library is compiled as the preset says.
 target_compile_options(dtensor_test_headers PUBLIC $<$<CONFIG:Debug>:-O0>)
 if(TARGET dtensor_testing)
   target_link_libraries(dtensor_test_headers PUBLIC dtensor::testing)

@@ -1,10 +1,10 @@
-# The target dtensor_header_checks: every public header compiles alone.
+# The target dtensor_header_checks compiles every public header alone.
 #
-# Most of what there is to compile is LibTorch's Tensor.h. It is precompiled for
-# those that include it themselves, or another of ours that does: what they lack
-# beside it is found as well.
+# Most of the compile time is for LibTorch's Tensor.h. It is precompiled for
+# headers that include it directly or through another header of ours. All other
+# missing includes are still found.
 
-# Sets `result` to whether `header` includes Tensor.h, however far down.
+# Sets `result` to true if `header` includes Tensor.h, directly or not.
 function(dtensor_includes_tensor header result)
   set(answer dtensor_includes_tensor_${header})
   get_property(known GLOBAL PROPERTY ${answer} SET)

@@ -1,5 +1,6 @@
 # Installs the targets under their build-tree names, for find_package(dtensor).
-# No run path is installed: a copy finds LibTorch as its consumer does.
+# No run path is installed: an installed copy finds LibTorch as its consumer
+# does.
 
 include(CMakePackageConfigHelpers)
 
@@ -8,7 +9,7 @@ if(TARGET dtensor_testing)
   list(APPEND targets dtensor_testing)
 endif()
 install(TARGETS ${targets} EXPORT dtensorTargets FILE_SET HEADERS)
-# Beside the library, where it looks for them.
+# Installed beside the library, which looks for them there.
 foreach(kind ${dtensor_mpi_kinds})
   install(TARGETS dtensor_${kind} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()

@@ -2,8 +2,8 @@
 
 include(GNUInstallDirs)
 
-# GCC 12 says, where it optimizes, of every c10::SmallVector that it may be
-# uninitialized, and of "text" + std::string that it copies too much.
+# Disables GCC 12's false warnings in optimized code: c10::SmallVector may be
+# uninitialized, and "text" + std::string copies too much.
 function(dtensor_warnings target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion
@@ -11,15 +11,15 @@ function(dtensor_warnings target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
 endfunction()
 
-# For ccache.
+# Required by ccache.
 set(dtensor_precompiled_flags
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 
-# dtensor_precompiled(<target> <headers>...): a target whose users read the
-# headers once, with dtensor_reads_precompiled(<user> <target>). A source is
-# written as if they were not: it includes what it uses. Users need the flags
-# that the headers were compiled with.
+# dtensor_precompiled(<target> <headers>...): a target with a precompiled
+# header. dtensor_reads_precompiled(<user> <target>) makes a user read it.
+# Sources still include all headers that they use. Users need the flags that the
+# headers were compiled with.
 function(dtensor_precompiled target)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "// Has the precompiled header.\n")
@@ -43,15 +43,15 @@ else()
   set(dtensor_kind SHARED)
 endif()
 
-# Nothing that a program calls refers to the file that registers operators with
-# LibTorch: without this the linker would leave it out of a static library.
+# Forces the linker to keep the file that registers operators. Programs do not
+# refer to it, so it would be left out of a static library.
 function(dtensor_link_operators target)
   target_link_options(${target} INTERFACE "LINKER:-u,dtensor_operators")
 endfunction()
 
 # dtensor_library(<name> HEADERS ... SOURCES ...): the target dtensor_<name>,
-# known as dtensor::<name> here and after install. The headers must compile
-# alone; building dtensor_header_checks tries each.
+# with the alias dtensor::<name> here and after install. Each header must
+# compile alone, which dtensor_header_checks verifies.
 function(dtensor_library name)
   cmake_parse_arguments(arg "" "" "HEADERS;SOURCES" ${ARGN})
   set(target dtensor_${name})
@@ -71,10 +71,10 @@ function(dtensor_library name)
   dtensor_warnings(${target})
 endfunction()
 
-# dtensor_layers(<name> LAYERS <layer>... PRECOMPILED <header>...): the library of
-# these layers of sources.cmake. What nearly every source includes is read once:
-# half of the time that one takes to compile. A source is written as if that did
-# not exist: with CMAKE_DISABLE_PRECOMPILE_HEADERS it compiles as well.
+# dtensor_layers(<name> LAYERS <layer>... PRECOMPILED <header>...): the library
+# of these layers of sources.cmake. Headers that nearly every source includes
+# are precompiled, which saves half of the compile time. Sources also compile
+# without, with CMAKE_DISABLE_PRECOMPILE_HEADERS.
 function(dtensor_layers name)
   cmake_parse_arguments(arg "" "" "LAYERS;PRECOMPILED" ${ARGN})
   set(headers)
@@ -91,43 +91,46 @@ function(dtensor_layers name)
     <torch/csrc/autograd/variable.h> <torch/library.h> ${arg_PRECOMPILED})
   target_compile_options(${target} PRIVATE
     ${dtensor_precompiled_flags} ${DTENSOR_LIBRARY_FLAGS})
-  # GCC inlines less in large units; several sources are to be as fast as each alone.
+  # GCC inlines less in large units. The limit is raised so that code in a unity
+  # build is as fast as code compiled alone.
   if(CMAKE_UNITY_BUILD)
     target_compile_options(${target} PRIVATE
       "$<$<CXX_COMPILER_ID:GNU>:--param=large-unit-insns=200000>")
   endif()
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
-  # libFuzzer follows which code an input reaches.
+  # Instruments the code for libFuzzer, which tracks the code that an input
+  # reaches.
   if(DTENSOR_FUZZ)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
 endfunction()
 
 find_package(nlohmann_json REQUIRED)
-# Tensors, operators and tensor parallelism. For tools that are slow and look at
-# threads: what lies above comm is left out.
+# Tensors, operators and tensor parallelism. DTENSOR_COMM_ONLY leaves out the
+# layers above comm, for slow tools that check threads.
 set(dtensor_core_layers BASE LAYOUT COMM)
 if(NOT DTENSOR_COMM_ONLY)
   list(APPEND dtensor_core_layers REDISTRIBUTE TENSOR RANDOM OPS PARALLEL DEBUG)
 endif()
 dtensor_layers(core LAYERS ${dtensor_core_layers})
-# Torch is PUBLIC: our headers use it.
+# Torch is PUBLIC because our headers use it.
 target_link_libraries(dtensor_core PUBLIC torch)
-# It calls libc10_cuda itself, which a program that links it need not: where it is
-# installed, it finds that by itself.
+# The library calls libc10_cuda itself, but programs that link it need not link
+# libc10_cuda. An installed library finds it without help.
 if(dtensor_torch_kind MATCHES "^CUDA")
   set_target_properties(dtensor_core PROPERTIES
     INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
   # LibTorch 2.11 for CUDA exports parts of std::filesystem, whose remove_all()
-  # crashes: in whatever links us, the standard library's are found first.
+  # crashes. Linking the standard library first makes programs that link us use
+  # the correct one.
   if(dtensor_torch_version VERSION_LESS 2.12)
     target_link_options(dtensor_core PUBLIC
       "SHELL:LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state")
   endif()
 endif()
 
-# All of it: what trains, stores and loads models, on top.
+# The full library: training, checkpoints and loading of models in addition.
 if(DTENSOR_COMM_ONLY)
   add_library(dtensor_dtensor INTERFACE)
   add_library(dtensor::dtensor ALIAS dtensor_dtensor)
@@ -140,7 +143,7 @@ else()
   set_target_properties(dtensor_dtensor PROPERTIES
     OUTPUT_NAME dtensor INSTALL_RPATH $ORIGIN)
   target_link_libraries(dtensor_dtensor PUBLIC dtensor_core)
-  # Checksums of checkpoints, by its header alone.
+  # Checksums of checkpoints, header-only.
   find_path(dtensor_xxhash xxhash.h REQUIRED)
   target_include_directories(dtensor_dtensor PRIVATE
     $<BUILD_INTERFACE:${dtensor_xxhash}>)
@@ -153,11 +156,11 @@ else()
   target_link_libraries(dtensor_testing PUBLIC dtensor_core)
 endif()
 
-# LibTorch has Gloo, but not its headers: cmake/gloo/README.md.
+# LibTorch contains Gloo, but not its headers: see cmake/gloo/README.md.
 set_source_files_properties(dtensor/comm/processes/gloo.cpp PROPERTIES
   INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/cmake/gloo
   COMPILE_DEFINITIONS USE_C10D_GLOO)
-# fmt's headers come with LibTorch, its library does not.
+# LibTorch ships fmt's headers, but not its library.
 set_source_files_properties(dtensor/comm/processes/flight_record.cpp PROPERTIES
   COMPILE_DEFINITIONS FMT_HEADER_ONLY)
 include(cmake/nccl.cmake)

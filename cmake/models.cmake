@@ -1,6 +1,6 @@
-# Libraries of examples/llama and examples/embed, which are left out without
-# them: PCRE2 and utf8proc know the letters of all scripts, of which vocabularies
-# make words.
+# Libraries of examples/llama and examples/embed, which are not built without
+# them. PCRE2 and utf8proc classify the letters of all scripts, for splitting
+# text into words.
 find_library(dtensor_pcre2 pcre2-8)
 find_path(dtensor_pcre2_headers pcre2.h)
 find_library(dtensor_utf8proc utf8proc)
@@ -14,7 +14,7 @@ if(dtensor_pcre2 AND dtensor_pcre2_headers
   set(dtensor_with_models ON)
 endif()
 
-# dtensor_reads_models(<target>): the target has sources of these examples.
+# dtensor_reads_models(<target>): for targets with sources of these examples.
 function(dtensor_reads_models target)
   target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
   target_link_libraries(${target} PRIVATE

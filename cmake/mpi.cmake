@@ -1,10 +1,11 @@
-# The modules dtensor_openmpi and dtensor_mpich, for each MPI that is found: the
-# library loads the one that it needs from beside itself, and is linked with
-# neither. Not by find_package(MPI), which finds one implementation, and stops
-# at one that is installed to run programs and not to build them.
+# The modules dtensor_openmpi and dtensor_mpich, one for each MPI that is found.
+# The library links neither. It loads the one that it needs from its own folder.
+# find_package(MPI) is not used: it finds one implementation only, and fails for
+# an MPI that is installed without its development files.
 
-# dtensor_find_mpi(<prefix> <wrapper>): what this compiler wrapper would tell a
-# compiler, in <prefix>_KIND, _INCLUDES, _LIBRARIES. No KIND: it is of no use.
+# dtensor_find_mpi(<prefix> <wrapper>): reads the flags that this compiler
+# wrapper passes to a compiler, into <prefix>_KIND, _INCLUDES, _LIBRARIES. KIND
+# is empty if the wrapper is not usable.
 function(dtensor_find_mpi prefix wrapper)
   set(${prefix}_KIND "" PARENT_SCOPE)
   execute_process(COMMAND ${wrapper} --showme:version
@@ -41,13 +42,14 @@ function(dtensor_find_mpi prefix wrapper)
   endif()
 endfunction()
 
-# An MPI that the linker finds without help needs no run path.
+# dtensor_mpi_module(<kind> <includes> <libraries>): an MPI that the linker
+# finds by default needs no run path.
 function(dtensor_mpi_module kind includes libraries)
   set(target dtensor_${kind})
   add_library(${target} MODULE ${DTENSOR_MPI_SOURCES})
   target_link_libraries(${target} PRIVATE dtensor::core ${libraries})
   target_include_directories(${target} SYSTEM PRIVATE ${includes})
-  # Only C's half of mpi.h.
+  # Uses only the C part of mpi.h.
   target_compile_definitions(${target} PRIVATE
     OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
   dtensor_warnings(${target})
@@ -65,7 +67,7 @@ endfunction()
 set(DTENSOR_MPI AUTO CACHE STRING
   "The backend of MPI: AUTO builds it for each MPI that is found, ON stops if there is none, OFF builds none")
 set(dtensor_mpi_kinds)
-# A static library cannot be found by a module.
+# Shared libraries only: a module cannot find a static library.
 if(DTENSOR_MPI AND dtensor_kind STREQUAL SHARED)
   foreach(name mpicc.openmpi mpicc.mpich mpicc)
     find_program(wrapper ${name} NO_CACHE)
@@ -75,7 +77,7 @@ if(DTENSOR_MPI AND dtensor_kind STREQUAL SHARED)
     dtensor_find_mpi(mpi ${wrapper})
     if(mpi_KIND AND NOT mpi_KIND IN_LIST dtensor_mpi_kinds)
       dtensor_mpi_module(${mpi_KIND} "${mpi_INCLUDES}" "${mpi_LIBRARIES}")
-      # For tests: what starts its programs has the wrapper's name and folder.
+      # For tests: the launcher has the wrapper's name and folder.
       string(REGEX REPLACE "mpicc([^/]*)$" "mpirun\\1" mpirun ${wrapper})
       set(dtensor_${mpi_KIND}_run ${mpirun})
       list(APPEND dtensor_mpi_kinds ${mpi_KIND})

@@ -1,6 +1,6 @@
-# The NCCL of a LibTorch for CUDA. Its ProcessGroupNCCL.hpp includes nccl.h and
-# headers of CUDA's libraries, which the packages beside Python's torch have, or
-# LibTorch's archive, the toolkit or the distribution.
+# NCCL of a LibTorch for CUDA. Its ProcessGroupNCCL.hpp includes nccl.h and
+# headers of CUDA's libraries. These are in the packages beside Python's torch,
+# in LibTorch's archive, in the toolkit or in the distribution.
 
 set(dtensor_nccl_problem "it is for the CPU")
 if(dtensor_torch_kind MATCHES "^CUDA")

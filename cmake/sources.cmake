@@ -1,9 +1,9 @@
-# The library's files, listed and never globbed: one a line, alphabetical
-# within a layer, and listed once the file exists. Paths start at the root.
+# Lists the library's files explicitly, without globs: one per line,
+# alphabetical within a layer, and listed once the file exists. Paths start at
+# the root.
 #
-# HEADERS are public and get installed; every one of them is included by
-# dtensor/dtensor.h. An internal header is named *_impl.h and stands among the
-# SOURCES.
+# HEADERS are public and installed; dtensor/dtensor.h includes all of them. An
+# internal header is named *_impl.h and listed among the SOURCES.
 
 set(DTENSOR_BASE_HEADERS
   dtensor/api.h
@@ -229,7 +229,7 @@ set(DTENSOR_COMM_SOURCES
   dtensor/comm/world_impl.h
 )
 
-# Of the modules that cmake/mpi.cmake makes.
+# Sources of the modules that cmake/mpi.cmake defines.
 set(DTENSOR_MPI_SOURCES
   dtensor/comm/mpi/channel.cpp
   dtensor/comm/mpi/channel_impl.h
@@ -244,7 +244,7 @@ set(DTENSOR_MPI_SOURCES
   dtensor/comm/mpi/types_impl.h
 )
 
-# For a LibTorch that has NCCL, and for one that has not.
+# One of these for a LibTorch with NCCL, the other without.
 set(DTENSOR_NCCL_SOURCES
   dtensor/comm/processes/nccl.cpp
 )
@@ -810,7 +810,7 @@ set(DTENSOR_DEBUG_SOURCES
   dtensor/debug/write_file_impl.h
 )
 
-# The target dtensor::testing, a library of its own.
+# The target dtensor::testing, a separate library.
 set(DTENSOR_TESTING_HEADERS
   dtensor/testing/expect.h
   dtensor/testing/fake_world.h

@@ -1,15 +1,14 @@
-# What only a build of dtensor itself wants; a parent project decides for
-# itself.
+# Settings of a top-level build of dtensor. A parent project has its own.
 
-# LibTorch where tools/setup.sh found it, after what the caller gives.
+# The LibTorch found by tools/setup.sh, after the caller's paths.
 set(torch_prefix_file ${PROJECT_SOURCE_DIR}/build/torch_prefix)
 if(EXISTS ${torch_prefix_file})
   file(STRINGS ${torch_prefix_file} torch_prefix)
   list(APPEND CMAKE_PREFIX_PATH ${torch_prefix})
 endif()
 
-# The sloppiness is what ccache asks for with precompiled headers; base_dir and
-# hash_dir let clones share their entries.
+# ccache requires this sloppiness for precompiled headers. base_dir and hash_dir
+# let clones share their cache entries.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER

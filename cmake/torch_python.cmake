@@ -5,7 +5,8 @@ get_filename_component(dtensor_torch_python
 if(NOT EXISTS ${dtensor_torch_python})
   set(dtensor_torch_python python3)
 endif()
-# dtensor_exports: whether it has PyTorch, whose programs tests export.
+# dtensor_exports: true if that Python has PyTorch, so that tests can export
+# programs.
 execute_process(
   COMMAND ${dtensor_torch_python} -c
     "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"

@@ -1,5 +1,5 @@
-# Configures a project that adds dtensor's tree and compiles the program of
-# README.md. It does not link: that would build the library once more.
+# Configures a project that adds dtensor's tree, and compiles the program of
+# README.md. It does not link, because that would build the library again.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})

@@ -1,10 +1,10 @@
-# Runs a command, and fails if it does.
+# Runs a command, and fails if the command fails.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-# Installs dtensor, then configures and builds the foreign project in `folder`
-# with nothing but that and LibTorch, and runs its `program`.
+# Installs dtensor, then configures and builds the project in `folder` with only
+# that installation and LibTorch, and runs its `program`.
 function(run_against_installation folder program)
   file(REMOVE_RECURSE ${work})
   run(${CMAKE_COMMAND} --install ${dtensor_build} --prefix ${work}/prefix)

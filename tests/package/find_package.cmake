@@ -1,6 +1,5 @@
-# Installs the build tree, then configures, builds and runs a foreign project
-# with nothing but that installation and LibTorch. Its program is the first one
-# in README.md.
+# Installs the build tree, then configures, builds and runs a project with only
+# that installation and LibTorch. Its program is the first one in README.md.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})
@@ -11,7 +10,8 @@ if(internals)
   message(FATAL_ERROR "internal headers were installed: ${internals}")
 endif()
 
-# It has a run path: nothing tells a program where LibTorch is.
+# dtensor-run has a run path, because a program has no consumer that locates
+# LibTorch.
 if(EXISTS ${work}/prefix/bin/dtensor-run)
   run(${work}/prefix/bin/dtensor-run -n 2 true)
 endif()
@@ -24,7 +24,7 @@ run(${CMAKE_COMMAND} -G ${generator}
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/hello)
 
-# The same program under each launcher that the machine has.
+# Runs the program under each installed launcher.
 function(launch)
   find_program(launcher NAMES ${ARGV0} HINTS ${torchrun_folder} NO_CACHE)
   list(POP_FRONT ARGV)
@@ -44,7 +44,7 @@ launch(mpirun.openmpi --oversubscribe -n 2)
 launch(mpirun.mpich -n 2)
 launch(torchrun --no-python --nproc-per-node 2)
 
-# MPI's modules lie beside the installed library.
+# The MPI modules are installed beside the library.
 set(backend mpi)
 file(GLOB_RECURSE modules ${work}/prefix/libdtensor_*.so)
 if(modules MATCHES openmpi)

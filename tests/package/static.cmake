@@ -1,5 +1,6 @@
-# Configures, builds and runs a foreign project with the installed headers and
-# the library as an archive (`archive`); its shared objects are gone when it runs.
+# Configures, builds and runs a project with the installed headers and the
+# library as an archive (`archive`). The shared objects are removed before it
+# runs.
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 file(REMOVE_RECURSE ${work})

@@ -1,17 +1,17 @@
-# What CMake says of a LibTorch that dtensor cannot be used with. The LibTorch
-# and the CUDA toolkits here are folders with the files that are looked at.
+# Tests CMake's errors for an incompatible LibTorch. The LibTorch and CUDA
+# toolkits here are folders that contain only the files that are read.
 cmake_minimum_required(VERSION 3.25)
 include(${dtensor_source}/cmake/dtensorTorch.cmake)
 
 file(REMOVE_RECURSE ${work})
 
-# What this machine has is out of sight.
+# Hides the packages of this machine.
 foreach(place CMAKE_ENVIRONMENT_PATH CMAKE_SYSTEM_PATH
     SYSTEM_ENVIRONMENT_PATH PACKAGE_REGISTRY PACKAGE_ROOT_PATH)
   set(CMAKE_FIND_USE_${place} OFF)
 endforeach()
 
-# A LibTorch in ${work}/<name>; with a CUDA version, one for CUDA.
+# Makes a LibTorch in ${work}/<name>; if a CUDA version is given, one for CUDA.
 function(make_torch name version cuda)
   set(root ${work}/${name})
   file(WRITE ${root}/share/cmake/Torch/TorchConfig.cmake
@@ -24,7 +24,8 @@ function(make_torch name version cuda)
   endif()
 endfunction()
 
-# A toolkit in ${work}/<name>, which its nvcc says is elsewhere, in <name>_top.
+# Makes a toolkit in ${work}/<name>, whose nvcc reports another folder,
+# <name>_top.
 function(make_toolkit name version)
   file(WRITE ${work}/${name}/bin/nvcc "#!/bin/sh\n"
     "echo 'Cuda compilation tools, release ${version}, V${version}.1'\n"
@@ -39,7 +40,7 @@ function(expect_equal what text wanted)
   endif()
 endfunction()
 
-# What is said to a build with the LibTorch of this name and the nvcc there.
+# Expects this error for the LibTorch with this name and this nvcc.
 function(expect_cuda_problem name toolkit wanted)
   set(CMAKE_PREFIX_PATH ${work}/${name})
   set(ENV{CUDACXX} ${work}/${toolkit}/bin/nvcc)
@@ -59,7 +60,7 @@ make_torch(archive 2.11.0 12.8)
 file(REMOVE ${work}/archive/version.py)
 file(WRITE ${work}/archive/build-version "2.11.0+cu128\n")
 
-# The first that is new enough, as find_package takes it.
+# Takes the first that is new enough, as find_package does.
 set(CMAKE_PREFIX_PATH ${work}/old ${work}/archive ${work}/cpu)
 dtensor_find_torch(2.11)
 expect_equal("the first" "${dtensor_torch_root}" ${work}/archive)
@@ -71,7 +72,7 @@ expect_equal("the one named" "${dtensor_torch_root}" ${work}/cpu)
 expect_equal("its name" "${Torch_DIR}" ${work}/cpu/share/cmake/Torch)
 unset(Torch_DIR CACHE)
 
-# Its CUDA toolkit.
+# Problems with the CUDA toolkit.
 string(CONCAT needs "[dtensor] LibTorch 2.12.1 in ${work}/cuda is built for CUDA "
   "13.0, so CMake needs the toolkit of that version: ")
 string(CONCAT remedy ". Install it and name it in CUDA_HOME, or get a LibTorch "
@@ -91,7 +92,7 @@ expect_cuda_problem(cuda bare
 expect_cuda_problem(cuda whole "")
 expect_equal("the toolkit" "${toolkit_root}" ${work}/whole_top)
 
-# An installed dtensor that is built for one LibTorch, with another.
+# Expects this error for a dtensor built for one LibTorch and used with another.
 function(expect_mismatch version kind torch wanted)
   set(dtensor_torch_version ${version})
   set(dtensor_torch_kind ${kind})
@@ -119,7 +120,7 @@ expect_mismatch(2.1.0 CPU cpu
 expect_mismatch(2.13.0 CPU none
   "[dtensor] is built for LibTorch 2.13.0 (CPU), and CMake finds none. Name it in CMAKE_PREFIX_PATH.")
 
-# One that it can be used with is loaded.
+# A compatible LibTorch is loaded.
 foreach(pair "2.13.1;CPU;cpu" "2.12.0;CPU;cuda" "2.12.0;CUDA 12.8;cuda")
   list(GET pair 0 version)
   list(GET pair 1 kind)
