@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes docs/reference/api.md: every public name and option of Python's
-modules, what it is in C++, and a test of it.
+modules, its counterpart in C++, and a test of it.
 
-The names are those of the torch package of the Python that runs this, and
-tools/api_rows.txt says what each is. With --check: fails if the page is not what would be written,
-if a name of Python's has no row, a row no name, or a test does not exist.
-With --names: prints the names alone.
+The names are those of the torch package of the Python that runs this tool.
+tools/api_rows.txt has the C++ counterparts. With --check: fails if the page is
+out of date, if a Python name has no row or a row no Python name, or if a test
+does not exist. With --names: prints only the names.
 """
 import argparse
 import importlib
@@ -27,10 +27,10 @@ MODULES = (
     "torch.distributed.tensor.debug",
     "torch.distributed.device_mesh",
 )
-# Their constructors are C++ and have no signature.
+# C++ constructors, which have no signature in Python.
 WITHOUT_SIGNATURE = {"Shard": ["dim"], "Partial": ["reduce_op"]}
 NOT_YET = "not yet"
-VERSION = "2.13"  # of the names that the rows are for
+VERSION = "2.13"  # version of the rows
 SKIPPED = 77  # exit code
 HEAD = """# The Python version's API, name by name
 
@@ -44,7 +44,7 @@ are there.
 """
 
 
-# --- Python's names ----------------------------------------------------------
+# --- names in Python ---------------------------------------------------------
 
 
 def options_of(thing) -> list[str]:
@@ -83,11 +83,11 @@ def names_of(module_name: str) -> list[str]:
     return found
 
 
-# --- ours --------------------------------------------------------------------
+# --- names in C++ ------------------------------------------------------------
 
 
 def read_rows() -> dict[str, dict[str, tuple[str, str]]]:
-    """Section -> name -> (C++, test)."""
+    """Returns section -> name -> (C++, test)."""
     sections = {}
     for line in ROWS.read_text().splitlines():
         if not line.strip() or line.startswith("#"):

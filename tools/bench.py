@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the benchmarks and their anchors in turn and compares them.
+"""Runs the benchmarks and their anchors alternately and compares them.
 
-Ours are the programs in build/bench/benchmarks; the anchors of the program
-NAME are benchmarks/anchors/NAME.py (called "python") and NAME_LABEL.py. All
-print one line of JSON for each figure; the same name means the same work.
-benchmarks/bars.json says what is good enough.
+Our programs are in build/bench/benchmarks. The anchors of the program NAME are
+benchmarks/anchors/NAME.py (called "python") and NAME_LABEL.py. All print one
+line of JSON for each figure; equal names mean equal work. benchmarks/bars.json
+has the required figures.
 
-Prints one table; appends every figure to build/bench/results.jsonl.
+Prints one table, and appends every figure to build/bench/results.jsonl.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/bench"
 ANCHORS = ROOT / "benchmarks/anchors"
-# In the order of the table; those that are not built are left out. The second
-# is what the names of its figures begin with.
+# Programs in the order of the table; those that are not built are skipped. The
+# value is the prefix of the names of the program's figures.
 PROGRAMS = {
     "warm_ops": ("warm/",),
     "cold": ("cold/",),
@@ -42,29 +42,29 @@ PROGRAMS = {
     "overlap_gloo": ("overlap/gloo/",),
     "checkpoint": ("checkpoint/",),
 }
-# Of programs that take long: what is measured unless another --only is given.
+# Default of --only for programs that take long.
 ONLY = {"launched": "launched/all_reduce/4/4194304"}
-# What carries tensors between two hosts: ours, and what it is compared with.
+# Backends for two hosts: ours, and the one to compare with.
 HOSTS_SIDES = {"ours": "hierarchical", "gloo": "gloo"}
 SKIPPED = 77  # exit code
-QUIET = 0.5  # load average
+QUIET = 0.5  # maximum load average
 
 
 def run_lines(command: list[str]) -> list[dict]:
-    """The lines of JSON that a program prints."""
+    """Returns the lines of JSON that a program prints."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     if done.returncode == SKIPPED:
         note(f"{done.stdout.strip()}: {' '.join(command)}")
         return []
     if done.returncode != 0:
         raise SystemExit(f"bench: {' '.join(command)} ended with {done.returncode}")
-    # A launcher says first whose line it is.
+    # A launcher prefixes each line with its rank.
     lines = [line[max(line.find("{"), 0) :] for line in done.stdout.splitlines()]
     return [json.loads(line) for line in lines]
 
 
 def smoke(program: str) -> None:
-    """Whether a program runs and prints what we read."""
+    """Checks that a program runs and prints valid lines."""
     lines = run_lines([program, "--smoke"])
     for line in lines:
         if not isinstance(line["benchmark"], str) or len(line) < 2:
@@ -83,7 +83,7 @@ def binary_of(program: str) -> Path | None:
 
 
 def anchors_of(program: str) -> dict[str, Path]:
-    """Label -> script."""
+    """Returns label -> script."""
     result = {}
     for path in sorted(ANCHORS.glob(f"{program}*.py")):
         result[path.stem[len(program) + 1 :] or "python"] = path
@@ -100,7 +100,7 @@ def python_with_torch() -> str | None:
 
 
 def on_two_hosts(backend: str) -> list[str]:
-    """Two ranks on each of two network namespaces."""
+    """Returns the command for two ranks in each of two network namespaces."""
     return [
         "env",
         f"DTENSOR_BACKEND={backend}",
@@ -122,7 +122,7 @@ def on_two_processes(program: str, backend: str) -> list[str]:
 
 
 def sides(program: str, options) -> dict[str, list[str]]:
-    """Label -> command, ours first."""
+    """Returns label -> command, ours first."""
     if program == "launched" and binary_of(program):
         names = HOSTS_SIDES if options.anchors else {"ours": HOSTS_SIDES["ours"]}
         return {side: on_two_hosts(name) for side, name in names.items()}
@@ -142,7 +142,7 @@ def wanted(program: str, only: str) -> bool:
 
 
 class Results:
-    """The figures of every side over all rounds."""
+    """Figures of every side over all rounds."""
 
     def __init__(self):
         self.lines = {}  # (benchmark, side) -> lines
@@ -157,14 +157,14 @@ class Results:
         return [s for name, s in self.lines if name == benchmark and s != "ours"]
 
     def figure(self, benchmark: str, side: str, field: str) -> float | None:
-        """The median over the rounds."""
+        """Returns the median over the rounds."""
         lines = self.lines.get((benchmark, side), [])
         values = [line[field] for line in lines if field in line]
         return statistics.median(values) if values else None
 
     def spread(self, benchmark: str, side: str, field: str) -> float:
-        """The range over the rounds, or, in one round, that of its middle
-        half, in relation to the figure."""
+        """Returns the range over the rounds, relative to the figure. With one
+        round, returns the range of its middle half."""
         lines = self.lines[benchmark, side]
         values = [line[field] for line in lines]
         if len(values) == 1 or not (middle := statistics.median(values)):
@@ -192,7 +192,8 @@ def measure(options) -> Results:
 
 
 def figures_of(side: str, command: list[str]) -> list[dict]:
-    """An anchor that fails is left out; our own failure ends everything."""
+    """Runs a side. A failing anchor is skipped; a failure of ours ends
+    everything."""
     try:
         return run_lines(command)
     except SystemExit as failure:
@@ -232,7 +233,7 @@ def cpu_model() -> str:
 
 
 class Bar:
-    """What one figure must reach; see benchmarks/bars.json."""
+    """Required value of a figure; see benchmarks/bars.json."""
 
     def __init__(self, entry: dict):
         self.patterns = entry["benchmarks"]
@@ -256,7 +257,7 @@ class Bar:
         return ", ".join(parts)
 
     def verdict(self, benchmark: str, results: Results) -> str:
-        """"yes", "NO", or "?" when there was nothing to compare with."""
+        """Returns "yes", "NO", or "?" if there was nothing to compare with."""
         ours = results.figure(benchmark, "ours", self.field)
         if ours is None:
             return "?"
@@ -291,7 +292,7 @@ def time_text(us: float | None) -> str:
 
 
 def field_of(benchmark: str, bar: Bar | None, results: Results) -> str:
-    """The figure of a benchmark that the table shows."""
+    """Returns the field of a benchmark that the table shows."""
     if bar:
         return bar.field
     extra = results.figure(benchmark, "ours", "extra_us")
@@ -315,8 +316,9 @@ def rows(results: Results, bars: list[Bar]) -> list[tuple]:
 
 
 def pairs(benchmark: str, field: str, results: Results) -> list[tuple]:
-    """Each anchor and the figure that both sides have. One that measures no
-    plain neighbour is compared by the whole time of a call, in a line of its own."""
+    """Returns each anchor and the figure that both sides have. An anchor
+    without a plain neighbour is compared by the total time of a call, on a
+    separate line."""
     anchors = results.anchors(benchmark)
     whole = [a for a in anchors if results.figure(benchmark, a, field) is None]
     others = [a for a in anchors if a not in whole]
@@ -324,7 +326,7 @@ def pairs(benchmark: str, field: str, results: Results) -> list[tuple]:
 
 
 def compared(benchmark: str, anchor: str | None, field: str, results: Results) -> tuple:
-    """Ours, the anchor's, their ratio and the spread of ours."""
+    """Returns our figure, the anchor's, their ratio, and the spread of ours."""
     ours = results.figure(benchmark, "ours", field)
     theirs = results.figure(benchmark, anchor, field) if anchor else None
     spread = "-"

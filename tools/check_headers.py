@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""House rules that no compiler sees, for every file under dtensor/. That each
-header compiles alone is the build target dtensor_header_checks."""
+"""House rules that no compiler checks, for every file under dtensor/. The build
+target dtensor_header_checks compiles each header alone."""
 
 import re
 import sys
@@ -14,11 +14,12 @@ BARE_CHECK = re.compile(r"\b(TORCH_CHECK(_\w+)?|AT_ERROR)\s*\(|\bthrow std::")
 LISTED = re.compile(r"^\s*(dtensor/\S+)$", re.M)
 INCLUDED = re.compile(r"^#include [<\"](.+)[>\"]", re.M)
 UNNAMED = re.compile(r"^namespace \{$.*?^\} // namespace$", re.M | re.S)
-# Functions that begin a line. Macros, as DTENSOR_RULES, register what they define.
+# Function definitions at the start of a line. Macros such as DTENSOR_RULES
+# register their definitions.
 DEFINED = re.compile(r"^(?![#/} ])(?:.*[ &*])?(?:\w+::)*(\w*[a-z]\w*)\(", re.M)
 
-# Whoever mentions these leans on what LibTorch may change: the table in
-# torch_internals.h has the name that follows, beside those that it lists itself.
+# Uses of LibTorch's internals, which may change. The table in torch_internals.h
+# must list the name that follows.
 INTERNALS = "dtensor/torch_internals.h"
 WATCHED = re.compile(
     r"autograd::impl::(\w+)|at::detail::(\w+)|(\w*graph_task\w*)|"
@@ -28,11 +29,12 @@ SUITE = "TorchInternals"
 
 
 def undocumented(lines: list[str]) -> list[int]:
-    """Lines that begin a DTENSOR_API declaration with no comment above.
+    """Returns the lines that begin a DTENSOR_API declaration without a comment
+    above.
 
     One comment may document several declarations without a blank line between
-    them, the head of a file documents the class that it names, and an operator
-    (printing, comparing) speaks for itself.
+    them. The head of a file documents the class that it names. An operator
+    (printing, comparing) needs no comment.
     """
     head = "\n".join(lines).split("#pragma once")[0]
     missing, covered = [], False
@@ -65,8 +67,8 @@ def check_file(name: str, lines: list[str]) -> list[str]:
 
 
 def check_first_include(name: str, files: dict[str, str]) -> list[str]:
-    """A source includes first what it implements: the header of its own name, or
-    else one that declares a function that it defines, if it defines any."""
+    """Checks that a source first includes its own header: the header with its
+    name, or else one that declares a function that it defines, if any."""
     own = [header for end in (".h", "_impl.h")
            if (header := name.removesuffix(".cpp") + end) in files]
     first = next(iter(INCLUDED.findall(files[name])), "")
@@ -79,8 +81,9 @@ def check_first_include(name: str, files: dict[str, str]) -> list[str]:
 
 
 def internals(text: str) -> list[tuple[set[str], set[str], str]]:
-    """The entries of the table: names, places ("ops", "ops/install.cpp", "all")
-    and the test. Lines that are further in belong to the entry above."""
+    """Returns the entries of the table: names, places ("ops",
+    "ops/install.cpp", "all") and the test. Further indented lines belong to the
+    entry above."""
     table = text[text.index("\n// what  "):text.index("#pragma once")]
     entries = []
     for line in table.splitlines()[2:]:
@@ -94,7 +97,8 @@ def internals(text: str) -> list[tuple[set[str], set[str], str]]:
 
 
 def check_internals(files: dict[str, str], tests: str) -> list[str]:
-    """What mentions internals stands in the table, and the table is true."""
+    """Checks that every use of internals is in the table, and that the table is
+    correct."""
     entries = internals(files[INTERNALS])
     listed = {name for names, _, _ in entries for name in names}
     found: set[tuple[str, str]] = set()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A layer includes and declares only what lies below it, a room only what it may.
+"""Checks that a layer includes and declares only lower layers, and that a room
+includes only what it may.
 
-Reads every source under dtensor/ and compares its `#include <dtensor/...>`
-lines, and the classes that it declares forward, with LAYERS, the table that
-docs/architecture.md explains; and all includes of a folder that promises more
-than its layer with ROOMS, and its text with UNFIT: what the precompiled header
-brings needs no include. What only some files may mention is in LISTED, with a
-reason each. Prints one line per arrow that points up and exits 1 if there is
+Reads every source under dtensor/. Compares its `#include <dtensor/...>` lines
+and its forward declarations of classes with LAYERS, the table that
+docs/architecture.md explains. ROOMS lists folders with stricter rules, for all
+their includes, and UNFIT for their text, because the precompiled header makes
+names available without an include. LISTED has patterns that are allowed only in
+some files, with reasons. Prints one line per violation and exits 1 if there is
 any.
 """
 
@@ -16,7 +17,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-# From the bottom. A folder includes itself and the folders before it.
+# Layers from the bottom. A folder may include itself and the folders before it.
 LAYERS = [
     "",
     "layout",
@@ -32,24 +33,26 @@ LAYERS = [
     "checkpoint",
     "program",
 ]
-# Leaves include the layers up to the last of dtensor::core; no layer and no other
-# leaf includes them.
+# Leaves may include the layers up to the last of dtensor::core. No layer and no
+# other leaf includes them.
 LEAVES = ["debug"]
 TOP_OF_CORE = "parallel"
-# A target of its own on top of the library: includes all, included by none.
+# A separate target above the library: it includes all, and no other folder
+# includes it.
 TESTING = "testing"
-# The world of threads is one of many: none but it, that of threads of several
-# processes, and tests name it.
+# The world of threads is one implementation of several. Only itself, the world
+# of several processes with threads, and tests may name it.
 THREADS = "dtensor/comm/threads/"
 HYBRID = "dtensor/comm/hybrid/"
-# Modules that are linked with an MPI, and what the library knows of them.
+# Modules linked with an MPI, and their interface for the library.
 MPI, MPI_INTERFACE = "dtensor/comm/mpi/", "dtensor/comm/mpi/module_impl.h"
-# Includes every public header of the library.
+# Header that includes every public header of the library.
 UMBRELLA = "dtensor/dtensor.h"
 KNOWN = {*LAYERS, *LEAVES, TESTING}
-# Rooms: what the files of a folder may include besides the standard library.
-# Rules are pure: layouts, and what a call and a rule are. They know kernels by
-# declarations alone, and of LibTorch no operator, autograd or dispatch.
+# Rooms: other includes that the files of a folder may have besides the standard
+# library. Rules are pure: they use layouts, and the descriptions of calls and
+# rules. They see only declarations of kernels, and no operators, autograd or
+# dispatch of LibTorch.
 ROOMS = {
     "dtensor/ops/rules/": re.compile(
         r"dtensor/(error\.h|layout/\w+\.h|ops/rules/\w+\.h|"
@@ -58,16 +61,17 @@ ROOMS = {
         r"c10/(core|util)/\w+\.h|ATen/core/\w+\.h|ATen/ExpandUtils\.h|\w+"
     ),
 }
-# And what their text may not mention, whatever it includes. A name of at:: that is
-# called is an operator, unless it is a helper for shapes and types.
+# Names that the text of these folders must not contain. A call of a name in
+# at:: is an operator, unless it is a helper for shapes and types.
 UNFIT = {
     "dtensor/ops/rules/": re.compile(
         r"\b(Dispatcher|callBoxed|\w*autograd\w*|at::(?!(?:IntArrayRef|infer_size|"
         r"isComplexType|isFloatingType|isIntegralType)\b)\w+(?=\s*\())"
     ),
 }
-# What may stand in some files alone: its pattern, then each file or folder and why.
-# docs/architecture.md has the first list too ("Elsewhere operators have names").
+# Patterns that are allowed only in some files: the pattern, then each file or
+# folder and the reason. docs/architecture.md also has the first list
+# ("Elsewhere operators have names").
 LISTED = {
     "an operator by name": (
         re.compile(
@@ -117,7 +121,7 @@ LISTED = {
         },
     ),
 }
-# A DTensor has a slot for what styles put on it, and does not look inside.
+# A DTensor has a slot for data of parallel styles, which it does not access.
 SLOTS = {"dtensor/tensor/meta_impl.h": {"Boundaries"}}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
@@ -135,7 +139,8 @@ def layer_of(path: str) -> str:
 
 
 def allowed(source: str, target: str) -> bool:
-    """May a file of folder `source` include one of folder `target`?"""
+    """Returns true if a file of folder `source` may include one of folder
+    `target`."""
     if source == target or source == TESTING:
         return True
     if target in LEAVES or target == TESTING:
@@ -146,13 +151,13 @@ def allowed(source: str, target: str) -> bool:
 
 
 def may_enter(name: str, target: str) -> bool:
-    """May file `name` include `target`, as far as its room is concerned?"""
+    """Returns true if the room of file `name` allows it to include `target`."""
     rooms = [allow for folder, allow in ROOMS.items() if name.startswith(folder)]
     return all(allow.fullmatch(target) for allow in rooms)
 
 
 def check_include(name: str, quote: str, target: str) -> str:
-    """What is wrong with the include; empty if nothing is."""
+    """Returns the problem with the include, or an empty text."""
     source, folder = layer_of(name), layer_of(target)
     if quote == '"':
         return f'write <dtensor/...>, not "{target}"'
@@ -174,7 +179,7 @@ def check_include(name: str, quote: str, target: str) -> str:
 
 
 def check_forward(name: str, declared: str, layers: set[str]) -> str:
-    """What is wrong with declaring a class that these layers define."""
+    """Returns the problem with declaring a class that these layers define."""
     here = layer_of(name)
     slot = declared in SLOTS.get(name, set())
     if slot or not layers or any(allowed(here, layer) for layer in layers):
@@ -183,7 +188,7 @@ def check_forward(name: str, declared: str, layers: set[str]) -> str:
 
 
 def without_comments(text: str) -> str:
-    """The same lines; a URL in a string is cut, too."""
+    """Returns the lines without comments. A URL in a string is cut too."""
     return re.sub(r"//.*", "", text)
 
 
@@ -192,7 +197,7 @@ def line_of(text: str, place: int) -> int:
 
 
 def check_text(name: str, text: str) -> list[str]:
-    """Where the file mentions what its room is to know nothing of."""
+    """Finds names in the file that its room must not use."""
     code = without_comments(text)
     return [
         f"{name}:{line_of(code, match.start())}: {folder} may not mention {match[0]}"
@@ -203,7 +208,8 @@ def check_text(name: str, text: str) -> list[str]:
 
 
 def check_listed(files: dict[str, str]) -> list[str]:
-    """Files that mention what only listed ones may, and listed ones that do not."""
+    """Finds patterns in files that are not listed for them, and listed files
+    without the pattern."""
     errors = []
     for what, (pattern, listed) in LISTED.items():
         unseen = set(listed)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What `make demo` shows: tools/demo.sh <gpt_train>. First every configuration
-# beside one rank, in float64 and float32; then one longer run with a sample of
-# what the model writes. DEMO_STEPS shortens both.
+# Runs the demo of `make demo`: tools/demo.sh <gpt_train>. First compares every
+# configuration with one rank, in float64 and float32. Then runs a longer
+# training with a sample of generated text. DEMO_STEPS shortens both.
 set -euo pipefail
 
 train=$1

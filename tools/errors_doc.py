@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes docs/reference/errors.md from tests/golden/errors.txt.
 
-With --check: fails if the file is not what would be written.
+With --check: fails if the file is out of date.
 """
 import sys
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs fuzz targets for a time each, and prints one line per target.
+"""Runs fuzz targets for a limited time each, and prints one line per target.
 
     tools/fuzz.py [--build build/asan] [--seconds 60] [--jobs 2] [target...]
 
-A target begins with the seeds in tests/fuzz/seeds/<target> and with what it found
-before, which it keeps in <build>/fuzz/<target>/corpus. An input that it fails on
-stays in <build>/fuzz/<target>; run the program with that file to see the failure
-again. Ends with 1 if a target has failed.
+A target starts with the seeds in tests/fuzz/seeds/<target> and with its earlier
+finds in <build>/fuzz/<target>/corpus. A failing input is stored in
+<build>/fuzz/<target>; run the program with that file to reproduce the failure.
+Exits with 1 if a target has failed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# An input of 64 KiB must not take 5 seconds, or much memory.
+# An input of up to 64 KiB must not take 5 seconds, or much memory.
 LIMITS = ["-timeout=5", "-rss_limit_mb=1500", "-malloc_limit_mb=256",
           "-max_len=65536"]
 

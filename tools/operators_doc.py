@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes docs/reference/operators.md from tests/golden/rules.txt.
 
-With --check: fails if the file is not what would be written.
+With --check: fails if the file is out of date.
 """
 import sys
 
@@ -25,7 +25,7 @@ Written by `tools/operators_doc.py` from `tests/golden/rules.txt`, which a test
 compares with the rules.
 """
 
-# What the notes mean, in the order in which they are explained.
+# Meaning of the notes, in the order of their explanation.
 NOTES = {
     "kernel": "written for DTensors; other operands are brought to what it needs",
     "LibTorch's decomposition": "taken apart by LibTorch into operators with rules",
@@ -54,7 +54,7 @@ NOTES = {
 
 
 class Block:
-    """Operators that say the same, with what they say."""
+    """Operators with equal rules, and these rules."""
 
     def __init__(self, text: str):
         lines = text.split("\n")

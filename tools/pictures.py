@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pictures of docs/concepts/debugging.md, from what 05_debugging writes.
+"""Makes the pictures of docs/concepts/debugging.md from the output of
+05_debugging.
 
     tools/pictures.py <folder of 05_debugging> docs/images
 
-sharding.svg and partial.svg are copied, explain.txt becomes explain.svg, in
-which what is taken stands out, and trace.json becomes trace.svg: a band for each
-rank, time to the right, what an operator calls below it.
+sharding.svg and partial.svg are copied. explain.txt becomes explain.svg, with
+the chosen strategy highlighted. trace.json becomes trace.svg: a band for each
+rank, time to the right, and nested operators below their caller.
 """
 import json
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 LETTER, LINE, GAP = 7, 18, 12  # pixels, as in sharding.svg
 COPIED = ("sharding.svg", "partial.svg")
 
-# --- any picture -------------------------------------------------------------
+# --- all pictures ------------------------------------------------------------
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> str:
@@ -64,7 +65,7 @@ FILLS = {
     "collective": "#f1948a",
     "wait": "#d2b4de",
 }
-WIDTH, DEPTH, ROW = 1000, 4, 22  # of the time axis, rows of a rank, their height
+WIDTH, DEPTH, ROW = 1000, 4, 22  # of the time axis, rows per rank, their height
 
 
 def kind_of(event: dict) -> str:
@@ -73,7 +74,7 @@ def kind_of(event: dict) -> str:
 
 
 def depths_of(events: list[dict]) -> list[int]:
-    """How many others each event, sorted by its begin, lies in."""
+    """Returns the nesting depth of each event. Events are sorted by begin."""
     depths, open_ends = [], []
     for event in events:
         while open_ends and open_ends[-1] <= event["ts"]:
@@ -105,7 +106,7 @@ def band(events: list[dict], begin: float, scale: float, top: float) -> list[str
 
 
 def axis(length: float, scale: float, top: float, height: float) -> list[str]:
-    """A line and its time in microseconds about every hundred pixels."""
+    """Returns a line with its time in microseconds about every hundred pixels."""
     step = next(s for s in (10**e * m for e in range(9) for m in (1, 2, 5)) if s * scale > 90)
     body = []
     for time in range(0, int(length) + 1, step):

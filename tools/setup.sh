@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs what a build needs and is not there yet, one line for each thing it
-# does; on a machine that has everything it does nothing. Arguments are packages
-# of the distribution to install as well.
+# Installs missing requirements of a build, and prints one line for each. Prints
+# nothing on a machine that has everything. Arguments are additional packages of
+# the distribution.
 #
-# LibTorch is taken from the first of: CMAKE_PREFIX_PATH; the torch package of
-# python3, if it is 2.11 or newer; the project's own .venv, made here. One that is
-# built for CUDA counts if there is an nvcc of its version.
-# Where it is goes to build/torch_prefix, which CMake reads.
+# LibTorch is the first of: CMAKE_PREFIX_PATH; the torch package of python3, if
+# it is 2.11 or newer; the project's own .venv, created here. A build for CUDA
+# counts only if there is an nvcc of its version. Its folder is written to
+# build/torch_prefix, which CMake reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,7 +47,7 @@ fi
 
 # --- LibTorch ----------------------------------------------------------------
 
-# The first entry of CMAKE_PREFIX_PATH that has Torch.
+# Prints the first entry of CMAKE_PREFIX_PATH that has Torch.
 torch_of_prefix_path() {
   local entries entry
   IFS=':;' read -ra entries <<<"${CMAKE_PREFIX_PATH:-}"
@@ -62,7 +62,8 @@ torch_of_prefix_path() {
   return 1
 }
 
-# The torch of a python command, if it is new enough and CMake can use it.
+# Prints the torch of a python command, if it is new enough and CMake can use
+# it.
 torch_of() {
   local prefix
   prefix=$("$@" - "$oldest_torch" 2>/dev/null <<'PYTHON'
@@ -74,14 +75,14 @@ print(os.path.dirname(importlib.util.find_spec("torch").origin))
 PYTHON
   ) || return 1
   [[ -f $prefix/share/cmake/Torch/TorchConfig.cmake ]] || return 1
-  # A LibTorch built for CUDA asks CMake for the toolkit.
+  # A LibTorch built for CUDA requires the CUDA toolkit in CMake.
   if [[ -e $prefix/lib/libtorch_cuda.so ]] && ! has_nvcc_for "$prefix"; then
     return 1
   fi
   echo "$prefix"
 }
 
-# CMake says more of it (cmake/dtensorTorch.cmake).
+# cmake/dtensorTorch.cmake has more details.
 has_nvcc_for() {
   local cuda nvcc
   cuda=$(sed -nE "s/^cuda.*'([0-9]+)\..*'/\1/p" "$1/version.py")
@@ -116,8 +117,8 @@ else
   fi
 fi
 
-# What PyTorch's own samples need, for the net tests/nets/op_samples, what
-# measures functions, and what formats. Without them these tests are skipped.
+# Packages for PyTorch's own samples (tests/nets/op_samples), the length of
+# functions, and file formats. Without them these tests are skipped.
 if [[ $origin == .venv ]] &&
   ! { .venv/bin/python -c 'import expecttest, gguf, lizard, numpy, safetensors, sentencepiece' 2>/dev/null &&
     [[ -x .venv/bin/clang-format ]]; }; then

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies pieces of the examples, which are built and run as tests, into docs.
+"""Copies snippets of the examples, which are built and run as tests, into docs.
 
-A page says above a code block where its text comes from:
+A page gives the source of a code block above it:
 
     <!-- examples/tutorial/3_train.cpp plan -->
     ```cpp
 
-That is what stands between `// [plan]` and `// [/plan]` in the file, or, without
-a name, the whole file; a file may also be one of CMake's. With --check: fails if
-a block is not what would be copied, if a piece is not there or in no page, and
-if a page that has such blocks has another of C++ with more than three lines.
+The block is the text between `// [plan]` and `// [/plan]` in the file. Without
+a name it is the full file. CMake files can be quoted too. With --check: fails
+if a block is out of date, if a snippet is missing or is not on any page, and if
+a page with such blocks has another block of C++ with more than three lines.
 """
 import re
 import sys
@@ -18,7 +18,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHORT = 3  # lines that need not be copied
+SHORT = 3  # maximum length of blocks that need no source
 BLOCK = re.compile(
     r"(?:^<!-- (?P<file>[\w./]+)(?: (?P<name>\w+))? -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
@@ -29,7 +29,7 @@ BEGIN = re.compile(r"^ *(?://|#) \[(\w+)\]$", re.M)
 
 
 def piece(file: str, name: str | None) -> str:
-    """What a block shows. Raises ValueError if it is not there."""
+    """Returns the text of a block. Raises ValueError if there is none."""
     path = ROOT / file
     if not path.exists():
         raise ValueError(f"there is no {file}")
@@ -44,7 +44,7 @@ def piece(file: str, name: str | None) -> str:
 
 
 def update(page: str, text: str, shown: set, problems: list[str]) -> str:
-    """The page with its blocks as they are to be."""
+    """Returns the page with its blocks updated."""
     copies = any(match["file"] for match in BLOCK.finditer(text))
 
     def block(match: re.Match) -> str:

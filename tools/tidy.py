@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""clang-tidy over what a build folder compiles of the library and the launcher.
+"""Runs clang-tidy on the library and the launcher, as compiled in a build
+folder.
 
-    tools/tidy.py --build build/asan
+tools/tidy.py --build build/asan
 """
 
 import argparse
@@ -16,8 +17,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def sources(build):
-    """With CMAKE_UNITY_BUILD, files in `build` that include many of ours: what
-    takes long are LibTorch's headers, once for each."""
+    """Returns the sources. With CMAKE_UNITY_BUILD, these are files in `build`
+    that include many of ours, because most of the time is spent on LibTorch's
+    headers, once per file."""
     ours = [root / name for root in (ROOT, build) for name in ("dtensor", "launcher")]
     ours.append(build / "CMakeFiles")
     for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -28,11 +30,11 @@ def sources(build):
 
 
 def is_clean(build, source):
-    """Prints what clang-tidy finds."""
+    """Runs clang-tidy and prints its findings."""
     ran = subprocess.run(
         ["clang-tidy", "--quiet", "-p", build, source],
         stdout=subprocess.PIPE,
-        # How many warnings it does not show.
+        # Number of suppressed warnings.
         stderr=subprocess.DEVNULL,
         text=True,
         check=False,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""cold.cpp with Python's DTensor: its caches are cleared before each sample."""
+"""Counterpart of cold.cpp with Python's DTensor. Its caches are cleared before
+each sample."""
 
 import math
 import statistics
@@ -42,13 +43,13 @@ def us_of(call):
 
 
 def measure(name, call, samples):
-    """The first call less the next."""
+    """Returns the time of the first call minus that of the next."""
     firsts, warms = [], []
     for _ in range(samples):
         _clear_sharding_prop_cache()
         firsts.append(us_of(call))
         warms.append(us_of(call))
-        if firsts[-1] > 1e6:  # seconds each: one says enough
+        if firsts[-1] > 1e6:  # takes seconds per sample; one is enough
             break
     extras = [first - warm for first, warm in zip(firsts, warms)]
     us = statistics.median(extras)

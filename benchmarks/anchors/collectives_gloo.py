@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The collectives of benchmarks/collectives.cpp by torch.distributed with Gloo.
 
-One process a rank, one thread each; prints the same lines under the same
-names. Every call allocates its result, as ours does.
+One process per rank, with one thread each. Prints the same lines under the same
+names. Every call allocates its result, like ours.
 
   python collectives_gloo.py [--ranks 2 4] [--only all_reduce/2]
 """
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# Names that later versions call otherwise.
+# Later versions rename these functions.
 warnings.filterwarnings("ignore", category=FutureWarning)
 
 SAMPLES = 7
@@ -64,8 +64,9 @@ def sample(kind, x, ranks, calls):
 
 
 def calls_per_sample(kind, x, ranks, size):
-    """The same on all ranks: about 20 MB, but no more than a tenth of a second,
-    which a few calls take when ranks outnumber cores. Warms up."""
+    """Returns the number of calls per sample, equal on all ranks: about 20 MB,
+    but at most a tenth of a second, which a few calls take if ranks outnumber
+    cores. Warms up."""
     sample(kind, x, ranks, 2)
     us = torch.tensor([sample(kind, x, ranks, 2)], dtype=torch.float64)
     dist.all_reduce(us, op=dist.ReduceOp.MAX)

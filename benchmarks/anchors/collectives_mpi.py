@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The collectives of benchmarks/collectives.cpp by OpenMPI: runs mpi_collectives.
+"""The collectives of benchmarks/collectives.cpp by OpenMPI: runs
+mpi_collectives.
 
-The program is built where CMake finds an OpenMPI; without it this prints nothing.
+The program is built if CMake finds an OpenMPI. Without it, nothing is printed.
 """
 
 import argparse
@@ -22,7 +23,7 @@ def main():
     options = parser.parse_args()
     if not PROGRAM.exists() or not shutil.which("mpirun.openmpi"):
         return
-    # More ranks than cores, and root in a container, only when told twice.
+    # OpenMPI requires explicit options for more ranks than cores, and for root.
     environment = os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

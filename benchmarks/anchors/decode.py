@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""decode.cpp in Python: one process with two threads, and two processes with
-gloo and one thread each."""
+"""Counterpart of decode.cpp in Python: one process with two threads, and two
+processes with gloo and one thread each."""
 
 import os
 import statistics

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpt_step.cpp in Python: one process with two threads, and two processes with
-gloo and one thread each. As Python's users write it: plain tensors between the
-modules, and head counts that follow from the local width."""
+"""Counterpart of gpt_step.cpp in Python: one process with two threads, and two
+processes with gloo and one thread each. Written as Python users write it: plain
+tensors between the modules, and head counts from the local width."""
 
 import contextlib
 import os
@@ -107,7 +107,7 @@ def plan(sequence):
 
 
 def spread_over(model, world_size, sequence):
-    """Returns the context of a step."""
+    """Parallelizes the model and returns the context of a step."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import (
         loss_parallel,
@@ -157,7 +157,7 @@ def run_rank(rank, name, port, steps, results):
     if name.startswith("gpt_small/"):
         globals().update(SMALL)
     torch.manual_seed(0)
-    shares_data = name.endswith(("/dp", "/fsdp"))  # each rank has its part of it
+    shares_data = name.endswith(("/dp", "/fsdp"))  # each rank has its slice of the batch
     world_size = MODES[name]
     torch.set_num_threads(2 // world_size)
     model, context = GPT(), contextlib.nullcontext

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpt_step.cpp in JAX: one device, and GSPMD over two devices of one process.
-Prints nothing where JAX is not installed. The weights are JAX's own, so the
-losses are of the same size but not the same."""
+"""Counterpart of gpt_step.cpp in JAX: one device, and GSPMD over two devices of
+one process. Prints nothing if JAX is not installed. The initial weights are
+JAX's, so the losses are similar but not equal."""
 
 import importlib.util
 import os
@@ -72,7 +72,7 @@ def make_loss(jax, jnp):
 
 
 def make_step(jax, jnp, loss_fn):
-    """AdamW as torch has it."""
+    """Implements AdamW like torch."""
 
     @jax.jit
     def step(p, m, v, t, ids):
@@ -109,7 +109,7 @@ def make_shard(jax, devices):
 
 
 def measure(name, steps):
-    """In a process of its own: the number of devices is set once."""
+    """Runs in its own process, because the number of devices is set only once."""
     import statistics
 
     devices = DEVICES[name]

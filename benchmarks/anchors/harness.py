@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the Python twins share; the counterpart of benchmarks/harness.h."""
+"""Shared code of the Python counterparts, like benchmarks/harness.h."""
 
 import argparse
 import contextlib
@@ -31,7 +31,7 @@ def parse(description):
 
 
 def spread(values, figure):
-    """The range of the middle half in relation to the figure."""
+    """Returns the range of the middle half, relative to the figure."""
     if len(values) < 2 or not figure:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4)
@@ -90,7 +90,7 @@ def free_port():
 
 @contextlib.contextmanager
 def fake_world(world_size):
-    """This process is rank 0 of a world without peers."""
+    """Makes this process rank 0 of a world without peers."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group(
@@ -101,7 +101,7 @@ def fake_world(world_size):
 
 
 def make(mesh, placements, whole, grad=False):
-    """A DTensor, and a plain tensor of the shape of its local part."""
+    """Returns a DTensor, and a plain tensor of the local shape."""
     whole = torch.randn(*whole) if isinstance(whole, tuple) else whole
     d = distribute_tensor(whole, mesh, placements, src_data_rank=None).detach()
     plain = d.to_local().clone()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""mlp.cpp with Python's DTensor and its fake process group."""
+"""Counterpart of mlp.cpp with Python's DTensor and its fake process group."""
 
 import harness
 import torch

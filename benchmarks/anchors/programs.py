@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""programs.cpp in Python: the exported module, called as Python does. With
---export FILE it writes the program instead."""
+"""Counterpart of programs.cpp in Python: the exported module, called as in
+Python. With --export FILE, writes the program instead."""
 
 import sys
 

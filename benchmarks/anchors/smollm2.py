@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""smollm2.cpp in Python: the LlamaForCausalLM of the package transformers, in
-one process with two threads, and in two processes with gloo, one thread each,
-by torch.distributed.tensor.parallel.
+"""Counterpart of smollm2.cpp in Python: the LlamaForCausalLM of the package
+transformers, in one process with two threads, and in two processes with gloo,
+one thread each, by torch.distributed.tensor.parallel.
 
-Two ranks have no whole heads of nine, so Python's attention stays whole and the
-MLPs, the embedding and the output are cut."""
+Nine heads cannot be split evenly over two ranks, so in Python attention is
+replicated, and the MLPs, the embedding and the output are sharded."""
 
 import os
 import statistics
@@ -55,7 +55,7 @@ def name_of(name):
 
 
 def in_halves(weight, heads):
-    """In the file the rows of a head's two halves stand in turn."""
+    """Undoes the file's interleaving of the two halves of a head's rows."""
     return weight.view(heads, -1, 2, weight.size(1)).transpose(1, 2).reshape(
         weight.shape)
 

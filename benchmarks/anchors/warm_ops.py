@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""warm_ops.cpp with Python's DTensor and its fake process group."""
+"""Counterpart of warm_ops.cpp with Python's DTensor and its fake process group."""
 
 import harness
 import torch
@@ -25,8 +25,8 @@ def undifferentiable_cases(mesh, rows):
 
 
 def operator_cases(mesh, rows, leaves):
-    """name, function, operands: pairs of a DTensor and a plain tensor, which
-    are leaves of a graph or not."""
+    """Returns name, function, operands. Operands are pairs of a DTensor and a
+    plain tensor, optionally leaves of a graph."""
     make = lambda whole, layout: harness.make(
         mesh, [layout], whole, leaves and isinstance(whole, tuple)
     )
