@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The collectives of benchmarks/collectives.cpp by MPI, one process a rank:
+// The collectives of benchmarks/collectives.cpp by MPI, one process per rank:
 //
 //   mpirun -n 2 mpi_collectives
 //
-// Prints the same lines under the same names. Results go to a buffer that is
-// there already, which spares MPI the allocation that ours includes.
+// Prints the same lines under the same names. Results go to a preallocated
+// buffer, so unlike ours the times do not include an allocation.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

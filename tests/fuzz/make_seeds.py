@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the seeds of fuzz targets that read files: small files of every kind, launch
-variables and messages.
+"""Writes the seeds of fuzz targets: small files of every kind, launch variables
+and messages.
 
     tests/fuzz/make_seeds.py
 """
@@ -149,10 +149,10 @@ def short_texts(*values):
     return b"".join(struct.pack("<I", len(value)) + value for value in values)
 
 
-# The first letter chooses the message (rendezvous_fuzz.cpp).
+# The first letter selects the message (rendezvous_fuzz.cpp).
 def write_rendezvous():
     end = b"oak\nhere\n4711 12\n"
-    # all_reduce of f32[4]; all_gather of f32[2, 4]; a tensor taken for granted
+    # all_reduce of f32[4]; all_gather of f32[2, 4]; a tensor assumed by a rank
     reduction = longs(0, 1, 6, 1, 4, -1, 0, 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0)
     gathering = longs(
         1, 1, 6, 2, 2, 4, -1, 0, 0, 0, -1, 2, 2, 2, 0, 4, 0, 0, 0, 0, 0, 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Made-up sources that tools/check_layers.py and tools/check_headers.py refuse,
-and like ones that they let pass."""
+"""Tests tools/check_layers.py and tools/check_headers.py with invented sources
+that they must refuse, and similar ones that they must accept."""
 
 import sys
 import unittest
@@ -44,7 +44,7 @@ def source(*includes: str, body: str) -> str:
 
 
 def listed(name: str, text: str) -> list[str]:
-    """Without what is said of files that are not there."""
+    """Returns the findings, without those about missing files."""
     found = check_layers.check_listed({name: text})
     return [error for error in found if error.startswith(name)]
 

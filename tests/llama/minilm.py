@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""examples/embed against BERT in plain PyTorch, without modules.
+"""Compares examples/embed with BERT in plain PyTorch, without modules.
 
 minilm.py PROGRAM FOLDER runs the program on 1 to 6 ranks with the model that
-`make models` brings; ends with 77 where there is none.
+`make models` downloads. Exits with 77 without the model.
 """
 import json
 import pathlib
@@ -68,7 +68,7 @@ def embed(ids, mask):
 
 
 def run(options):
-    """How far the embeddings are off, and how many collectives they cost."""
+    """Returns the error of the embeddings, and the number of collectives."""
     with tempfile.TemporaryDirectory() as out:
         made = f"{out}/made.pt"
         printed = subprocess.run(

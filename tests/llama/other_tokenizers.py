@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the Python package tokenizers makes of some hundred texts: the truth for
-the tokenizers of examples/llama (pairs of bytes) and examples/embed (WordPiece).
+"""Tokenizes some hundred texts with the Python package tokenizers, as the
+reference for the tokenizers of examples/llama (byte pairs) and examples/embed
+(WordPiece).
 
     other_tokenizers.py OUT gguf FILE
     other_tokenizers.py OUT words FOLDER
 
-Ends with 77 where Python has no tokenizers or no gguf.
+Exits with 77 if Python has no tokenizers or no gguf.
 """
 
 import json
@@ -36,7 +37,7 @@ WORDS = """the a of Token tokens HELLO World don't I'll we've they're it's
 SPACES = [" ", " ", " ", " ", "", "", "  ", "   ", "\n", "\n\n", "\t", "\r\n",
           " \n ", "\u00a0", "\u3000", "\u2003", "\u2028", "\x0b", "\x0c", "\x85",
           "\x01", "\x7f"]
-# Of an old Unicode, which everybody knows.
+# Letters of an old Unicode version, which all libraries support.
 LETTERS = [chr(c) for c in range(0x20, 0x30000)
            if unicodedata.ucd_3_2_0.category(chr(c)) not in ("Cn", "Cs", "Co")]
 
@@ -59,7 +60,8 @@ def text_of(draw, controls):
 
 
 def bytes_in_pairs(path):
-    """SmolLM2's, out of the file's own vocabulary."""
+    """Returns a tokenizer like SmolLM2's from the vocabulary in the file, and
+    its control tokens."""
     fields = gguf.GGUFReader(path).fields
     about = {key: fields[f"tokenizer.ggml.{key}"].contents()
              for key in ("tokens", "merges", "token_type", "pre")}
@@ -83,7 +85,7 @@ def main():
         tokenizer = tokenizers.Tokenizer.from_file(f"{path}/tokenizer.json")
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        controls = []  # examples/embed knows none in texts
+        controls = []  # examples/embed does not support them in texts
     draw = random.Random(13)
     texts = ["", " ", "\n", *WORDS, *(" " + word for word in WORDS), *controls]
     texts += [text_of(draw, controls) for _ in range(TEXTS)]

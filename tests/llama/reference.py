@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Llama from a GGUF file in plain PyTorch, without modules or a cache: the
-truth for examples/llama.
+"""Runs Llama from a GGUF file in plain PyTorch, without modules or a cache, as
+the reference for examples/llama.
 
-reference.py FILE f32|f64 IDS TOKENS OUT writes the tokens that follow, chosen
+reference.py FILE f32|f64 IDS TOKENS OUT writes the next tokens, chosen
 greedily, and the logits that they were chosen from.
 """
 import sys
@@ -40,7 +40,7 @@ def norm(x, weight):
 
 
 def rotated(x):
-    """In the file pairs of features are neighbours."""
+    """Rotates pairs of features, which are adjacent in the file."""
     places = torch.arange(x.size(1), dtype=torch.float64)
     speeds = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     angles = places[:, None] * speeds

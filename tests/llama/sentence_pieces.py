@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Vocabularies that sentencepiece learns of our own documentation, and what it
-makes of some texts: the truth for examples/llama's tokenizer.
+"""Trains sentencepiece vocabularies on our own documentation and tokenizes some
+texts, as the reference for the tokenizer of examples/llama.
 
     sentence_pieces.py FOLDER
 
-writes NAME.gguf and NAME.json for each, and some files that are not complete. Ends with 77 where Python has no
-sentencepiece or no gguf.
+Writes NAME.gguf and NAME.json for each, and some incomplete files. Exits with
+77 if Python has no sentencepiece or no gguf.
 """
 import io
 import json

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""examples/program on what the guide exports: example.py PROGRAM GUIDE.
+"""Tests examples/program with the export of the guide: example.py PROGRAM
+GUIDE.
 
-Runs the guide's Python, then the program with a plan that it finds, the same
-plan from a file, and other inputs; and looks at what it prints.
+Runs the guide's Python code, then the program with a plan that it finds, with
+the same plan from a file, and with other inputs, and checks the output.
 """
 import pathlib
 import re
@@ -43,7 +44,8 @@ def run(*arguments):
 
 
 def printed(done, ranks):
-    """What a run printed: its plan, layouts, and (count, bytes) by collective."""
+    """Parses the output of a run: its plan, layouts, and (count, bytes) by
+    collective."""
     assert done.returncode == 0, done.returncode
     assert f"{ranks} ranks against one: largest difference " in done.stdout
     plan, rest = done.stdout.split("plan:\n")[1].split("\n\n", 1)
@@ -63,7 +65,7 @@ def check(done, ranks, plan, result, collectives):
     got = printed(done, ranks)
     assert got[0] == plan, got[0]
     for name, layout in (LAYOUTS if "colwise" in plan else {}).items():
-        if ranks == 2:  # the same parts as without units
+        if ranks == 2:  # the same shards as without units
             layout = layout.replace(", u=8", "")
         assert got[1].get(name) == layout, (name, got[1].get(name))
     assert result in got[1].values(), got[1]
@@ -76,7 +78,7 @@ with tempfile.TemporaryDirectory() as name:
     subprocess.run([sys.executable, "-c", python], cwd=folder, check=True)
     model, plan = str(folder / "model.pt2"), str(folder / "plan.txt")
 
-    # The embedding, attention and the linears give a sum each: 2 x 16 tokens.
+    # The embedding, attention and the linears each all-reduce 2 x 16 tokens.
     sums = {"all_reduce": (3, 3 * 2 * 16 * 64 * 4)}
     found = run(model, "--auto", "--ranks", "3")
     check(found, 3, PLAN, "f32[2, 16, 1000] S(2)", sums)
@@ -87,7 +89,7 @@ with tempfile.TemporaryDirectory() as name:
     check(whole, 2, "# no styles: all weights stay whole",
           "f32[2, 16, 1000] R", {})
 
-    # Other inputs, of another size.
+    # Inputs of another size.
     inputs = str(folder / "inputs.pt")
     torch.save([torch.randint(0, 1000, (3, 5))], inputs)
     other = run(model, "--plan", plan, "--inputs", inputs, "--ranks", "2")

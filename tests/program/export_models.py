@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes small programs and what Python computes with them.
+"""Exports small programs, with the results of Python.
 
 export_models.py FOLDER writes NAME.pt2 for each model below, and NAME.pt with
-its inputs, outputs, gradients of the sum of all outputs, and buffers afterwards.
+its inputs, outputs, gradients of the sum of all outputs, and buffers after the
+call.
 """
 import dataclasses
 import pathlib
@@ -28,8 +29,9 @@ def tensors_in(tree):
 
 def write(name, model, args, kwargs=None, dynamic=None, other=(),
           decompose=False, strict=False, run_exported=False):
-    """`other`: inputs of other sizes, which are computed too. A decomposed
-    program writes buffers after they were saved: Python has no gradients of it."""
+    """Writes a program. `other` has inputs of other sizes, with their results.
+    For a decomposed program no gradients are written: it updates buffers after
+    they are saved for the backward pass, so Python has none."""
     kwargs = kwargs or {}
     program = export(model, args, kwargs, dynamic_shapes=dynamic, strict=strict)
     if decompose:
@@ -55,7 +57,7 @@ def write(name, model, args, kwargs=None, dynamic=None, other=(),
 
 
 class Mixed(nn.Module):
-    """Buffers that change, constants, several inputs and outputs, sizes."""
+    """Has changing buffers, constants, several inputs and outputs, and sizes."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +144,7 @@ class Transformer(nn.Module):
 
 
 class Normed(nn.Module):
-    """Buffers that a functional graph returns."""
+    """Has buffers that a functional graph returns."""
 
     def __init__(self):
         super().__init__()
@@ -155,7 +157,7 @@ class Normed(nn.Module):
 
 
 class Views(nn.Module):
-    """Weights that are views of others, and of other dtypes."""
+    """Has weights that are views of others, and weights of other dtypes."""
 
     def __init__(self):
         super().__init__()
@@ -174,7 +176,7 @@ class Views(nn.Module):
 
 
 class Random(nn.Module):
-    """Operators at random, as many in each family; sizes stay 6 x 5."""
+    """Random operators, as many of each family; sizes stay 6 x 5."""
 
     def __init__(self, seed, steps=200):
         super().__init__()
@@ -235,7 +237,7 @@ class Random(nn.Module):
 
 
 class Drawing(nn.Module):
-    """Random numbers of its own, and of what it is given."""
+    """Draws random numbers of fixed sizes, and of the sizes of its input."""
 
     def forward(self, x):
         y = x + torch.rand(3, 4) + torch.randn(x.shape[0], 1)
@@ -244,7 +246,7 @@ class Drawing(nn.Module):
 
 
 class Shared(nn.Module):
-    """One value that several operators want another way."""
+    """One value that several operators need in another layout."""
 
     def forward(self, x):
         x = torch.tanh(x)
@@ -252,7 +254,7 @@ class Shared(nn.Module):
 
 
 class Packed(nn.Module):
-    """Products that hold two or three, as the weights of many models do."""
+    """Fused products of two or three projections, as in many models."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -288,7 +290,7 @@ class Results(nn.Module):
 
 
 class LowPrecision(nn.Module):
-    """Scopes in scopes, and one of a device that nothing is on."""
+    """Nested autocast scopes, including one of an unused device."""
 
     def __init__(self, width=8):
         super().__init__()
@@ -309,7 +311,7 @@ class LowPrecision(nn.Module):
 
 
 class Mixing(nn.Module):
-    """One value that an operator wants in columns, and a later one whole."""
+    """One value that an operator needs as columns, and a later one replicated."""
 
     def forward(self, x):
         x = torch.tanh(x)
@@ -317,7 +319,7 @@ class Mixing(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A pair of products, and between them what is not known without data."""
+    """A pair of products with a value in between that is unknown without data."""
 
     def __init__(self):
         super().__init__()
@@ -330,7 +332,7 @@ class Scaled(nn.Module):
 
 
 class Writing(nn.Module):
-    """Memory that is written through views of it."""
+    """Writes memory through views."""
 
     def __init__(self):
         super().__init__()
@@ -378,7 +380,7 @@ class UserInput(nn.Module):
 
 
 class Rare(nn.Module):
-    """Operators that have no rule, and no kernel for tensors without data."""
+    """Operators without a rule and without a meta kernel."""
 
     def __init__(self):
         super().__init__()
@@ -395,7 +397,7 @@ class Rare(nn.Module):
 
 
 class Einsums(nn.Module):
-    """Operators made of others that need the same value whole."""
+    """Composite operators that need the same value replicated."""
 
     def forward(self, x):
         x = torch.tanh(x)
@@ -425,7 +427,7 @@ class Scanned(nn.Module):
 
 
 class Pair(nn.Module):
-    """Two products; the second may have the weight of the first."""
+    """Two products, optionally with the same weight."""
 
     def __init__(self, width, inner, tied=False):
         super().__init__()
@@ -439,8 +441,8 @@ class Pair(nn.Module):
 
 
 class TiedPairs(nn.Module):
-    """A pair of one weight, a pair of two, and a pair of weights that are tied
-    to those the other way round."""
+    """A pair with one weight, a pair with two, and a pair whose weights are
+    tied to these in reverse order."""
 
     def __init__(self):
         super().__init__()
@@ -474,12 +476,12 @@ class Repeated(nn.Module):
             x = x + self.layer(x)
         for _ in range(3):
             x = torch.tanh(self.loop(x))
-        # One call of `partly` is in a pair, and one is in none.
+        # One call of `partly` is in a pair, and one is not.
         return self.other(torch.relu(self.partly(x))) + self.partly(x).sort(-1).values
 
 
 class Behind(nn.Module):
-    """Pairs behind operators without a rule, and one around such a value."""
+    """Pairs behind operators without a rule, and a pair around such a value."""
 
     def __init__(self):
         super().__init__()
@@ -496,7 +498,7 @@ class Behind(nn.Module):
 
 
 class Wide(nn.Module):
-    """8 MiB of each weight: rows of 128 bytes, and of 256 KiB."""
+    """8 MiB per weight: rows of 128 bytes, and rows of 256 KiB."""
 
     def __init__(self):
         super().__init__()
@@ -541,7 +543,7 @@ write("mixing", Mixing().double(), (torch.randn(6, 8, dtype=torch.double),))
 write("scaled", Scaled().double(), (torch.randn(6, 5, dtype=torch.double),))
 write("shared", Shared().double(), (torch.randn(6, 8, dtype=torch.double),))
 save(export(Drawing(), (torch.randn(3, 4),)), folder / "drawing.pt2")
-# Rounded to bfloat16, gradients depend on the order of their terms.
+# Gradients rounded to bfloat16 depend on the order of their terms.
 write("autocast", LowPrecision(), (torch.randn(5, 8),), run_exported=True)
 save(export(LowPrecision(), (torch.randn(5, 8),), strict=True),
      folder / "autocast_strict.pt2")
@@ -584,7 +586,7 @@ torch.jit.script(mlp).save(folder / "scripted_mlp.ts")
 torch.jit.trace(mlp, (torch.randn(4, 8).double(),)).save(folder / "traced_mlp.ts")
 torch.jit.script(encoder[0].train()).save(folder / "scripted_encoder.ts")
 
-# Files that are refused.
+# Programs that are refused.
 for refused in (Branches, Looping, Mapped, Scanned):
     save(export(refused(), (torch.randn(3),)),
          folder / f"{refused.__name__.lower()}.pt2")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exports a public model as the package `transformers` has it, and writes what
-Python computes with it.
+"""Exports a public model from the package `transformers`, and writes Python's
+results.
 
-export_public.py minilm|smollm2 f32|f64 MODELS FOLDER writes FOLDER/model.pt2 and
-FOLDER/model.pt: inputs and outputs of several sizes, in float32 also those of the
-same model in float64; in float64 the losses of ten steps of fine-tuning, and in
-FOLDER/changes.safetensors what these changed of each parameter. Ends with 77
-where the model or a package is not there.
+export_public.py minilm|smollm2 f32|f64 MODELS FOLDER writes FOLDER/model.pt2
+and FOLDER/model.pt. These have inputs and outputs of several sizes; for float32
+also the outputs of the same model in float64. For float64 they have the losses
+of ten steps of fine-tuning, and FOLDER/changes.safetensors has the changes of
+each parameter. Exits with 77 without the model or a package.
 """
 import copy
 import pathlib
@@ -30,7 +30,7 @@ torch.manual_seed(0)
 
 
 def load(model, weights, tied=(), unused=()):
-    """No parameter stays as it was drawn, and no weight is left over."""
+    """Loads the weights. Every parameter must be loaded, and every weight used."""
     keys = model.load_state_dict(weights, strict=False)
     assert set(keys.missing_keys) <= set(tied), keys
     assert set(keys.unexpected_keys) <= set(unused), keys
@@ -55,7 +55,7 @@ class MiniLM(torch.nn.Module):
 
 
 def names_of(layer):
-    """Names in GGUF -> names in transformers."""
+    """Returns names in GGUF -> names in transformers."""
     parts = {
         "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
         "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -100,7 +100,7 @@ class SmolLM2(torch.nn.Module):
             value = torch.from_numpy(
                 numpy.array(plain, dtype=numpy.float32)).reshape(sizes)
             for part, count in (("attn_q", heads), ("attn_k", key_heads)):
-                if part in tensor.name:  # pairs of features are neighbours there
+                if part in tensor.name:  # pairs of features are adjacent in the file
                     value = value.view(count, -1, 2, sizes[1]).transpose(
                         1, 2).reshape(sizes)
             weights[names[tensor.name]] = value

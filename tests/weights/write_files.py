@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes files of weights by other people's libraries, and what is in them.
+"""Writes weight files with other libraries, and their contents.
 
     tests/weights/write_files.py FOLDER
 
-Ends with 77 where Python has no torch, safetensors or gguf.
+Exits with 77 if Python has no torch, safetensors or gguf.
 """
 
 import json
@@ -24,12 +24,13 @@ DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
     torch.float8_e4m3fn, torch.float8_e5m2, torch.int64, torch.int32,
     torch.int16, torch.int8, torch.uint8, torch.bool]
-# GGUF's own writer has no quantiser for these, but tells what blocks mean.
+# Formats without a quantizer in the gguf package, which can only dequantize
+# them.
 BY_BLOCK = [gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K]
 QUANTISED = [
     gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
     gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.BF16]
-# Modules of the Python package transformers, those of layers for two layers.
+# Modules of the Python package transformers; those of layers for two layers.
 MODULES = {
     "llama": {
         "": ["model.embed_tokens", "model.norm", "lm_head"],
@@ -64,7 +65,8 @@ def write_safetensors(folder):
     tensors = plain_tensors()
     safetensors.torch.save_file(
         tensors, folder / "plain.safetensors", metadata={"made": "by hand"})
-    # What C++ unpickles: it knows no numbers of eight bits.
+    # Contents in a form that C++ can unpickle, which does not support eight-bit
+    # floats.
     truth = {name: t.float() if "float8" in name else t
              for name, t in tensors.items()}
     torch.save(truth, folder / "plain.safetensors.pt")
@@ -87,7 +89,8 @@ def write_index(folder):
 
 
 def random_blocks(random, kind, rows, columns):
-    """Any bytes, but for halves that are no numbers."""
+    """Returns random bytes as blocks; only the scales (halves) are random
+    finite numbers."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = random.integers(
         0, 256, (rows, columns // elements, size), dtype=numpy.uint8)
@@ -139,7 +142,8 @@ def write_gguf(folder):
 
 
 def small_sizes(module):
-    """Of weight and bias, with 12 features, 20 in the middle, 3 heads."""
+    """Returns sizes of weight and bias, with 12 features, 20 hidden features, 3
+    heads."""
     last = module.split(".")[-1]
     rows = {"word_embeddings": 10, "wte": 10, "token_type_embeddings": 2,
             "position_embeddings": 7, "wpe": 7}.get(last)
@@ -158,8 +162,9 @@ def small_sizes(module):
 
 
 def write_small_models(folder):
-    """BERT and GPT-2 of two layers, as llama.cpp stores them, matrices in half
-    precision; and GPT-2 as it is published, with those of Conv1D."""
+    """Writes BERT and GPT-2 with two layers, as llama.cpp stores them, with
+    matrices in half precision. Also writes GPT-2 as published, with the
+    matrices of Conv1D."""
     random = numpy.random.default_rng(4)
     for name in ("bert", "gpt2"):
         arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
@@ -168,7 +173,7 @@ def write_small_models(folder):
         truth = {}
         for module in modules_of(name):
             if module == "lm_head":
-                continue  # the embedding
+                continue  # the embedding is tied to the output
             for kind, sizes in zip(("weight", "bias"), small_sizes(module)):
                 if sizes is None:
                     continue
@@ -189,7 +194,7 @@ def write_small_models(folder):
 
 
 def modules_of(name):
-    """In full, of two layers."""
+    """Returns all modules of a model with two layers."""
     modules = MODULES[name]
     layers = next(key for key in modules if key)
     return modules[""] + [
@@ -197,7 +202,7 @@ def modules_of(name):
 
 
 def write_names(folder):
-    """What the library calls them; a file of each architecture."""
+    """Writes the library's names, and a file of each architecture."""
     all_names = {}
     for name in MODULES:
         arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)

@@ -4,9 +4,9 @@
 
 same_samples_test.py RECORDER_LIBRARY FOLDER
 
-They may depend on neither what uninitialised memory holds, which glibc fills
-with another byte each time, nor on the order of sets. The operators are some
-whose samples make tensors with torch.empty, or iterate over sets.
+Samples must not depend on uninitialized memory, which glibc fills with another
+byte each time, nor on the order of sets. The selected operators have samples
+that use torch.empty or iterate over sets.
 """
 
 import os

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes what PyTorch's own samples (op_db) call, for the net "op samples".
+"""Records the operator calls of PyTorch's own samples (op_db), for the test "op
+samples".
 
 write_samples.py RECORDER_LIBRARY OUTPUT [--only REGEX]
 
-Every sample is run as PyTorch's tests run it; the recorder writes each call
-that reaches the dispatcher. Exits with 77 if this Python cannot do it.
+Every sample runs as in PyTorch's tests; the recorder writes each call that
+reaches the dispatcher. Exits with 77 if this Python cannot do it.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import re
 import sys
 import warnings
 
-# The samples of each dtype: how many calls of an overload an entry adds.
+# Number of calls of an overload that an entry may add, by dtype.
 DTYPES = {
     "float64": 6,
     "complex128": 2,
@@ -24,14 +25,15 @@ DTYPES = {
     "bool": 2,
     "float32": 1,
 }
-PER_OVERLOAD = 24  # with one dtype
-SAMPLES = 60  # tried of an entry with one dtype
+PER_OVERLOAD = 24  # per dtype
+SAMPLES = 60  # tried per entry and dtype
 
 
 def restart_with_fixed_hashes():
-    """Runs this program again, where sets of strings have one order.
+    """Runs this program again with fixed hashes, so that sets of strings have a
+    fixed order.
 
-    Some samples come in the order of a set.
+    Some samples are in the order of a set.
     """
     if os.environ.get("PYTHONHASHSEED") != "0":
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -45,7 +47,7 @@ def up_to_date(output, sources):
 
 
 def load_torch():
-    """torch and op_db, which take their time."""
+    """Imports torch and op_db, which takes long."""
     try:
         import torch
         from torch.testing._internal.common_methods_invocations import op_db
@@ -67,7 +69,7 @@ def call(recorder, function, sample):
     handle = recorder.op_samples_start()
     try:
         function(sample.input, *sample.args, **sample.kwargs)
-    except Exception:  # the call is a sample of an error
+    except Exception:  # the sample tests an error
         pass
     finally:
         recorder.op_samples_stop(handle)

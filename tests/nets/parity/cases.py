@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parity cases: small programs that Python and C++ run alike.
+"""Parity cases: small programs that run in Python and in C++.
 
-cases() -> a list; README.md says what stands in a case. Names are unique, and
-`rows` are the rows of docs/reference/api.md that a case is about.
+cases() -> a list; README.md describes the fields of a case. Names are unique,
+and `rows` are the rows of docs/reference/api.md that a case covers.
 """
 
 import itertools
@@ -55,7 +55,7 @@ def words(placements):
     return " ".join(placements)
 
 
-# How a tensor may lie on a mesh of that many dimensions.
+# Returns the layouts of a tensor on a mesh with that many dimensions.
 def layouts(ndim, mesh_ndim, partial=("P(sum)",)):
     one = ["R", *partial, *(f"S({dim})" for dim in range(ndim))]
     return [list(some) for some in itertools.product(one, repeat=mesh_ndim)]
@@ -252,7 +252,7 @@ def redistribute_cases():
 
 
 def partial_of(to, sizes):
-    """`to` as a partial sum of terms that differ, with a gradient."""
+    """Makes `to` a partial sum of different terms, with a gradient."""
     return [tensor("terms", sizes, requires_grad=True, differs=True),
             do("from_local", to=to, of="terms", placements=["P(sum)"])]
 
@@ -261,7 +261,7 @@ def to_local_cases():
     for given in ("R", "S(0)", "S(1)", "P(sum)"):
         for gradient in (None, ["R"], ["S(0)"], ["P(sum)"]):
             if gradient == ["S(0)"] and given != "S(0)":
-                continue  # has another shape
+                continue  # would have another shape
             wanted = {"grad_placements": gradient} if gradient else {}
             start = (partial_of("d", [4, 6]) if given == "P(sum)" else
                      [tensor("t", [4, 6], requires_grad=True),
@@ -527,7 +527,8 @@ def network_cases():
             case(f"{name} of {given}", "DTensor", [
                 tensor("t", [5, 6]), distribute("d", "t", [given]),
                 op("y", name, "$d"), show("y")])
-    # Attention is left out: Python searches 20 s for the layouts of one call.
+    # Attention is left out, because Python takes 20 s to search the layouts of
+    # one call.
 
 
 def mixed_cases():
@@ -694,7 +695,7 @@ def mesh_cases():
 # --- modules
 
 def trained(module, plan, sizes, shown=(), **options):
-    """A step of `module` on an input of `sizes`, and what it leaves."""
+    """A training step of `module` on an input of `sizes`, and its results."""
     return [
         do("module", to="m", **module),
         tensor("x", sizes, seed=7, requires_grad=True,
@@ -962,8 +963,8 @@ def distribute_module_cases():
 
 
 def in_parts(module, units, sizes, rows, plan=None, **options):
-    """A step of a module whose parameters are in parts, on this rank's rows of
-    an input, and what it leaves."""
+    """A training step of a module with sharded parameters, on this rank's rows
+    of an input, and its results."""
     spread = [] if plan is None else [
         do("slice", to="tp", of="mesh", names=["tp"]),
         do("parallelize", of="m", mesh="tp", plan=plan),

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same programs in Python and in C++: what differs, and why.
+"""Runs the same programs in Python and in C++, and explains their differences.
 
 parity.py RUNNER [--only REGEX] [--update]
 
 Runs the cases of cases.py with torch.distributed.tensor and with RUNNER
-(dtensor_parity), and compares placements, local shapes, strides, values,
-gradients, counts of collectives and classes of errors. What differs has to be
-what differences.txt says, under a reason that reasons.py gives. --update writes
-that file anew. Exits with 77 without a Python that has the package.
+(dtensor_parity). Compares placements, local shapes, strides, values, gradients,
+counts of collectives and classes of errors. Every difference must be listed in
+differences.txt, with a reason from reasons.py. --update writes that file again.
+Exits with 77 without a Python that has the package.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 DIFFERENCES = HERE / "differences.txt"
 
-# In a gradient's strides nobody is interested.
+# Strides of gradients are not compared.
 IS_GRADIENT = re.compile(r"^g[abwxg]?$|^h$|\.grad$")
 
 
@@ -46,7 +46,7 @@ def brief(value):
 
 
 def differences_of_records(label, python, ours):
-    """(facet, Python's, ours) of one shown value of one rank."""
+    """Returns (facet, Python's, ours) of one shown value of one rank."""
     if not isinstance(python, dict) or not isinstance(ours, dict):
         if not close(python, ours):
             yield label, brief(python), brief(ours)
@@ -55,7 +55,7 @@ def differences_of_records(label, python, ours):
     partial = any(text.startswith("P") for text in
                   ours.get("placements", []))
     for facet, value in python.items():
-        # Another layout has other parts, and terms of a sum are any.
+        # Other layouts have other shards, and the terms of a sum are arbitrary.
         if facet in ("local", "local_shape") and (
                 elsewhere or partial and facet == "local"):
             continue
@@ -70,7 +70,7 @@ def error_text(error):
 
 
 def gathered(counts):
-    """Python on CPU gathers where one part for each rank would do."""
+    """True if Python on the CPU gathers where one shard per rank would suffice."""
     return [[label, sum(found.get(kind, 0) for kind in
                         ("all_gather", "all_to_all")),
              {kind: count for kind, count in found.items()
@@ -86,7 +86,7 @@ def counts_text(counts):
 
 
 def differences_of_ranks(python, ours):
-    """(facet, Python's, ours) of one rank."""
+    """Returns (facet, Python's, ours) of one rank."""
     first, second = error_text(python["error"]), error_text(ours["error"])
     if first != second:
         yield "error", first or "none", second or "none"
@@ -103,7 +103,7 @@ def differences_of_ranks(python, ours):
 
 
 def differences_of(python, ours):
-    """Those of all ranks, each once: (facet, Python's, ours)."""
+    """Returns (facet, Python's, ours) of all ranks, each once."""
     found = {}
     for first, second in zip(python, ours):
         for facet, *values in differences_of_ranks(first, second):
@@ -112,7 +112,7 @@ def differences_of(python, ours):
 
 
 def by_reason(all_differences):
-    """reason -> its lines; None -> those that nobody has a reason for."""
+    """Returns reason -> its lines; None -> lines without a reason."""
     lines = {}
     for name, found in all_differences.items():
         for facet, python, ours in found:
@@ -132,7 +132,7 @@ def text_of(lines):
 
 
 def uncovered(made):
-    """Rows of the API table that no case is about and no reason excepts."""
+    """Returns rows of the API table that no case covers and no reason exempts."""
     known = {row for case in made for row in case["rows"]}
     rows = set()
     for line in (ROOT / "tools" / "api_rows.txt").read_text().splitlines():
@@ -159,7 +159,7 @@ def results_of(runner, made):
 
 
 def report(lines, only):
-    """Prints what is wrong; whether anything is."""
+    """Prints the problems. Returns true if there are any."""
     wrong = False
     for line in lines.get(None, []):
         print(f"parity: nobody has a reason for: {line}")

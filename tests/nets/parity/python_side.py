@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs parity cases with torch.distributed.tensor, over Gloo, and plainly.
+"""Runs parity cases with torch.distributed.tensor, over Gloo, and with plain
+tensors.
 
-run(cases) -> {case name: one result for each rank}; README.md says what stands
-in a case and in a result.
+run(cases) -> {case name: one result for each rank}; README.md describes the
+fields of a case and a result.
 """
 
 import contextlib
@@ -58,7 +59,7 @@ FACTORIES = {"ones": ones, "zeros": zeros, "empty": empty, "rand": rand,
 
 TIMEOUT = datetime.timedelta(seconds=60)
 
-# Python's name of a collective: ours.
+# Python's name of a collective -> ours.
 COLLECTIVES = {
     "all_gather_into_tensor": "all_gather",
     "all_gather_into_tensor_coalesced": "all_gather",
@@ -111,10 +112,11 @@ def text_of(placement):
     return "R"
 
 
-# --- tensors and modules that both sides make alike
+# --- tensors and modules that are equal in Python and C++
 
 def pattern(sizes, seed=1, dtype="float32", below=0, positive=False):
-    """Numbers that are exact in every dtype; `below`: indices less than that."""
+    """Returns numbers that are exact in every dtype. With `below`, returns
+    indices less than that."""
     count = 1
     for size in sizes:
         count *= size
@@ -231,7 +233,7 @@ LOCAL_FUNCTIONS = {
 
 
 def define_custom_operator():
-    """parity::scale_rows, as its C++ twin."""
+    """Defines parity::scale_rows, like its C++ counterpart."""
     library = torch.library.Library("parity", "DEF")
     library.define("scale_rows(Tensor x, Tensor factors) -> Tensor")
 
@@ -310,16 +312,16 @@ def names_in(step):
 
 
 def options_in(step, *names):
-    """Those that are given."""
+    """Returns the options that are given."""
     return {name: step[name] for name in names if name in step}
 
 
 class Stop(Exception):
-    """A step failed: the case ends there."""
+    """Raised if a step failed; the case ends there."""
 
 
 class Machine:
-    """One rank's run of one case."""
+    """Execution of one case on one rank."""
 
     def __init__(self, case):
         self.named = {}
@@ -365,7 +367,7 @@ class Machine:
                 with self.scope(step):
                     self.run(step["steps"], f"{prefix}{index}.")
                 continue
-            # What `show` communicates is nobody's cost.
+            # Communication of `show` is not counted.
             comm = (contextlib.nullcontext() if step["do"].startswith("show")
                     else CommDebugMode())
             try:
@@ -416,7 +418,7 @@ class Machine:
         self.bind(step["to"], made)
 
     def do_local_part(self, step):
-        """This rank's rows [begin, end) of a tensor."""
+        """Makes this rank's rows [begin, end) of a tensor."""
         begin, end = step["rows"][dist.get_rank()]
         part = self.get(step["of"]).detach()[begin:end].clone()
         part.requires_grad_(step.get("requires_grad", False))
@@ -488,7 +490,7 @@ class Machine:
             made = FACTORIES[step["fn"]](*step["sizes"], **options)
         if step["fn"] in ("empty", "rand", "randn"):
             with torch.no_grad():
-                made.zero_()  # whose values are not compared
+                made.zero_()  # its values are not compared
         self.bind(step["to"], made)
 
     # --- operators
@@ -633,10 +635,11 @@ class Machine:
                           output_fn if "output" in step else None)
 
     def do_fully_shard(self, step):
-        """Units of modules by their names, "" being all that is left."""
+        """Applies fully_shard to modules by name; "" is the root with all
+        remaining parameters."""
         options = options_in(step, "reshard_after_forward")
         if dims := step.get("dims"):
-            # By the number of dimensions that a parameter has.
+            # Chooses the placement by a parameter's number of dimensions.
             options["shard_placement_fn"] = lambda parameter: Shard(
                 dims[str(parameter.dim())])
         module = self.get(step["of"])
@@ -725,7 +728,7 @@ def run_rank(rank, size, cases, folder):
     with open(f"{folder}/{size}.{rank}.json", "w") as file:
         json.dump(results, file)
     del library
-    # A case that is an error on some ranks leaves collectives under way.
+    # A case with an error on some ranks leaves collectives in flight.
     os._exit(0)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Why a parity case may differ from Python, and what has no case."""
+"""Reasons for differences of parity cases from Python, and rows without a case."""
 
 import re
 
-# Python's class of an error: ours, where the two mean the same. Ours are those
-# that at::Tensor's own checks throw.
+# Python's class of an error -> ours, if both mean the same. Ours are those of
+# at::Tensor's own checks.
 SAME_ERROR = {
     ("AssertionError", "ValueError"), ("AssertionError", "TypeError"),
     ("KeyError", "IndexError"), ("KeyError", "ValueError"),
@@ -15,7 +15,7 @@ BAD_ARGUMENT = (
     "A bad argument is a ValueError, IndexError or TypeError, as LibTorch's own "
     "checks have it; Python asserts, or raises what is at hand")
 
-# (reason, regex of the case, regex of what differs)
+# (reason, regex of the case, regex of the difference)
 REASONS = [
     # Python is wrong.
     ("Random factories: Python has no random numbers on CPU meshes and fails "
@@ -43,7 +43,7 @@ REASONS = [
      r"^(ones|full) as a partial sum", r"^error$"),
     ("An unknown reduction is an error where it is named, not where it is used",
      r"^from_local of an unknown reduction", r"^error$"),
-    # We can do more.
+    # C++ supports more.
     ("Into a partial sum: one rank keeps the values, the others have zeros; "
      "Python refuses", r"^redistribute .*to (P\(sum\)|a partial sum)",
      r"^error$"),
@@ -53,7 +53,7 @@ REASONS = [
      r"^loss parallel on S\(0\)", r"^error$"),
     ("What is distributed stays so: to do it again does nothing; Python "
      "refuses", r"^a module distributed twice", r"^error$"),
-    # We do it otherwise.
+    # C++ behaves differently by design.
     ("Gradients are never left partial sums by a redistribution",
      r"^full_tensor of P\(sum\) with gradient \['P\(sum\)'\]",
      r"placements|counts"),
@@ -113,28 +113,28 @@ REASONS = [
     ("Plain tensors between modules that are parts of unlike sizes: Python takes "
      "the parts of all ranks to be as large as this one's, and fails",
      r"^parts of layers that are cut by columns, then rows, uneven$", r"^error$"),
-    # We cannot do it yet.
+    # Not supported in C++ yet.
     ("Not there yet: Python computes it piece by piece",
      r"^an operator without a rule", r"^error$"),
 ]
 
-# Rows of docs/reference/api.md that have no case, and why.
+# Rows of docs/reference/api.md without a case, with the reason.
 EXCEPTED = [
     # Ranks that are threads have one backend: tests/comm/init_device_mesh_test.cpp.
     r"backend_override\)$",
-    # Python's needs a package that is not installed. Its tables stand in
-    # tests/debug/visualize_sharding_test.cpp.
+    # Python's requires a package that is not installed. Our tables are tested
+    # in tests/debug/visualize_sharding_test.cpp.
     r"^visualize_sharding",
-    # Random numbers of Python's CPU meshes.
+    # Python has no random numbers on CPU meshes.
     r"^_random\.manual_seed",
-    # Python's runs on GPUs alone. tests/parallel/context_*.
+    # Python's runs on GPUs only. tests/parallel/context_*.
     r"^context_parallel",
-    # What steps do to a unit, and dtypes: tests/data_parallel.
+    # Effects of steps on a unit, and dtypes: tests/data_parallel.
     r"^fully_shard\((mp_policy|ignored_params|offload_policy)\)",
     r"^FSDPModule|^replicate$",
     # PyTorch 2.0: not in the installed package.
     r"^enable_2d_with_fsdp",
-    # Python's is given the styles that ours finds. tests/program.
+    # Python's takes the styles that ours finds. tests/program.
     r"^tp_transform$",
     # PyTorch 2.0: not in the installed package. tests/parallel/torch_2_0*.
     r"^PairwiseParallel|^TensorParallelMultiheadAttention|^make_(in|out)put",
