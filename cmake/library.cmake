@@ -121,9 +121,9 @@ target_link_libraries(dtensor_core PUBLIC torch)
 if(dtensor_torch_kind MATCHES "^CUDA")
   set_target_properties(dtensor_core PROPERTIES
     INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
-  # LibTorch 2.11 for CUDA exports parts of std::filesystem, whose remove_all()
-  # crashes. Linking the standard library first makes programs that link us use
-  # the correct one.
+  # LibTorch 2.11 for CUDA exports parts of std::filesystem with a remove_all()
+  # that crashes. Linking the standard library first makes programs that link us
+  # use the correct one.
   if(dtensor_torch_version VERSION_LESS 2.12)
     target_link_options(dtensor_core PUBLIC
       "SHELL:LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state")

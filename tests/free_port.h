@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Port for a job whose processes receive the rendezvous address.
+// Port for a job that passes the rendezvous address to its processes.
 #pragma once
 
 #include <netinet/in.h>

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = ROOT / "build/matrix"
 VERSIONS = ["2.13.0", "2.13.0+cuda", "2.12.0", "2.12.0+cuda", "2.11.0", "2.11.0+cuda"]
-# Targets of the suites whose target is not dtensor_<suite>_tests.
+# Targets of the suites without a target dtensor_<suite>_tests.
 TARGETS = {
     "package": ["dtensor_testing", "dtensor_archive"],
     "processes": [

@@ -16,8 +16,8 @@ namespace dtensor::detail {
 /// from its arguments and does nothing else. The rule refuses by default:
 /// - names that begin with an underscore are allowed if they are listed,
 /// - other names are allowed unless they are listed as refused,
-/// - an argument whose type is not listed refuses the operator. An argument
-///   that is a string is allowed if its name is listed.
+/// - an argument of an unlisted type refuses the operator. An argument that is
+///   a string is allowed if its name is listed.
 bool only_computes(const c10::FunctionSchema& schema);
 
 /// Returns true if `allowed` has the operator's name ("torchvision::nms") or

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of a graph whose weights belong to modules.
+// Calls of a graph with weights that belong to modules.
 #pragma once
 
 #include <dtensor/program/program_state_impl.h>

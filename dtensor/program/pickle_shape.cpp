@@ -20,7 +20,7 @@ using Node = uint32_t; // index in Pickle::held_
 constexpr Node kLeaf = 0;
 constexpr Node kMark = UINT32_MAX;
 
-// An exception whose text is the problem found.
+// An exception with the problem as its text.
 class PickleProblem final : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

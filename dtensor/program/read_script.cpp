@@ -327,8 +327,8 @@ class Reader {
     }
   }
 
-  // Collects the slots that the node uses, including its blocks and the
-  // parameters of modules whose methods it calls.
+  // Collects the slots that the node uses, including its blocks. For a method
+  // call, includes the parameters of the module.
   void take(const jit::Node& node, std::set<Slot>& taken) {
     for (const auto* input : node.inputs()) {
       const auto* value = known(input);

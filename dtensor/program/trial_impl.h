@@ -19,7 +19,7 @@ class Trial {
  public:
   Trial(const ProgramState& state, int64_t ranks);
 
-  /// True if the value is a tensor whose sizes are known without data.
+  /// True if the value is a tensor of known size, without data.
   bool knows(Slot slot) const;
   SizesRef sizes_of(Slot slot) const;
   /// True if both placements give this value the same shards.

@@ -72,7 +72,7 @@ void WrittenViews::forget_unused() {
   }
 }
 
-// Keeps the calls whose views are in use. Only the graph's values decide this,
+// Keeps the calls with views in use. Only the graph's values decide this,
 // because they are equal on all ranks; other owners of a view may not be.
 void WrittenViews::keep_used(
     ViewCalls& calls,

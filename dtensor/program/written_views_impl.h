@@ -24,7 +24,7 @@ class WrittenViews {
   /// in the node's own_args.
   void begin(const GraphNode& node, const torch::jit::Stack& args);
   void end(const torch::jit::Stack& results);
-  /// Releases calls all of whose views are no longer used.
+  /// Releases calls if none of their views is in use.
   void forget_unused();
 
   /// Returns `t`, the argument `own` of a call, in layout `to`, and replaces

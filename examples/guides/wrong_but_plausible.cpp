@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that run, and whose loss decreases, but with results that differ
-// from one device, and how CheckReplicas finds the errors.
+// Programs that run with a decreasing loss, but with results that differ from
+// one device, and how CheckReplicas finds the errors.
 #include "../check.h"
 #include "../tutorial/model.h"
 

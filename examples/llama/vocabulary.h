@@ -34,7 +34,7 @@ using VocabularyPtr = std::shared_ptr<const Vocabulary>;
 VocabularyPtr byte_pairs(const dtensor::WeightFile& file);
 
 /// "llama": sentencepiece. A space is a letter, and texts begin with one.
-/// Letters are merged; the pair whose token has the highest score is merged
+/// Letters are merged; the pair with the highest score of its token is merged
 /// first. A letter that is not a token is encoded as its bytes.
 VocabularyPtr sentence_pieces(const dtensor::WeightFile& file);
 

@@ -112,7 +112,7 @@ double double_rank() {
   return static_cast<double>(get_rank());
 }
 
-// Returns a Linear whose input, output and bias are replicated.
+// Returns a Linear with replicated input, output and bias.
 torch::nn::Linear replicating(const DeviceMesh& mesh) {
   torch::nn::Linear linear(4, 4);
   parallelize_module(
@@ -166,7 +166,7 @@ at::Tensor scaled(const at::Tensor& t, const at::Tensor& by) {
   return t * by;
 }
 
-// Runs self-attention on `q` in a scope whose buffers have 4 tokens.
+// Runs self-attention on `q` in a scope with buffers of 4 tokens.
 at::Tensor attend_in_scope(
     const DeviceMesh& mesh,
     const at::Tensor& q,

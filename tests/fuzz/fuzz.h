@@ -59,8 +59,8 @@ class MemoryFile {
   std::abort();
 }
 
-/// Calls `fn`. Aborts if it throws anything but a c10::Error whose text begins
-/// with "[where]" and contains `place`.
+/// Calls `fn`. Aborts if it throws anything but a c10::Error with a text that
+/// begins with "[where]" and contains `place`.
 template <class Fn>
 void expect_only_errors(const std::string& place, const Fn& fn) {
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads any bytes as the graph of an exported program. Expects an error that
-// names the file, or a graph whose functions of numbers run.
+// names the file, or a graph with functions of numbers that run.
 #include <dtensor/program/interpreter_impl.h>
 #include <dtensor/program/read_graph_impl.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parses any bytes as the text of a plan. Expects an error, or a plan that is
-// equal after printing and parsing, and whose patterns can be matched with a
+// equal after printing and parsing, with patterns that can be matched with a
 // name.
 #include <dtensor/parallel/glob_impl.h>
 #include <dtensor/program/plan_text.h>

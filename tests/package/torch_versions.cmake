@@ -24,7 +24,7 @@ function(make_torch name version cuda)
   endif()
 endfunction()
 
-# Makes a toolkit in ${work}/<name>, whose nvcc reports another folder,
+# Makes a toolkit in ${work}/<name> with an nvcc that reports another folder,
 # <name>_top.
 function(make_toolkit name version)
   file(WRITE ${work}/${name}/bin/nvcc "#!/bin/sh\n"

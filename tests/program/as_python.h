@@ -23,7 +23,7 @@ inline Tensors tensors_in(const std::vector<c10::IValue>& values) {
   return tensors;
 }
 
-// Returns the value whose gradients are compared.
+// Returns the value to differentiate.
 inline at::Tensor total_of(const Tensors& outputs) {
   at::Tensor total;
   for (const auto& output : outputs) {

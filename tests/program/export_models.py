@@ -441,8 +441,8 @@ class Pair(nn.Module):
 
 
 class TiedPairs(nn.Module):
-    """A pair with one weight, a pair with two, and a pair whose weights are
-    tied to these in reverse order."""
+    """A pair with one weight, a pair with two, and a pair with weights tied to
+    these in reverse order."""
 
     def __init__(self):
         super().__init__()

@@ -211,8 +211,8 @@ const Family& indexing() {
   return family;
 }
 
-// Returns operand shapes for operators whose shapes depend on each other, and
-// nothing for others.
+// Returns operand shapes for operators with interdependent shapes, and nothing
+// for other operators.
 SizesList
 related_shapes(const std::string& name, bool has_heads, Random& random) {
   for (const auto* family : {&products(), &norms_and_losses(), &indexing()}) {

@@ -40,7 +40,7 @@ std::string signature_of(
 
 void append_to_file(std::ostream& file, const std::string& bytes);
 
-/// Returns all samples of a file whose operators exist.
+/// Returns all samples of a file with existing operators.
 std::vector<Sample> read_samples(const std::string& path);
 
 } // namespace dtensor::nets

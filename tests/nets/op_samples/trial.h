@@ -16,9 +16,8 @@ struct Trial {
   std::vector<Trial> twins; // on the same operands
 };
 
-/// Returns the trial of a call. It includes the twins whose operands (including
-/// `out`) are equal and which the plain operator accepts as it accepts the
-/// call.
+/// Returns the trial of a call. It includes the twins with equal operands
+/// (including `out`) that the plain operator accepts as it accepts the call.
 Trial trial_of(Call call);
 
 /// Returns the order of calls: the call twice (cold and warm), its twins, and

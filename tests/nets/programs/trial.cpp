@@ -185,7 +185,7 @@ bool Pair::refills(const Step& step) {
        plain_.variables().at(step.from[0]).is_inference());
 }
 
-// Drops variables with undefined content: a graph whose backward pass failed,
+// Drops variables with undefined content: a graph with a failed backward pass,
 // and copied views and graphs that used a buffer before it was written through
 // data_ptr().
 void Pair::forget(const Step& step) {

@@ -95,7 +95,8 @@ Program of_logits(const std::vector<int64_t>& mesh, Random& random) {
   return program;
 }
 
-// Returns a network whose head leaves its logits sharded along the classes.
+// Returns a network with a head that leaves its logits sharded along the
+// classes.
 Styled classifier(const Sizes& s, Random& random) {
   const auto input = draw_output(s.ndim, random);
   const auto between = draw_output(s.ndim, random);

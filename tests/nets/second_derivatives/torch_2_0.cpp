@@ -11,7 +11,7 @@ namespace {
 
 namespace tp = dtensor::torch_2_0;
 
-// Returns an MLP whose Linears are children of one module.
+// Returns an MLP with Linears as children of one module.
 torch::nn::Sequential net(const Sizes& s) {
   return torch::nn::Sequential(
       linear(s.in, s.hidden, s.bias),

@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
   kGain,   // a parameter of one element
   kNumber, // a parameter without dimensions, which no unit can have
   kEmbedding,
-  kTied,  // an embedding whose weight is also used directly
+  kTied,  // an embedding; its weight is also used directly
   kViews, // parameters used through views and copies
   kAlone, // parameters used as the only operand; with hooks
   kRecurrent,
