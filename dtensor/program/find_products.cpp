@@ -23,8 +23,7 @@ std::optional<Slot> slot_of(const GraphNode& node, size_t arg) {
   return value == nullptr ? std::nullopt : std::optional(value->slot);
 }
 
-// Finds the weights in the modules of a program, each of which may be the
-// weight of a call.
+// Returns the names and weights of all modules of type Impl.
 template <class Impl>
 NamedWeights weights_of(const torch::nn::Module& root) {
   NamedWeights weights;

@@ -22,7 +22,7 @@ namespace dtensor {
 
 /// Applies the plan to a scripted or traced module, by its module names. Makes
 /// all other parameters and buffers replicated DTensors. The script's own
-/// tensors are replaced, so its code runs unchanged.
+/// tensors become DTensors, so its code runs unchanged.
 ///
 /// Modules are recognized as linear, embedding or layer norm by their Python
 /// class, which TorchScript keeps, or else by the use of their weights in

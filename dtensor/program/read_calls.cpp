@@ -18,9 +18,9 @@ namespace dtensor::detail {
 namespace {
 
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
-// An assertion of dtypes that the neighbouring calls already imply. It is
-// skipped because autocast may give other dtypes: under strict=True,
-// torch.export records the dtypes without the casts.
+// An assertion of dtypes that the neighbouring calls imply, so it is not read.
+// Only programs with autocast scopes need it: under strict=True, torch.export
+// may record other dtypes than the program has.
 constexpr std::string_view kAssertMetadata =
     "torch.ops.aten._assert_tensor_metadata.default";
 

@@ -24,12 +24,12 @@ struct Module;
 
 namespace dtensor {
 
-/// Finds pairs of products: the weights of the first are sharded by columns
-/// (colwise), and the weight of the product behind them by rows (rowwise). All
-/// values in between stay sharded without communication. The operators'
-/// sharding rules decide this on meshes of several sizes. They also give the
-/// unit that keeps attention heads unsharded, so the plan holds for any number
-/// of ranks.
+/// Finds pairs of matrix products: the weight of the first is sharded by
+/// columns (colwise), and the weight of the second by rows (rowwise). All
+/// values in between stay sharded without communication. Several colwise
+/// products may lead to one rowwise product. The operators' sharding rules
+/// decide this on meshes of several sizes. They also give the unit that keeps
+/// each attention head on one rank, so the plan holds for any number of ranks.
 ///
 /// A product that gives a result of the program is colwise, and its result
 /// stays sharded. An embedding is rowwise if its table is larger than the
@@ -63,10 +63,10 @@ DTENSOR_API std::vector<PlanLine> tp_transform(
 /// shapes that the weights suggest are used.
 ///
 /// Attributes (with their present values, such as `training`), None and the
-/// number of dimensions decide which branch of a condition is read. Weights
-/// used by unread code are not sharded: branches that depend on sizes or data,
-/// loops, operators that need data, and attributes that the script sets. No
-/// weight is read or used in a computation, and the script is not changed.
+/// number of dimensions decide which branch of a condition is read. Unread code
+/// leaves its weights unsharded: branches that depend on sizes or data, loops,
+/// operators that need data, and attributes that the script sets. No weight is
+/// read or used in a computation, and the script is not changed.
 ///
 /// Throws ValueError for a script without forward() and for inputs that it does
 /// not accept, and RuntimeError for a script that is parallel already.
