@@ -292,10 +292,8 @@ class Search {
   }
 
   // --- remaining products ----------------------------------------------------
-  //
-  // Shards products that give only results of the program, in all their calls.
 
-  // Products that give the program's results alone, in all their calls.
+  // Shards products that give only results of the program, in all their calls.
   void cut_outputs() {
     if (styles_.empty()) {
       return;

@@ -441,10 +441,8 @@ TEST(HostileGraph, AssertionsOfOperatorsAreErrorsOfTheProgram) {
 }
 
 // --- numbers -----------------------------------------------------------------
-//
-// Returns the result of `target` for the graph's number n = `n` and a constant.
 
-// The graph's number of n = `n` and a constant.
+// Returns the result of `target` for the graph's number n = `n` and a constant.
 std::string
 number_of(const std::string& target, int64_t n, const std::string& other) {
   const Folder folder;
