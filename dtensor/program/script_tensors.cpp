@@ -73,7 +73,7 @@ at::Tensor ScriptTensors::add(
     const at::Tensor& t,
     InputKind kind,
     const std::string& name) {
-  // Creates a DTensor, because sharding rules know the shapes of more operators
+  // Creates a DTensor, because sharding rules give the shapes of more operators
   // than LibTorch's meta kernels.
   at::Tensor standing = replicate(
       at::empty(

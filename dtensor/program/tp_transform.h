@@ -32,10 +32,10 @@ namespace dtensor {
 /// each attention head on one rank, so the plan holds for any number of ranks.
 ///
 /// A product that gives a result of the program is colwise, and its result
-/// stays sharded. An embedding is rowwise if its table is larger than the
-/// weights of all pairs of a layer, or is tied to a sharded weight. Products
-/// without a pair are not sharded; without pairs, the plan is empty. Nothing is
-/// computed or read.
+/// stays sharded. An embedding is rowwise if its table is larger than every
+/// weight of the pairs, or is tied to a colwise weight. Products without a pair
+/// are not sharded; without pairs, the plan is empty. Nothing is computed or
+/// read.
 ///
 /// A module that is called several times gets a style if all its calls are in
 /// pairs that need that style. A weight that modules share is sharded in one
