@@ -18,6 +18,7 @@ struct Scope {
 };
 
 detail::RankLocal<std::vector<CommObserver*>> observers;
+detail::RankLocal<int64_t> pauses;
 detail::RankLocal<Scope> scope;
 
 } // namespace
@@ -38,7 +39,15 @@ CommObserverGuard::~CommObserverGuard() {
 namespace detail {
 
 bool comm_observed() {
-  return !observers.get().empty();
+  return !observers.get().empty() && pauses.get() == 0;
+}
+
+CommObserversPaused::CommObserversPaused() {
+  ++pauses.get();
+}
+
+CommObserversPaused::~CommObserversPaused() {
+  --pauses.get();
 }
 
 void notify_comm_observers(CollectiveEvent event) {

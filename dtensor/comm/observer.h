@@ -60,6 +60,15 @@ namespace detail {
 DTENSOR_API bool comm_observed();
 DTENSOR_API void notify_comm_observers(CollectiveEvent event);
 
+/// While it lives, observers of this rank see no collectives.
+class DTENSOR_API CommObserversPaused {
+ public:
+  CommObserversPaused();
+  ~CommObserversPaused();
+  CommObserversPaused(const CommObserversPaused&) = delete;
+  CommObserversPaused& operator=(const CommObserversPaused&) = delete;
+};
+
 /// Returns a copy of the name that lives as long as the process; equal names
 /// share one copy.
 DTENSOR_API std::string_view keep_module_name(const std::string& name);

@@ -33,6 +33,31 @@ struct StyledRanks {
   bool shards_rows = false;
 };
 
+// Digest of the last tensor, which the projections of an attention have as
+// their common input. Keeps that tensor alive, so that no other one takes its
+// place in memory.
+class LastDigest {
+ public:
+  uint64_t of(const at::Tensor& tensor) {
+    const bool is_same = tensor.is_same(tensor_) && !tensor.is_inference() &&
+        tensor._version() == version_;
+    if (!is_same) {
+      tensor_ = tensor;
+      version_ = tensor.is_inference() ? 0 : tensor._version();
+      digest_ = digest_of(tensor);
+    }
+    return digest_;
+  }
+  void forget() {
+    tensor_.reset();
+  }
+
+ private:
+  at::Tensor tensor_;
+  int64_t version_ = 0;
+  uint64_t digest_ = 0;
+};
+
 namespace {
 
 ReplicaRole role_of(ReplicaKind kind) {
@@ -140,11 +165,11 @@ class ReplicaChecker final : public ReplicaObserver {
     Batches batches;
     if (is_replicated_somewhere(event.mesh, event.placements)) {
       const auto& t = event.tensor;
+      const auto& local = is_dtensor(t) ? local_of(t) : t;
       batches.add_along(
           event.mesh,
           event.placements,
-          counted(replica_of(
-              role_of(event.kind), name, is_dtensor(t) ? local_of(t) : t)));
+          counted({role_of(event.kind), name, local, last_digest_.of(local)}));
     }
     if (event.style_dim >= 0) {
       const auto& styled = note_style(event);
@@ -160,6 +185,7 @@ class ReplicaChecker final : public ReplicaObserver {
 
   void finish() {
     const Busy busy(*this);
+    last_digest_.forget();
     compare_parameters();
     Batches batches;
     for (const auto& styled : styled_) {
@@ -217,6 +243,7 @@ class ReplicaChecker final : public ReplicaObserver {
    private:
     ReplicaChecker& checker_;
     bool outer_;
+    CommObserversPaused no_observers_;
     at::DisableRecordFunctionGuard no_callbacks_;
     c10::NoGradGuard no_grad_;
   };
@@ -338,6 +365,7 @@ class ReplicaChecker final : public ReplicaObserver {
   bool is_busy_ = false;
   bool had_backward_ = false;
   int64_t compared_ = 0;
+  LastDigest last_digest_;
   std::optional<LossWatch> loss_watch_;
   ReplicaObserverGuard guard_{*this};
 };

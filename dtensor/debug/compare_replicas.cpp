@@ -2,6 +2,7 @@
 #include <dtensor/debug/compare_replicas_impl.h>
 
 #include <ATen/ops/sub.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
 #include <dtensor/comm/group.h>
@@ -12,6 +13,7 @@
 #include <dtensor/layout/text.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -108,14 +110,22 @@ uint64_t fingerprint_of(const std::vector<Replica>& replicas) {
   return all;
 }
 
-bool have_one_fingerprint(Group& group, const std::vector<Replica>& replicas) {
-  const auto mine = fingerprint_of(replicas);
-  std::string bytes(sizeof(mine), '\0');
-  std::memcpy(bytes.data(), &mine, sizeof(mine));
-  const auto all = group.all_gather_texts(bytes);
-  return std::all_of(all.begin(), all.end(), [&](const auto& theirs) {
-    return theirs == bytes;
-  });
+// Takes one small all_reduce: all fingerprints are equal if and only if the
+// largest one and the largest complement are both this rank's.
+bool have_one_fingerprint(
+    Group& group,
+    const DeviceMesh& mesh,
+    const std::vector<Replica>& replicas) {
+  const auto mine = static_cast<int64_t>(fingerprint_of(replicas));
+  const std::array<int64_t, 2> both = {mine, ~mine};
+  const auto largest =
+      group
+          .all_reduce(
+              at::tensor(both, at::kLong).to(mesh.device_type()),
+              ReduceOp::kMax)
+          .cpu();
+  return std::equal(
+      both.begin(), both.end(), largest.const_data_ptr<int64_t>());
 }
 
 // "rank 1", "ranks 1, 3".
@@ -303,7 +313,7 @@ void compare_replicas(
     const std::vector<Replica>& replicas,
     double tolerance) {
   auto& group = get_group(where.mesh, where.dim);
-  if (group.size() == 1 || have_one_fingerprint(group, replicas)) {
+  if (group.size() == 1 || have_one_fingerprint(group, where.mesh, replicas)) {
     return;
   }
   LinesByRank all;

@@ -247,7 +247,7 @@ TEST(HostileArchive, DirectoriesThatLie) {
   const auto whole = archive_of({});
   const auto end = whole.size() - 22;
   for (const uint32_t value : {0u, 1u, 0x7fffffffu, 0xffffffffu}) {
-    for (const size_t at : {8, 10, 12, 16}) {
+    for (const size_t at : {8U, 10U, 12U, 16U}) {
       auto changed = whole;
       const auto count = at < 12 ? sizeof(uint16_t) : sizeof(uint32_t);
       std::memcpy(&changed[end + at], &value, count);

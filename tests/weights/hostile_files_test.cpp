@@ -281,10 +281,10 @@ TEST(HostileGguf, AlignmentIsAPowerOfTwo) {
                  alignment,
                  4})));
       };
-  for (const uint32_t good : {1, 8, 64, 4096}) {
+  for (const uint32_t good : {1U, 8U, 64U, 4096U}) {
     EXPECT_EQ(error(kUint32, bytes_of(good), good), "nothing was thrown");
   }
-  for (const uint32_t bad : {0, 3, 33, 48}) {
+  for (const uint32_t bad : {0U, 3U, 33U, 48U}) {
     const auto text = error(kUint32, bytes_of(bad));
     EXPECT_NE(
         text.find(
