@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests tools/check_layers.py and tools/check_headers.py with invented sources
-that they must refuse, and similar ones that they must accept."""
+"""Tests of tools/check_layers.py, tools/check_headers.py and tools/check_prose.py:
+constructed sources that they must reject, and similar ones that they must accept."""
 
 import sys
 import unittest
@@ -13,6 +13,7 @@ sys.path.insert(0, str(TOOLS))
 
 import check_headers  # noqa: E402
 import check_layers  # noqa: E402
+import check_prose  # noqa: E402
 
 RULE = "dtensor/ops/rules/made_up.cpp"
 TABLE = """// SPDX
@@ -164,6 +165,41 @@ class FirstIncludes(unittest.TestCase):
         body = ("namespace {\nint two() {\n  return 2;\n}\n} // namespace\n"
                 "DTENSOR_RULES(knot) {\n  two();\n}")
         self.assertEqual(self.found("dtensor/ops/rules/knot.cpp", source(body=body)), [])
+
+
+class Prose(unittest.TestCase):
+    def test_comments_are_lines_and_what_follows_code(self):
+        text = ("// SPDX-License-Identifier: X\n// One comment\n// of two lines.\n\n"
+                'int n;  // Number of "// ranks"\nauto s = "// no comment here";\n')
+        self.assertEqual(check_prose.comments(text), [
+            (2, "One comment of two lines."), (5, 'Number of "// ranks"')])
+        text = "x = 1  # A value here\n# Head of it\n"
+        self.assertEqual(check_prose.comments(text, "#"),
+                         [(1, "A value here"), (2, "Head of it")])
+
+    def test_openings_are_counted_in_sentences(self):
+        for text in ("What is sent in a round.", "whether it is sharded",
+                     "Of a parameter alone."):
+            self.assertTrue(check_prose.opens_badly(text), text)
+        for text in ("Bytes sent per round.", "Returns whether it is sharded.",
+                     "As before.", "Whatever the layout is."):
+            self.assertFalse(check_prose.opens_badly(text), text)
+
+    def test_a_small_share_of_bad_openings_passes(self):
+        good = "".join(f"int a{i};  // Number of ranks {i}.\n" for i in range(99))
+        bad = "int b;  // What is sent there.\n"
+        self.assertEqual(check_prose.check_openings({"a.h": good + 3 * bad}), [])
+        errors = check_prose.check_openings({"a.h": good + 4 * bad})
+        self.assertEqual(len(errors), 5)
+        self.assertIn("a.h:100: start with a noun or a verb: What is", errors[0])
+        self.assertIn("4 of 103 comments", errors[-1])
+
+    def test_code_is_no_person(self):
+        text = "Ranks start.\nNobody waits anew.\n"
+        errors = check_prose.check_persons({"a.md": text})
+        self.assertEqual([e.split('"')[1] for e in errors], ["Nobody", "anew"])
+        self.assertTrue(errors[0].startswith("a.md:2: name the subject"))
+        self.assertEqual(check_prose.check_persons({"a.md": "A kind of skin."}), [])
 
 
 if __name__ == "__main__":
